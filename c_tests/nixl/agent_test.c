@@ -8,7 +8,7 @@ static kvmem_agent_options agent_options(void) {
     return OPTIONS(kvmem_agent_options);
 }
 
-/* An agent made with these options must work: it gets a backend and answers its metadata. */
+/* An agent with these options must work: it can create a backend, and has metadata. */
 static void expect_works(const kvmem_agent_options *options) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "optioned", options);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
@@ -30,7 +30,7 @@ TEST(every_option_makes_a_working_agent) {
     expect_works(NULL);
 }
 
-TEST(impossible_options_are_refused) {
+TEST(impossible_options_fail) {
     kvmem_agent_options options = WITH(agent_options(), it.listen_port = 65536,
                                        it.flags = KVMEM_AGENT_LISTEN_THREAD);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "65536", kvmem_agent_create, "a", &options);
@@ -59,7 +59,7 @@ TEST(names_are_kept_and_checked) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "UTF-8", kvmem_agent_create, "not \xFF utf-8", NULL);
 }
 
-TEST(two_agents_live_side_by_side) {
+TEST(two_agents_exist_at_the_same_time) {
     kvmem_agent *first = agent_open("first");
     OWNED(kvmem_agent) second = agent_open("second");
     CHECK_STR(kvmem_agent_name(first), "first");
@@ -75,7 +75,7 @@ TEST(backends_take_parameters) {
     CLEANUP(message_free) message metadata = agent_metadata(agent);
 }
 
-TEST(bad_parameters_are_refused) {
+TEST(invalid_parameters_fail) {
     const kvmem_parameter no_key[] = {{NULL, "2"}};
     const kvmem_parameter no_value[] = {{"num_workers", NULL}};
     OWN(kvmem_agent, agent, kvmem_agent_create, "parametrised", NULL);
@@ -83,15 +83,17 @@ TEST(bad_parameters_are_refused) {
     EXPECT(invalid, kvmem_agent_create_backend(agent, "UCX", no_key, 1, ERR));
     EXPECT(invalid, kvmem_agent_create_backend(agent, "UCX", no_value, 1, ERR));
     EXPECT(invalid, kvmem_agent_create_backend(agent, "UCX", NULL, 1, ERR));
-    /* NIXL says the reason on stderr only. The message has no value: it may be a password. */
+    /* NIXL prints the reason only to stderr. The message does not contain the value, because it may be a
+       password. */
     const kvmem_parameter no_number[] = {{"num_workers", "hidden"}};
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "the caller sets the parameters num_workers",
                    kvmem_agent_create_backend(agent, "UCX", no_number, 1, ERR));
     CHECK(strstr(test_last_message(), "hidden") == NULL);
-    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR)); /* nothing was half made */
+    /* the failed call has created nothing */
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
 }
 
-TEST(a_backend_is_made_once) {
+TEST(a_backend_is_created_once) {
     OWNED(kvmem_agent) agent = agent_open("once");
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "UCX",
                    kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
@@ -99,7 +101,7 @@ TEST(a_backend_is_made_once) {
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
 }
 
-TEST(an_unknown_plugin_is_named_beside_those_there_are) {
+TEST(the_error_of_an_unknown_plugin_lists_the_available_ones) {
     OWNED(kvmem_agent) agent = agent_open("unknown");
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "NO_SUCH_PLUGIN",
                    kvmem_agent_create_backend(agent, "NO_SUCH_PLUGIN", NULL, 0, ERR));
@@ -107,8 +109,8 @@ TEST(an_unknown_plugin_is_named_beside_those_there_are) {
     CHECK_HAS(test_last_message(), "POSIX");
 }
 
-/* The plugin for storage by GPUs needs libraries of CUDA's; the error names the one that is missing. */
-TEST(a_plugin_that_does_not_load_names_what_it_lacks) {
+/* The plugin for GPU storage needs libraries of CUDA. The error names the missing one. */
+TEST(the_error_of_a_plugin_that_does_not_load_names_the_missing_library) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "bare", NULL);
     const kvmem_status status = kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR);
     void *cufile = dlopen("libcufile.so.0", RTLD_NOW);
@@ -117,13 +119,13 @@ TEST(a_plugin_that_does_not_load_names_what_it_lacks) {
         CHECK_HAS(test_last_message(), "load plugin GDS_MT (lib");
         CHECK_HAS(test_last_message(), "cannot open shared object file");
     } else {
-        dlclose(cufile); /* then it may be cuFile that does not start */
+        dlclose(cufile); /* then cuFile may fail to initialize */
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NIXL);
     }
 }
 
-/* UCX names the transports that it asked for and those that it has; the error names the variable. */
-TEST(a_backend_that_can_not_be_created_says_why) {
+/* UCX reports the transports that were requested and those that it has. The error names the variable. */
+TEST(the_error_of_a_backend_that_fails_has_the_reason) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "transports", NULL);
     CHECK_EQ(setenv("UCX_TLS", "nonsense", 1), 0);
     const kvmem_status status = kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR);
@@ -140,7 +142,7 @@ TEST(without_a_backend_there_is_no_metadata) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "bare", NULL);
     OWNED(kvmem_blob) metadata = (kvmem_blob *)&agent;
     const kvmem_status status = kvmem_agent_get_local_metadata(agent, &metadata, ERR);
-    if (status != KVMEM_STATUS_OK) { /* NIXL may answer metadata that names no backend */
+    if (status != KVMEM_STATUS_OK) { /* NIXL may return metadata without a backend */
         CHECK_HAS(test_last_message(), "bare");
         CHECK(metadata == NULL);
     }

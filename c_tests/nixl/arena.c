@@ -65,7 +65,7 @@ void arena_check_layers(kv_meeting *fixture, kvmem_transfer_options options) {
     GET(uint64_t, layers, kvmem_transfer_get_layers, read);
     CHECK_EQ(layers, 3);
     check_read(fixture);
-    /* The only one that the caller gets: requests are not mixed with messages. */
+    /* The only notification that the caller gets: messages of served requests are not mixed with it. */
     kv_peer_expect_notification(&fixture->peer, "near", "read", 4);
 }
 
@@ -101,6 +101,6 @@ void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kvmem_transf
         create_read(fixture, read),
         MADE(kvmem_transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout, write)};
     kv_peer_crash_under(&fixture->peer, both, rounds, PATIENCE);
-    /* What was read in time stays. */
+    /* Bytes that were read before the end stay. */
     memcpy(fixture->side.expected, fixture->side.memory, fixture->side.size);
 }

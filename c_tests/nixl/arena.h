@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers through an arena, of this side's (staged) or of the owner's (served): layouts of scattered pieces,
-// and the cases that both have.
+// Transfers through an arena, of this side (staged) or of the owner (served): layouts of scattered pieces,
+// and the common cases.
 #pragma once
 
 #include "harness.h"
 
 #define SMALL_ARENA (8 * 4096)
 
-/* All blocks but some, in the opposite order: 3000 pieces of 512 bytes. */
+/* Most blocks, in reverse order: 3000 pieces of 512 bytes. */
 extern const kv_move all_layers;
 /* Values alone, which are contiguous on neither side. */
 extern const kv_outers values;
 
-/* An agent "near" with a layout, and a peer with another that it serves by these options; NULL: not. */
+/* An agent "near" with a layout, and a peer with another one that it serves by these options; NULL: not
+   served. */
 void arena_open(kv_meeting *fixture, const kv_kind *here, const kv_kind *there, const char *peer,
                 const kvmem_serve_options *serve);
 kvmem_layout_config arena_config(const kv_kind *kind);
 
-/* Every byte of all layers is read from there, and written back. The paths are those of the infos. */
+/* Reads every byte of all layers from the peer, or writes it back. The paths are those of the infos. */
 kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options *options);
 kvmem_transfer_info arena_write(kv_meeting *fixture, const kvmem_transfer_options *options);
 
-/* The cases. They read by options that select all layers. */
-/* Values alone, by these two paths; the explanation of the read has these parts, up to NULL. */
+/* The cases. They read with options that select all layers. */
+/* Values alone, by these two paths. The explanation of the read contains these parts, up to NULL. */
 void arena_check_values(kv_meeting *fixture, uint32_t read, uint32_t write, const char *const *parts);
 void arena_check_layers(kv_meeting *fixture, kvmem_transfer_options options);
 void arena_check_many(kv_meeting *fixture, size_t count, const kvmem_transfer_options *options);
 void arena_check_cancelled(kv_meeting *fixture, const kvmem_transfer_options *options);
 void arena_check_stale(kv_meeting *fixture, const kvmem_transfer_options *options);
-/* The peer dies under a read and a write that have run that often. */
+/* The peer is killed during a read and a write, after `rounds` runs of each. */
 void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kvmem_transfer_options *read,
                         const kvmem_transfer_options *write);

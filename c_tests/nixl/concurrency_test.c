@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many at once through one agent: a thousand transfers in one queue, and four threads that do not wait for
-// each other.
+// Concurrent transfers through one agent: a thousand in one queue, and four threads that do not wait for each
+// other.
 #include "harness.h"
 
 #define MANY 1000
@@ -46,11 +46,12 @@ TEST(a_thousand_in_one_queue_all_arrive_once) {
 typedef struct worker {
     kv_meeting *fixture;
     kvmem_block_pair pairs[8];
-    kvmem_status status; /* the first failure; read after the join */
+    kvmem_status status; /* the first failure; read after the thread was joined */
 } worker;
 
-/* Creates, submits and waits for its own blocks, without the harness: checks belong to the main thread. */
-static kvmem_status go_once(const worker *worker, const kvmem_layout *source,
+/* Creates, submits and waits for its own blocks without the harness, whose checks belong to the main
+   thread. */
+static kvmem_status run_once(const worker *worker, const kvmem_layout *source,
                             const kvmem_layout *destination) {
     const kv_move move = {worker->pairs, NUM(worker->pairs), 0, 0, 3};
     OWNED(kvmem_transfer) transfer = NULL;
@@ -66,20 +67,20 @@ static void *work(void *argument) {
     const kvmem_layout *there = worker->fixture->peer.model.layout;
     worker->status = KVMEM_STATUS_OK;
     for (int round = 0; round < ROUNDS && worker->status == KVMEM_STATUS_OK; round++) {
-        worker->status = go_once(worker, here, there);
-        THEN(worker->status, go_once(worker, there, here));
+        worker->status = run_once(worker, here, there);
+        THEN(worker->status, run_once(worker, there, here));
     }
     return NULL;
 }
 
-/* Pair k of worker w: block 8w + k to itself, so that there and back leaves this side as it is. */
+/* Pair k of worker w: block 8w + k to itself, so that writing and reading back leaves this side unchanged. */
 static void take_blocks(worker *worker, uint32_t w, kv_meeting *fixture) {
     worker->fixture = fixture;
     for (uint32_t k = 0; k < 8; k++) worker->pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
     kv_expect_moved(&fixture->peer.model, &fixture->side, &(kv_move){worker->pairs, 8, 0, 0, 3});
 }
 
-TEST(four_threads_submit_at_once) {
+TEST(four_threads_submit_concurrently) {
     const kvmem_layout_config config = blocks(THREADS * 8);
     OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker workers[THREADS];
@@ -92,15 +93,15 @@ TEST(four_threads_submit_at_once) {
 
 #define RACES 500
 
-/* Of two threads that submit, wait and cancel: a transfer of each, and one that they share. */
+/* For two threads that submit, wait and cancel: a transfer per thread, and one that they share. */
 typedef struct racer {
     kvmem_transfer *own;
     kvmem_transfer *shared;
-    uint64_t begun; /* runs of the shared transfer that this thread has started */
-    kvmem_status status; /* the first unexpected status; read after the join */
+    uint64_t begun; /* runs of the shared transfer that this thread has submitted */
+    kvmem_status status; /* the first unexpected status; read after the thread was joined */
 } racer;
 
-static kvmem_status ended(kvmem_status status) {
+static kvmem_status expected_end(kvmem_status status) {
     return status == KVMEM_STATUS_CANCELLED ? KVMEM_STATUS_OK : status;
 }
 
@@ -113,8 +114,8 @@ static void *race(void *argument) {
         if (shared != KVMEM_STATUS_BUSY) THEN(racer->status, shared);
         if (round % 3 == 1) THEN(racer->status, kvmem_transfer_cancel(racer->own, NULL));
         if (round % 3 == 2) THEN(racer->status, kvmem_transfer_cancel(racer->shared, NULL));
-        THEN(racer->status, ended(kvmem_transfer_wait(racer->own, PATIENCE, NULL)));
-        THEN(racer->status, ended(kvmem_transfer_wait(racer->shared, PATIENCE, NULL)));
+        THEN(racer->status, expected_end(kvmem_transfer_wait(racer->own, PATIENCE, NULL)));
+        THEN(racer->status, expected_end(kvmem_transfer_wait(racer->shared, PATIENCE, NULL)));
     }
     return NULL;
 }
@@ -157,7 +158,7 @@ TEST(two_threads_submit_wait_and_cancel_on_one_agent) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture.agent, "far", ERR));
 }
 
-/* Submits the transfer again whenever it gets its completion. */
+/* Submits the transfer again for each completion. */
 typedef struct relay {
     kvmem_transfer *transfer;
     kvmem_queue *queue;
@@ -172,7 +173,8 @@ static void *pass_on(void *argument) {
         size_t count = 0;
         relay->status = kvmem_queue_wait(relay->queue, PATIENCE, &completion, 1, &count, NULL);
         THEN(relay->status, completion.status);
-        /* The last completion but one ends this thread, which submits the run of the last: that ends the other. */
+        /* The second to last completion ends this thread, after it has submitted the last run; that one ends
+           the other thread. */
         const int left = atomic_fetch_sub(relay->left, 1);
         if (left > 0) THEN(relay->status, kvmem_transfer_submit(relay->transfer, NULL));
         if (left <= 1) break;
@@ -180,7 +182,7 @@ static void *pass_on(void *argument) {
     return NULL;
 }
 
-/* The end of a run may be reported before the call that has submitted it returns: another thread that gets the
+/* The end of a run may be reported before the submitting call returns: another thread that gets the
    completion then submits the next run. */
 TEST(a_thread_that_gets_the_completion_may_submit_the_next_run) {
     const kvmem_layout_config config = blocks(16);
@@ -197,7 +199,7 @@ TEST(a_thread_that_gets_the_completion_may_submit_the_next_run) {
     kv_peer_check(&fixture.peer);
 }
 
-/* One thread waits for notifications all the while; it must neither starve the transfers nor be starved. */
+/* One thread waits for notifications all the time. It must not starve the transfers, nor be starved. */
 static void *wait_for_note(void *argument) {
     worker *worker = argument;
     OWNED(kvmem_notifications) taken = NULL;
@@ -205,7 +207,7 @@ static void *wait_for_note(void *argument) {
     return NULL;
 }
 
-TEST(waiting_for_notifications_stops_nobody) {
+TEST(waiting_for_notifications_blocks_no_other_thread) {
     const kvmem_layout_config config = blocks(8);
     OPENED(kv_meeting, fixture, "near", "far", &config, &config);
     worker waiting = {.fixture = &fixture, .status = KVMEM_STATUS_PANIC};
@@ -220,7 +222,7 @@ TEST(waiting_for_notifications_stops_nobody) {
 
 #define NOTES 50
 
-/* Takes as many notifications as are sent. */
+/* Reads as many notifications as are sent. */
 static void *take_notes(void *argument) {
     worker *worker = argument;
     worker->status = KVMEM_STATUS_OK;
@@ -247,8 +249,8 @@ static void *register_and_deregister(void *argument) {
     return NULL;
 }
 
-/* Threads that wait for transfers do the agent's work themselves, when no other thread does: then others
-   must get theirs done too, and nothing is lost between the threads. */
+/* A thread that waits for a transfer does the agent's work itself if no other thread does. The work of the
+   other threads must be done too, and none may be lost. */
 TEST(waiters_notifications_and_commands_share_the_agent) {
     enum { WAITERS = 3, ALL = 5 };
     void *(*const bodies[ALL])(void *) = {work, work, work, take_notes, register_and_deregister};
@@ -288,8 +290,8 @@ static void *build(void *argument) {
     return NULL;
 }
 
-/* Two threads at work on one region; both succeed. */
-static void building_at_once(building both[2], void *(*body)(void *), const kvmem_layout_config *config,
+/* Two threads work on one region; both succeed. */
+static void build_concurrently(building both[2], void *(*body)(void *), const kvmem_layout_config *config,
                              kvmem_agent *agent, kvmem_region *region) {
     pthread_barrier_t start;
     CHECK_EQ(pthread_barrier_init(&start, NULL, 2), 0);
@@ -312,8 +314,8 @@ TEST(layouts_over_one_region_are_built_by_two_threads) {
     for (int round = 0; round < ROUNDS; round++) {
         OWNED(kvmem_region) region = region_create_system(MIB, 0);
         building both[2];
-        building_at_once(both, build, REF(kv_config(&kv_kinds[0])), agent, region);
-        /* They share one registration, which lasts until the later one is destroyed. */
+        build_concurrently(both, build, REF(kv_config(&kv_kinds[0])), agent, region);
+        /* They share one registration, which exists until the second layout is destroyed. */
         OWNED(kvmem_registration) registration = NULL;
         for (size_t i = 0; i < NUM(both); i++) {
             EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_region_register(region, agent, &registration, ERR));
@@ -323,7 +325,7 @@ TEST(layouts_over_one_region_are_built_by_two_threads) {
     }
 }
 
-/* One of two threads that build layouts over the same region and destroy them, again and again. */
+/* One of two threads that repeatedly build layouts over the same region and destroy them. */
 static void *build_and_destroy(void *argument) {
     building *building = argument;
     building->status = KVMEM_STATUS_OK;
@@ -335,11 +337,11 @@ static void *build_and_destroy(void *argument) {
     return NULL;
 }
 
-/* The last layout takes the registration along, while the other thread asks for it. */
+/* The last layout destroys the registration while the other thread requests it. */
 TEST(layouts_over_one_region_are_built_while_others_are_destroyed) {
     OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_region) region = region_create_system(MIB, 0);
     building both[2];
-    building_at_once(both, build_and_destroy, &config, agent, region);
+    build_concurrently(both, build_and_destroy, &config, agent, region);
 }

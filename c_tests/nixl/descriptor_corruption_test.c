@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout descriptors from outside: cut short, with one bit flipped, lengthened, or garbage. None is a layout.
+// Invalid layout descriptors: truncated, with one bit flipped, too long, or random. None is accepted.
 #include "harness.h"
 
 typedef struct fixture {
@@ -24,8 +24,8 @@ static void fixture_close(fixture *fixture) {
     kvmem_agent_destroy(fixture->far);
 }
 
-/* Refused as what it is; `how` names the damage if it is not. The bytes lie at the very end of an allocation,
-   so that a sanitizer sees a read past them. */
+/* Expects CORRUPT; `how` describes the damage in the failure message. The bytes are located at the very end
+   of an allocation, so that a sanitizer detects a read past them. */
 static void refuse(kvmem_agent *agent, const void *bytes, size_t size, const char *how, size_t at) {
     unsigned char *exact = malloc(size ? size : 1);
     CHECK(exact != NULL);
@@ -38,25 +38,25 @@ static void refuse(kvmem_agent *agent, const void *bytes, size_t size, const cha
     CHECK(layout == NULL);
 }
 
-TEST(every_truncation_is_refused) {
+TEST(every_truncation_fails) {
     OPENED(fixture, fixture);
     for (size_t size = 1; size < fixture.descriptor.size; size++)
         refuse(fixture.near, fixture.descriptor.data, size, "cut", size);
 }
 
-TEST(every_flipped_bit_is_refused) {
+TEST(every_flipped_bit_fails) {
     OPENED(fixture, fixture);
     for (size_t bit = 0; bit < 8 * fixture.descriptor.size; bit++) {
         fixture.descriptor.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
         refuse(fixture.near, fixture.descriptor.data, fixture.descriptor.size, "flipped bit", bit);
         fixture.descriptor.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
-    OWNED(kvmem_layout) layout = NULL; /* whole again, it is fine again */
+    OWNED(kvmem_layout) layout = NULL; /* restored, it is accepted again */
     const message *whole = &fixture.descriptor;
     EXPECT_OK(kvmem_layout_import(fixture.near, whole->data, whole->size, &layout, ERR));
 }
 
-TEST(bytes_behind_the_end_are_refused) {
+TEST(bytes_after_the_end_fail) {
     OPENED(fixture, fixture);
     CLEANUP(test_free) unsigned char *longer = test_allocate(fixture.descriptor.size + 64);
     memcpy(longer, fixture.descriptor.data, fixture.descriptor.size);
@@ -64,7 +64,7 @@ TEST(bytes_behind_the_end_are_refused) {
     refuse(fixture.near, longer, fixture.descriptor.size + 64, "64 more bytes", fixture.descriptor.size);
 }
 
-TEST(garbage_is_refused) {
+TEST(random_bytes_fail) {
     OPENED(fixture, fixture);
     unsigned char garbage[512];
     for (uint32_t seed = 0; seed < 2000; seed++) {
@@ -77,23 +77,23 @@ TEST(garbage_is_refused) {
     refuse(fixture.near, garbage, sizeof(garbage), "ones", 0);
 }
 
-/* What docs/layout-descriptor.md says of the first bytes. */
+/* The first bytes, see docs/layout-descriptor.md. */
 #define VERSION_AT 8
 #define NEWEST_VERSION 3
 #define CHECKSUM_AT 16
 #define BODY_AT 20
 
-/* Gives changed bytes the checksum of an honest sender. */
+/* Computes the checksum of the changed bytes. */
 static void sign(message *descriptor) {
     const uint32_t header = crc_append(0, descriptor->data, CHECKSUM_AT);
     const uint32_t crc = crc_append(header, descriptor->data + BODY_AT, descriptor->size - BODY_AT);
     for (int i = 0; i < 4; i++) descriptor->data[CHECKSUM_AT + i] = (unsigned char)(crc >> 8 * i);
 }
 
-TEST(a_newer_version_is_named) {
+TEST(a_newer_version_fails_with_its_number) {
     OPENED(fixture, fixture);
     const message *descriptor = &fixture.descriptor;
-    sign(&fixture.descriptor); /* changes nothing: this is how it is signed */
+    sign(&fixture.descriptor); /* changes nothing, which proves that sign is correct */
     EXPECT_OK(TRIED(kvmem_layout, kvmem_layout_import, fixture.near, descriptor->data, descriptor->size));
     fixture.descriptor.data[VERSION_AT] = NEWEST_VERSION + 1;
     sign(&fixture.descriptor);
@@ -101,7 +101,7 @@ TEST(a_newer_version_is_named) {
            descriptor->data, descriptor->size);
 }
 
-/* Whether all of a span lies in memory that the far agent registered. */
+/* Whether all of a range is in memory that the far agent registered. */
 static bool is_registered(const kv_side *side, uint64_t address, uint64_t size) {
     for (size_t i = 0; i < side->num_regions; i++) {
         const uint64_t start = (uintptr_t)side->memory + side->starts[i];
@@ -125,8 +125,9 @@ static void check_every_block_is_registered(const kvmem_layout *layout, const kv
     }
 }
 
-/* A hostile sender signs what it sends. It may describe other blocks, but no memory out of bounds. */
-TEST(a_signed_lie_reaches_no_other_memory) {
+/* An attacker can compute checksums. Such a descriptor may describe other blocks, but no memory outside the
+   registered memory. */
+TEST(a_forged_descriptor_reaches_no_other_memory) {
     OPENED(fixture, fixture);
     message *lie = &fixture.descriptor;
     size_t refused = 0;

@@ -70,7 +70,7 @@ TEST(an_agent_is_found_by_name_with_its_layouts) {
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "2", kvmem_directory_entry_get_layout(entry, 2, &none, ERR));
 }
 
-/* What was looked up is current, then out of date, then of an agent that is gone: three answers. */
+/* An entry is current, then out of date, then of an agent that is gone. Each has a different status. */
 TEST(stale_and_not_found_are_distinct) {
     OPENED(place, here);
     OWNED(kvmem_agent) agent = agent_open("north");
@@ -135,7 +135,7 @@ TEST(changes_are_events) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_directory_unwatch(one, NULL, PATIENCE, ERR));
 }
 
-TEST(a_queue_reports_events_once_until_they_are_taken) {
+TEST(a_queue_reports_events_once_until_they_are_read) {
     OPENED(place, here);
     OWNED(kvmem_agent) agent = agent_open("north");
     OWNED(kvmem_directory) publisher = directory_open(&here);
@@ -145,9 +145,9 @@ TEST(a_queue_reports_events_once_until_they_are_taken) {
     EXPECT_OK(kvmem_directory_report_events(watcher, queue, 77, ERR));
     for (uint64_t version = 1; version <= 3; version++) {
         publish(publisher, agent, NULL);
-        const kvmem_completion told = next_completion(queue);
-        CHECK_EQ(told.user_data, 77);
-        CHECK_EQ(told.status, KVMEM_STATUS_OK);
+        const kvmem_completion completion = next_completion(queue);
+        CHECK_EQ(completion.user_data, 77);
+        CHECK_EQ(completion.status, KVMEM_STATUS_OK);
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, watcher, 0);
         CHECK_EQ(kvmem_directory_events_count(events), 1);
         GET(kvmem_directory_event, event, kvmem_directory_events_get, events, 0);
@@ -158,7 +158,7 @@ TEST(a_queue_reports_events_once_until_they_are_taken) {
     EXPECT_OK(kvmem_directory_report_events(watcher, NULL, 0, ERR));
 }
 
-/* ---- A peer in a process of its own ------------------------------------------------------------------- */
+/* ---- a peer in another process ---- */
 
 enum { PLACE, PUBLISHED, EVENT, AGAIN, END };
 
@@ -195,8 +195,8 @@ static peer start_publisher(const place *place, const char *name, uint32_t seed)
     return started;
 }
 
-/* The publisher takes events until there is one of this kind. */
-static void publisher_learns(const peer *publisher, uint32_t kind) {
+/* The publisher reads events until there is one of this kind. */
+static void publisher_await_event(const peer *publisher, uint32_t kind) {
     frame_send(publisher->socket, EVENT, &kind, sizeof(kind));
     frame_await(publisher->socket, EVENT);
 }
@@ -223,7 +223,7 @@ static void pull(const kvmem_directory_entry *entry, kvmem_agent *agent, kv_side
     kv_side_check_moved(side, &model, &move);
 }
 
-/* Found by name, killed, gone, and back under the same name: the whole life of a peer. */
+/* Found by name, killed, gone, and published again under the same name: the whole life of a peer. */
 TEST(a_peer_is_found_lost_and_found_again) {
     OPENED(place, here);
     OWNED(kvmem_directory) directory = directory_open(&here);
@@ -251,7 +251,7 @@ TEST(a_peer_is_found_lost_and_found_again) {
     const kv_move move = KV_MOVE(3, {1, 1});
     const kvmem_transfer_options options = kv_transfer_options(&move);
     REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, stale, side.layout, &options);
-    /* A thread that has kept the entry of the predecessor does not harm the others. */
+    /* A thread that kept the entry of the previous peer does not affect the others. */
     OWN(kvmem_layout, current, kvmem_directory_entry_import_layout, second, agent, "cache");
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "looked up later", kvmem_directory_entry_load(first, agent, ERR));
     OWN(kvmem_transfer, unharmed, kvmem_transfer_create, current, side.layout, &options);
@@ -261,8 +261,8 @@ TEST(a_peer_is_found_lost_and_found_again) {
     directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");
 }
 
-/* A process that publishes a name that another one has: it replaces it, and the other learns of it and leaves
-   the entry alone. */
+/* A process that publishes a name that is in use replaces the entry. The previous publisher gets an event,
+   and does not change the entry. */
 TEST(a_second_publisher_replaces_the_first) {
     OPENED(place, here);
     OWNED(kvmem_directory) first = directory_open(&here);
@@ -282,8 +282,8 @@ TEST(a_second_publisher_replaces_the_first) {
     CHECK_EQ(info_of(own).layout_count, 0);
 }
 
-/* Stopped for longer than its lease: its entry is gone until it continues. It learns that, and publishes again. In a folder
-   there is no lease, and the entry remains. */
+/* Stopped for longer than its lease: its entry is removed until it continues. It gets an event, and publishes
+   again. In a folder there is no lease, and the entry remains. */
 TEST(a_stopped_publisher_loses_its_lease_and_publishes_again) {
     OPENED(place, here);
     const bool has_lease = here.options.lease_seconds != 0;
@@ -301,7 +301,7 @@ TEST(a_stopped_publisher_loses_its_lease_and_publishes_again) {
     }
     peer_thaw(&sleeper);
     if (has_lease) {
-        publisher_learns(&sleeper, KVMEM_DIRECTORY_RESTORED);
+        publisher_await_event(&sleeper, KVMEM_DIRECTORY_RESTORED);
         CHECK(directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "sleeper").incarnation == incarnation);
     }
     EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
@@ -311,8 +311,9 @@ TEST(a_stopped_publisher_loses_its_lease_and_publishes_again) {
     directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "sleeper");
 }
 
-/* Stopped, and another process takes its name meanwhile: it learns that, leaves the entry alone, and can take it back. */
-TEST(a_stopped_publisher_that_was_replaced_learns_it) {
+/* Stopped, and another process publishes its name meanwhile: it gets an event, does not change the entry, and
+   can publish again. */
+TEST(a_stopped_publisher_that_was_replaced_gets_an_event) {
     OPENED(place, here);
     OWNED(kvmem_directory) directory = directory_open(&here);
     EXPECT_OK(kvmem_directory_watch(directory, "sleeper", PATIENCE, ERR));
@@ -323,30 +324,30 @@ TEST(a_stopped_publisher_that_was_replaced_learns_it) {
     peer successor = start_publisher(&here, "sleeper", 5);
     OWNED(kvmem_directory_entry) entry = find(directory, "sleeper");
     peer_thaw(&sleeper);
-    publisher_learns(&sleeper, KVMEM_DIRECTORY_SUPERSEDED);
+    publisher_await_event(&sleeper, KVMEM_DIRECTORY_SUPERSEDED);
     EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
     publisher_publishes(&sleeper);
-    publisher_learns(&successor, KVMEM_DIRECTORY_SUPERSEDED);
+    publisher_await_event(&successor, KVMEM_DIRECTORY_SUPERSEDED);
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(directory, entry, PATIENCE, ERR));
     publisher_ends(&successor);
     publisher_ends(&sleeper);
     expect_absent(directory, "sleeper");
 }
 
-/* ---- What other programs write --------------------------------------------------------------------------- */
+/* ---- entries of other programs ---- */
 
 static void expect_refused(kvmem_directory *directory, const char *name) {
     REFUSE(KVMEM_STATUS_CORRUPT, name, kvmem_directory_look_up, directory, name, PATIENCE);
 }
 
-TEST(garbage_is_refused_by_name_and_does_no_harm) {
+TEST(invalid_entries_fail_and_do_not_affect_others) {
     OPENED(place, here);
     OWNED(kvmem_directory) directory = directory_open(&here);
     OWNED(kvmem_agent) agent = agent_open("good");
     publish(directory, agent, NULL);
     EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
     directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "good");
-    const size_t large = 1100000; /* more than an entry has, less than etcd accepts */
+    const size_t large = 1100000; /* larger than any entry, and smaller than etcd's limit */
     unsigned char *bytes = test_allocate(large);
     kv_fill(bytes, large, 9);
     const struct {
@@ -387,12 +388,12 @@ TEST(an_entry_that_is_damaged_is_published_again) {
             status = kvmem_directory_check(watcher, before, PATIENCE, ERR);
             CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_CORRUPT);
         } while (status != KVMEM_STATUS_OK);
-        /* The publisher learns it, though it watches nothing. */
+        /* The publisher gets an event, though it watches nothing. */
         CHECK_EQ(directory_await(directory, KVMEM_DIRECTORY_RESTORED, "north").status, KVMEM_STATUS_OK);
     }
 }
 
-/* ---- Arguments ------------------------------------------------------------------------------------------------- */
+/* ---- arguments ---- */
 
 TEST(names_are_bounded) {
     OPENED(place, here);
@@ -420,7 +421,7 @@ TEST(names_are_bounded) {
     }
 }
 
-TEST(layouts_of_others_and_names_used_twice_are_refused) {
+TEST(layouts_of_other_agents_and_duplicate_names_fail) {
     OPENED(place, here);
     OWNED(kvmem_directory) directory = directory_open(&here);
     OWNED(kvmem_agent) agent = agent_open("north");
@@ -447,17 +448,18 @@ TEST(layouts_of_others_and_names_used_twice_are_refused) {
     expect_absent(directory, "north");
     publish(directory, agent, own.layout);
     OWNED(kvmem_directory_entry) entry = find(directory, "north");
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_directory_entry_load(entry, agent, ERR)); /* itself */
+    /* the agent itself */
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_directory_entry_load(entry, agent, ERR));
 }
 
-/* Threads and files of fifty directories are gone with them. */
+/* Threads and files of fifty directories end with them. */
 TEST(a_destroyed_directory_leaves_nothing) {
     OPENED(place, here);
     OWNED(kvmem_agent) agent = agent_open("north");
     size_t threads = 0;
     size_t files = 0;
     for (int i = 0; i < 50; i++) {
-        if (i == 1) { /* after what the process makes once */
+        if (i == 1) { /* after the objects that the process creates once */
             threads = count_directory_entries("/proc/self/task");
             files = count_open_files();
         }

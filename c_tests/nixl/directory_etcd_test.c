@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories in etcd: the cases of directory_cases.c, and what happens to a server: it stops, is slow, loses its data,
-// and wants certificates and passwords.
+// Directories in etcd: the cases of directory_cases.c, and faults of the server: it stops, is slow, loses its
+// data, or requires certificates and passwords.
 #include "directory_cases.h"
 #include "etcd_server.h"
 #include "slow_link.h"
@@ -8,10 +8,10 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-#define LEASE 2 /* seconds: the shortest */
+#define LEASE 2 /* seconds; the minimum */
 #define PASSWORD "correct-horse-battery-staple"
 
-/* Of the cases that do it no harm, each with a prefix of its own. */
+/* Shared by the cases that do not disturb it, each with its own prefix. */
 static etcd_server shared;
 static int places;
 
@@ -45,11 +45,11 @@ void place_close(place *place) {
     ETCD_CONTROL(&shared, "del", "--prefix", place->options.prefix);
 }
 
-/* The names of the cases have no byte that is encoded. */
+/* The names in the cases need no encoding. */
 void place_put(const place *place, const char *name, const void *data, size_t size) {
     const char *keys[] = {"entries", "agents"};
     for (size_t i = 0; i < NUM(keys); i++) {
-        /* etcdctl reads the value from its input, unless that is empty. */
+        /* etcdctl reads the value from its input, unless the value is empty. */
         const char *put[] = {"put", TEXT("%s/%s/%s", place->options.prefix, keys[i], name), size == 0 ? "" : NULL, NULL};
         etcd_control(&shared, put, data, size);
     }
@@ -60,55 +60,55 @@ void place_erase(const place *place, const char *name) {
     ETCD_CONTROL(&shared, "del", TEXT("%s/entries/%s", place->options.prefix, name));
 }
 
-/* ---- Faults of the server --------------------------------------------------------------------------------- */
+/* ---- faults of the server ---- */
 
 static kvmem_directory_options options_at(const char *const *endpoint) {
     return OPTIONS(kvmem_directory_options, it.endpoints = endpoint, it.endpoint_count = 1,
                    it.lease_seconds = LEASE);
 }
 
-/* A server, an agent that is published there, and a watcher that was told of it. */
-typedef struct scene {
+/* A server, an agent that is published there, and a watcher that has received the event. */
+typedef struct watched_server {
     etcd_server server;
     const char *endpoint;
     kvmem_agent *agent;
     kvmem_directory *publisher;
     kvmem_directory *watcher;
     kvmem_directory_entry *entry;
-} scene;
+} watched_server;
 
-static void scene_open(scene *scene) {
-    etcd_server_open(&scene->server, false);
-    scene->endpoint = scene->server.endpoint;
-    scene->agent = agent_open("north");
-    const kvmem_directory_options options = options_at(&scene->endpoint);
-    EXPECT_OK(kvmem_directory_create(&options, &scene->publisher, ERR));
-    EXPECT_OK(kvmem_directory_create(&options, &scene->watcher, ERR));
-    EXPECT_OK(kvmem_directory_publish(scene->publisher, scene->agent, NULL, 0, PATIENCE, ERR));
-    EXPECT_OK(kvmem_directory_watch(scene->watcher, NULL, PATIENCE, ERR));
-    directory_await(scene->watcher, KVMEM_DIRECTORY_PUBLISHED, "north");
-    EXPECT_OK(kvmem_directory_look_up(scene->watcher, "north", PATIENCE, &scene->entry, ERR));
+static void watched_server_open(watched_server *watched_server) {
+    etcd_server_open(&watched_server->server, false);
+    watched_server->endpoint = watched_server->server.endpoint;
+    watched_server->agent = agent_open("north");
+    const kvmem_directory_options options = options_at(&watched_server->endpoint);
+    EXPECT_OK(kvmem_directory_create(&options, &watched_server->publisher, ERR));
+    EXPECT_OK(kvmem_directory_create(&options, &watched_server->watcher, ERR));
+    EXPECT_OK(kvmem_directory_publish(watched_server->publisher, watched_server->agent, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(watched_server->watcher, NULL, PATIENCE, ERR));
+    directory_await(watched_server->watcher, KVMEM_DIRECTORY_PUBLISHED, "north");
+    EXPECT_OK(kvmem_directory_look_up(watched_server->watcher, "north", PATIENCE, &watched_server->entry, ERR));
 }
 
-static void scene_close(scene *scene) {
-    kvmem_directory_entry_destroy(scene->entry);
-    kvmem_directory_destroy(scene->watcher);
-    kvmem_directory_destroy(scene->publisher);
-    kvmem_agent_destroy(scene->agent);
-    etcd_server_close(&scene->server);
+static void watched_server_close(watched_server *watched_server) {
+    kvmem_directory_entry_destroy(watched_server->entry);
+    kvmem_directory_destroy(watched_server->watcher);
+    kvmem_directory_destroy(watched_server->publisher);
+    kvmem_agent_destroy(watched_server->agent);
+    etcd_server_close(&watched_server->server);
 }
 
-/* Until the publisher has noticed, too. */
-static void await_current(const scene *scene) {
+/* Waits until the publisher has noticed, too. */
+static void await_current(const watched_server *watched_server) {
     kvmem_status status;
     do {
-        status = kvmem_directory_check(scene->watcher, scene->entry, PATIENCE, ERR);
+        status = kvmem_directory_check(watched_server->watcher, watched_server->entry, PATIENCE, ERR);
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_IO);
     } while (status != KVMEM_STATUS_OK);
 }
 
 TEST(a_stopped_server_is_reported_with_the_cause_and_reached_again) {
-    OPENED(scene, it);
+    OPENED(watched_server, it);
     etcd_server_kill(&it.server);
     const kvmem_directory_event event = directory_await(it.watcher, KVMEM_DIRECTORY_INTERRUPTED, "");
     CHECK(event.status != KVMEM_STATUS_OK);
@@ -126,7 +126,7 @@ TEST(a_stopped_server_is_reported_with_the_cause_and_reached_again) {
 }
 
 TEST(a_server_that_lost_its_data_gets_the_entries_again) {
-    OPENED(scene, it);
+    OPENED(watched_server, it);
     etcd_server_restart(&it.server, false);
     directory_await(it.watcher, KVMEM_DIRECTORY_RESUMED, "");
     await_current(&it);
@@ -135,7 +135,7 @@ TEST(a_server_that_lost_its_data_gets_the_entries_again) {
 }
 
 TEST(a_slow_server_fails_calls_at_their_deadline) {
-    OPENED(scene, it);
+    OPENED(watched_server, it);
     etcd_server_freeze(&it.server);
     kvmem_directory_entry *none;
     EXPECT(KVMEM_STATUS_TIMED_OUT,
@@ -150,7 +150,7 @@ TEST(a_slow_server_fails_calls_at_their_deadline) {
     etcd_server_thaw(&it.server);
     OWNED(kvmem_directory_entry) found = NULL;
     kvmem_status status;
-    do { /* a connection may have been given up meanwhile */
+    do { /* a connection may have timed out meanwhile */
         status = kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR);
         THEN(status, kvmem_directory_look_up(it.watcher, "north", PATIENCE, &found, ERR));
     } while (status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_IO);
@@ -159,9 +159,9 @@ TEST(a_slow_server_fails_calls_at_their_deadline) {
     REFUSE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_look_up, it.watcher, "north", PATIENCE);
 }
 
-/* Responses take longer than some calls wait: those fail, and nothing else does. */
-TEST(a_slow_network_delays_what_waits_long_enough) {
-    OPENED(scene, it);
+/* Responses take longer than the timeout of some calls: those calls fail, and nothing else. */
+TEST(a_slow_network_delays_calls_with_a_long_timeout) {
+    OPENED(watched_server, it);
     slow_link link;
     slow_link_open(&link, it.server.port, 100);
     const char *endpoint = TEXT("http://127.0.0.1:%d", link.port);
@@ -186,9 +186,10 @@ TEST(a_slow_network_delays_what_waits_long_enough) {
     slow_link_close(&link);
 }
 
-/* Calls that wait for less than a connection takes: the connection is made nevertheless, and what was watched is watched. */
+/* Calls whose timeout is shorter than connecting: the connection is made nevertheless, and the watches are
+   restored. */
 TEST(short_timeouts_do_not_prevent_a_new_connection) {
-    OPENED(scene, it);
+    OPENED(watched_server, it);
     etcd_server_kill(&it.server);
     directory_await(it.watcher, KVMEM_DIRECTORY_INTERRUPTED, "");
     etcd_server_restart(&it.server, true);
@@ -208,9 +209,9 @@ TEST(short_timeouts_do_not_prevent_a_new_connection) {
     CHECK_EQ(directory_await(it.watcher, KVMEM_DIRECTORY_UPDATED, "north").version, 2);
 }
 
-/* What failed to be watched is not watched, and what was watched before still is. */
+/* A watch that failed is not added, and earlier watches are unchanged. */
 TEST(a_watch_that_timed_out_changes_nothing) {
-    OPENED(scene, it);
+    OPENED(watched_server, it);
     EXPECT_OK(kvmem_directory_unwatch(it.watcher, NULL, PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_watch(it.watcher, "north", PATIENCE, ERR));
     directory_await(it.watcher, KVMEM_DIRECTORY_PUBLISHED, "north");
@@ -233,7 +234,7 @@ TEST(a_watch_that_timed_out_changes_nothing) {
     }
 }
 
-/* The watches that the server has, of all clients. */
+/* The watches of all clients at the server. */
 static long count_watches(const etcd_server *server) {
     const int connection = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)server->port),
@@ -254,16 +255,17 @@ static long count_watches(const etcd_server *server) {
 }
 
 TEST(an_agent_that_is_watched_again_is_watched_once) {
-    OPENED(scene, it);
+    OPENED(watched_server, it);
     EXPECT_OK(kvmem_directory_watch(it.watcher, "north", PATIENCE, ERR));
     const long before = count_watches(&it.server);
     for (int i = 0; i < 20; i++) EXPECT_OK(kvmem_directory_watch(it.watcher, "north", PATIENCE, ERR));
     EXPECT_OK(kvmem_directory_check(it.watcher, it.entry, PATIENCE, ERR));
-    while (count_watches(&it.server) > before) sched_yield(); /* the server cancels them some time after the call */
+    /* the server cancels them some time after the call */
+    while (count_watches(&it.server) > before) sched_yield();
 }
 
-/* Keys that are no text, more of them than a page of a snapshot has. */
-TEST(keys_that_are_no_text_are_skipped) {
+/* Keys that are not text, more than fit in a page of a snapshot. */
+TEST(keys_that_are_not_text_are_skipped) {
     OPENED(place, here);
     enum { KEYS = 600, OF_ONE = 100 };
     static char requests[128 * OF_ONE];
@@ -281,9 +283,9 @@ TEST(keys_that_are_no_text_are_skipped) {
     directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "north");
 }
 
-/* Destroyed while the server does not respond: it ends all the same. */
-TEST(a_directory_ends_without_its_server) {
-    OPENED(scene, it);
+/* Destroyed while the server does not respond: the call returns. */
+TEST(a_directory_is_destroyed_without_its_server) {
+    OPENED(watched_server, it);
     etcd_server_freeze(&it.server);
     kvmem_directory_destroy(it.publisher);
     kvmem_directory_destroy(it.watcher);
@@ -291,15 +293,15 @@ TEST(a_directory_ends_without_its_server) {
     etcd_server_thaw(&it.server);
 }
 
-TEST(nobody_listens) {
+TEST(an_endpoint_without_a_server_fails) {
     const char *endpoint = "http://127.0.0.1:1";
     const kvmem_directory_options options = options_at(&endpoint);
     REFUSE(KVMEM_STATUS_IO, "refused", kvmem_directory_create, &options);
     CHECK_HAS(test_last_message(), endpoint);
 }
 
-/* Without the client, or with another library in its place. In a process of its own, because the client is loaded
-   once. */
+/* Without the client library, or with another library at its path. In a new process, because the client is
+   loaded once. */
 ROLE(without_client) {
     const char *endpoint = "http://127.0.0.1:1";
     const kvmem_directory_options options = options_at(&endpoint);
@@ -319,16 +321,16 @@ TEST(a_missing_or_wrong_client_is_reported) {
     peer_finish(&alone);
 }
 
-/* ---- TLS and users ------------------------------------------------------------------------------------------- */
+/* ---- TLS and users ---- */
 
 static _Atomic int leaks;
-static void look_for_password(uint32_t level, const char *target, const char *message, void *user_data) {
+static void find_password(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)level, (void)target, (void)user_data;
     leaks += strstr(message, PASSWORD) != NULL || strstr(message, "PRIVATE KEY") != NULL;
 }
 
 TEST(certificates_and_passwords_are_needed_and_stay_secret) {
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, look_for_password, NULL, ERR));
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, find_password, NULL, ERR));
     OPENED(etcd_server, server, true);
     ETCD_CONTROL(&server, "user", "add", "root:root-" PASSWORD);
     ETCD_CONTROL(&server, "user", "grant-role", "root", "root");
@@ -365,7 +367,7 @@ TEST(certificates_and_passwords_are_needed_and_stay_secret) {
     CHECK_EQ(leaks, 0);
 }
 
-TEST(options_that_contradict_each_other_are_refused) {
+TEST(contradicting_options_fail) {
     static const char *const plain[] = {"http://127.0.0.1:1", NULL};
     static const char *const with_password[] = {"http://root:" PASSWORD "@127.0.0.1:1"};
     static const char *const without_scheme[] = {"127.0.0.1:1"};

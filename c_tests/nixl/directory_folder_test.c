@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories in a folder: the cases of directory_cases.c, and those of a folder.
+// Directories in a folder: the cases of directory_cases.c, and cases specific to folders.
 #include "directory_cases.h"
 
 static const char *folder_of(const place *place) {
@@ -32,8 +32,8 @@ void place_erase(const place *place, const char *name) {
     CHECK_EQ(unlink(path_of(place, name)), 0);
 }
 
-/* Files that cannot be read, or would block a reader for ever. */
-TEST(what_is_no_regular_file_is_refused) {
+/* Files that cannot be read, or would block a reader forever. */
+TEST(entries_that_are_not_regular_files_fail) {
     OPENED(place, here);
     OWNED(kvmem_directory) directory = directory_open(&here);
     EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
@@ -47,14 +47,14 @@ TEST(what_is_no_regular_file_is_refused) {
     OWNED(kvmem_agent) agent = agent_open("folder"); /* a file cannot replace a folder */
     EXPECT_MESSAGE(KVMEM_STATUS_IO, "folder.agent",
                    kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
-    OWNED(kvmem_agent) link = agent_open("link"); /* but a link, and not what it leads to */
+    OWNED(kvmem_agent) link = agent_open("link"); /* a link is replaced, not its target */
     EXPECT_OK(kvmem_directory_publish(directory, link, NULL, 0, PATIENCE, ERR));
     directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "link");
     CHECK_EQ(rmdir(path_of(&here, "folder")), 0);
 }
 
-/* A valid entry under another name is not that agent's. */
-TEST(an_entry_under_another_name_is_refused) {
+/* A valid entry stored under another name does not belong to that agent. */
+TEST(an_entry_under_another_name_fails) {
     OPENED(place, here);
     OWNED(kvmem_directory) directory = directory_open(&here);
     OWNED(kvmem_agent) agent = agent_open("north");
@@ -64,8 +64,8 @@ TEST(an_entry_under_another_name_is_refused) {
            PATIENCE);
 }
 
-/* The folder is moved away, and made again by the first that notices. */
-TEST(a_folder_that_was_moved_is_made_again) {
+/* The folder is moved away, and the first directory that notices creates it again. */
+TEST(a_folder_that_was_moved_is_created_again) {
     OPENED(place, here);
     OWNED(kvmem_directory) publisher = directory_open(&here);
     OWNED(kvmem_directory) reader = directory_open(&here);
@@ -82,7 +82,7 @@ TEST(a_folder_that_was_moved_is_made_again) {
     } while (status != KVMEM_STATUS_OK);
 }
 
-/* While there is no folder, calls say so. They do not say that an agent is gone. */
+/* While there is no folder, calls report that. They do not report that an agent is gone. */
 TEST(a_folder_whose_parent_was_moved_is_reported_and_found_again) {
     OPENED(place, here);
     OWNED(kvmem_directory) directory = directory_open(&here);
@@ -103,7 +103,7 @@ TEST(a_folder_whose_parent_was_moved_is_reported_and_found_again) {
     kvmem_directory_entry_destroy(entry);
 }
 
-TEST(a_folder_that_cannot_be_used_is_refused) {
+TEST(a_folder_that_cannot_be_used_fails) {
     SCRATCH(files);
     char path[160];
     kvmem_directory_options options = OPTIONS(kvmem_directory_options);

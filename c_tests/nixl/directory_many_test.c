@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many agents, each with a directory of its own, find all others in etcd. With KVMEM_TEST_FIGURES set, there are 200, and
-// it prints what that took.
+// Many agents, each with its own directory, find all others in etcd. With KVMEM_TEST_FIGURES set there are
+// 200, and the durations are printed.
 #include "etcd_server.h"
 
 #include <time.h>
 
-#define MOST 200
-#define AGENTS (getenv("KVMEM_TEST_FIGURES") != NULL ? MOST : 24)
+#define MAX_AGENTS 200
+#define AGENTS (getenv("KVMEM_TEST_FIGURES") != NULL ? MAX_AGENTS : 24)
 
-static kvmem_agent *agents[MOST];
-static kvmem_directory *directories[MOST];
+static kvmem_agent *agents[MAX_AGENTS];
+static kvmem_directory *directories[MAX_AGENTS];
 
 static double now(void) {
     struct timespec time;
@@ -24,7 +24,7 @@ static void print(const char *what, double since) {
     }
 }
 
-/* A UCX agent has some ten file descriptors. */
+/* A UCX agent uses about ten file descriptors. */
 static void allow_many_files(void) {
     struct rlimit limit;
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -32,7 +32,7 @@ static void allow_many_files(void) {
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* Takes events until each agent was reported once. */
+/* Reads events until each agent was reported once. */
 static void await_all(kvmem_directory *directory) {
     for (int found = 0; found < AGENTS;) {
         OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
@@ -77,14 +77,14 @@ TEST(many_agents_find_each_other) {
     for (int i = 0; i < AGENTS; i++) {
         await_all(directories[i]);
     }
-    print("the same, until each was told of all 200", since);
+    print("the same, until each has received all 200 events", since);
     since = now();
     for (int i = 0; i < AGENTS; i++) {
         OWN(kvmem_directory_entry, entry, kvmem_directory_look_up, directories[i],
             TEXT("node-%03d", (i + 1) % AGENTS), PATIENCE);
         EXPECT_OK(kvmem_directory_entry_load(entry, agents[i], ERR));
     }
-    print("each looks up its neighbour and loads its metadata", since);
+    print("each looks up the next one and loads its metadata", since);
     since = now();
     for (int i = 0; i < AGENTS; i++) {
         kvmem_directory_destroy(directories[i]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugins and backends: what there is, what loads and why the rest does not, and connections that are made early.
+// Plugins and backends: which exist, which load and why others do not, and connections that are made before
+// the first transfer.
 #include "harness.h"
 
 #include <dlfcn.h>
@@ -40,7 +41,7 @@ TEST(plugins_are_listed_with_their_parameters_and_memory_types) {
                    kvmem_plugins_get(plugins, kvmem_plugins_count(plugins), &past, ERR));
 }
 
-/* Each plugin has a reason not to load, or loads; and the reason is the loader's. */
+/* Each plugin loads, or has the loader's reason. */
 TEST(a_plugin_that_does_not_load_has_the_reason) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "looking", NULL);
     OWN(kvmem_plugins, plugins, kvmem_agent_get_plugins, agent);
@@ -64,7 +65,7 @@ TEST(a_plugin_that_does_not_load_has_the_reason) {
     CHECK_EQ(gds.parameter_count, 0);
 }
 
-TEST(backends_are_listed_as_they_were_created) {
+TEST(backends_are_listed_in_the_order_of_creation) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "having", NULL);
     OWN(kvmem_plugins, none, kvmem_agent_get_backends, agent);
     CHECK_EQ(kvmem_plugins_count(none), 0);
@@ -87,7 +88,7 @@ TEST(agents_connect_before_the_first_transfer) {
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_agent_connect(near, "far", NULL, ERR));
     agents_introduce(near, far);
     EXPECT_OK(kvmem_agent_connect(near, "far", NULL, ERR));
-    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, ERR)); /* it is there already */
+    EXPECT_OK(kvmem_agent_connect(near, "far", NULL, ERR)); /* it is already connected */
     const char *backends[] = {"UCX"};
     kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.backends = backends, it.backend_count = 1);
     EXPECT_OK(kvmem_agent_connect(near, "far", &options, ERR));
@@ -99,7 +100,7 @@ TEST(agents_connect_before_the_first_transfer) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_connect(near, "far", NULL, ERR));
 }
 
-TEST(options_that_a_call_does_not_use_are_refused) {
+TEST(options_that_a_call_does_not_use_fail) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWN(kvmem_queue, queue, kvmem_queue_create);
     const kvmem_nixl_options wrong[] = {

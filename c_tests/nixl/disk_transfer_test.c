@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks to disk and back through NIXL's POSIX plugin: every byte of memory and of the file.
+// Transfers to disk and back through NIXL's POSIX plugin, with every byte of memory and of the file checked.
 #include "harness.h"
 
 static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
@@ -27,11 +27,11 @@ static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), 
     }
 }
 
-TEST_CALL(every_pair_of_kinds_goes_out_and_comes_back, every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED))
+TEST_CALL(every_pair_of_kinds_is_written_and_read_back, every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED))
 TEST_CALL(direct_io_moves_the_same_bytes, every_pair_of_kinds(kv_aligned_config, 0))
 
-/* Offload, wipe, restore: what an engine does with a nameless file. */
-TEST(a_temporary_file_gives_back_what_it_took) {
+/* Offload, wipe, restore, as an engine does with a temporary file. */
+TEST(a_temporary_file_restores_the_blocks_written_to_it) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kv_move there_and_back = KV_MOVE(3, {0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0});
     OWNED(kvmem_agent) agent = disk_agent("offload");
@@ -63,8 +63,8 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
     kv_run_by(host.layout, file, &one, KVMEM_PATH_NIXL_FILE_WRITE);
 }
 
-/* A read that the file could not serve is an error, not data. */
-TEST(a_file_cut_short_is_an_error) {
+/* Reading past the end of the file is an error. */
+TEST(a_truncated_file_is_an_error) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kv_move one = KV_MOVE(3, {6, 2});
     OWNED(kvmem_agent) agent = disk_agent("offload");
@@ -82,7 +82,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
     REFUSE(status, part, kvmem_transfer_create, source, destination, KV_OPTIONS(&out, it.path = path));
 }
 
-TEST(what_cannot_go_to_disk_is_refused) {
+TEST(layouts_that_cannot_be_written_to_disk_fail) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
@@ -101,8 +101,8 @@ static kvmem_status create(const kvmem_layout *host, const kvmem_layout *file, b
     return kvmem_transfer_create(to_file ? host : file, to_file ? file : host, options, transfer, ERR);
 }
 
-/* Bytes of a buffered file pass through the page cache, whoever reads it; those of a direct one do not. */
-TEST(promises_hold_for_files_as_without_nixl) {
+/* A buffered file uses the page cache whatever reads it; a direct one does not. */
+TEST(guarantees_for_files_are_the_same_with_nixl) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) direct = temporary_disk_layout(&config, agent, KVMEM_DISK_DIRECT_REQUIRED);

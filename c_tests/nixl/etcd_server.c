@@ -7,11 +7,11 @@
 #include <semaphore.h>
 #include <sys/prctl.h>
 
-#define MOST_ARGUMENTS 32
+#define MAX_ARGUMENTS 32
 
 static sem_t serving;
 
-/* A port that was free a moment ago. etcd cannot choose one itself. */
+/* A port that was just free. etcd cannot choose one itself. */
 static int free_port(void) {
     const int bound = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(bound >= 0);
@@ -23,7 +23,7 @@ static int free_port(void) {
     return ntohs(address.sin_port);
 }
 
-/* Starts a program that ends with this process. Its input and output are these; -1 for /dev/null. */
+/* Starts a program that ends with this process. `input` and `output`: its file descriptors; -1: /dev/null. */
 static pid_t start(const char *const *arguments, int input, int output) {
     const pid_t child = fork();
     CHECK(child >= 0);
@@ -58,7 +58,7 @@ static void run(const char *const *arguments, const char *input_file) {
 }
 #define RUN_PROGRAM(...) run((const char *const[]){__VA_ARGS__, NULL}, NULL)
 
-/* A certificate authority, and a certificate of it for the server and its clients. */
+/* A certificate authority, and its certificate for the server and its clients. */
 static void make_certificates(etcd_server *server) {
     const char *folder = server->folder;
     const char *authority_key = TEXT("%s/authority.key", folder);
@@ -80,13 +80,13 @@ static void make_certificates(etcd_server *server) {
                 "-CAcreateserial", "-days", "2", "-extfile", names, "-out", server->certificate);
 }
 
-/* Reads the log until its end, so that the server never waits for it, and notes when it serves. */
+/* Reads the log to its end, so that the server never blocks on it, and notes when it serves. */
 static void *read_log(void *argument) {
     const int log = *(const int *)argument;
     FILE *lines = fdopen(dup(log), "re");
     char *line = NULL;
-    size_t room = 0;
-    while (lines != NULL && getline(&line, &room, lines) >= 0) {
+    size_t capacity = 0;
+    while (lines != NULL && getline(&line, &capacity, lines) >= 0) {
         if (strstr(line, "serving client traffic") != NULL) {
             sem_post(&serving);
         } else if (strstr(line, "\"level\":\"fatal\"") != NULL) {
@@ -103,7 +103,7 @@ static void *read_log(void *argument) {
 static void launch(etcd_server *server) {
     const char *folder = server->folder;
     const char *peers = TEXT("http://127.0.0.1:%d", free_port());
-    const char *arguments[MOST_ARGUMENTS] = {
+    const char *arguments[MAX_ARGUMENTS] = {
         "etcd", "--name", "test", "--data-dir", TEXT("%s/data", folder), "--listen-client-urls", server->endpoint,
         "--advertise-client-urls", server->endpoint, "--listen-peer-urls", peers, "--initial-advertise-peer-urls",
         peers, "--initial-cluster", TEXT("test=%s", peers), "--logger", "zap", "--log-outputs",
@@ -181,7 +181,7 @@ void etcd_server_thaw(const etcd_server *server) {
 }
 
 void etcd_control(const etcd_server *server, const char *const *arguments, const void *input, size_t size) {
-    const char *all[MOST_ARGUMENTS] = {"etcdctl", "--endpoints", server->endpoint};
+    const char *all[MAX_ARGUMENTS] = {"etcdctl", "--endpoints", server->endpoint};
     size_t count = 3;
     const char *const with_tls[] = {"--cacert", server->authority, "--cert", server->certificate, "--key",
                                     server->key};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layout described to another process: what the importer sees, and what must not be exported or imported.
+// Layouts exported to another agent: what the importer gets, and what cannot be exported or imported.
 #include "harness.h"
 
 KV_PEER_ROLE
 
-/* The agent knows nothing, or too little, of the one that exported it. */
-/* An imported layout lies where the exported one does. */
+/* The importing agent has no metadata of the exporter, or metadata that does not cover the layout. */
+/* An imported layout has the addresses of the exported one. */
 static void check_same_addresses(const kvmem_layout *imported, const kvmem_layout *original,
                                  const kvmem_layout_config *config) {
     for (uint64_t block = 0; block < config->num_blocks; block++) {
@@ -29,7 +29,7 @@ static void check_same_info(const kvmem_layout *imported, const kvmem_layout *or
     CHECK_BYTES(&here, &there, sizeof(here));
 }
 
-TEST(an_import_is_the_exported_layout) {
+TEST(an_imported_layout_equals_the_exported_one) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
@@ -48,7 +48,7 @@ TEST(an_import_is_the_exported_layout) {
     }
 }
 
-TEST(an_import_has_no_regions_here_and_is_not_exported_on) {
+TEST(an_imported_layout_has_no_regions_and_cannot_be_exported) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_agent) near = agent_open("near");
     OPENED(kv_peer, peer, "far", &config, 1);
@@ -57,7 +57,7 @@ TEST(an_import_has_no_regions_here_and_is_not_exported_on) {
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "", kvmem_layout_export, peer.model.layout);
 }
 
-TEST(metadata_comes_before_the_layout) {
+TEST(importing_a_layout_needs_metadata) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_agent) near = agent_open("near");
     OPENED(kv_peer, peer, "far", &config, 1);
@@ -78,7 +78,7 @@ TEST(metadata_must_cover_the_layout) {
     REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_layout_import, near, descriptor.data, descriptor.size);
 }
 
-/* The offsets of a file mean nothing in another process. */
+/* Offsets in a file have no meaning in another process. */
 TEST(a_file_is_not_exported) {
     OWNED(kvmem_agent) agent = agent_open("files");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
@@ -90,7 +90,7 @@ TEST(a_file_is_not_exported) {
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "disk", kvmem_layout_export, layout);
 }
 
-/* Without a backend for the memory, what was allocated already is given back. */
+/* If no backend accepts the memory, the memory that was already allocated is freed. */
 TEST(an_agent_that_cannot_register_builds_nothing) {
     OWNED(kvmem_agent) bare = NULL;
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
@@ -102,7 +102,7 @@ TEST(an_agent_that_cannot_register_builds_nothing) {
     REFUSE(KVMEM_STATUS_NIXL, "bare", kvmem_layout_build, &options);
 }
 
-/* Order and strides are in the descriptor. */
+/* The descriptor contains the order and the strides. */
 TEST(an_import_has_the_order_of_the_exported_layout) {
     static const char *const orders[] = {"L/BHNOC", "LO/BHNC", "OBNLHC", "L/OBHNC"};
     OWNED(kvmem_agent) near = agent_open("near");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding the real NIXL library, after other files were tried in vain, and that it is never exchanged.
+// Finding the real NIXL library after attempts with other files; a loaded library is never replaced.
 #include "harness.h"
 
 #include <libgen.h>
@@ -9,8 +9,8 @@ static void fail_to_load(const char *path, const char *part) {
     CHECK_HAS(test_last_message(), path);
 }
 
-/* First in the table: nothing is loaded before it. */
-TEST(failures_do_not_spoil_the_good_library) {
+/* This is the first case, so nothing is loaded before it. */
+TEST(the_library_loads_after_failed_attempts) {
     REFUSE(KVMEM_STATUS_INVALID_STATE, "", kvmem_nixl_get_path);
     scratch directory = scratch_create(temporary_directory());
     const char *text = scratch_file(&directory, "libnixl_capi.so");
@@ -34,7 +34,7 @@ TEST(the_path_is_returned_as_text) {
     CHECK_HAS(text, "libnixl_capi.so");
 }
 
-TEST(loading_again_is_fine_by_file_and_by_directory) {
+TEST(loading_again_succeeds_by_file_and_by_directory) {
     const char *named = getenv("KVMEM_NIXL_LIBRARY");
     CHECK(named != NULL);
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
@@ -46,7 +46,7 @@ TEST(loading_again_is_fine_by_file_and_by_directory) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
 }
 
-TEST(another_library_is_refused_once_one_is_loaded) {
+TEST(a_second_library_fails_once_one_is_loaded) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, KVMEM_TEST_TOO_OLD_LIBRARY,
                    kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));

@@ -1,49 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight processes pull blocks from one agent while its memory is registered and deregistered, and the blocks of
-// layouts that come and go.
+// Eight processes read blocks from one agent while it registers and deregisters memory, and creates and
+// destroys the layouts they read.
 #include "harness.h"
 
-#define PULLERS 8
+#define READERS 8
 
 enum {
-    OPEN = 1, /* pull_setup -> nothing */
+    OPEN = 1, /* reader_setup -> nothing */
     MEET,     /* metadata, then a second frame with a descriptor -> nothing */
     PULL,     /* nanoseconds -> number of rounds */
 };
 
-typedef struct pull_setup {
+typedef struct reader_setup {
     char name[32];
     kvmem_layout_config config;
     uint32_t seed;
     uint32_t reserved;
-} pull_setup;
+} reader_setup;
 
-/* ---- A process that pulls ---- */
+/* ---- a process that reads ---- */
 
-static kvmem_agent *puller_agent;
+static kvmem_agent *reader_agent;
 static kv_side puller_side;
-static kv_side puller_model; /* of the owner */
+static kv_side reader_model; /* of the owner */
 static uint64_t puller_random;
 
 static void serve_setup(const message *request) {
-    pull_setup setup;
+    reader_setup setup;
     CHECK_EQ(request->size, sizeof(setup));
     memcpy(&setup, request->data, sizeof(setup));
-    puller_agent = agent_open(setup.name);
-    kv_side_open(&puller_side, &setup.config, puller_agent, setup.seed);
-    kv_model_open(&puller_model, &setup.config, 1);
+    reader_agent = agent_open(setup.name);
+    kv_side_open(&puller_side, &setup.config, reader_agent, setup.seed);
+    kv_model_open(&reader_model, &setup.config, 1);
     puller_random = setup.seed;
 }
 
-/* The owner is a new peer each time: its memory may be elsewhere, or other memory at the same addresses. */
+/* The owner is a new peer each time: its memory may have other addresses, or be other memory at the same
+   addresses. */
 static void serve_meeting(int socket, const message *metadata) {
     CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
-    kvmem_layout_destroy(puller_model.layout);
-    puller_model.layout = NULL;
-    if (kvmem_agent_check_remote_metadata(puller_agent, "owner", NULL) == KVMEM_STATUS_OK)
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(puller_agent, "owner", ERR));
-    agent_load(puller_agent, metadata);
-    EXPECT_OK(kvmem_layout_import(puller_agent, descriptor.data, descriptor.size, &puller_model.layout, ERR));
+    kvmem_layout_destroy(reader_model.layout);
+    reader_model.layout = NULL;
+    if (kvmem_agent_check_remote_metadata(reader_agent, "owner", NULL) == KVMEM_STATUS_OK)
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reader_agent, "owner", ERR));
+    agent_load(reader_agent, metadata);
+    EXPECT_OK(kvmem_layout_import(reader_agent, descriptor.data, descriptor.size, &reader_model.layout, ERR));
 }
 
 static uint32_t next_block(void) {
@@ -51,21 +52,21 @@ static uint32_t next_block(void) {
     return (uint32_t)((puller_random >> 33) % puller_side.config.num_blocks);
 }
 
-/* Some block to some other place: every byte of the memory is compared. */
-static void pull_once(void) {
+/* Reads a random block to a random place, and compares every byte of the memory. */
+static void read_once(void) {
     const kv_move move = KV_MOVE(puller_side.config.num_layers, {next_block(), next_block()});
-    kv_run(puller_model.layout, puller_side.layout, &move);
-    kv_side_check_moved(&puller_side, &puller_model, &move);
+    kv_run(reader_model.layout, puller_side.layout, &move);
+    kv_side_check_moved(&puller_side, &reader_model, &move);
 }
 
-static void serve_pull(int socket, const message *request) {
+static void serve_read(int socket, const message *request) {
     uint64_t duration = 0;
     CHECK_EQ(request->size, sizeof(duration));
     memcpy(&duration, request->data, sizeof(duration));
     const load_clock clock = load_begin();
     uint64_t rounds = 0;
     do {
-        pull_once();
+        read_once();
         rounds++;
     } while (load_lasts(&clock, duration));
     frame_send(socket, PULL, &rounds, sizeof(rounds));
@@ -83,34 +84,34 @@ static void serve(int socket, uint32_t tag, const message *request) {
         break;
     default:
         CHECK_EQ(tag, PULL);
-        serve_pull(socket, request);
+        serve_read(socket, request);
     }
 }
 
-ROLE(puller) {
+ROLE(reader) {
     frames_serve(socket, serve);
     kv_side_close(&puller_side);
-    kv_side_close(&puller_model);
-    kvmem_agent_destroy(puller_agent);
+    kv_side_close(&reader_model);
+    kvmem_agent_destroy(reader_agent);
 }
 
-/* ---- The owner ---- */
+/* ---- the owner ---- */
 
 typedef struct owner {
     kvmem_agent *agent;
     kv_side side;
-    peer pullers[PULLERS];
+    peer pullers[READERS];
 } owner;
 
 static void await_all(owner *owner, uint32_t tag) {
-    for (size_t i = 0; i < PULLERS; i++) frame_await(owner->pullers[i].socket, tag);
+    for (size_t i = 0; i < READERS; i++) frame_await(owner->pullers[i].socket, tag);
 }
 
-/* The pullers learn where the blocks are now. */
+/* Sends the metadata and the layout to the readers. */
 static void introduce(owner *owner) {
     CLEANUP(message_free) message metadata = agent_metadata(owner->agent);
     CLEANUP(message_free) message descriptor = layout_descriptor(owner->side.layout);
-    for (size_t i = 0; i < PULLERS; i++) {
+    for (size_t i = 0; i < READERS; i++) {
         frame_send(owner->pullers[i].socket, MEET, metadata.data, metadata.size);
         frame_send(owner->pullers[i].socket, MEET, descriptor.data, descriptor.size);
     }
@@ -119,10 +120,10 @@ static void introduce(owner *owner) {
 
 static void owner_open(owner *owner) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    for (uint32_t i = 0; i < PULLERS; i++) {
-        owner->pullers[i] = peer_start("puller");
-        pull_setup setup = {.config = config, .seed = 2 + i};
-        snprintf(setup.name, sizeof(setup.name), "puller %u", i);
+    for (uint32_t i = 0; i < READERS; i++) {
+        owner->pullers[i] = peer_start("reader");
+        reader_setup setup = {.config = config, .seed = 2 + i};
+        snprintf(setup.name, sizeof(setup.name), "reader %u", i);
         frame_send(owner->pullers[i].socket, OPEN, &setup, sizeof(setup));
     }
     owner->agent = agent_open("owner");
@@ -132,19 +133,19 @@ static void owner_open(owner *owner) {
 }
 
 static void owner_close(owner *owner) {
-    for (size_t i = 0; i < PULLERS; i++) peer_finish(&owner->pullers[i]);
+    for (size_t i = 0; i < READERS; i++) peer_finish(&owner->pullers[i]);
     kv_side_close(&owner->side);
     kvmem_agent_destroy(owner->agent);
 }
 
-static void begin_pulls(owner *owner, uint64_t duration) {
-    for (size_t i = 0; i < PULLERS; i++)
+static void begin_reads(owner *owner, uint64_t duration) {
+    for (size_t i = 0; i < READERS; i++)
         frame_send(owner->pullers[i].socket, PULL, &duration, sizeof(duration));
 }
 
-static uint64_t await_pulls(owner *owner) {
+static uint64_t await_reads(owner *owner) {
     uint64_t all = 0;
-    for (size_t i = 0; i < PULLERS; i++) {
+    for (size_t i = 0; i < READERS; i++) {
         uint64_t rounds = 0;
         frame_expect_into(owner->pullers[i].socket, PULL, &rounds, sizeof(rounds));
         CHECK(rounds > 0);
@@ -153,12 +154,12 @@ static uint64_t await_pulls(owner *owner) {
     return all;
 }
 
-/* A thread that registers memory, looks at what peers would get, and deregisters. */
+/* A thread that registers memory, gets metadata, and deregisters. */
 typedef struct churn {
     kvmem_agent *agent;
     atomic_bool *is_over;
     uint64_t cycles;
-    kvmem_status status; /* the first failure; read after the join */
+    kvmem_status status; /* the first failure; read after the thread was joined */
 } churn;
 
 static kvmem_status churn_once(const churn *churn, uint64_t size) {
@@ -173,7 +174,7 @@ static kvmem_status churn_once(const churn *churn, uint64_t size) {
     return status;
 }
 
-static void *churn_on(void *argument) {
+static void *churn_repeatedly(void *argument) {
     churn *churn = argument;
     while (churn->status == KVMEM_STATUS_OK && !*churn->is_over) {
         churn->status = churn_once(churn, 4096 * (1 + churn->cycles % 64));
@@ -182,14 +183,14 @@ static void *churn_on(void *argument) {
     return NULL;
 }
 
-TEST(eight_processes_pull_while_memory_is_registered_and_deregistered) {
+TEST(eight_processes_read_while_memory_is_registered_and_deregistered) {
     OPENED(owner, owner);
     atomic_bool is_over = false;
     churn churns[2] = {{.agent = owner.agent, .is_over = &is_over}, {.agent = owner.agent, .is_over = &is_over}};
     threads threads = {0};
-    threads_start(&threads, NUM(churns), churn_on, churns, sizeof(churns[0]));
-    begin_pulls(&owner, load_duration());
-    const uint64_t rounds = await_pulls(&owner);
+    threads_start(&threads, NUM(churns), churn_repeatedly, churns, sizeof(churns[0]));
+    begin_reads(&owner, load_duration());
+    const uint64_t rounds = await_reads(&owner);
     is_over = true;
     threads_join(&threads);
     for (size_t i = 0; i < NUM(churns); i++) {
@@ -197,27 +198,27 @@ TEST(eight_processes_pull_while_memory_is_registered_and_deregistered) {
         CHECK(churns[i].cycles > 0);
     }
     kv_side_check(&owner.side);
-    load_report("%d processes pulled %llu times while two threads registered memory %llu times", PULLERS,
+    load_report("%d processes pulled %llu times while two threads registered memory %llu times", READERS,
                 (unsigned long long)rounds, (unsigned long long)(churns[0].cycles + churns[1].cycles));
 }
 
-/* The memory is registered as another layout each time, and the pullers read what is there now. */
-TEST(eight_processes_pull_from_layouts_that_come_and_go) {
+/* The memory is registered as another layout each time, and the processes read its current bytes. */
+TEST(eight_processes_read_from_layouts_that_are_replaced) {
     OPENED(owner, owner);
     const load_clock clock = load_begin();
     uint64_t layouts = 0;
     uint64_t rounds = 0;
     do {
-        begin_pulls(&owner, MILLISECONDS(10));
-        rounds += await_pulls(&owner);
+        begin_reads(&owner, MILLISECONDS(10));
+        rounds += await_reads(&owner);
         kvmem_layout_destroy(owner.side.layout);
         owner.side.layout = NULL;
         kv_side_build(&owner.side, owner.agent);
         introduce(&owner);
         layouts++;
     } while (load_lasts(&clock, load_duration()));
-    begin_pulls(&owner, 0);
-    rounds += await_pulls(&owner);
-    load_report("%d processes pulled %llu times from %llu layouts", PULLERS, (unsigned long long)rounds,
+    begin_reads(&owner, 0);
+    rounds += await_reads(&owner);
+    load_report("%d processes pulled %llu times from %llu layouts", READERS, (unsigned long long)rounds,
                 (unsigned long long)(layouts + 1));
 }

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// A log callback that calls kvmem for each message: no thread waits for another for ever.
+// A log callback that calls kvmem for each message: no thread deadlocks.
 #include "harness.h"
 
 KV_PEER_ROLE
 
 static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6});
 
-/* What there is to ask; what is NULL is not there yet. */
-typedef struct asked {
+/* The objects that the callback queries; NULL: not created yet. */
+typedef struct queried {
     kvmem_agent *_Atomic agent;
     kvmem_region *_Atomic region;
     kvmem_layout *_Atomic layout;
     atomic_uint messages;
     atomic_uint failures;
-} asked;
+} queried;
 
-/* Each may need the agent's thread, or a lock that another thread has while it waits for that. */
-static void ask(uint32_t level, const char *target, const char *message, void *user_data) {
-    asked *mine = user_data;
+/* Each call may need the agent's thread, or a lock that another thread holds while it waits for that
+   thread. */
+static void query_objects(uint32_t level, const char *target, const char *message, void *user_data) {
+    queried *mine = user_data;
     (void)level, (void)target, (void)message;
     if (mine->agent != NULL) {
         OWNED(kvmem_blob) metadata = NULL;
@@ -37,42 +38,42 @@ static void ask(uint32_t level, const char *target, const char *message, void *u
     mine->messages++;
 }
 
-static void listen_to(asked *asked) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, ask, asked, ERR)); }
+static void listen_to(queried *queried) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, query_objects, queried, ERR)); }
 
-/* All messages so far are delivered before this returns. */
-static void listen_no_more(void) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); }
+/* Returns once all messages so far are delivered. */
+static void remove_callback(void) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); }
 
-/* The agent's thread logs that it has a backend. */
-TEST(what_the_agent_says_may_be_answered_by_asking_it) {
-    static asked asked;
-    OWN(kvmem_agent, agent, kvmem_agent_create, "asked", NULL);
-    asked.agent = agent;
-    listen_to(&asked);
+/* The agent's thread logs that it has created a backend. */
+TEST(a_callback_may_call_the_agent_that_logs) {
+    static queried queried;
+    OWN(kvmem_agent, agent, kvmem_agent_create, "queried", NULL);
+    queried.agent = agent;
+    listen_to(&queried);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
-    listen_no_more();
-    CHECK(asked.messages > 0);
-    CHECK_EQ(asked.failures, 0);
+    remove_callback();
+    CHECK(queried.messages > 0);
+    CHECK_EQ(queried.failures, 0);
 }
 
-TEST(all_of_a_transfer_to_a_peer_may_be_asked_about) {
-    static asked asked;
+TEST(a_callback_may_query_a_transfer_to_a_peer) {
+    static queried queried;
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OWNED(kvmem_agent) agent = agent_open("near");
     OPENED(kv_peer, peer, "far", &config, 1);
-    listen_to(&asked);
-    asked.agent = agent;
+    listen_to(&queried);
+    queried.agent = agent;
     kv_peer_meet(&peer, agent);
     OPENED(kv_side, side, &config, agent, 2);
-    asked.region = side.regions[0];
-    asked.layout = side.layout;
+    queried.region = side.regions[0];
+    queried.layout = side.layout;
     kv_run(side.layout, peer.model.layout, &move);
     kv_expect_moved(&peer.model, &side, &move);
     kv_peer_check(&peer);
-    listen_no_more();
-    CHECK_EQ(asked.failures, 0);
+    remove_callback();
+    CHECK_EQ(queried.failures, 0);
 }
 
-/* A callback that takes as long as the test likes. */
+/* A callback that blocks until the test lets it return. */
 static atomic_bool is_held;
 static atomic_uint held_messages;
 
@@ -82,9 +83,9 @@ static void hold(uint32_t level, const char *target, const char *message, void *
     held_messages++;
 }
 
-/* All that has lines in the log goes on while the callback does not return: a backend, memory, a peer, blocks,
-   messages. Nothing is lost. */
-TEST(a_callback_that_takes_long_holds_nothing_up) {
+/* Everything that logs works while the callback blocks: a backend, memory, a peer, blocks, messages. No
+   message is lost. */
+TEST(a_slow_callback_blocks_no_other_thread) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(kv_peer, peer, "far", &config, 1);
     is_held = true;
@@ -100,17 +101,17 @@ TEST(a_callback_that_takes_long_holds_nothing_up) {
         EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
         kvmem_layout_destroy(peer.model.layout);
         peer.model.layout = NULL;
-    } /* the agent has ended */
+    } /* the agent was destroyed */
     CHECK_EQ(held_messages, 0);
     kv_peer_check(&peer);
     is_held = false;
-    listen_no_more();
+    remove_callback();
     CHECK(held_messages > 10);
 }
 
-/* Several agents get their backends while others ask the same ones. */
+/* Several agents create backends while other threads query the same agents. */
 static void *make_backends(void *context) {
-    asked *mine = context;
+    queried *mine = context;
     for (int i = 0; i < 4; i++) {
         OWNED(kvmem_agent) agent = NULL;
         if (kvmem_agent_create("another", NULL, &agent, NULL) != KVMEM_STATUS_OK ||
@@ -121,13 +122,13 @@ static void *make_backends(void *context) {
     return NULL;
 }
 
-TEST(several_threads_may_ask_the_same) {
-    static asked asked;
+TEST(several_threads_may_query_the_same_objects) {
+    static queried queried;
     OWNED(kvmem_agent) agent = agent_open("shared");
-    asked.agent = agent;
-    listen_to(&asked);
-    threads_run(2, make_backends, &asked, 0);
-    listen_no_more();
-    CHECK(asked.messages > 0);
-    CHECK_EQ(asked.failures, 0);
+    queried.agent = agent;
+    listen_to(&queried);
+    threads_run(2, make_backends, &queried, 0);
+    remove_callback();
+    CHECK(queried.messages > 0);
+    CHECK_EQ(queried.failures, 0);
 }

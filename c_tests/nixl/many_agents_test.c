@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fifty agents in one process, each with memory that the next one reads: once they are destroyed, no thread and no
-// file descriptor is left, and no byte that NIXL itself does not keep.
+// Fifty agents in one process, each with memory that the next one reads. After they are destroyed, no thread
+// and no file descriptor is left, and no memory except NIXL's own.
 #include "harness.h"
 
 #include <malloc.h>
@@ -12,7 +12,7 @@ static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 typedef struct member {
     kvmem_agent *agent;
     kv_side side;
-    kvmem_layout *next; /* the layout of the agent after it */
+    kvmem_layout *next; /* the layout of the next agent */
 } member;
 
 static member members[AGENTS];
@@ -25,7 +25,7 @@ static void open_members(void) {
     }
 }
 
-/* Each agent reads from the one after it, and tells it. */
+/* Each agent reads from the next one, and notifies it. */
 static void meet_next(uint32_t number) {
     member *own = &members[number];
     member *next = &members[(number + 1) % AGENTS];
@@ -37,7 +37,7 @@ static void meet_next(uint32_t number) {
     agent_expect_notification(next->agent, kvmem_agent_name(own->agent), "read", 4);
 }
 
-/* In an order that has nothing to do with that of their creation. */
+/* In an order unrelated to that of their creation. */
 static void close_members(void) {
     for (uint32_t i = 0; i < AGENTS; i++) {
         member *closed = &members[i * 7 % AGENTS];
@@ -47,7 +47,7 @@ static void close_members(void) {
     }
 }
 
-static void all_of_it(void) {
+static void run_all(void) {
     open_members();
     CHECK(count_directory_entries("/proc/self/task") > AGENTS);
     for (uint32_t i = 0; i < AGENTS; i++) meet_next(i);
@@ -63,14 +63,14 @@ static size_t bytes_in_use(void) {
 }
 
 TEST(fifty_agents_leave_nothing_behind) {
-    all_of_it(); /* what the process keeps is there after it */
+    run_all(); /* state that lives as long as the process exists after this */
     const size_t threads = count_directory_entries("/proc/self/task");
     const size_t files = count_open_files();
     const size_t bytes = bytes_in_use();
     const load_clock clock = load_begin();
     size_t rounds = 0;
     do {
-        all_of_it();
+        run_all();
         rounds++;
         CHECK_EQ(count_directory_entries("/proc/self/task"), threads);
         CHECK_EQ(count_open_files(), files);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metadata between agents, by bytes and by address; and the blobs it comes in.
+// Metadata between agents, by bytes and by address, and its blobs.
 #include "harness.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <time.h>
 
-TEST(a_blob_is_bytes_with_a_nul_behind) {
+TEST(a_blob_is_followed_by_a_nul) {
     kvmem_agent *agent = agent_open("blob");
     OWN(kvmem_blob, blob, kvmem_agent_get_local_metadata, agent);
-    kvmem_agent_destroy(agent); /* the blob does not need it */
+    kvmem_agent_destroy(agent); /* the blob does not need the agent */
     const unsigned char *bytes = kvmem_blob_data(blob);
     CHECK(kvmem_blob_size(blob) > 0);
     CHECK_EQ(bytes[kvmem_blob_size(blob)], 0);
@@ -30,18 +30,18 @@ TEST(loading_makes_a_peer_known_until_it_is_invalidated) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
-    agent_load(near, &metadata); /* and back */
+    agent_load(near, &metadata); /* in the other direction */
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
 }
 
-/* NIXL knows an agent under its own name, too, and does not forget it. */
+/* NIXL also has an agent's own metadata, and does not remove it. */
 TEST(the_agents_own_metadata_is_not_invalidated) {
     OWNED(kvmem_agent) agent = agent_open("one");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
                    kvmem_agent_invalidate_remote_metadata(agent, "one", ERR));
 }
 
-TEST(bytes_that_are_no_metadata_are_refused) {
+TEST(invalid_bytes_are_not_loaded) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
     CLEANUP(message_free) message metadata = agent_metadata(far);
@@ -53,7 +53,7 @@ TEST(bytes_that_are_no_metadata_are_refused) {
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_agent_load_remote_metadata(near, "", 0, NULL, ERR));
     CHECK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size / 2, NULL, ERR) < 0);
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
-    agent_load(near, &metadata); /* nothing of it stuck */
+    agent_load(near, &metadata); /* the failed call has loaded nothing */
 }
 
 TEST(an_agents_own_metadata_is_recognized) {
@@ -75,14 +75,14 @@ static int bound_socket(in_addr_t addresses, uint32_t *port) {
     return socket_fd;
 }
 
-/* A port of the loopback interface that was free a moment ago. */
+/* A port of the loopback interface that was just free. */
 static uint32_t free_port(void) {
     uint32_t port = 0;
     close(bound_socket(INADDR_LOOPBACK, &port));
     return port;
 }
 
-/* Between finding a port and listening on it somebody may take it: then another one is tried. */
+/* Another process may take the port before the agent listens on it; then another one is tried. */
 static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
     kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_LISTEN_THREAD,
                                           it.listen_delay_us = 1000);
@@ -118,7 +118,8 @@ static kvmem_status fetch_far(const listeners *both, const char *host, uint64_t 
     return kvmem_agent_fetch_remote_metadata(both->near, "far", host, both->port, timeout, ERR);
 }
 
-/* Polls until NIXL's thread of the peer has done something; the deadline of the test bounds it. */
+/* Polls until NIXL's thread of the peer has processed the request. Only the deadline of the test limits
+   this. */
 static void await_metadata(kvmem_agent *agent, const char *name, kvmem_status status) {
     const struct timespec pause = {0, 1000000};
     while (kvmem_agent_check_remote_metadata(agent, name, NULL) != status) nanosleep(&pause, NULL);
@@ -135,13 +136,13 @@ TEST(a_peer_is_reached_by_its_host_name) {
     EXPECT_OK(fetch_far(&both, "localhost", PATIENCE));
     EXPECT_OK(kvmem_agent_check_remote_metadata(both.near, "far", ERR));
     EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "localhost", both.port, ERR));
-    /* A name that no name server may know. */
+    /* A name that no name server knows. */
     const kvmem_status status = fetch_far(&both, "no-such-host.invalid", SECONDS(3));
     CHECK(status == KVMEM_STATUS_NOT_FOUND || status == KVMEM_STATUS_TIMED_OUT);
     CHECK_HAS(test_last_message(), "no-such-host.invalid");
 }
 
-/* Loaded metadata says nothing about the peer's listen thread now. */
+/* Loaded metadata does not prove that the peer still listens. */
 TEST(a_loaded_peer_that_no_longer_listens_is_not_fetched) {
     OPENED(listeners, both);
     for (int i = 0; i < 2; i++) EXPECT_OK(fetch_far(&both, "127.0.0.1", PATIENCE));
@@ -219,11 +220,11 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
                    kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", nowhere, ERR));
     EXPECT_OK(kvmem_agent_invalidate_local_metadata(near, "127.0.0.1", port, ERR));
     while (kvmem_agent_connect(far, "near", NULL, NULL) == KVMEM_STATUS_OK) {
-        nanosleep(&pause, NULL); /* NIXL removes it on a thread of its own */
+        nanosleep(&pause, NULL); /* NIXL removes it on its own thread */
     }
 }
 
-/* NIXL does not say why. */
+/* NIXL does not report the reason. */
 TEST(a_port_in_use_is_named) {
     uint32_t port = 0;
     CLEANUP(test_close) const int listener = bound_socket(INADDR_ANY, &port);
@@ -244,11 +245,11 @@ TEST(an_address_where_nothing_listens_is_reported_at_once) {
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
-    CLEANUP(message_free) message metadata = agent_metadata(near); /* the agent works on */
+    CLEANUP(message_free) message metadata = agent_metadata(near); /* the agent still works */
 }
 
-/* Something listens there, but is no agent. */
-TEST(what_does_not_reply_is_an_error_in_time) {
+/* The listening process is not an agent. */
+TEST(a_peer_that_does_not_reply_fails_in_time) {
     uint32_t near_port = 0;
     OWNED(kvmem_agent) near = listening_agent("near", &near_port);
     uint32_t port = 0;
@@ -258,7 +259,7 @@ TEST(what_does_not_reply_is_an_error_in_time) {
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, MILLISECONDS(700), ERR));
 }
 
-TEST(impossible_addresses_are_refused) {
+TEST(impossible_addresses_fail) {
     const uint64_t forever = KVMEM_TIMEOUT_FOREVER;
     static const char *const texts[] = {"local host", "127.0.0", "127.0.0.256", "::1", ""};
     uint32_t near_port = 0;
@@ -275,7 +276,7 @@ TEST(impossible_addresses_are_refused) {
     }
 }
 
-TEST(without_a_listen_thread_nothing_goes_by_address) {
+TEST(without_a_listen_thread_transfers_by_address_fail) {
     uint32_t port = 0;
     OWNED(kvmem_agent) far = listening_agent("far", &port);
     OWNED(kvmem_agent) near = agent_open("near");
@@ -286,8 +287,8 @@ TEST(without_a_listen_thread_nothing_goes_by_address) {
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
 }
 
-/* Sockets of this process with this local port: a listening one, and what it has accepted. UCX opens
- * others meanwhile. */
+/* Sockets of this process with this local port: a listening one, and accepted ones. UCX opens others
+   meanwhile. */
 static size_t count_sockets(uint32_t port) {
     size_t count = 0;
     for (int fd = 0; fd < 1024; fd++) {
@@ -299,8 +300,8 @@ static size_t count_sockets(uint32_t port) {
     return count;
 }
 
-/* Neither side keeps a connection that was only opened to see whether it can be. */
-TEST(checks_leave_no_connection_behind) {
+/* Connections that only test whether a peer listens are closed on both sides. */
+TEST(checks_leave_no_connection_open) {
     OPENED(listeners, both);
     const struct timespec pause = {0, 1000000};
     EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
@@ -309,6 +310,6 @@ TEST(checks_leave_no_connection_behind) {
     for (int i = 0; i < 8; i++)
         EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
     while (count_sockets(both.port) > before) {
-        nanosleep(&pause, NULL); /* NIXL closes them on a thread of its own */
+        nanosleep(&pause, NULL); /* NIXL closes them on its own thread */
     }
 }

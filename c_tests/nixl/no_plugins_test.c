@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL without plugins: the directory that it searches is empty, or not there.
+// NIXL without plugins: the directory that it searches is empty, or does not exist.
 #include "harness.h"
 
 /* The directory of this process, which NIXL reads once. */
@@ -18,7 +18,7 @@ TEST(an_agent_without_plugins_names_the_directory_that_was_searched) {
     CHECK_HAS(test_last_message(), "NIXL_PLUGIN_DIR");
 }
 
-TEST(what_needs_no_backend_works) {
+TEST(functions_without_a_backend_work) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "bare", NULL);
     OWN(kvmem_plugins, backends, kvmem_agent_get_backends, agent);
     CHECK_EQ(kvmem_plugins_count(backends), 0);

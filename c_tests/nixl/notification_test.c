@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notifications between processes: any bytes, none at all, many, large, and a wait that ends.
+// Notifications between processes: any bytes, empty ones, many, large ones, and a wait that ends.
 #include "harness.h"
 
 KV_PEER_ROLE
@@ -9,7 +9,7 @@ static void meet(kv_peer *peer, kvmem_agent *agent) {
     kv_peer_meet(peer, agent);
 }
 
-TEST(any_bytes_arrive_as_they_were_sent) {
+TEST(any_bytes_arrive_unchanged) {
     static const unsigned char binary[] = {0x00, 0xFF, 0xFE, 0x80, 0x00, 'a', 0xC3, 0x28, 0x00};
     OWNED(kvmem_agent) agent = agent_open("speaker");
     CLEANUP(kv_peer_close) kv_peer peer;
@@ -20,7 +20,7 @@ TEST(any_bytes_arrive_as_they_were_sent) {
     agent_expect_notification(agent, "listener", binary, sizeof(binary));
 }
 
-TEST(an_empty_one_is_one_too) {
+TEST(an_empty_notification_arrives) {
     OWNED(kvmem_agent) agent = agent_open("speaker");
     CLEANUP(kv_peer_close) kv_peer peer;
     meet(&peer, agent);
@@ -30,7 +30,7 @@ TEST(an_empty_one_is_one_too) {
     agent_expect_notification(agent, "listener", "", 0);
 }
 
-TEST(a_large_one_arrives_whole) {
+TEST(a_large_notification_arrives) {
     const size_t size = MIB;
     CLEANUP(test_free) unsigned char *large = test_allocate(size);
     kv_fill(large, size, 99);
@@ -43,7 +43,7 @@ TEST(a_large_one_arrives_whole) {
 
 #define MANY 500
 
-/* None is lost, whoever takes how many at once. */
+/* None is lost, however many a call returns. */
 TEST(many_all_arrive) {
     OWNED(kvmem_agent) agent = agent_open("speaker");
     OWNED(kvmem_agent) other = agent_open("other");
@@ -64,21 +64,23 @@ TEST(many_all_arrive) {
     }
 }
 
-/* NIXL fails with an error of its own, also if the peer has ended: its layouts say which process it is. */
+/* NIXL fails with its own error, also if the peer has ended. Imported layouts identify the process of the
+   peer. */
 TEST(a_peer_that_has_ended_is_lost) {
     OWNED(kvmem_agent) agent = agent_open("speaker");
     kv_peer peer;
     meet(&peer, agent);
     kv_peer_crash(&peer);
     kvmem_status status = KVMEM_STATUS_OK;
-    while (status == KVMEM_STATUS_OK) { /* the connection may live a little longer; this case has a deadline */
+    while (status == KVMEM_STATUS_OK) { /* the connection may exist a little longer; the case has a
+                                           deadline */
         status = kvmem_agent_notify(agent, "listener", "x", 1, ERR);
     }
     CHECK_EQ(status, KVMEM_STATUS_PEER_LOST);
     CHECK_HAS(test_last_message(), "agent 'listener' is lost");
 }
 
-TEST(a_notification_to_itself_is_refused) {
+TEST(a_notification_to_the_agent_itself_fails) {
     OWNED(kvmem_agent) agent = agent_open("alice");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'alice' is the agent itself",
                    kvmem_agent_notify(agent, "alice", "x", 1, ERR));
@@ -95,7 +97,7 @@ static void count_notes(uint32_t level, const char *target, const char *message,
     if (strstr(message, "notification") != NULL) ++*(atomic_int *)user_data;
 }
 
-/* Its backend carries none: then none arrives, which is no failure. */
+/* Its backend cannot carry notifications, so none arrives, which is not an error. */
 TEST(an_agent_with_files_alone_receives_none) {
     static atomic_int notes;
     kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_NO_PROGRESS_THREAD,
@@ -117,12 +119,12 @@ TEST(an_agent_with_files_alone_receives_none) {
     CHECK_EQ(notes, 0);
 }
 
-TEST(strangers_cannot_be_notified) {
+TEST(unknown_agents_cannot_be_notified) {
     OWNED(kvmem_agent) agent = agent_open("speaker");
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
 }
 
-TEST(the_list_is_checked_and_its_own) {
+TEST(the_list_is_checked_and_outlives_the_agent) {
     kvmem_agent *agent = agent_open("speaker");
     kvmem_agent *other = agent_open("other");
     agents_introduce(agent, other);
@@ -151,7 +153,7 @@ static void expect_report(kvmem_queue *queue, uint64_t user_data) {
     CHECK_EQ(completion.bytes, 0);
 }
 
-/* No thread waits for messages: the queue reports them, and then they are taken without a wait, in order. */
+/* No thread waits for messages: the queue reports them, and then they are read in order without waiting. */
 TEST(a_queue_reports_that_messages_have_arrived) {
     OWNED(kvmem_agent) agent = agent_open("speaker");
     OWN(kvmem_queue, queue, kvmem_queue_create);
@@ -175,7 +177,7 @@ TEST(a_queue_reports_that_messages_have_arrived) {
         }
     }
     OWN(kvmem_queue, other, kvmem_queue_create);
-    EXPECT_OK(kvmem_agent_report_notifications(agent, other, 6, ERR)); /* replaces the one before */
+    EXPECT_OK(kvmem_agent_report_notifications(agent, other, 6, ERR)); /* replaces the earlier report */
     kv_peer_notify(&peer, "speaker", "x", 1);
     expect_report(other, 6);
     EXPECT_OK(kvmem_agent_report_notifications(agent, NULL, 0, ERR));
@@ -188,7 +190,7 @@ TEST(a_queue_reports_that_messages_have_arrived) {
     CHECK_EQ(count, 0);
 }
 
-/* An agent ends while a queue reports its messages. */
+/* An agent is destroyed while a queue reports its messages. */
 TEST(an_agent_with_a_queue_is_destroyed) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     OWN(kvmem_agent, agent, kvmem_agent_create, "short", NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Objects of an S3-compatible server, which this test starts on loopback: registered as segments, written, read, queried,
-// and what happens if the server lacks an object, stops, ends, or is restarted.
+// Objects of an S3-compatible server, which this test starts on loopback: registered as segments, written,
+// read and queried; and a server without an object, or one that stops, ends or is restarted.
 #include "harness.h"
 
 #define NUM_BLOCKS 4
@@ -9,10 +9,10 @@
 static const char *lacks_server(void) { return python_lacks("moto"); }
 REQUIRES(lacks_server)
 
-/* The blocks of all cases. A request that has failed may access them until the process ends. */
+/* The blocks of all cases. After a failure a request may access them until the process ends. */
 static unsigned char memory[NUM_BLOCKS * BLOCK];
 
-/* One for all cases: it takes seconds to start. It ends with this process. */
+/* Shared by all cases, because it takes seconds to start. It ends with this process. */
 static python server;
 static char endpoint[64];
 
@@ -111,7 +111,7 @@ TEST(objects_are_written_read_and_queried) {
     EXPECT_OK(kvmem_segments_deregister(of_first, ERR));
 }
 
-/* Prepared once, chosen by index: a part of each object, from an offset. */
+/* Prepared once, selected by index: a part of each object, from an offset. */
 TEST(parts_of_objects_are_read_by_prepared_lists) {
     OPENED(store, store);
     OWNED(kvmem_descriptors) objects = object(1, 0, "a");
@@ -143,7 +143,8 @@ TEST(parts_of_objects_are_read_by_prepared_lists) {
     CHECK_BYTES(memory + 3 * BLOCK, memory + 1000, 500);
 }
 
-/* The server is stopped: a run with a limit ends in time, and its request is complete once the server goes on. */
+/* The server is stopped: a run with a limit ends in time, and its request completes once the server
+   continues. */
 TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     OPENED(store, store);
     OWNED(kvmem_descriptors) objects = object(1, 0, "a");
@@ -158,7 +159,7 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(read, NULL, 0, ERR));
     peer_thaw(&stopped);
     kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) { /* the deadline of the process bounds it */
+    while (status == KVMEM_STATUS_BUSY) { /* only the deadline of the process limits this */
         status = kvmem_request_post(read, NULL, 0, ERR);
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
@@ -166,10 +167,10 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
 }
 
-/* What fails below stays in use until the process ends: the backend may still write to its memory. So these cases
-   come last. */
+/* Memory of the failed requests below stays in use until the process ends, because the backend may still
+   write to it. So these cases are the last. */
 
-TEST(an_object_that_is_not_there_is_an_error) {
+TEST(an_object_that_does_not_exist_is_an_error) {
     OPENED(store, store);
     OWNED(kvmem_descriptors) objects = object(1, 0, "missing");
     OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, objects, NULL);
@@ -182,7 +183,7 @@ TEST(a_server_that_is_restarted_is_used_again) {
     OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, objects, NULL);
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, objects));
     python_kill(&server);
-    /* The plugin tries again for a while, so this is the limit, unless it has given up. */
+    /* The plugin retries for a while, so the limit or the plugin's error may end the run. */
     const kvmem_status status = move_within(&store, KVMEM_REQUEST_READ, 1, objects, SECONDS(1));
     CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_NIXL);
     char port[16];

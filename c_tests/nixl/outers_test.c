@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of some outer slots, keys or values alone, through NIXL: to and from another process, and to and
-// from files, byte by byte, with the other slot as it was.
+// Transfers of some outer slots (keys or values alone) through NIXL, to and from another process and files,
+// byte by byte. The other slot is unchanged.
 #include "harness.h"
 
 KV_PEER_ROLE
@@ -8,7 +8,7 @@ KV_PEER_ROLE
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move some_layers = {scattered, NUM(scattered), 1, 0, 2};
-/* Keys, values, one in the other's place, and both by their numbers. */
+/* Keys, values, keys to the place of values, values to the place of keys, and both. */
 static const kv_outers outers[] = {{0, 0, 1}, {1, 1, 1}, {0, 1, 1}, {1, 0, 1}, {0, 0, 2}};
 
 static void check_info(const kvmem_transfer_info *info, const kv_side *source, const kv_move *move,
@@ -30,8 +30,8 @@ static void write_there(kv_side *local, kv_peer *peer, const kv_move *move, kv_o
     kv_side_check(local);
 }
 
-/* What has come is compared with what the peer would say of its slots. */
-static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
+/* The received bytes are compared with the checksums of the peer's slots. */
+static void read_from_peer(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
                             uint64_t flags) {
     uint32_t checksums[64];
     CHECK(move->num_pairs <= NUM(checksums));
@@ -51,16 +51,17 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move, 
 static void to_and_from_peer(kv_side *local, kv_peer *peer) {
     for (size_t i = 0; i < NUM(outers); i++) {
         write_there(local, peer, &all_layers, outers[i], 0);
-        read_from_there(local, peer, &some_layers, outers[i], 0);
-        read_from_there(local, peer, &all_layers, outers[i], KVMEM_TRANSFER_BY_LAYER);
+        read_from_peer(local, peer, &some_layers, outers[i], 0);
+        read_from_peer(local, peer, &all_layers, outers[i], KVMEM_TRANSFER_BY_LAYER);
         write_there(local, peer, &some_layers, outers[i], KVMEM_TRANSFER_BY_LAYER);
     }
 }
 
 TEST_CALL(slots_are_read_from_a_peer_and_written_there, kv_peer_each_kind(to_and_from_peer))
 
-/* A layout of keys alone, and one of keys and values; a long run, which is listed rather than named. */
-TEST(layouts_of_keys_alone_take_part) {
+/* A layout of keys alone, and one of keys and values, with so many blocks that NIXL gets a descriptor
+   list. */
+TEST(slots_move_to_and_from_layouts_of_keys) {
     kvmem_block_pair run[60];
     for (uint32_t i = 0; i < NUM(run); i++) run[i] = (kvmem_block_pair){i, i + 4};
     const kv_move in_order = {run, NUM(run), 0, 0, 3};
@@ -75,9 +76,9 @@ TEST(layouts_of_keys_alone_take_part) {
         kv_peer_meet(&peer, agent);
         kv_side_open(&side, &one, agent, 7);
         write_there(&side, &peer, &in_order, (kv_outers){0, 1, 1}, 0);
-        read_from_there(&side, &peer, &in_order, (kv_outers){0, 0, 1}, 0);
+        read_from_peer(&side, &peer, &in_order, (kv_outers){0, 0, 1}, 0);
         write_there(&side, &peer, &some_layers, (kv_outers){0, 0, 1}, 0);
-        read_from_there(&side, &peer, &all_layers, (kv_outers){1, 0, 1}, 0);
+        read_from_peer(&side, &peer, &all_layers, (kv_outers){1, 0, 1}, 0);
         kv_side_close(&side);
         kv_peer_close(&peer);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[kind].name, ERR));
@@ -103,7 +104,7 @@ static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_
     file_side_check(&file);
 }
 
-TEST(slots_go_to_files_and_come_back) {
+TEST(slots_move_to_files_and_back) {
     OWNED(kvmem_agent) agent = agent_open("offload");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     SCRATCH(directory);

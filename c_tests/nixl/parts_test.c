@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of several parts over NIXL: exported, imported, read and written, with all parts or some. Compared
-// with transfers of each part between host layouts.
+// Layouts of several parts over NIXL: exported, imported, read and written, with all parts or some. The
+// result is compared with transfers of each part between host layouts.
 #include "harness.h"
 #include "parts.h"
 
@@ -11,7 +11,7 @@ static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
     return MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
 }
 
-/* The far agent has a cache, which the near one imports. */
+/* The far agent has a cache, and the near agent imports it. */
 typedef struct world {
     kvmem_agent *near_agent, *far_agent;
     kvmem_layout *here, *there, *remote, *expected_here, *expected_there;
@@ -105,8 +105,8 @@ TEST(tokens_and_some_parts_are_read_with_a_notification) {
     check(&w);
 }
 
-/* One part by its handle, to a layout without parts. */
-TEST(a_part_of_a_remote_layout_moves_alone) {
+/* A single part to a layout without parts. */
+TEST(a_single_part_of_a_remote_layout_moves) {
     OPENED(world, w);
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
                                                    it.num_pairs = NUM(pairs));
@@ -115,7 +115,7 @@ TEST(a_part_of_a_remote_layout_moves_alone) {
     check(&w);
 }
 
-TEST(parts_of_different_agents_are_refused) {
+TEST(parts_of_different_agents_cannot_be_combined) {
     OPENED(world, w);
     OWN(kvmem_layout, here, kvmem_layout_get_part, w.here, "data");
     OWN(kvmem_layout, there, kvmem_layout_get_part, w.there, "data");

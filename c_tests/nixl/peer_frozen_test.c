@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers that wait for a peer which does not answer: over TCP a frozen process holds them in flight for as
-// long as the test likes. What may be destroyed then, what is refused, and what a kill does.
+// Transfers that wait for an unresponsive peer: over TCP a stopped process keeps them in flight. What may be
+// destroyed then, what fails, and the result of a kill.
 #include "harness.h"
 
 #include <time.h>
@@ -29,7 +29,7 @@ static void lay_out_with_release(flight *flight, const kvmem_layout_config *conf
     flight->local = regions_lay_out(config, &flight->region, 1, flight->agent);
 }
 
-/* Connected by a first run, so that the next one needs nothing but the peer's help. */
+/* Connected by a first run, so that the next one needs only the peer's help. */
 static void prepare(flight *flight, kv_peer *peer, const char *name) {
     flight->agent = agent_open(name);
     lay_out_with_release(flight, REF(kv_config(&kv_kinds[0])));
@@ -43,7 +43,7 @@ static void prepare(flight *flight, kv_peer *peer, const char *name) {
     next_completion(flight->queue);
 }
 
-static void take_off(flight *flight, kv_peer *peer) {
+static void start_and_stop_peer(flight *flight, kv_peer *peer) {
     peer_freeze(&peer->process);
     EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight->transfer, MILLISECONDS(5), ERR));
@@ -87,12 +87,12 @@ static void destroy_all(flight *flight) {
 
 static void start(kv_peer *peer) { kv_peer_open(peer, "frozen", REF(kv_config(&kv_kinds[0])), 2); }
 
-TEST(in_flight_nothing_is_repeated_or_forgotten) {
+TEST(a_run_in_flight_cannot_be_repeated_or_invalidated) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
-    take_off(&flight, &peer);
+    start_and_stop_peer(&flight, &peer);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "frozen",
@@ -134,7 +134,7 @@ TEST(killed_while_a_transfer_waits_for_it) {
     CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
-    take_off(&flight, &peer);
+    start_and_stop_peer(&flight, &peer);
     kv_peer_crash(&peer);
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "frozen",
                    kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
@@ -144,14 +144,14 @@ TEST(killed_while_a_transfer_waits_for_it) {
     destroy_all(&flight);
 }
 
-/* The new peer is met as soon as NIXL has let go of what was in flight to the old one. */
+/* The new peer can be loaded once NIXL has released what was in flight to the old one. */
 TEST(killed_in_flight_and_back_under_the_same_name) {
     CLEANUP(kv_peer_close) kv_peer old;
     CLEANUP(kv_peer_close) kv_peer risen;
     flight flight;
     start(&old);
     prepare(&flight, &old, "waiting");
-    take_off(&flight, &old);
+    start_and_stop_peer(&flight, &old);
     kv_peer_crash(&old);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
     const struct timespec pause = {0, 10000000};
@@ -173,9 +173,9 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
 static void destroy_in_order(kv_peer *peer, const int *order, const char *name) {
     flight flight;
     prepare(&flight, peer, name);
-    take_off(&flight, peer);
+    start_and_stop_peer(&flight, peer);
     for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(&flight, order[i]);
-    CHECK_EQ(releases_count(), flight.releases_before); /* what is in flight holds what it touches */
+    CHECK_EQ(releases_count(), flight.releases_before); /* a transfer in flight keeps its memory */
     peer_thaw(&peer->process);
     await_releases(flight.releases_before + 1);
     kv_side_check_moved(&flight.model, &peer->model, &move);
@@ -184,7 +184,7 @@ static void destroy_in_order(kv_peer *peer, const int *order, const char *name) 
     kv_peer_invalidate(peer, name);
 }
 
-/* Puts the next order in its place, as in counting; answers whether there was one. */
+/* Replaces an order by the next one; returns whether there was one. */
 static bool next_order(int *order) {
     int i = NUM_HANDLES - 2;
     while (i >= 0 && order[i] > order[i + 1]) i--;
@@ -202,8 +202,8 @@ static bool next_order(int *order) {
     return true;
 }
 
-/* Every seventh of the 720 orders: any three handles in all their orders, any handle in all places. */
-TEST(handles_go_in_any_order_while_in_flight) {
+/* Every seventh of the 720 orders: any three handles in all their orders, and each handle in every place. */
+TEST(handles_are_destroyed_in_any_order_while_in_flight) {
     int order[NUM_HANDLES] = {0, 1, 2, 3, 4, 5};
     CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
@@ -220,7 +220,7 @@ TEST(handles_go_in_any_order_while_in_flight) {
 }
 
 int main(int argc, char **argv) {
-    /* Shared memory needs no help from the peer, TCP does. Set before NIXL is loaded; peers inherit it. */
+    /* Shared memory needs no help of the peer, TCP does. Set before NIXL is loaded; peers inherit it. */
     setenv("UCX_TLS", "tcp,self", 1);
     return test_main(argc, argv, test_registered());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that comes back under the name of one that died: told apart, refused until the old one is forgotten.
+// A peer that restarts under the name of one that died: it is distinguished, and fails until the old one is
+// invalidated.
 #include "harness.h"
 
 #include <sys/personality.h>
@@ -13,7 +14,7 @@ static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *de
     return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, &options);
 }
 
-/* Refused, or failed under way, as stale; nothing new can be made of it either. */
+/* Creating, submitting or running fails as stale, and nothing new can be created from the layout. */
 static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvmem_transfer *old_transfer) {
     const kvmem_status status = submit_and_wait(old_transfer, PATIENCE);
     CHECK_EQ(status, KVMEM_STATUS_STALE);
@@ -22,7 +23,7 @@ static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvm
     REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, local, old, &options);
 }
 
-TEST(a_restarted_peer_is_told_apart) {
+TEST(a_restarted_peer_is_distinguished) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_agent) agent = agent_open("near");
     OPENED(kv_side, side, &config, agent, 1);
@@ -40,16 +41,16 @@ TEST(a_restarted_peer_is_told_apart) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "phoenix", ERR));
     expect_stale(side.layout, old.model.layout, old_transfer);
     kv_peer_meet(&risen, agent);
-    expect_stale(side.layout, old.model.layout, old_transfer); /* still: that one was another */
+    expect_stale(side.layout, old.model.layout, old_transfer); /* still the layout of the old peer */
 
     kv_run(side.layout, risen.model.layout, &move);
     kv_expect_moved(&risen.model, &side, &move);
     kv_peer_check(&risen);
 }
 
-/* Without address randomisation both lives of the peer have their memory at the same place, and only who made
-   the descriptor tells them apart. */
-TEST(an_old_descriptor_is_refused_though_its_addresses_fit) {
+/* Without address randomization both lives of the peer have the same addresses. Only the identity in the
+   descriptor distinguishes them. */
+TEST(an_old_descriptor_fails_though_its_addresses_match) {
     const kvmem_layout_config first = kv_config(&kv_kinds[1]);
     const kvmem_layout_config second = kv_config(&kv_kinds[2]);
     OWNED(kvmem_agent) agent = agent_open("near");

@@ -1,102 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that is killed or stopped before each step of meeting it. CTest runs it over shared memory and over TCP.
-// No call hangs: the deadline of the process bounds all of them.
+// A peer that is killed or stopped before each step of exchanging metadata and blocks with it. CTest runs
+// this over shared memory and over TCP. No call hangs; only the deadline of the process limits them.
 #include "harness.h"
 
 KV_PEER_ROLE
 
-/* How soon a transfer with a dead peer must have failed. */
-#define SOON SECONDS(5)
+/* A transfer with a dead peer must fail within this time. */
+#define TIME_TO_FAIL SECONDS(5)
 
 static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 enum { LOAD, CONNECT, IMPORT, CREATE, MOVE, NOTIFY, NUM_STEPS };
 
-/* An agent on its way to read blocks of a peer. */
-typedef struct visit {
+/* The state of an agent that reads blocks of a peer step by step. */
+typedef struct reading {
     kvmem_agent *agent;
     kv_side side;
-    kv_side aside; /* for transfers with other peers meanwhile */
+    kv_side other_side; /* for transfers with other peers meanwhile */
     kv_peer *peer;
-    uint64_t patience; /* of the step that moves blocks */
+    uint64_t patience; /* timeout of the step that moves blocks */
     kvmem_layout *remote;
     kvmem_transfer *transfer;
-} visit;
+} reading;
 
-static void visit_open(visit *visit, kv_peer *peer) {
-    *visit = (struct visit){.agent = agent_open("visitor"), .peer = peer, .patience = SOON};
-    kv_side_open(&visit->side, REF(kv_config(&kv_kinds[0])), visit->agent, 1);
-    kv_side_open(&visit->aside, REF(kv_config(&kv_kinds[0])), visit->agent, 4);
+static void reading_open(reading *reading, kv_peer *peer) {
+    *reading = (struct reading){.agent = agent_open("visitor"), .peer = peer, .patience = TIME_TO_FAIL};
+    kv_side_open(&reading->side, REF(kv_config(&kv_kinds[0])), reading->agent, 1);
+    kv_side_open(&reading->other_side, REF(kv_config(&kv_kinds[0])), reading->agent, 4);
 }
 
-static void leave(visit *visit) {
-    kvmem_transfer_destroy(visit->transfer);
-    kvmem_layout_destroy(visit->remote);
-    visit->transfer = NULL;
-    visit->remote = NULL;
+static void free_handles(reading *reading) {
+    kvmem_transfer_destroy(reading->transfer);
+    kvmem_layout_destroy(reading->remote);
+    reading->transfer = NULL;
+    reading->remote = NULL;
 }
 
-static void visit_close(visit *visit) {
-    leave(visit);
-    kv_side_close(&visit->side);
-    kv_side_close(&visit->aside);
-    kvmem_agent_destroy(visit->agent);
+static void reading_close(reading *reading) {
+    free_handles(reading);
+    kv_side_close(&reading->side);
+    kv_side_close(&reading->other_side);
+    kvmem_agent_destroy(reading->agent);
 }
 
-static kvmem_status take_step(visit *visit, int step) {
-    const kv_peer *peer = visit->peer;
+static kvmem_status take_step(reading *reading, int step) {
+    const kv_peer *peer = reading->peer;
     switch (step) {
     case LOAD:
-        return kvmem_agent_load_remote_metadata(visit->agent, peer->metadata.data, peer->metadata.size, NULL,
+        return kvmem_agent_load_remote_metadata(reading->agent, peer->metadata.data, peer->metadata.size, NULL,
                                                 ERR);
-    case CONNECT: return kvmem_agent_connect(visit->agent, peer->name, NULL, ERR);
+    case CONNECT: return kvmem_agent_connect(reading->agent, peer->name, NULL, ERR);
     case IMPORT:
-        return kvmem_layout_import(visit->agent, peer->descriptor.data, peer->descriptor.size, &visit->remote,
+        return kvmem_layout_import(reading->agent, peer->descriptor.data, peer->descriptor.size, &reading->remote,
                                    ERR);
     case CREATE:
-        return kvmem_transfer_create(visit->remote, visit->side.layout, KV_OPTIONS(&move), &visit->transfer,
+        return kvmem_transfer_create(reading->remote, reading->side.layout, KV_OPTIONS(&move), &reading->transfer,
                                      ERR);
-    case MOVE: return submit_and_wait(visit->transfer, visit->patience);
-    default: return kvmem_agent_notify(visit->agent, peer->name, "done", 4, ERR);
+    case MOVE: return submit_and_wait(reading->transfer, reading->patience);
+    default: return kvmem_agent_notify(reading->agent, peer->name, "done", 4, ERR);
     }
 }
 
-static void take_steps(visit *visit, int from, int to) {
-    for (int step = from; step < to; step++) EXPECT_OK(take_step(visit, step));
+static void take_steps(reading *reading, int from, int to) {
+    for (int step = from; step < to; step++) EXPECT_OK(take_step(reading, step));
 }
 
-/* The peer is a new one, under its name: it is met as if it were the first. */
-static void meet_again(visit *visit) {
+/* A new peer with the same name: all steps succeed as with the first one. */
+static void repeat_with_new_peer(reading *reading) {
     kv_peer risen;
-    kv_peer_open(&risen, visit->peer->name, REF(kv_config(&kv_kinds[0])), 3);
-    leave(visit);
-    visit->peer = &risen;
-    if (kvmem_agent_check_remote_metadata(visit->agent, risen.name, NULL) == KVMEM_STATUS_OK)
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(visit->agent, risen.name, ERR));
-    memcpy(visit->side.expected, visit->side.memory, visit->side.size); /* whatever was read of the old one */
-    take_steps(visit, LOAD, MOVE + 1);
-    kv_side_check_moved(&visit->side, &risen.model, &move);
-    leave(visit);
+    kv_peer_open(&risen, reading->peer->name, REF(kv_config(&kv_kinds[0])), 3);
+    free_handles(reading);
+    reading->peer = &risen;
+    if (kvmem_agent_check_remote_metadata(reading->agent, risen.name, NULL) == KVMEM_STATUS_OK)
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, risen.name, ERR));
+    /* any part may have been read from the old peer */
+    memcpy(reading->side.expected, reading->side.memory, reading->side.size);
+    take_steps(reading, LOAD, MOVE + 1);
+    kv_side_check_moved(&reading->side, &risen.model, &move);
+    free_handles(reading);
     kv_peer_close(&risen);
 }
 
-/* Each later step succeeds, because NIXL has not noticed yet, or fails because the peer is gone; blocks never arrive
-   from it. */
+/* Each later step succeeds, because NIXL has not noticed yet, or fails because the peer is gone. Blocks never
+   arrive. */
 static void check_killed_before(int killed) {
     kv_peer peer;
     kv_peer_open(&peer, "victim", REF(kv_config(&kv_kinds[0])), 2);
-    OPENED(visit, visit, &peer);
-    take_steps(&visit, LOAD, killed);
+    OPENED(reading, reading, &peer);
+    take_steps(&reading, LOAD, killed);
     kv_peer_crash(&peer);
     kvmem_status status = KVMEM_STATUS_OK;
     for (int step = killed; step < NUM_STEPS && status == KVMEM_STATUS_OK; step++) {
-        status = take_step(&visit, step);
+        status = take_step(&reading, step);
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NIXL);
         CHECK(step != MOVE || status == KVMEM_STATUS_PEER_LOST);
-        /* Once a layout has named its process, the peer is known to be lost. */
+        /* Once a layout has identified its process, the loss of the peer is detected. */
         CHECK(step < IMPORT || status != KVMEM_STATUS_NIXL);
     }
-    meet_again(&visit);
+    repeat_with_new_peer(&reading);
     kv_peer_close(&peer);
 }
 
@@ -107,77 +108,78 @@ TEST_CALL(killed_before_the_transfer_is_created, check_killed_before(CREATE))
 TEST_CALL(killed_before_the_transfer_runs, check_killed_before(MOVE))
 TEST_CALL(killed_before_the_notification, check_killed_before(NOTIFY))
 
-/* What has nothing to do with the stopped peer works as before. */
-static void use_agent(visit *visit, kv_peer *other) {
+/* Operations without the stopped peer work as before. */
+static void use_agent(reading *reading, kv_peer *other) {
     OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 4096)));
-    OWN(kvmem_registration, registration, kvmem_region_register, region, visit->agent);
-    CLEANUP(message_free) message metadata = agent_metadata(visit->agent);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, visit->agent, 0);
-    kv_run(other->model.layout, visit->aside.layout, &move);
-    kv_side_check_moved(&visit->aside, &other->model, &move);
+    OWN(kvmem_registration, registration, kvmem_region_register, region, reading->agent);
+    CLEANUP(message_free) message metadata = agent_metadata(reading->agent);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "", kvmem_agent_take_notifications, reading->agent, 0);
+    kv_run(other->model.layout, reading->other_side.layout, &move);
+    kv_side_check_moved(&reading->other_side, &other->model, &move);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
 }
 
-/* A request with a limit ends in time, and again succeeds when the peer goes on. */
-static void request_in_time(visit *visit) {
-    GET(kvmem_block, there, kvmem_layout_get_block, visit->peer->model.layout, 0, 0, 0);
-    GET(kvmem_block, here, kvmem_layout_get_block, visit->side.layout, 0, 0, 0);
+/* A request with a limit ends in time, and succeeds later when the peer continues. */
+static void request_in_time(reading *reading) {
+    GET(kvmem_block, there, kvmem_layout_get_block, reading->peer->model.layout, 0, 0, 0);
+    GET(kvmem_block, here, kvmem_layout_get_block, reading->side.layout, 0, 0, 0);
     OWN(kvmem_descriptors, remote, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     OWN(kvmem_descriptors, local, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     EXPECT_OK(kvmem_descriptors_add(remote, &(kvmem_descriptor){.address = there.address, .size = 48}, 1, ERR));
     EXPECT_OK(kvmem_descriptors_add(local, &(kvmem_descriptor){.address = here.address, .size = 48}, 1, ERR));
-    OWN(kvmem_request, read, kvmem_request_create, visit->agent, KVMEM_REQUEST_READ, local, "sleeper", remote,
+    OWN(kvmem_request, read, kvmem_request_create, reading->agent, KVMEM_REQUEST_READ, local, "sleeper", remote,
         REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20))));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
     const kvmem_status status = kvmem_request_wait(read, PATIENCE, ERR);
-    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT); /* shared memory needs no help */
+    /* shared memory needs no help of the peer */
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT);
     if (status == KVMEM_STATUS_TIMED_OUT) {
         CHECK_HAS(test_last_message(), "with agent 'sleeper' was not complete after 20 ms");
         EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(read, NULL, 0, ERR));
     }
-    peer_thaw(&visit->peer->process);
+    peer_thaw(&reading->peer->process);
     kvmem_status again = KVMEM_STATUS_BUSY;
-    while (again == KVMEM_STATUS_BUSY) { /* the deadline of the process bounds it */
+    while (again == KVMEM_STATUS_BUSY) { /* only the deadline of the process limits this */
         again = kvmem_request_post(read, NULL, 0, ERR);
     }
     CHECK_EQ(again, KVMEM_STATUS_OK);
     kvmem_status end = KVMEM_STATUS_BUSY;
     while ((end = kvmem_request_poll(read, ERR)) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
     CHECK(end == KVMEM_STATUS_OK || end == KVMEM_STATUS_TIMED_OUT); /* a busy machine may be slow */
-    memcpy(visit->side.expected, visit->side.memory, visit->side.size);
+    memcpy(reading->side.expected, reading->side.memory, reading->side.size);
 }
 
-/* Stopped before a step: that step and what follows succeed at once, or once the peer goes on. */
-static void stop_before(visit *visit, kv_peer *other, int stopped) {
-    take_steps(visit, LOAD, stopped);
-    visit->patience = MILLISECONDS(20);
-    peer_freeze(&visit->peer->process);
+/* Stopped before a step: that step and the next ones succeed at once, or once the peer continues. */
+static void stop_before(reading *reading, kv_peer *other, int stopped) {
+    take_steps(reading, LOAD, stopped);
+    reading->patience = MILLISECONDS(20);
+    peer_freeze(&reading->peer->process);
     const load_clock clock = load_begin();
     kvmem_status status = KVMEM_STATUS_OK;
     int step = stopped;
-    while (step < NUM_STEPS && status == KVMEM_STATUS_OK) status = take_step(visit, step++);
+    while (step < NUM_STEPS && status == KVMEM_STATUS_OK) status = take_step(reading, step++);
     CHECK(status == KVMEM_STATUS_OK || (status == KVMEM_STATUS_TIMED_OUT && step == MOVE + 1));
     do {
-        use_agent(visit, other);
+        use_agent(reading, other);
     } while (load_lasts(&clock, stop_duration()));
-    peer_thaw(&visit->peer->process);
-    visit->patience = PATIENCE;
-    EXPECT_OK(kvmem_transfer_wait(visit->transfer, PATIENCE, ERR));
-    kv_expect_moved(&visit->side, &visit->peer->model, &move);
-    kv_side_check(&visit->side);
-    take_steps(visit, step, NUM_STEPS);
-    kv_peer_expect_notification(visit->peer, "visitor", "done", 4);
-    leave(visit);
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(visit->agent, visit->peer->name, ERR));
+    peer_thaw(&reading->peer->process);
+    reading->patience = PATIENCE;
+    EXPECT_OK(kvmem_transfer_wait(reading->transfer, PATIENCE, ERR));
+    kv_expect_moved(&reading->side, &reading->peer->model, &move);
+    kv_side_check(&reading->side);
+    take_steps(reading, step, NUM_STEPS);
+    kv_peer_expect_notification(reading->peer, "visitor", "done", 4);
+    free_handles(reading);
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, reading->peer->name, ERR));
 }
 
 TEST(stopped_before_each_step) {
     OPENED(kv_peer, other, "other", REF(kv_config(&kv_kinds[0])), 5);
     OPENED(kv_peer, peer, "sleeper", REF(kv_config(&kv_kinds[0])), 2);
-    OPENED(visit, visit, &peer);
-    kv_peer_meet(&other, visit.agent);
+    OPENED(reading, reading, &peer);
+    kv_peer_meet(&other, reading.agent);
     for (int step = LOAD; step < NUM_STEPS; step++) {
-        stop_before(&visit, &other, step);
+        stop_before(&reading, &other, step);
     }
     kvmem_layout_destroy(other.model.layout);
     other.model.layout = NULL;
@@ -185,27 +187,27 @@ TEST(stopped_before_each_step) {
 
 TEST(a_request_to_a_stopped_peer_has_a_limit) {
     OPENED(kv_peer, peer, "sleeper", REF(kv_config(&kv_kinds[0])), 2);
-    OPENED(visit, visit, &peer);
-    kv_peer_meet(&peer, visit.agent);
-    kv_run(peer.model.layout, visit.side.layout, &move); /* connected */
+    OPENED(reading, reading, &peer);
+    kv_peer_meet(&peer, reading.agent);
+    kv_run(peer.model.layout, reading.side.layout, &move); /* connected */
     peer_freeze(&peer.process);
-    request_in_time(&visit);
+    request_in_time(&reading);
     kvmem_layout_destroy(peer.model.layout);
     peer.model.layout = NULL;
 }
 
-/* A message is on its way to it, or was given up; the agent ends nevertheless. */
+/* A message to it is in flight, or timed out; the agent is destroyed nevertheless. */
 TEST(an_agent_is_destroyed_while_its_peer_is_stopped) {
     OPENED(kv_peer, peer, "sleeper", REF(kv_config(&kv_kinds[0])), 2);
-    visit visit;
-    visit_open(&visit, &peer);
-    kv_peer_meet(&peer, visit.agent);
+    reading reading;
+    reading_open(&reading, &peer);
+    kv_peer_meet(&peer, reading.agent);
     peer_freeze(&peer.process);
     CLEANUP(test_free) unsigned char *large = test_allocate(MIB);
-    EXPECT_OK(kvmem_agent_notify(visit.agent, "sleeper", large, MIB, ERR));
-    EXPECT_OK(kvmem_agent_notify(visit.agent, "sleeper", "x", 1, ERR));
+    EXPECT_OK(kvmem_agent_notify(reading.agent, "sleeper", large, MIB, ERR));
+    EXPECT_OK(kvmem_agent_notify(reading.agent, "sleeper", "x", 1, ERR));
     kvmem_layout_destroy(peer.model.layout);
     peer.model.layout = NULL;
-    visit_close(&visit);
+    reading_close(&reading);
     peer_thaw(&peer.process);
 }

@@ -44,7 +44,8 @@ static kvmem_descriptors *blocks_at(uint64_t address) {
     return list;
 }
 
-/* Both sides have loaded each other's metadata. `ours` and `theirs` are where the memory of kvmem and of the client is. */
+/* Each side has loaded the other's metadata. `ours` and `theirs` are the addresses of the memory of kvmem and
+   of the client. */
 typedef struct meeting {
     python client;
     kvmem_agent *agent;
@@ -148,7 +149,7 @@ TEST(kvmem_writes_to_and_reads_from_the_python_client) {
     check_filled(&met, 90);
 }
 
-/* The client posts, with prepared lists in opposite order, and its notifications arrive by a queue. */
+/* The client posts, with prepared lists in opposite order, and a queue reports its notifications. */
 TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     OPENED(meeting, met);
     OWN(kvmem_queue, queue, kvmem_queue_create);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases with NIXL's Python client, which does not know kvmem, as a peer: metadata, blocks and notifications in both
-// directions, with prepared lists. A program says where the blocks of both sides are.
+// Cases with NIXL's Python client as a peer, which does not use kvmem: metadata, blocks and notifications in
+// both directions, with prepared lists. The program defines the memory of both sides.
 #pragma once
 
 #include "harness.h"
 
 typedef struct python_memory {
-    /* What the client allocates, and its memory type here. */
+    /* The name for the client, and the memory type here. */
     const char *name;
     uint32_t type;
     kvmem_status (*create)(uint64_t size, kvmem_region **region, kvmem_error **error);

@@ -69,9 +69,9 @@ class Client:
 
     def allocate(self, kind):
         self.kind = kind
-        # First the memory: PyTorch loads the CUDA runtime that UCX needs.
+        # The memory comes first: PyTorch loads the CUDA runtime that UCX needs.
         self.memory = MEMORY[kind]()
-        # With its default options: a progress thread, which serves the peer.
+        # The default options have a progress thread, which serves the peer.
         self.agent = self.nixl.nixl_agent("python", self.nixl.nixl_agent_config(backends=["UCX"]))
         self.memory.register(self.agent)
         return "allocated"
@@ -117,7 +117,7 @@ class Client:
 
 
 def main():
-    # Lines that libraries write to stdout are no replies.
+    # Lines that libraries write to stdout are not replies.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     client = Client(sys.argv[1])

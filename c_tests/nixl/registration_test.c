@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions known to agents: once each, held while in use, and gone from NIXL before their memory is freed.
+// Regions registered with agents: once per agent, kept while in use, and deregistered before their memory is
+// freed.
 #include "harness.h"
 
 static _Alignas(4096) unsigned char memory[65536];
@@ -18,8 +19,8 @@ static uint32_t registration_count(const kvmem_region *region) {
     return region_info(region).registration_count;
 }
 
-/* NIXL knows no right to read only: a peer that writes would end this process. */
-TEST(memory_to_be_read_only_is_not_registered) {
+/* NIXL has no read-only access: a write by a peer would crash this process. */
+TEST(read_only_memory_is_not_registered) {
     OWNED(kvmem_agent) agent = agent_open("registrar");
     OWN(kvmem_region, region, kvmem_region_adopt_host,
         REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory),
@@ -28,7 +29,7 @@ TEST(memory_to_be_read_only_is_not_registered) {
     CHECK_EQ(registration_count(region), 0);
 }
 
-/* The file is there before its registration fails: no backend of the agent's takes files. */
+/* The file is created before its registration fails: no backend of the agent accepts files. */
 TEST(a_layout_that_cannot_be_registered_leaves_no_file) {
     OWNED(kvmem_agent) agent = agent_open("registrar");
     SCRATCH(directory);
@@ -41,14 +42,14 @@ TEST(a_layout_that_cannot_be_registered_leaves_no_file) {
     CHECK_EQ(count_directory_entries(directory.path), 0);
     options.agent = NULL;
     EXPECT_OK(TRIED(kvmem_layout, kvmem_layout_build, &options));
-    /* One that was there before stays. */
+    /* A file that existed before stays. */
     disk.flags = KVMEM_DISK_OPEN_EXISTING;
     options.agent = agent;
     REFUSE(KVMEM_STATUS_NIXL, "", kvmem_layout_build, &options);
     CHECK_EQ(count_directory_entries(directory.path), 1);
 }
 
-TEST(a_registration_says_what_it_is) {
+TEST(the_info_of_a_registration_describes_it) {
     OWNED(kvmem_agent) agent = agent_open("registrar");
     OWNED(kvmem_region) region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
@@ -79,7 +80,7 @@ TEST(a_file_is_registered_by_its_descriptor) {
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_FILE);
 }
 
-TEST(twice_with_one_agent_is_refused) {
+TEST(registering_twice_with_one_agent_fails) {
     OWNED(kvmem_agent) agent = agent_open("twice");
     OWNED(kvmem_region) region = adopt(NULL);
     OWNED(kvmem_registration) registration = register_with(region, agent);
@@ -88,7 +89,7 @@ TEST(twice_with_one_agent_is_refused) {
     EXPECT_OK(TRIED(kvmem_registration, kvmem_region_register, region, agent));
 }
 
-TEST(two_agents_may_know_one_region) {
+TEST(two_agents_may_register_one_region) {
     OWNED(kvmem_agent) first = agent_open("first");
     OWNED(kvmem_agent) second = agent_open("second");
     OWNED(kvmem_region) region = adopt(NULL);
@@ -100,7 +101,7 @@ TEST(two_agents_may_know_one_region) {
     kvmem_registration_destroy(registrations[1]);
 }
 
-TEST(without_a_backend_that_takes_it_nothing_is_registered) {
+TEST(without_a_suitable_backend_registration_fails) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "bare", NULL);
     OWNED(kvmem_region) region = adopt(NULL);
     REFUSE(KVMEM_STATUS_NIXL, "bare", kvmem_region_register, region, agent);
@@ -118,8 +119,8 @@ TEST(deregistering_twice_is_an_error) {
     kvmem_registration_destroy(NULL);
 }
 
-/* NIXL looks for a backend that has memory of the type, and finds the one that was added later. */
-TEST(a_backend_added_later_does_not_keep_memory) {
+/* NIXL searches a backend that accepts the memory type, and finds the one that was added later. */
+TEST(a_backend_added_later_does_not_keep_the_registration) {
     static _Alignas(4096) unsigned char other_memory[4096];
     const int releases = releases_count();
     OWNED(kvmem_agent) agent = agent_open("later");
@@ -132,7 +133,7 @@ TEST(a_backend_added_later_does_not_keep_memory) {
     kvmem_registration_destroy(early_registration);
     kvmem_region_destroy(early);
     await_releases(releases + 1);
-    /* Again, with the same memory and both backends, and by destruction alone. */
+    /* Again, with the same memory and both backends, and only by destroying handles. */
     early = region_adopt_noting_release(memory, sizeof(memory));
     early_registration = register_with(early, agent);
     kvmem_registration_destroy(early_registration);
@@ -147,7 +148,7 @@ static kvmem_layout_options options_over(const kvmem_layout_config *config, kvme
                    it.source = KVMEM_LAYOUT_REGISTRATIONS, it.registrations = registration, it.count = 1);
 }
 
-TEST(a_layout_holds_its_registration) {
+TEST(a_layout_keeps_its_registration) {
     OWNED(kvmem_agent) agent = agent_open("holder");
     OWNED(kvmem_region) region = adopt(NULL);
     OWNED(kvmem_registration) registration = register_with(region, agent);
@@ -160,7 +161,7 @@ TEST(a_layout_holds_its_registration) {
     REFUSE(KVMEM_STATUS_INVALID_STATE, "0", kvmem_layout_build, &options);
 }
 
-TEST(the_registration_of_another_agent_is_refused) {
+TEST(the_registration_of_another_agent_fails) {
     OWNED(kvmem_agent) owner = agent_open("owner");
     OWNED(kvmem_agent) other = agent_open("other");
     OWNED(kvmem_region) region = adopt(NULL);
@@ -184,7 +185,7 @@ TEST(a_layout_over_regions_registers_them) {
 
 enum { AGENT, REGION, REGISTRATION, NUM_HANDLES };
 
-/* Memory is released once, with the later of the region's and the registration's handle, never before. */
+/* Memory is released once, with the last of the region's and the registration's handles. */
 static void destroy_in_order(const int *order) {
     int releases = 0;
     kvmem_agent *agent = agent_open("orders");
@@ -200,4 +201,4 @@ static void destroy_in_order(const int *order) {
     }
 }
 
-TEST_CALL(handles_go_in_any_order, in_every_order(NUM_HANDLES, destroy_in_order))
+TEST_CALL(handles_are_destroyed_in_any_order, in_every_order(NUM_HANDLES, destroy_in_order))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A release callback that calls the agent whose thread was the last to use the memory.
+// A release callback that calls the agent whose thread was the last user of the memory.
 #include "harness.h"
 
 KV_PEER_ROLE
@@ -14,8 +14,8 @@ typedef struct on_release {
     atomic_int failures;
 } on_release;
 
-/* A failed check would end the case on the wrong thread, so it counts. */
-static void ask_the_agent(void *user_data) {
+/* A failed check would end the case on the wrong thread, so failures are counted. */
+static void call_the_agent(void *user_data) {
     on_release *mine = user_data;
     kvmem_blob *metadata = NULL;
     mine->failures += kvmem_agent_get_local_metadata(mine->agent, &metadata, NULL) != KVMEM_STATUS_OK;
@@ -27,11 +27,11 @@ static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void
                                          on_release *release) {
     OWN(kvmem_region, region, kvmem_region_adopt_host,
         REF(OPTIONS(kvmem_adopt_options, it.address = memory, it.size = kv_region_size(config),
-                    it.release = ask_the_agent, it.user_data = release)));
+                    it.release = call_the_agent, it.user_data = release)));
     return regions_lay_out(config, &region, 1, release->agent);
 }
 
-/* The frozen peer keeps the request in flight until every handle is destroyed. */
+/* The stopped peer keeps the request in flight until every handle is destroyed. */
 static void destroy_in_flight(kv_peer *peer, on_release *release, void *memory) {
     OWNED(kvmem_layout) local = layout_with_release(&peer->model.config, memory, release);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, peer->model.layout, local, KV_OPTIONS(&move));
@@ -50,7 +50,7 @@ TEST(a_callback_may_call_the_agent) {
     CLEANUP(test_free) void *memory = test_allocate(kv_region_size(&config));
     for (int i = 1; i <= RUNS; i++) {
         destroy_in_flight(&peer, &release, memory);
-        while (release.calls < i) { /* the process's deadline bounds this */
+        while (release.calls < i) { /* only the deadline of the process limits this */
             finish_releases();
         }
     }
@@ -80,8 +80,8 @@ TEST(a_callback_may_destroy_the_agent) {
     while (release.calls == 0) finish_releases();
 }
 
-/* One region of the test's, laid out and registered anew for each run. */
-TEST(the_end_of_a_run_holds_nothing) {
+/* A region of the test, with a new layout and registration for each run. */
+TEST(a_run_that_ended_keeps_no_object) {
     enum { ENDS = 200 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_agent) agent = agent_open("near");

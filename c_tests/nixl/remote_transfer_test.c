@@ -16,7 +16,7 @@ static void check_info(const kvmem_transfer_info *info, const kv_move *move, uin
     CHECK(info->num_requests >= 1);
 }
 
-static void write_there(kv_side *local, kv_peer *peer, const kv_move *move) {
+static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(local->layout, peer->model.layout, move);
     check_info(&info, move, KVMEM_PATH_NIXL_WRITE);
     kv_expect_moved(&peer->model, local, move);
@@ -24,7 +24,7 @@ static void write_there(kv_side *local, kv_peer *peer, const kv_move *move) {
     kv_side_check(local);
 }
 
-static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) {
+static void read_from_peer(kv_side *local, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(peer->model.layout, local->layout, move);
     check_info(&info, move, KVMEM_PATH_NIXL_READ);
     kv_side_check_moved(local, &peer->model, move);
@@ -32,10 +32,10 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) 
 }
 
 static void to_and_from_peer(kv_side *local, kv_peer *peer) {
-    write_there(local, peer, &all_layers);
-    read_from_there(local, peer, &some_layers);
-    read_from_there(local, peer, &all_layers);
-    write_there(local, peer, &some_layers);
+    write_to_peer(local, peer, &all_layers);
+    read_from_peer(local, peer, &some_layers);
+    read_from_peer(local, peer, &all_layers);
+    write_to_peer(local, peer, &some_layers);
 }
 
 TEST_CALL(every_pair_of_kinds_is_read_and_written, kv_peer_each_kind(to_and_from_peer))
@@ -46,7 +46,7 @@ static kvmem_transfer *create_with_notification(const kvmem_layout *source, cons
                 KV_OPTIONS(&all_layers, it.notification = data, it.notification_size = size));
 }
 
-/* Submits twice: each run sends its notification, though nobody polls for it. */
+/* Submits twice: each run sends its notification, though no thread polls the transfer. */
 static void run_twice(kvmem_transfer *transfer, kv_peer *peer, const void *data, size_t size) {
     for (int run = 0; run < 2; run++) {
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
@@ -57,7 +57,7 @@ static void run_twice(kvmem_transfer *transfer, kv_peer *peer, const void *data,
     kvmem_transfer_destroy(transfer);
 }
 
-TEST(the_peer_is_notified_when_the_bytes_are_there) {
+TEST(the_peer_is_notified_after_the_bytes_arrived) {
     static const unsigned char note[] = {'d', 'o', 'n', 'e', 0, 0xFF};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(kv_meeting, met, "near", "far", &config, &config);
@@ -74,14 +74,15 @@ TEST(the_peer_is_notified_when_the_bytes_are_there) {
     kv_side_check_moved(&met.side, &met.peer.model, &all_layers);
 }
 
-TEST(layers_follow_each_other_and_the_peer_hears_once) {
+TEST(layers_complete_in_order_and_the_peer_is_notified_once) {
     static const char note[] = "all layers";
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(kv_meeting, met, "near", "far", &config, &config);
     kvmem_transfer_options options = kv_transfer_options(&all_layers);
     options.flags = KVMEM_TRANSFER_BY_LAYER;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout, &options);
-    for (int run = 0; run < 20; run++) { /* taken back in time or not, it ends, and can run again */
+    for (int run = 0; run < 20; run++) { /* cancelled in time or not, the run ends, and another one can
+                                            follow */
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
         uint64_t layers = 99;
@@ -103,8 +104,8 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
     run_twice(transfer, &met.peer, note, sizeof(note));
 }
 
-/* Each step has pairs and a notification of its own; a plain submission repeats both, and one that is
- * refused changes neither. */
+/* Each step has its own pairs and notification. A plain submission repeats both, and one that fails changes
+   neither. */
 TEST(each_step_notifies_the_peer_of_its_own_blocks) {
     static const kvmem_block_pair one[] = {{3, 5}}, more[] = {{0, 1}, {1, 0}, {6, 6}, {2, 3}}, twice[] = {{0, 4}, {1, 4}};
     const kv_move moves[] = {all_layers, {one, NUM(one), 0, 0, 3}, {more, NUM(more), 0, 0, 3}};
@@ -147,8 +148,8 @@ static void refuse_with(const kvmem_layout *source, const kvmem_layout *destinat
            KV_OPTIONS(&all_layers, it.checksums = checksums, it.flags = flags));
 }
 
-/* What is read is compared with what the peer said; what is written only the peer can compare. */
-TEST(what_is_read_from_there_is_verified) {
+/* Received blocks are compared with the peer's checksums; sent blocks can be compared only by the peer. */
+TEST(blocks_read_from_a_peer_are_verified) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(kv_meeting, met, "near", "far", &config, &config);
     uint32_t checksums[8];
@@ -171,8 +172,8 @@ TEST(what_is_read_from_there_is_verified) {
     kv_peer_check(&met.peer);
 }
 
-/* Two hundred blocks of many pieces, so that one request is not one message. */
-TEST(large_transfers_are_exact_too) {
+/* Two hundred blocks of many pieces, so that a request needs more than one message. */
+TEST(large_transfers_are_correct) {
     kvmem_layout_config here = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 200, it.num_layers = 8,
                                     it.page_size = 16, it.inner_dim = 256);
     const kvmem_layout_config there =
@@ -194,7 +195,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
     REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
-TEST(what_cannot_go_there_is_refused) {
+TEST(transfers_that_a_peer_cannot_do_fail) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_agent) agent = agent_open("near");
     OWNED(kvmem_agent) other = agent_open("other");
@@ -214,8 +215,8 @@ TEST(what_cannot_go_there_is_refused) {
     kv_peer_check(&peer);
 }
 
-/* What UCX does with the bytes on their way kvmem can't know, and so it promises nothing. */
-TEST(no_promise_is_given_of_the_way_to_a_peer) {
+/* kvmem does not know how UCX transfers the bytes, so it guarantees nothing. */
+TEST(no_guarantee_is_given_for_transfers_to_a_peer) {
     static const uint64_t flags[] = {KVMEM_TRANSFER_ZERO_COPY, KVMEM_TRANSFER_NO_HOST_BOUNCE,
                                      KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -225,5 +226,5 @@ TEST(no_promise_is_given_of_the_way_to_a_peer) {
         const kvmem_layout *destination = i % 2 == 0 ? met.peer.model.layout : met.side.layout;
         refuse_with(source, destination, NULL, flags[i / 2], "can't be guaranteed");
     }
-    read_from_there(&met.side, &met.peer, &all_layers);
+    read_from_peer(&met.side, &met.peer, &all_layers);
 }

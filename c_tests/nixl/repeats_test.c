@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of a transfer with a peer after the first ones: the library allocates no memory for them, on any thread. What NIXL
-// allocates for a request is not counted.
+// Repeated runs of a transfer with a peer: after the first runs, the library allocates no memory on any
+// thread. NIXL's allocations for a request are not counted.
 #include "allocations.h"
 #include "harness.h"
 
@@ -11,12 +11,12 @@ KV_PEER_ROLE
 static kvmem_block_pair backwards[NUM_BLOCKS];
 static const kv_move all_layers = {backwards, NUM_BLOCKS, 0, 0, 3};
 
-/* The library allocates when it creates a transfer, and not when it runs one again. */
+/* The library allocates when a transfer is created, not when it is repeated. */
 static void check_path(const kvmem_layout *source, const kvmem_layout *destination,
                        const kvmem_transfer_options *options, uint32_t path) {
     const unsigned before = allocations_counted();
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, options);
-    CHECK(allocations_counted() > before); /* they are counted */
+    CHECK(allocations_counted() > before); /* allocations are counted */
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, path);

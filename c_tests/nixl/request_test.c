@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests on raw descriptors: memory in no layout, files by their descriptors, prepared lists, what NIXL reports.
+// Requests on raw descriptors: memory without a layout, files by their descriptors, prepared lists, and
+// NIXL's reports.
 #include "harness.h"
 
 #include <fcntl.h>
@@ -7,7 +8,7 @@
 #define NUM_BLOCKS 8
 #define BLOCK 4096
 
-/* Two agents of this process, each with registered memory that is no region, and the lists of its blocks. */
+/* Two agents of this process. Each has registered memory that is not a region, and lists of its blocks. */
 typedef struct pair {
     kvmem_agent *near;
     kvmem_agent *far;
@@ -22,7 +23,7 @@ typedef struct pair {
 static kvmem_descriptors *blocks_of(const unsigned char *memory) {
     GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
-        /* Every other block of the memory, so that no two are neighbours. */
+        /* Every other block of the memory, so that no two are adjacent. */
         const kvmem_descriptor block = {.address = (uintptr_t)memory + 2 * i * BLOCK, .size = BLOCK};
         EXPECT_OK(kvmem_descriptors_add(list, &block, 1, ERR));
     }
@@ -62,7 +63,7 @@ static void pair_close(pair *pair) {
     free(pair->there);
 }
 
-/* A request for all blocks, in this direction, and a read of them. */
+/* A request for all blocks in this direction, and a read of them. */
 static kvmem_request *request_of(const pair *pair, uint32_t direction, const kvmem_nixl_options *options) {
     return MADE(kvmem_request, kvmem_request_create, pair->near, direction, pair->local, "far", pair->remote,
                 options);
@@ -76,7 +77,7 @@ static void run(kvmem_request *request) {
     EXPECT_OK(kvmem_request_poll(request, ERR));
 }
 
-/* The blocks are equal, and what is between them is not. */
+/* The blocks are equal, and the bytes between them are not. */
 static void check_blocks_equal(const pair *pair) {
     for (size_t i = 0; i < NUM_BLOCKS; i++) {
         CHECK_BYTES(pair->here + 2 * i * BLOCK, pair->there + 2 * i * BLOCK, BLOCK);
@@ -84,7 +85,7 @@ static void check_blocks_equal(const pair *pair) {
     }
 }
 
-TEST(descriptors_are_read_and_written_again_and_again) {
+TEST(descriptors_are_read_and_written_repeatedly) {
     OPENED(pair, both, 0);
     OWNED(kvmem_request) read = read_of(&both);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "kvmem_request_post", kvmem_request_poll(read, ERR));
@@ -105,7 +106,7 @@ TEST(ends_are_reported_to_the_queue) {
     kvmem_request *read = request_of(&both, KVMEM_REQUEST_READ,
                                      REF(OPTIONS(kvmem_nixl_options, it.queue = queue, it.user_data = 77)));
     EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
-    kvmem_request_destroy(read); /* in flight, or just done: the run ends, and is reported */
+    kvmem_request_destroy(read); /* in flight, or just complete: the run ends, and is reported */
     const kvmem_completion completion = next_completion(queue);
     CHECK_EQ(completion.user_data, 77);
     CHECK_EQ(completion.bytes, NUM_BLOCKS * BLOCK);
@@ -114,7 +115,7 @@ TEST(ends_are_reported_to_the_queue) {
     EXPECT_OK(kvmem_segments_deregister(both.near_segments, ERR)); /* nothing uses the memory */
 }
 
-TEST(prepared_lists_are_chosen_from_by_index) {
+TEST(descriptors_of_prepared_lists_are_selected_by_index) {
     OPENED(pair, both, 0);
     OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
     OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
@@ -130,7 +131,7 @@ TEST(prepared_lists_are_chosen_from_by_index) {
     CHECK(memcmp(both.here + 2 * BLOCK, both.there + 2 * BLOCK, BLOCK) != 0);
 }
 
-TEST(what_does_not_correspond_is_refused) {
+TEST(lists_that_do_not_match_fail) {
     OPENED(pair, both, 0);
     OWN(kvmem_prepared, local, kvmem_prepared_create, both.near, NULL, both.local, NULL);
     OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
@@ -176,7 +177,7 @@ TEST(what_does_not_correspond_is_refused) {
            1, both.local, "far", both.remote, NULL);
 }
 
-TEST(notifications_come_with_a_request_and_can_be_replaced) {
+TEST(notifications_of_a_request_can_be_replaced) {
     OPENED(pair, both, 0);
     kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.notification = "a\0b",
                                          it.notification_size = 3);
@@ -214,7 +215,7 @@ TEST(backend_cost_and_telemetry_of_a_request) {
     CHECK(telemetry.start_ns > 0);
 }
 
-/* The sum of all runs: of requests on raw descriptors and of transfers, in both directions, and of messages. */
+/* The sum over all runs: requests on raw descriptors and transfers, in both directions, and messages. */
 TEST(an_agent_has_the_sums_of_its_runs) {
     OPENED(pair, both, KVMEM_AGENT_TELEMETRY);
     GET(kvmem_agent_telemetry, none, kvmem_agent_get_telemetry, both.near);
@@ -236,7 +237,7 @@ TEST(an_agent_has_the_sums_of_its_runs) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(kv_side, near_side, &config, both.near, 3);
     OPENED(kv_side, far_side, &config, both.far, 4);
-    agents_introduce(both.near, both.far); /* again, with the memory of the layout */
+    agents_introduce(both.near, both.far); /* again, now with the memory of the layout */
     CLEANUP(message_free) message descriptor = layout_descriptor(far_side.layout);
     OWN(kvmem_layout, remote, kvmem_layout_import, both.near, descriptor.data, descriptor.size);
     const kv_move move = KV_MOVE(3, {0, 1}, {4, 6});
@@ -257,7 +258,7 @@ TEST(an_agent_has_the_sums_of_its_runs) {
                    kvmem_agent_get_telemetry(both.far, &absent, ERR));
 }
 
-TEST(without_telemetry_the_error_says_what_to_set) {
+TEST(without_telemetry_the_error_names_the_setting) {
     OPENED(pair, both, 0);
     OWNED(kvmem_request) read = read_of(&both);
     run(read);
@@ -290,7 +291,7 @@ TEST(an_invalidated_peer_makes_requests_stale) {
     CHECK_EQ(count, 0);
 }
 
-/* The owner knows no layouts: its memory is blocks for this side. */
+/* The owner has no layout; this side describes its memory as one. */
 TEST(raw_memory_of_a_peer_is_a_layout) {
     OPENED(pair, both, 0);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -345,7 +346,7 @@ TEST(a_request_keeps_the_registration_of_a_region) {
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
 }
 
-/* NIXL's requests have pointers to the registration of their memory. */
+/* NIXL's requests contain pointers to the registration of their memory. */
 TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
     OPENED(pair, both, 0);
     OWNED(kvmem_request) read = read_of(&both);
@@ -357,7 +358,7 @@ TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "memory deregistered", kvmem_request_wait(read, PATIENCE, ERR));
     const uint32_t zero[] = {0};
     REFUSE(KVMEM_STATUS_STALE, "", kvmem_request_make, 1, local, zero, remote, zero, 1, NULL);
-    /* The same for a region whose memory is in a list by its address. */
+    /* The same for a region whose memory is in a list by address. */
     OWN(kvmem_region, region, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = BLOCK)));
     OWN(kvmem_registration, registration, kvmem_region_register, region, both.near);
     const kvmem_descriptor block = {.address = region_info(region).address, .size = BLOCK};
@@ -370,7 +371,7 @@ TEST(deregistering_memory_makes_idle_requests_and_lists_stale) {
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_wait(other, PATIENCE, ERR));
 }
 
-/* The owner of a file is the agent itself. */
+/* The agent itself owns the file. */
 TEST(files_are_written_and_read_by_their_descriptors) {
     static unsigned char memory[2 * BLOCK];
     kv_fill(memory, BLOCK, 1);

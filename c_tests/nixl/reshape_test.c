@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers over NIXL between layouts of other orders and block sizes: compared with the same transfer
-// between host layouts, which unit.transfer_reshape compares with a copy element by element.
+// Transfers over NIXL between layouts of different orders and block sizes, compared with the same transfer
+// between host layouts. unit.transfer_reshape compares that one with a copy element by element.
 #include "harness.h"
 #include "regions.h"
 
@@ -21,7 +21,7 @@ static kvmem_layout_config config_of(const shape *shape) {
                    it.inner_dim = shape->heads * 24, it.dtype_width = 2, it.order = shape->order);
 }
 
-/* In system memory, or in a file; with an agent, which it is registered with. */
+/* In system memory, or in a file; with an agent, registered with it. */
 static kvmem_layout *build(const shape *shape, kvmem_agent *agent, bool in_file) {
     const kvmem_layout_config config = config_of(shape);
     kvmem_system_options system = OPTIONS(kvmem_system_options);
@@ -64,7 +64,7 @@ static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_tr
     CHECK_EQ(info.path, path);
 }
 
-/* Two agents, of which the near one moves blocks to and from memory of the far one. */
+/* Two agents. The near one moves blocks to and from memory of the far one. */
 typedef struct pair {
     kvmem_agent *near;
     kvmem_agent *far;
@@ -88,9 +88,9 @@ static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
 /* A small arena, so that there are several chunks. */
 #define ARENA_SIZE (8 * 4096)
 
-/* Tokens of one shape go to the other: read from the far agent's memory, and written to it, with a descriptor
-   for each span, through an arena, and served by their owner. */
-static void move_both_ways(const pair *pair, const shape *from, const shape *to,
+/* Tokens move between the shapes: read from the far agent's memory and written to it, with a descriptor per
+   span, through an arena, and served by their owner. */
+static void move_in_both_directions(const pair *pair, const shape *from, const shape *to,
                            const kvmem_transfer_options *options) {
     for (int writes = 0; writes < 2; writes++) {
         OWNED(kvmem_layout) source = build(from, writes ? pair->near : pair->far, false);
@@ -99,7 +99,7 @@ static void move_both_ways(const pair *pair, const shape *from, const shape *to,
         const kvmem_serve_options serve =
             OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.arena_size = ARENA_SIZE);
         EXPECT_OK(kvmem_layout_serve(writes ? destination : source, &serve, ERR));
-        agents_introduce(pair->near, pair->far); /* with what was built since the last time */
+        agents_introduce(pair->near, pair->far); /* with the layouts built since the last exchange */
         OWNED(kvmem_layout) remote = import(pair->near, writes ? destination : source);
         const uint32_t paths[2][3] = {
             {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_READ_SERVED},
@@ -129,7 +129,7 @@ TEST(tokens_are_read_and_written_between_other_orders_and_sizes) {
     OPENED(pair, agents);
     for (size_t i = 0; i < NUM(shapes); i++) {
         for (size_t to = 0; to < NUM(shapes); to++)
-            move_both_ways(&agents, &shapes[i], &shapes[to], &options);
+            move_in_both_directions(&agents, &shapes[i], &shapes[to], &options);
     }
 }
 
@@ -142,20 +142,20 @@ TEST(heads_are_read_and_written_by_range) {
                 it.num_tokens = 11, it.source_head = 2, it.num_heads = 2);
     const kvmem_transfer_options to_whole = WITH(from_whole, it.source_head = 0, it.destination_head = 1);
     OPENED(pair, agents);
-    move_both_ways(&agents, &whole, &half, &from_whole);
-    move_both_ways(&agents, &half, &whole, &to_whole);
+    move_in_both_directions(&agents, &whole, &half, &from_whole);
+    move_in_both_directions(&agents, &half, &whole, &to_whole);
 }
 
-TEST(layers_of_other_orders_follow_each_other) {
+TEST(layers_of_other_orders_complete_in_order) {
     const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {3, 0}};
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
                                                    it.num_pairs = NUM(pairs), it.flags = KVMEM_TRANSFER_BY_LAYER);
     OPENED(pair, agents);
-    move_both_ways(&agents, &shapes[0], &shapes[3], &options);
+    move_in_both_directions(&agents, &shapes[0], &shapes[3], &options);
 }
 
 /* To a file and back, by the POSIX plugin. */
-TEST(tokens_go_through_files_of_other_orders) {
+TEST(tokens_move_through_files_of_other_orders) {
     const uint32_t ids[] = {4, 0, 3, 1, 2, 5, 6};
     const kvmem_block_table source = {source_ids, NUM(source_ids), 3, 1}, kept = {ids, NUM(ids), 1, 1},
                             destination = {destination_ids, NUM(destination_ids), 2, 1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Raw descriptors: lists of them, registration with chosen backends, queries, memory views.
+// Raw descriptors: lists, registration with selected backends, queries, memory views.
 #include "harness.h"
 
 static kvmem_descriptors *list_open(uint32_t memory_type) {
@@ -71,7 +71,7 @@ TEST(a_failed_change_changes_nothing) {
                    kvmem_descriptors_add_region(list, region, ERR));
 }
 
-TEST(the_bytes_of_a_list_make_it_again) {
+TEST(a_list_is_restored_from_its_bytes) {
     OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_BLOCK);
     const kvmem_descriptor descriptor = {.address = 5, .size = 6, .device_id = 7, .metadata = "m",
                                          .metadata_size = 1};
@@ -86,7 +86,7 @@ TEST(the_bytes_of_a_list_make_it_again) {
            kvmem_blob_size(bytes) - 1);
 }
 
-TEST(memory_that_is_no_region_is_registered_and_reached) {
+TEST(memory_without_a_region_is_registered_and_accessed) {
     static unsigned char memory[65536];
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
@@ -115,7 +115,7 @@ TEST(backends_are_chosen) {
     add(list, memory, sizeof(memory));
     const kvmem_nixl_options only_posix = on_backend(posix);
     GET(kvmem_segments *, segments, kvmem_segments_register, agent, list, &only_posix);
-    /* UCX does not have it, so no peer reaches it. */
+    /* UCX has not registered it, so no peer can access it. */
     OWNED(kvmem_agent) peer = agent_open("peer");
     agents_introduce(peer, agent);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "must cover", kvmem_prepared_create, peer, "choosing", list, NULL);
@@ -140,8 +140,8 @@ TEST(backends_are_chosen) {
            NULL);
 }
 
-/* NIXL has one status for it; the error names what UCX needs, and its settings. */
-TEST(gpu_memory_without_a_gpu_is_refused_with_advice) {
+/* NIXL returns the same status for all causes; the error names what UCX needs, and its settings. */
+TEST(gpu_memory_without_a_gpu_fails_with_advice) {
     if (access("/dev/nvidiactl", F_OK) == 0) SKIP("a machine without a GPU");
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("no_gpu");
@@ -192,8 +192,8 @@ TEST(one_backend_is_queried) {
            NULL);
 }
 
-/* UCX has views of GPU memory only, and a build without its device API has none: the error says so. */
-TEST(a_view_that_no_backend_has_is_refused_with_advice) {
+/* UCX has views of GPU memory only, and none in a build without its device API: the error says so. */
+TEST(a_view_without_a_backend_fails_with_advice) {
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("viewing");
     OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers that the owner of a layout serves: which are chosen, every byte, several requesters, limits, and how they end if
-// either side dies, stalls, destroys what it has, or sends nonsense. served_tcp_test.c: the same over TCP.
+// Transfers that the owner of a layout serves: when they are selected, every byte, several requesters,
+// limits, and how they end if either side dies, stalls, destroys its objects or sends invalid messages.
+// served_tcp_test.c runs the same over TCP.
 #include "arena.h"
 
 #ifndef OVER_TCP
@@ -20,13 +21,13 @@ static void open_with(fixture *fixture, const kvmem_serve_options *serve) {
     arena_open(fixture, &kv_kinds[1], &kv_kinds[0], "far", serve);
 }
 
-/* Many chunks of a page, in both directions. */
+/* Many chunks of one page, in both directions. */
 static void fixture_open(fixture *fixture) {
     open_with(fixture, REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE,
                                    it.arena_size = SMALL_ARENA)));
 }
 
-static void move_both_ways(fixture *fixture) {
+static void move_in_both_directions(fixture *fixture) {
     CHECK_EQ(arena_read(fixture, SERVED(READ)).path, KVMEM_PATH_NIXL_READ_SERVED);
     CHECK_EQ(arena_write(fixture, SERVED(WRITE)).path, KVMEM_PATH_NIXL_WRITE_SERVED);
 }
@@ -36,17 +37,17 @@ TEST(every_byte_moves_between_all_kinds) {
         CLEANUP(fixture_close) fixture fixture;
         arena_open(&fixture, &kv_kinds[here], &kv_kinds[(here + 1) % KV_NUM_KINDS], "far",
                    REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.arena_size = SMALL_ARENA)));
-        move_both_ways(&fixture);
+        move_in_both_directions(&fixture);
     }
 }
 
-TEST(slots_of_the_default_size_hold_the_whole_transfer) {
+TEST(slots_of_the_default_size_contain_the_whole_transfer) {
     CLEANUP(fixture_close) fixture fixture;
     open_with(&fixture, REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)));
-    move_both_ways(&fixture);
+    move_in_both_directions(&fixture);
 }
 
-/* Values alone are not contiguous on either side. Nothing between them is read, or written. */
+/* Values alone are contiguous on neither side. The bytes between them are neither read nor written. */
 TEST(nothing_is_read_in_excess) {
     OPENED(fixture, fixture);
     const char *const parts[] = {"bytes read in excess: 0", "NIXL read, served", "NIXL read, staged",
@@ -54,9 +55,9 @@ TEST(nothing_is_read_in_excess) {
     arena_check_values(&fixture, KVMEM_PATH_NIXL_READ_SERVED, KVMEM_PATH_NIXL_WRITE_SERVED, parts);
 }
 
-/* Of each piece half is moved. A read of it by this side would discard as much, and a write would need a range for each row.
-   Costs are measured per peer: nothing was moved to or from this one before. */
-TEST(what_costs_less_is_served) {
+/* Half of each piece is moved. A read by this side would discard as much again, and a write would need a
+   descriptor per row. Costs are measured per peer, and this peer is new. */
+TEST(transfers_are_served_if_that_costs_less) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "new",
                REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)));
@@ -67,7 +68,7 @@ TEST(what_costs_less_is_served) {
     kv_peer_check(&fixture.peer);
 }
 
-TEST(an_owner_that_does_not_serve_is_read_and_written_by_this_side_alone) {
+TEST(a_layout_that_is_not_served_is_read_and_written_directly) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "silent", NULL);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
@@ -82,7 +83,7 @@ TEST(an_owner_that_does_not_serve_is_read_and_written_by_this_side_alone) {
            SERVED(READ));
 }
 
-TEST(an_owner_that_serves_reads_only_is_not_written_to) {
+TEST(an_owner_that_serves_only_reads_serves_no_writes) {
     CLEANUP(fixture_close) fixture fixture;
     open_with(&fixture, REF(OPTIONS(kvmem_serve_options, it.arena_size = SMALL_ARENA)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner serves reads of the layout, and no writes",
@@ -95,14 +96,14 @@ TEST(layers_are_served_one_by_one_and_the_peer_is_notified) {
     arena_check_layers(&fixture, *SERVED(READ));
 }
 
-/* More than sessions, and than requests that may wait with slots taken. */
-TEST(transfers_that_share_an_owner_all_end) {
+/* More than the sessions, and than the requests that may wait while slots are in use. */
+TEST(transfers_that_share_an_owner_all_complete) {
     OPENED(fixture, fixture);
     arena_check_many(&fixture, 14, SERVED(READ));
 }
 
-/* Two agents read from one owner at a time. */
-TEST(two_requesters_are_served_at_once) {
+/* Two agents read from one owner at the same time. */
+TEST(two_requesters_are_served_concurrently) {
     OPENED(fixture, fixture);
     OWNED(kvmem_agent) other = agent_open("other");
     OPENED(kv_side, side, REF(arena_config(&kv_kinds[2])), other, 5);
@@ -136,25 +137,26 @@ TEST(a_transfer_with_an_invalidated_peer_is_stale) {
     arena_check_stale(&fixture, SERVED(READ));
 }
 
-/* The owner dies wherever it is just then: a session may be opened, gathered for, read from or closed. */
-TEST(an_owner_that_is_killed_in_the_middle_is_lost) {
+/* The owner dies in an arbitrary state: a session may be opened, gathered for, read from or closed. */
+TEST(an_owner_killed_during_a_transfer_is_lost) {
     for (unsigned rounds = 0; rounds < 4; rounds += 2) {
         OPENED(fixture, fixture);
         arena_check_killed(&fixture, rounds, SERVED(READ), SERVED(WRITE));
     }
 }
 
-TEST(an_owner_that_answers_no_more_ends_a_run_in_time) {
+TEST(a_run_with_an_unresponsive_owner_ends_in_time) {
     OPENED(fixture, fixture);
     OWN(kvmem_transfer, stalled, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
         SERVED_WITH(READ, it.stall_timeout_ns = MILLISECONDS(50)));
     peer_freeze(&fixture.peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 50 ms", stalled);
     peer_thaw(&fixture.peer.process);
-    arena_read(&fixture, SERVED(READ)); /* the owner finds both requests, and that the first was closed */
+    arena_read(&fixture, SERVED(READ)); /* the owner receives both requests, and that the first session was
+                                           closed */
 }
 
-TEST(an_owner_that_answers_no_more_ends_a_run_at_its_deadline) {
+TEST(a_run_with_an_unresponsive_owner_ends_at_its_deadline) {
     OPENED(fixture, fixture);
     OWN(kvmem_transfer, limited, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
         SERVED_WITH(READ, it.timeout_ns = MILLISECONDS(50)));
@@ -165,7 +167,7 @@ TEST(an_owner_that_answers_no_more_ends_a_run_at_its_deadline) {
     arena_read(&fixture, SERVED(READ));
 }
 
-/* A process that reads from this one again and again. */
+/* A process that reads from this one repeatedly. */
 enum { MEET = 1, ROUND };
 
 ROLE(requester) {
@@ -205,7 +207,7 @@ TEST(requesters_that_are_killed_or_frozen_do_not_stall_the_owner) {
     }
     for (size_t i = 0; i < NUM(names); i++) expect_round(&requesters[i]);
     peer_kill(&requesters[0]);
-    peer_freeze(&requesters[1]); /* wherever it is, with the slots that it has */
+    peer_freeze(&requesters[1]); /* in an arbitrary state, holding its slots */
     for (int round = 0; round < 8; round++) expect_round(&requesters[2]);
     peer_kill(&requesters[1]);
     peer_kill(&requesters[2]);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals belong to the program: whatever NIXL's plugins install when they are loaded, the program's handlers
-// and the default dispositions are in force afterwards. UCX installs its handler once per process, so each
-// case has its own.
+// Signals belong to the program: after NIXL's plugins are loaded, the program's handlers and default
+// dispositions are in force. UCX installs its handler once per process, so each case has its own process.
 #include "harness.h"
 
-#define NUM_SIGNALS 32 /* those that are not for real time */
+#define NUM_SIGNALS 32 /* without real-time signals */
 
 enum { READY, RAISE };
 
@@ -36,14 +35,14 @@ static void expect_unchanged(const struct sigaction *before, const char *when) {
     }
 }
 
-/* Everything that has NIXL run code of a plugin. */
+/* All calls that make NIXL run code of a plugin. */
 static void use_agents(const struct sigaction *before) {
     kvmem_agent *near = NULL;
     EXPECT_OK(kvmem_agent_create("near", NULL, &near, ERR));
     expect_unchanged(before, "an agent was created");
     EXPECT_OK(kvmem_agent_create_backend(near, "POSIX", NULL, 0, ERR));
     expect_unchanged(before, "a POSIX backend was created");
-    kvmem_agent_create_backend(near, "GDS_MT", NULL, 0, NULL); /* which may not load */
+    kvmem_agent_create_backend(near, "GDS_MT", NULL, 0, NULL); /* it may fail to load */
     expect_unchanged(before, "a GDS_MT backend was created, or not");
     EXPECT_OK(kvmem_agent_create_backend(near, "UCX", NULL, 0, ERR));
     expect_unchanged(before, "a UCX backend was created");
@@ -90,15 +89,15 @@ static peer start(const char *role) {
     return started;
 }
 
-static void expect_goes_on(const char *role, int expected) {
+static void expect_continues(const char *role, int expected) {
     CLEANUP(peer_finish) peer program = start(role);
     int hangups = -1;
     frame_expect_into(program.socket, RAISE, &hangups, sizeof(hangups));
     CHECK_EQ(hangups, expected);
 }
 
-TEST_CALL(the_programs_handler_is_called, expect_goes_on("own_handler", 1))
-TEST_CALL(an_ignored_signal_stays_ignored, expect_goes_on("ignored", 0))
+TEST_CALL(the_programs_handler_is_called, expect_continues("own_handler", 1))
+TEST_CALL(an_ignored_signal_stays_ignored, expect_continues("ignored", 0))
 
 TEST(by_default_the_signal_ends_the_program) {
     peer program = start("default_disposition");

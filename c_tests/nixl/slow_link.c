@@ -16,7 +16,7 @@ static struct sockaddr_in loopback(int port) {
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
-/* The end of one direction ends the other, too. */
+/* When one direction ends, the other one ends too. */
 static void *pass_on(void *argument) {
     const relay *relay = argument;
     char bytes[65536];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A port of the loopback interface that leads to another one slowly: what arrives is passed on after a delay.
+// A port on the loopback interface that forwards to another port after a delay.
 #pragma once
 
 #include "harness.h"
@@ -8,10 +8,10 @@ typedef struct slow_link {
     int port;
     int listener;
     int target_port;
-    atomic_uint delay_ms; /* of each part of a stream, each direction */
+    atomic_uint delay_ms; /* of each part of a stream, per direction */
     pthread_t thread;
 } slow_link;
 
 void slow_link_open(slow_link *link, int target_port, unsigned delay_ms);
-/* Call it when no connection is open any more: it waits until both sides of each have been closed. */
+/* Call it when no connection is open any more: it waits until both sides of each connection are closed. */
 void slow_link_close(slow_link *link);

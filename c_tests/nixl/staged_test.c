@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers with a peer through the arena of an agent: which are chosen, every byte, several that share it,
-// and how they end if the peer dies, answers no more or is invalidated. staged_tcp_test.c: the same over TCP.
+// Transfers with a peer through the arena of an agent: when they are selected, every byte, several that share
+// it, and how they end if the peer dies, stops responding or is invalidated. staged_tcp_test.c runs the same
+// over TCP.
 #include "arena.h"
 
 #ifndef OVER_TCP
@@ -9,17 +10,17 @@
 
 KV_PEER_ROLE
 
-/* Options: all of it through a small arena, of which there are many chunks. */
+/* Options: all of it through a small arena, in many chunks. */
 #define SMALL(direction)                                                                             \
     KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_##direction##_STAGED, it.staging_size = SMALL_ARENA)
 
 typedef kv_meeting fixture;
 #define fixture_close kv_meeting_close
-/* The layers of the far side are apart from each other in each block, those of the near side in regions. */
+/* The layers of a block are separate on the far side, and in separate regions on the near side. */
 static void fixture_open(fixture *fixture) { arena_open(fixture, &kv_kinds[1], &kv_kinds[0], "far", NULL); }
 
-/* The costs of requests are measured per peer: nothing was moved to or from this one before. */
-TEST(rows_are_read_and_written_by_the_path_that_costs_less) {
+/* The costs of requests are measured per peer, and this peer is new. */
+TEST(rows_are_read_and_written_by_the_cheaper_path) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "new", NULL);
     CHECK_EQ(arena_read(&fixture, KV_OPTIONS(&all_layers)).path, KVMEM_PATH_NIXL_READ_STAGED);
@@ -33,7 +34,7 @@ TEST(bytes_between_rows_are_read_and_never_written) {
     arena_check_values(&fixture, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_WRITE_STAGED, parts);
 }
 
-TEST(what_is_contiguous_needs_no_arena) {
+TEST(contiguous_blocks_need_no_arena) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[0], &kv_kinds[0], "far", NULL);
     const kv_move few = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {7, 9});
@@ -58,7 +59,7 @@ TEST(layers_are_staged_one_by_one_and_the_peer_is_notified) {
     arena_check_layers(&fixture, *KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED));
 }
 
-TEST(transfers_that_share_an_arena_all_end) {
+TEST(transfers_that_share_an_arena_all_complete) {
     OPENED(fixture, fixture);
     arena_check_many(&fixture, 12, SMALL(READ));
 }
@@ -73,14 +74,14 @@ TEST(a_transfer_with_an_invalidated_peer_is_stale) {
     arena_check_stale(&fixture, KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED));
 }
 
-TEST(a_peer_that_is_killed_in_the_middle_is_lost) {
+TEST(a_peer_killed_during_a_transfer_is_lost) {
     OPENED(fixture, fixture);
     arena_check_killed(&fixture, 3, SMALL(READ), SMALL(WRITE));
 }
 
 #if OVER_TCP
-/* Over shared memory NIXL reads the memory of a frozen process. */
-TEST(a_peer_that_answers_no_more_ends_a_run_in_time) {
+/* Over shared memory NIXL reads the memory of a stopped process. */
+TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
     OPENED(fixture, fixture);
     OWN(kvmem_transfer, read, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
         KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED,
@@ -101,7 +102,7 @@ TEST(a_peer_that_answers_no_more_ends_a_run_in_time) {
 }
 #endif
 
-TEST(what_can_not_be_staged_is_refused) {
+TEST(transfers_that_cannot_be_staged_fail) {
     OPENED(fixture, fixture);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
     const kvmem_transfer_options staged = *KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that exits, over a stand-in for NIXL that has static objects, as NIXL has: no agent is destroyed during or after
-// their end.
+// A process that exits, with a stand-in for NIXL that has static objects like NIXL: no agent is destroyed
+// during or after their destruction.
 #include "stand_in.h"
 
 static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 /* The agent waits in NIXL until the process waits for it. */
-static void let_go(uint32_t level, const char *target, const char *message, void *user_data) {
+static void release_agent(uint32_t level, const char *target, const char *message, void *user_data) {
     (void)level, (void)target, (void)user_data;
     if (strstr(message, "the process waits for the end of 1 agent, then exits") != NULL) NIXL(nixl_sim_go());
 }
 
-/* A transfer in flight is the last to hold its agent, whose thread so destroys it. */
+/* A transfer in flight has the last reference to its agent, so the agent's thread destroys it. */
 ROLE(exits_while_an_agent_is_destroyed) {
     (void)socket;
     nixl_find_stand_in();
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_DEBUG, let_go, NULL, ERR));
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_DEBUG, release_agent, NULL, ERR));
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     static kv_side near_side, far_side;
     kvmem_agent *near = agent_open("near"), *far = agent_open("far");
@@ -35,7 +35,7 @@ ROLE(exits_while_an_agent_is_destroyed) {
     kvmem_agent_destroy(near);
     NIXL(nixl_sim_hold(NIXL_SIM_DESTROY));
     NIXL(nixl_sim_set_pending(0));
-    while (NIXL(nixl_sim_waiting()) == 0) sched_yield(); /* the deadline of the process bounds this */
+    while (NIXL(nixl_sim_waiting()) == 0) sched_yield(); /* only the deadline of the process limits this */
 }
 
 /* The destroy call waits for 10 s, and the end of the process no longer. */
@@ -43,7 +43,7 @@ ROLE(exits_though_nixl_never_destroys_an_agent) {
     (void)socket;
     nixl_find_stand_in();
     kvmem_agent *agent = agent_open("stuck");
-    NIXL(nixl_sim_hold_for_ever(NIXL_SIM_DESTROY));
+    NIXL(nixl_sim_hold_forever(NIXL_SIM_DESTROY));
     kvmem_agent_destroy(agent);
     CHECK_EQ(NIXL(nixl_sim_waiting()), 1);
 }
@@ -52,7 +52,7 @@ static kvmem_agent *late;
 
 static void destroy_late(void) { kvmem_agent_destroy(late); }
 
-/* `exit` calls what was registered last first: NIXL's static objects end before. */
+/* `exit` calls the last registered function first, so NIXL's static objects are destroyed before. */
 ROLE(destroys_an_agent_at_the_very_end) {
     (void)socket;
     CHECK_EQ(atexit(destroy_late), 0);
@@ -68,7 +68,7 @@ TEST(a_process_that_exits_waits_for_agents_that_are_being_destroyed) {
     expect_good_end("exits_while_an_agent_is_destroyed");
 }
 
-TEST(neither_a_destroy_call_nor_the_end_of_a_process_waits_for_ever) {
+TEST(a_destroy_call_and_the_end_of_a_process_return_in_time) {
     expect_good_end("exits_though_nixl_never_destroys_an_agent");
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers whose requests fail, stay in flight, or lose their peer, over the stand-in for NIXL: when a run
-// ends, what NIXL still has then, and what can be done with the peer meanwhile.
+// Transfers whose requests fail, stay in flight, or lose their peer, with the stand-in for NIXL: when a run
+// ends, which requests NIXL still has then, and what can be done with the peer meanwhile.
 #include "stand_in.h"
 
 KV_PEER_ROLE
 
 #define NUM_BLOCKS 128
-/* A request has 8192 descriptors at most, and 65536 are kept between runs. */
+/* A request has at most 8192 descriptors, and 65536 descriptors are kept between runs. */
 #define MANY_BLOCKS (10 * 8192)
 
-/* 32 MiB, which are two requests. */
+/* 32 MiB, which need two requests. */
 static kvmem_layout_config two_requests(void) {
     return WITH(kv_large_config(&kv_kinds[0]), it.num_blocks = NUM_BLOCKS);
 }
 
-/* All blocks in the opposite order, by a path or by any. */
+/* All blocks in reverse order, by a path or by any. */
 static kvmem_transfer *create_by(uint32_t path, const kvmem_layout *source, const kvmem_layout *destination,
                                  uint64_t num_blocks, uint64_t num_layers) {
     static kvmem_block_pair pairs[MANY_BLOCKS];
@@ -28,7 +28,7 @@ static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *de
     return create_by(0, source, destination, num_blocks, num_layers);
 }
 
-/* Two agents of this process, and a transfer of one request or of two from one to the other. */
+/* Two agents of this process, and a transfer of one or two requests between them. */
 typedef struct pair {
     kvmem_agent *near, *far;
     kv_side near_side, far_side;
@@ -70,7 +70,7 @@ static void pair_close(pair *pair) {
     kvmem_agent_destroy(pair->far);
 }
 
-/* A transfer of ten requests, which have a descriptor for each block. */
+/* A transfer of ten requests with a descriptor per block. */
 static void pair_open_many(pair *pair) {
     pair_open(pair, REF(WITH(kv_config(&kv_kinds[0]), it.num_blocks = MANY_BLOCKS, it.num_layers = 1,
                              it.page_size = 1)));
@@ -85,7 +85,7 @@ static kvmem_status run(kvmem_transfer *transfer) {
 
 static nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); }
 
-/* The deadline of the process bounds the wait. */
+/* Only the deadline of the process limits the wait. */
 #define AWAIT(condition)                                                                             \
     while (!(condition)) {                                                                           \
         sched_yield();                                                                               \
@@ -93,7 +93,7 @@ static nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); 
 
 static void expect_failure_then_success(pair *pair) {
     EXPECT(KVMEM_STATUS_NIXL, run(pair->transfer));
-    CHECK_EQ(requests().alive, 0); /* when the run has ended, NIXL has nothing of it */
+    CHECK_EQ(requests().alive, 0); /* when the run has ended, NIXL has none of its requests */
     NIXL(nixl_sim_set_pending(0));
     EXPECT_OK(run(pair->transfer));
     CHECK_EQ(requests().reposts, 0);
@@ -120,7 +120,7 @@ TEST(a_request_that_fails_in_flight_is_released_before_the_end) {
     CHECK_EQ(requests().alive, 0);
 }
 
-TEST(one_of_two_requests_that_fails_has_both_made_anew) {
+TEST(if_one_of_two_requests_fails_both_are_created_again) {
     pair pair;
     pair_open(&pair, REF(two_requests()));
     NIXL(nixl_sim_fail_post(2));
@@ -145,7 +145,7 @@ TEST(requests_are_created_while_earlier_ones_are_in_flight_and_some_are_kept) {
         CHECK_EQ(requests().posts, posts + 10);
         CHECK_EQ(requests().alive, 8);
     }
-    /* The tenth, which is of this run alone. */
+    /* The tenth, which belongs to this run alone. */
     NIXL(nixl_sim_fail_post(10));
     expect_failure_then_success(&pair);
     pair_close(&pair);
@@ -172,7 +172,7 @@ static void distant_open(distant *distant) {
     NIXL(nixl_sim_set_pending(1));
 }
 
-/* NIXL is done with the requests at last. */
+/* Completes the requests in NIXL. */
 static void distant_close(distant *distant) {
     NIXL(nixl_sim_set_pending(0));
     kvmem_transfer_destroy(distant->transfer);
@@ -235,7 +235,7 @@ static bool is_asleep(pid_t thread) {
     return strstr(text, ") S ") != NULL;
 }
 
-/* While the agent is between two requests, NIXL has none of the transfer. */
+/* While the agent is between two requests, NIXL has no request of the transfer. */
 TEST(a_peer_is_not_invalidated_between_two_requests) {
     static invalidation mine;
     pthread_t thread;
@@ -245,7 +245,8 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
     mine.agent = pair.near;
     CHECK_EQ(pthread_create(&thread, NULL, invalidate, &mine), 0);
-    AWAIT(mine.thread != 0 && is_asleep(mine.thread)); /* its call waits for the agent, which is in the first post */
+    AWAIT(mine.thread != 0 && is_asleep(mine.thread)); /* its call waits for the agent, which is in the first
+                                                          post */
     NIXL(nixl_sim_go());
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(mine.status, KVMEM_STATUS_BUSY);
@@ -256,7 +257,7 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
     CHECK_EQ(requests().alive, 0);
 }
 
-/* A call of NIXL's has no time limit. What has one, and changes nothing, ends all the same. */
+/* A call into NIXL has no time limit. A kvmem call that has one, and changes nothing, ends in time. */
 TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
     OPENED(pair, pair, REF(two_requests()));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
@@ -270,14 +271,14 @@ TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, pair.near, MILLISECONDS(1));
 }
 
-/* Which thread does it is by chance: the agent's if it has woken up before. The run is too long for the thread that
-   submits it. */
-TEST(a_thread_that_waits_does_the_work_of_its_agent) {
+/* Either thread may do the work: the agent's thread, if it has woken up before. The run is too long for the
+   submitting thread. */
+TEST(a_waiting_thread_does_the_work_of_its_agent) {
     OPENED(pair, pair, REF(two_requests()));
     do {
         EXPECT_OK(run(pair.transfer));
-    } while (requests().last_poster != gettid()); /* the deadline of the process bounds it */
-    /* With little time left it leaves the work to the agent's thread: a step may take longer. */
+    } while (requests().last_poster != gettid()); /* only the deadline of the process limits this */
+    /* With little time left it leaves the work to the agent's thread, because a step may take longer. */
     for (int i = 0; i < 20; i++) {
         EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
         kvmem_status status = KVMEM_STATUS_TIMED_OUT;
@@ -288,7 +289,7 @@ TEST(a_thread_that_waits_does_the_work_of_its_agent) {
     }
 }
 
-/* Unless the agent's thread has the agent just then: by chance, too. */
+/* Unless the agent's thread owns the agent at that moment, which is a race too. */
 TEST(a_thread_that_submits_a_short_run_posts_it) {
     OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
     do {
@@ -305,7 +306,7 @@ TEST(a_peer_is_not_invalidated_while_a_short_run_is_in_flight) {
         AWAIT(requests().in_flight == 1);
         EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(pair.transfer, ERR));
         EXPECT(KVMEM_STATUS_BUSY, kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
-        EXPECT_OK(kvmem_transfer_cancel(pair.transfer, ERR)); /* what is posted continues */
+        EXPECT_OK(kvmem_transfer_cancel(pair.transfer, ERR)); /* posted requests continue */
         EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(pair.transfer, ERR));
         NIXL(nixl_sim_set_pending(0));
         EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
@@ -315,7 +316,8 @@ TEST(a_peer_is_not_invalidated_while_a_short_run_is_in_flight) {
     CHECK_EQ(requests().alive, 0);
 }
 
-/* The request in flight ends after its transfer and layouts were destroyed: only then is the memory released. */
+/* The request in flight ends after its transfer and layouts were destroyed: only then is the memory
+   released. */
 TEST(a_short_run_in_flight_keeps_the_memory_of_destroyed_handles) {
     pair pair;
     pair_open(&pair, REF(kv_config(&kv_kinds[0])));
@@ -335,7 +337,7 @@ TEST(a_short_run_in_flight_keeps_the_memory_of_destroyed_handles) {
     AWAIT(requests().alive == 0);
 }
 
-/* A transfer of some layers of all blocks through an arena of eight pages, of which each chunk is one. */
+/* A transfer of some layers of all blocks through an arena of eight pages, with one page per chunk. */
 static kvmem_transfer *create_staged_layers(const pair *pair, const kvmem_layout_config *config,
                                             uint64_t layer, uint64_t num_layers, uint64_t stall_timeout_ns) {
     kvmem_block_pair pairs[NUM_BLOCKS];
@@ -382,10 +384,10 @@ TEST(a_chunk_that_fails_is_released_and_the_next_run_moves_all) {
     CHECK_EQ(requests().alive, 0);
 }
 
-TEST(chunks_in_flight_are_as_many_as_their_slots_and_end_after_a_cancellation) {
+TEST(chunks_in_flight_do_not_exceed_the_slots_and_end_after_a_cancellation) {
     const kvmem_layout_config config = many_chunks();
     OPENED(pair, pair, &config);
-    /* They are in flight at the same time, so each writes a layer of its own. */
+    /* They are in flight at the same time, so each writes a different layer. */
     OWNED(kvmem_transfer) staged = create_staged_layers(&pair, &config, 0, 1, 0);
     OWNED(kvmem_transfer) second = create_staged_layers(&pair, &config, 1, 1, 0);
     OWNED(kvmem_transfer) third = create_staged_layers(&pair, &config, 2, 1, 0);
@@ -394,7 +396,7 @@ TEST(chunks_in_flight_are_as_many_as_their_slots_and_end_after_a_cancellation) {
     AWAIT(requests().in_flight == 4);
     EXPECT_OK(kvmem_transfer_submit(second, ERR));
     AWAIT(requests().in_flight == 8);
-    EXPECT_OK(kvmem_transfer_submit(third, ERR)); /* it gets no slot before another one ends */
+    EXPECT_OK(kvmem_transfer_submit(third, ERR)); /* it gets no slot before another run ends */
     EXPECT_OK(kvmem_transfer_cancel(staged, ERR));
     CHECK_EQ(requests().in_flight, 8);
     NIXL(nixl_sim_set_pending(0));
@@ -435,7 +437,7 @@ static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_confi
                            it.timeout_ns = SECONDS(1)));
 }
 
-/* Unlike a stall, the limit holds also for a run that progresses, and without staging memory. */
+/* Unlike the stall timeout, the deadline also ends a run that progresses, and one without staging memory. */
 TEST(a_run_ends_at_its_deadline) {
     static const uint32_t paths[] = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED};
     const kvmem_layout_config config = many_chunks();
@@ -456,7 +458,7 @@ TEST(a_run_ends_at_its_deadline) {
     }
 }
 
-/* The agent's thread is in a call of NIXL's then. */
+/* The agent's thread is inside NIXL at that time. */
 TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
     const kvmem_layout_config config = many_chunks();
     OPENED(pair, pair, &config);
@@ -480,8 +482,8 @@ static void await_callbacks(void) {
     await_releases(releases + 1);
 }
 
-/* The last case: the request that stays is counted in all after it. */
-TEST(memory_of_a_request_that_can_not_be_released_is_never_freed) {
+/* The last case: the request that remains is counted in all later cases. */
+TEST(memory_of_a_request_that_cannot_be_released_is_leaked) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     pair pair;
     pair_open(&pair, &config);
@@ -494,14 +496,14 @@ TEST(memory_of_a_request_that_can_not_be_released_is_never_freed) {
     const int releases = releases_count();
     pair_destroy_handles(&pair);
     await_callbacks();
-    CHECK_EQ(releases_count(), releases + 1); /* that of await_callbacks */
+    CHECK_EQ(releases_count(), releases + 1); /* the one of await_callbacks */
     CHECK_EQ(NIXL(nixl_sim_registered(address)), 1);
     kv_side_close(&pair.far_side);
     kvmem_agent_destroy(pair.far);
-    free(pair.near_side.expected); /* what NIXL may use stays */
+    free(pair.near_side.expected); /* memory that NIXL may access stays */
 }
 
-TEST(memory_of_a_request_that_is_not_kept_and_can_not_be_released_is_never_freed) {
+TEST(memory_of_an_unkept_request_that_cannot_be_released_is_leaked) {
     pair pair;
     pair_open_many(&pair);
     NIXL(nixl_sim_fail_release(1));
@@ -509,14 +511,14 @@ TEST(memory_of_a_request_that_is_not_kept_and_can_not_be_released_is_never_freed
     const int releases = releases_count();
     pair_destroy_handles(&pair);
     await_callbacks();
-    CHECK_EQ(releases_count(), releases + 1); /* that of await_callbacks */
+    CHECK_EQ(releases_count(), releases + 1); /* the one of await_callbacks */
     kv_side_close(&pair.far_side);
     kvmem_agent_destroy(pair.far);
-    free(pair.near_side.expected); /* what NIXL may use stays */
+    free(pair.near_side.expected); /* memory that NIXL may access stays */
 }
 
-/* Also one of the last cases. The memory of the layouts is not in use by the request, only the arena is. */
-TEST(an_arena_of_a_request_that_can_not_be_released_is_used_no_more) {
+/* Also one of the last cases. The request uses only the arena, not the memory of the layouts. */
+TEST(an_arena_of_a_request_that_cannot_be_released_is_not_used_again) {
     const kvmem_layout_config config = many_chunks();
     OPENED(pair, pair, &config);
     OWNED(kvmem_transfer) staged = create_staged(&pair, &config, 0);

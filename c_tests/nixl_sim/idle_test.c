@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An idle agent without a progress thread, over the stand-in for NIXL: it is driven, and a failure that
-// repeats is logged once.
+// An idle agent without a progress thread, with the stand-in for NIXL: it is polled, and a repeated failure
+// is logged once.
 #include "stand_in.h"
 
 static atomic_int warnings;
@@ -10,13 +10,13 @@ static void count(uint32_t level, const char *target, const char *message, void 
     warnings += level == KVMEM_LOG_WARN && strstr(message, "get the notifications of agent 'idle'") != NULL;
 }
 
-/* The deadline of the process bounds the wait. */
+/* Only the deadline of the process limits the wait. */
 static void await_polls(uint64_t count) {
     const uint64_t end = NIXL(nixl_sim_notification_polls()) + count;
     while (NIXL(nixl_sim_notification_polls()) < end) sched_yield();
 }
 
-TEST(a_failure_that_repeats_is_logged_once) {
+TEST(a_repeated_failure_is_logged_once) {
     nixl_find_stand_in();
     kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_NO_PROGRESS_THREAD,
                                           it.progress_delay_us = 100);
@@ -27,9 +27,10 @@ TEST(a_failure_that_repeats_is_logged_once) {
     await_polls(20);
     NIXL(nixl_sim_set_notifications_fail(0));
     await_polls(20);
-    NIXL(nixl_sim_set_notifications_fail(1)); /* it is another one after a success */
+    NIXL(nixl_sim_set_notifications_fail(1)); /* after a success it counts as a new failure */
     await_polls(20);
     kvmem_agent_destroy(agent);
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); /* waits for the calls that run */
+    /* waits until no callback is running */
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
     CHECK_EQ(warnings, 2);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fifty agents over the stand-in for NIXL, which frees all that it allocates: what they leave behind in the heap is the
-// library's, and nothing.
+// Fifty agents with the stand-in for NIXL, which frees everything that it allocates: after they are
+// destroyed, the library has left nothing in the heap.
 #include "stand_in.h"
 
 #include <malloc.h>
@@ -22,7 +22,7 @@ static void open_member(uint32_t number) {
     kv_side_open(&members[number].side, REF(kv_config(&kv_kinds[0])), members[number].agent, number);
 }
 
-/* The stand-in moves no bytes: what counts is what is allocated on the way. */
+/* The stand-in moves no bytes; this test is about allocations. */
 static void meet_next(uint32_t number) {
     member *own = &members[number];
     member *next = &members[(number + 1) % AGENTS];
@@ -38,7 +38,7 @@ static void meet_next(uint32_t number) {
     }
 }
 
-static void all_of_it(void) {
+static void run_all(void) {
     for (uint32_t i = 0; i < AGENTS; i++) open_member(i);
     for (uint32_t i = 0; i < AGENTS; i++) meet_next(i);
     for (uint32_t i = 0; i < AGENTS; i++) {
@@ -54,29 +54,29 @@ static size_t bytes_in_use(void) {
     return info.uordblks + info.hblkhd;
 }
 
-/* The heap counts what threads cache of it, and chunks that other arenas have split. CTest sets both to none. */
+/* The heap counts chunks that threads cache, and chunks that other arenas have split. CTest disables both. */
 static void require_exact_heap(void) {
     const char *tunables = getenv("GLIBC_TUNABLES");
     if (tunables == NULL || strstr(tunables, "tcache_count=0") == NULL || strstr(tunables, "arena_max=1") == NULL)
         FAIL("set GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1, so that the heap is counted exactly");
 }
 
-TEST(fifty_agents_leave_no_thread_no_file_and_no_byte_behind) {
+TEST(fifty_agents_leak_no_thread_no_file_and_no_byte) {
     require_exact_heap();
     nixl_find_stand_in();
-    all_of_it();
-    all_of_it(); /* what the process keeps is there after it */
-    printf("counting\n"); /* this, too, keeps a buffer */
+    run_all();
+    run_all(); /* state that lives as long as the process exists after this */
+    printf("counting\n"); /* stdout allocates a buffer too */
     const size_t threads = count_directory_entries("/proc/self/task");
     const size_t files = count_open_files();
     const size_t bytes = bytes_in_use();
     for (int round = 0; round < ROUNDS; round++) {
-        all_of_it();
+        run_all();
         CHECK_EQ(count_directory_entries("/proc/self/task"), threads);
         CHECK_EQ(count_open_files(), files);
     }
-    /* Free memory is divided differently in each round, by 16 bytes here and there. An allocation that each agent leaves
-       takes at least 32. */
+    /* Free memory is fragmented differently in each round, by some 16 bytes. An allocation that each agent
+       leaked would be at least 32. */
     const size_t after = bytes_in_use();
     printf("%zu bytes before, %zu after\n", bytes, after);
     CHECK(after < bytes + (size_t)16 * ROUNDS * AGENTS);

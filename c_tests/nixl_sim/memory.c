@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registered memory of the stand-in, and calls that fail or wait on demand.
+// Registered memory of the stand-in, and calls that fail or wait as the test requests.
 #include "nixl_sim.h"
 #include "sim.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SPANS 256
+#define MAX_SPANS 256
 
-/* Memory that a backend knows. */
+/* Memory registered with a backend. */
 typedef struct span {
     const agent *agent;
     size_t plugin;
     size_t address;
 } span;
 
-/* A list of spans; the library never puts more than one in it. */
+/* A list of spans; the library never uses more than one. */
 typedef struct list {
     size_t address;
 } list;
 
-static span spans[MOST_SPANS];
+static span spans[MAX_SPANS];
 static size_t num_spans;
 static uint64_t failing_register;
 static uint64_t failing_deregister;
@@ -52,12 +52,12 @@ void sim_pass(int call) {
     num_waiting--;
 }
 
-/* The library has to name the backend that it means. */
+/* The library has to name the backend. */
 CAPI(register_mem)(const agent *agent, const list *list, const arguments *arguments) {
     if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent)
         return ERROR_INVALID_PARAM;
     pthread_mutex_lock(&sim_lock);
-    const bool is_refused = sim_fails(&failing_register) || num_spans == MOST_SPANS;
+    const bool is_refused = sim_fails(&failing_register) || num_spans == MAX_SPANS;
     if (!is_refused) spans[num_spans++] = (span){agent, arguments->backend->plugin, list->address};
     pthread_mutex_unlock(&sim_lock);
     return is_refused ? ERROR_BACKEND : SUCCESS;
@@ -94,9 +94,9 @@ void nixl_sim_go(void) {
     pthread_mutex_unlock(&sim_lock);
 }
 
-void nixl_sim_hold_for_ever(int call) { LOCKED(is_held_for_ever[call] = true); }
+void nixl_sim_hold_forever(int call) { LOCKED(is_held_for_ever[call] = true); }
 
-bool sim_is_held_for_ever(int call) { return is_held_for_ever[call]; }
+bool sim_is_held_forever(int call) { return is_held_for_ever[call]; }
 
 uint64_t nixl_sim_waiting(void) { return LOCKED(num_waiting); }
 

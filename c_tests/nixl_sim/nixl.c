@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NIXL's C API, for what NIXL does only when something is broken: agents, backends, metadata
-// that is only a name, and notifications that never come. Registered memory is in memory.c, requests are in
-// requests.c. A test whose environment names it gets it instead of NIXL.
+// A stand-in for NIXL's C API, for behaviour that NIXL shows only in case of a fault: agents, backends,
+// metadata that is only a name, and notifications that never arrive. Registered memory is in memory.c,
+// requests are in requests.c. A test whose environment names it gets it instead of NIXL.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -19,10 +19,10 @@ static bool polls_fail;
 
 EXPORTED bool nixl_capi_is_stub(void) { return false; }
 
-/* A function that does nothing but answer. */
-#define ANSWERS(name, answer, ...)                                                                   \
+/* A function that only returns a status. */
+#define RETURNS(name, result, ...)                                                                   \
     CAPI(name)(__VA_ARGS__) {                                                                        \
-        return answer;                                                                               \
+        return result;                                                                               \
     }
 
 /* An object without contents. */
@@ -36,7 +36,8 @@ static status free_object(void *ended) {
     return SUCCESS;
 }
 
-/* NIXL's static objects: they exist from the first agent to the end of the process, and its agents need them. */
+/* NIXL's static objects: they exist from the first agent to the end of the process, and its agents need
+   them. */
 static bool is_over;
 static uint64_t num_destroying;
 
@@ -48,7 +49,7 @@ static void require(bool is_met, const char *what) {
 
 static void end_static_objects(void) {
     pthread_mutex_lock(&sim_lock);
-    const bool is_hopeless = sim_is_held_for_ever(NIXL_SIM_DESTROY);
+    const bool is_hopeless = sim_is_held_forever(NIXL_SIM_DESTROY);
     require(num_destroying == 0 || is_hopeless, "its static objects end while an agent is being destroyed");
     is_over = true;
     pthread_mutex_unlock(&sim_lock);
@@ -76,7 +77,7 @@ CAPI(destroy_agent)(agent *ended) {
 }
 
 bool sim_knows(const agent *agent, const char *name) {
-    for (size_t i = 0; i < MOST_PEERS; i++) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
         if (strcmp(agent->peers[i], name) == 0) return true;
     }
     return strcmp(agent->name, name) == 0;
@@ -92,7 +93,7 @@ CAPI(get_local_md)(agent *agent, void **data, size_t *size) {
 
 static status add_peer(agent *agent, const char *name) {
     if (sim_knows(agent, name)) return SUCCESS;
-    for (size_t i = 0; i < MOST_PEERS; i++) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
         if (agent->peers[i][0] == '\0') {
             strcpy(agent->peers[i], name);
             return SUCCESS;
@@ -113,7 +114,7 @@ CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name) {
 CAPI(invalidate_remote_md)(agent *agent, const char *name) {
     status outcome = ERROR_NOT_FOUND;
     pthread_mutex_lock(&sim_lock);
-    for (size_t i = 0; i < MOST_PEERS; i++) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
         if (strcmp(agent->peers[i], name) == 0) {
             agent->peers[i][0] = '\0';
             outcome = SUCCESS;
@@ -128,27 +129,27 @@ CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
 }
 
 /* It has no listen thread. */
-ANSWERS(send_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
-ANSWERS(fetch_remote_md, ERROR_INVALID_STATE, agent *agent, const char *name, const arguments *arguments)
-ANSWERS(get_local_partial_md, ERROR_NOT_FOUND, agent *agent, const void *list, void **data, size_t *size,
+RETURNS(send_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
+RETURNS(fetch_remote_md, ERROR_INVALID_STATE, agent *agent, const char *name, const arguments *arguments)
+RETURNS(get_local_partial_md, ERROR_NOT_FOUND, agent *agent, const void *list, void **data, size_t *size,
         const arguments *arguments)
-ANSWERS(send_local_partial_md, ERROR_INVALID_STATE, agent *agent, const void *list,
+RETURNS(send_local_partial_md, ERROR_INVALID_STATE, agent *agent, const void *list,
         const arguments *arguments)
-ANSWERS(invalidate_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
+RETURNS(invalidate_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
 
 CAPI(agent_make_connection)(agent *agent, const char *name, const arguments *arguments) {
     return nixl_capi_check_remote_md(agent, name, NULL);
 }
 
 /* It cannot be queried. */
-ANSWERS(create_query_resp_list, make_object(made), void **made)
-ANSWERS(destroy_query_resp_list, free_object(ended), void *ended)
-ANSWERS(query_mem, ERROR_BACKEND, agent *agent, const void *list, void *answers, const arguments *arguments)
-ANSWERS(query_resp_list_size, ERROR_BACKEND, const void *answers, size_t *size)
-ANSWERS(query_resp_list_has_value, ERROR_BACKEND, const void *answers, size_t index, bool *has_value)
-ANSWERS(query_resp_list_get_params, ERROR_BACKEND, const void *answers, size_t index, void **params)
-ANSWERS(get_available_plugins, make_object(made), agent *agent, void **made)
-ANSWERS(destroy_string_list, free_object(list), void *list)
+RETURNS(create_query_resp_list, make_object(made), void **made)
+RETURNS(destroy_query_resp_list, free_object(ended), void *ended)
+RETURNS(query_mem, ERROR_BACKEND, agent *agent, const void *list, void *results, const arguments *arguments)
+RETURNS(query_resp_list_size, ERROR_BACKEND, const void *results, size_t *size)
+RETURNS(query_resp_list_has_value, ERROR_BACKEND, const void *results, size_t index, bool *has_value)
+RETURNS(query_resp_list_get_params, ERROR_BACKEND, const void *results, size_t index, void **params)
+RETURNS(get_available_plugins, make_object(made), agent *agent, void **made)
+RETURNS(destroy_string_list, free_object(list), void *list)
 
 CAPI(string_list_size)(const void *list, size_t *size) {
     *size = NUM_PLUGINS;
@@ -176,8 +177,8 @@ CAPI(mem_list_get)(const void *list, size_t index, unsigned *kind) {
     return SUCCESS;
 }
 
-ANSWERS(destroy_mem_list, free_object(list), void *list)
-ANSWERS(destroy_params, free_object(ended), void *ended)
+RETURNS(destroy_mem_list, free_object(list), void *list)
+RETURNS(destroy_params, free_object(ended), void *ended)
 
 CAPI(create_backend)(agent *agent, const char *name, const void *params, backend **made) {
     for (size_t i = 0; i < NUM_PLUGINS; i++) {
@@ -196,28 +197,28 @@ CAPI(get_backend_params)(agent *agent, const backend *backend, void **memory, vo
     return nixl_capi_get_plugin_params(agent, plugins[backend->plugin], memory, made);
 }
 
-ANSWERS(destroy_backend, free_object(ended), backend *ended)
+RETURNS(destroy_backend, free_object(ended), backend *ended)
 
 CAPI(create_opt_args)(arguments **made) {
     *made = calloc(1, sizeof(arguments));
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
 
-ANSWERS(destroy_opt_args, free_object(ended), arguments *ended)
+RETURNS(destroy_opt_args, free_object(ended), arguments *ended)
 
 CAPI(opt_args_add_backend)(arguments *arguments, const backend *backend) {
     arguments->backend = backend;
     return SUCCESS;
 }
 
-ANSWERS(opt_args_set_notif_msg, SUCCESS, arguments *arguments, const void *data, size_t size)
-ANSWERS(opt_args_set_has_notif, SUCCESS, arguments *arguments, bool has_notification)
-ANSWERS(opt_args_set_skip_desc_merge, SUCCESS, arguments *arguments, bool skips)
-ANSWERS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address)
-ANSWERS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
-ANSWERS(create_params, make_object(made), void **made)
-ANSWERS(params_add, SUCCESS, void *params, const char *key, const char *value)
-ANSWERS(params_create_iterator, make_object(made), const void *params, void **made)
+RETURNS(opt_args_set_notif_msg, SUCCESS, arguments *arguments, const void *data, size_t size)
+RETURNS(opt_args_set_has_notif, SUCCESS, arguments *arguments, bool has_notification)
+RETURNS(opt_args_set_skip_desc_merge, SUCCESS, arguments *arguments, bool skips)
+RETURNS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address)
+RETURNS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
+RETURNS(create_params, make_object(made), void **made)
+RETURNS(params_add, SUCCESS, void *params, const char *key, const char *value)
+RETURNS(params_create_iterator, make_object(made), const void *params, void **made)
 
 CAPI(params_iterator_next)(void *iterator, const char **key, const char **value, bool *has_next) {
     *key = *value = NULL;
@@ -225,14 +226,14 @@ CAPI(params_iterator_next)(void *iterator, const char **key, const char **value,
     return SUCCESS;
 }
 
-ANSWERS(params_destroy_iterator, free_object(ended), void *ended)
+RETURNS(params_destroy_iterator, free_object(ended), void *ended)
 
 CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
     return nixl_capi_check_remote_md(agent, peer, arguments);
 }
 
-ANSWERS(create_notif_map, make_object(made), void **made)
-ANSWERS(destroy_notif_map, free_object(ended), void *ended)
+RETURNS(create_notif_map, make_object(made), void **made)
+RETURNS(destroy_notif_map, free_object(ended), void *ended)
 
 CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments) {
     pthread_mutex_lock(&sim_lock);
@@ -247,8 +248,8 @@ CAPI(notif_map_size)(const void *map, size_t *size) {
     return SUCCESS;
 }
 
-ANSWERS(notif_map_get_agent_at, ERROR_NOT_FOUND, const void *map, size_t index, const char **name)
-ANSWERS(notif_map_get_notifs_size, ERROR_NOT_FOUND, const void *map, const char *name, size_t *size)
+RETURNS(notif_map_get_agent_at, ERROR_NOT_FOUND, const void *map, size_t index, const char **name)
+RETURNS(notif_map_get_notifs_size, ERROR_NOT_FOUND, const void *map, const char *name, size_t *size)
 
 CAPI(notif_map_get_notif)(const void *map, const char *name, size_t index, const void **data, size_t *size) {
     return ERROR_NOT_FOUND;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The test's side of the stand-in for NIXL: calls that fail or wait on demand, requests that stay in flight,
-// and counts. A test finds these functions with dlsym in the libnixl_capi.so that the library under test has
-// loaded.
+// The test's interface of the stand-in for NIXL: calls that fail or wait on request, requests that stay in
+// flight, and counts. A test finds these functions with dlsym in the libnixl_capi.so that the library under
+// test has loaded.
 #pragma once
 
 #include <stddef.h>
@@ -13,24 +13,23 @@
 void nixl_sim_fail_register(uint64_t nth);
 /* The same for deregistrations: the memory stays registered. */
 void nixl_sim_fail_deregister(uint64_t nth);
-/* The same for posts of requests, for requests that are asked for their status while in flight, and for
-   releases of requests. */
+/* The same for posts of requests, for status calls on requests in flight, and for releases of requests. */
 void nixl_sim_fail_post(uint64_t nth);
 void nixl_sim_fail_status(uint64_t nth);
 void nixl_sim_fail_release(uint64_t nth);
 
-/* Calls that can be held. */
+/* Calls that can be blocked. */
 enum { NIXL_SIM_DEREGISTER, NIXL_SIM_POST, NIXL_SIM_DESTROY, NIXL_SIM_NUM_CALLS };
-/* From here calls of this kind wait until nixl_sim_go. */
+/* From here on calls of this kind wait until nixl_sim_go. */
 void nixl_sim_hold(int call);
 void nixl_sim_go(void);
-/* They wait for ever. */
-void nixl_sim_hold_for_ever(int call);
-/* How many wait. */
+/* They wait forever. */
+void nixl_sim_hold_forever(int call);
+/* Number of waiting calls. */
 uint64_t nixl_sim_waiting(void);
 
-/* Whether requests stay in flight once posted. Otherwise the post completes them. Setting 0 completes
- * those in flight. */
+/* Whether requests stay in flight once posted. Otherwise the post completes them. Setting 0 completes those
+   in flight. */
 void nixl_sim_set_pending(int pending);
 
 typedef struct nixl_sim_requests {
@@ -42,9 +41,9 @@ typedef struct nixl_sim_requests {
 } nixl_sim_requests;
 nixl_sim_requests nixl_sim_get_requests(void);
 
-/* With how many backends of all agents the span that begins here is registered. */
+/* Number of backends of all agents with which the span that starts here is registered. */
 uint64_t nixl_sim_registered(uint64_t address);
-/* How often notifications were asked for, and whether that fails from here on. */
+/* Number of calls for notifications, and whether these fail from here on. */
 uint64_t nixl_sim_notification_polls(void);
 void nixl_sim_set_notifications_fail(int fail);
 

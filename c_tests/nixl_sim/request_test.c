@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests on raw descriptors that stay in flight, over the stand-in for NIXL: when they end, and what can be done with
-// their memory until then.
+// Requests on raw descriptors that stay in flight, with the stand-in for NIXL: when they end, and what can be
+// done with their memory until then.
 #include "stand_in.h"
 
 static unsigned char memory[8192];
@@ -36,7 +36,7 @@ static kvmem_request *request_with(pair *pair, const kvmem_nixl_options *options
                 pair->remote, options);
 }
 
-/* Posts until the run before has ended. The deadline of the process bounds the wait. */
+/* Posts once the previous run has ended. Only the deadline of the process limits the wait. */
 static void post_when_free(kvmem_request *request) {
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) status = kvmem_request_post(request, NULL, 0, ERR);
@@ -69,7 +69,7 @@ TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
     EXPECT_OK(kvmem_segments_deregister(both.segments, ERR));
 }
 
-/* The end of the wait is not the end of the run. */
+/* A wait that times out does not end the run. */
 TEST(a_wait_that_times_out_ends_no_run) {
     OPENED(pair, both);
     OWNED(kvmem_request) request = request_with(&both, NULL);
@@ -93,8 +93,8 @@ TEST(a_late_run_that_fails_makes_its_request_unusable) {
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
 }
 
-/* The handle is destroyed before the end: the request is released when NIXL has ended it. */
-TEST(a_late_run_whose_request_was_destroyed_is_released_at_its_end) {
+/* The handle is destroyed before the end: the request is released when NIXL has completed it. */
+TEST(a_late_run_of_a_destroyed_request_is_released_at_its_end) {
     OPENED(pair, both);
     const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
     kvmem_request *request = request_with(&both, &options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests of the stand-in. They move no bytes; they complete with the post, or stay in flight until the test
-// wants otherwise, and every step can fail.
+// completes them, and every step can fail.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -79,7 +79,7 @@ CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments) 
     return LOCKED(post(request));
 }
 
-static status ask(request *request) {
+static status get_status(request *request) {
     if (request->state == IN_FLIGHT && sim_fails(&failing_status)) {
         request->state = FAILED;
         counts.in_flight--;
@@ -94,7 +94,7 @@ static status ask(request *request) {
     }
 }
 
-CAPI(get_xfer_status)(agent *agent, request *request) { return LOCKED(ask(request)); }
+CAPI(get_xfer_status)(agent *agent, request *request) { return LOCKED(get_status(request)); }
 
 CAPI(release_xfer_req)(agent *agent, request *request) {
     pthread_mutex_lock(&sim_lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the stand-in share: its objects, its one lock, and calls that fail or wait on demand.
+// What the files of the stand-in share: its objects, its only lock, and calls that fail or wait on request.
 #pragma once
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MOST_PEERS 8
+#define MAX_PEERS 8
 #define NUM_PLUGINS 2
 #define NAME_SIZE 64
 
@@ -31,7 +31,7 @@ typedef struct backend {
 struct agent {
     char name[NAME_SIZE];
     bool has_plugin[NUM_PLUGINS];
-    char peers[MOST_PEERS][NAME_SIZE]; /* "" is free */
+    char peers[MAX_PEERS][NAME_SIZE]; /* "": free */
 };
 
 /* Optional arguments; the library names at most one backend. */
@@ -42,14 +42,14 @@ typedef struct arguments {
 extern pthread_mutex_t sim_lock;
 extern pthread_cond_t sim_changed;
 
-/* Whether the agent has loaded metadata of this name, or has it itself. With the lock held. */
+/* Whether this is the agent's own name, or that of loaded metadata. The caller holds the lock. */
 bool sim_knows(const agent *agent, const char *name);
-/* Counts a call down to the one that fails. With the lock held. */
+/* Counts down to the call that fails. The caller holds the lock. */
 bool sim_fails(uint64_t *failing);
-/* Waits if calls of this kind are held. With the lock held. */
+/* Waits while calls of this kind are blocked. The caller holds the lock. */
 void sim_pass(int call);
-/* Whether such a call never returns. With the lock held. */
-bool sim_is_held_for_ever(int call);
+/* Whether such a call never returns. The caller holds the lock. */
+bool sim_is_held_forever(int call);
 
 /* The value of an expression, computed with the lock held. */
 #define LOCKED(expression)                                                                           \
@@ -60,7 +60,7 @@ bool sim_is_held_for_ever(int call);
         value;                                                                                       \
     })
 
-/* Not every function needs all that NIXL's has. */
+/* Not every function uses all parameters of NIXL's. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define EXPORTED __attribute__((visibility("default")))

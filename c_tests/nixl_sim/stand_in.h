@@ -15,7 +15,7 @@
     FUNCTION(nixl_sim_fail_status)                                                                   \
     FUNCTION(nixl_sim_fail_release)                                                                  \
     FUNCTION(nixl_sim_hold)                                                                          \
-    FUNCTION(nixl_sim_hold_for_ever)                                                                 \
+    FUNCTION(nixl_sim_hold_forever)                                                                 \
     FUNCTION(nixl_sim_go)                                                                            \
     FUNCTION(nixl_sim_waiting)                                                                       \
     FUNCTION(nixl_sim_set_pending)                                                                   \

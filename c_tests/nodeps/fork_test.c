@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forks while another thread is in the middle of what a process does once, or has one lock for: the child
-// works or is refused, and does not wait for a thread that it does not have. Each case has a process that has
+// Forks while another thread is initializing something once per process, or holds a lock: the child works or
+// its call fails, and it does not wait for a thread that it does not have. Each case has a process that has
 // not called kvmem yet.
 #include "harness.h"
 
@@ -14,7 +14,7 @@ static bool asks_for_wiping(const uint64_t *arguments) { return arguments[2] == 
 
 static void make_queue(void) { OWN(kvmem_queue, queue, kvmem_queue_create); }
 
-static void amid_the_first_call(void) {
+static void during_the_first_call(void) {
     held_call_begin(make_queue, SYS_madvise, asks_for_wiping);
     in_a_forked_child(make_queue);
     held_call_end();
@@ -27,7 +27,7 @@ static void share(void) {
     OWN(kvmem_share, made, kvmem_share_create_region, region, NULL);
 }
 
-static void amid_the_first_share(void) {
+static void during_the_first_share(void) {
     opened = "boot_id";
     held_call_begin(share, SYS_openat, opens_it);
     in_a_forked_child(share);
@@ -41,27 +41,27 @@ static void load_nixl(void) {
     test_forget_error();
 }
 
-static void be_refused_nixl(void) {
+static void expect_no_nixl(void) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
     REFUSE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_agent_create, "child", NULL);
     share(); /* which needs no NIXL */
 }
 
-static void be_refused_nixl_in_turn(void) {
-    be_refused_nixl();
-    in_a_forked_child(be_refused_nixl);
+static void expect_no_nixl_in_child(void) {
+    expect_no_nixl();
+    in_a_forked_child(expect_no_nixl);
 }
 
-static void amid_the_loading_of_nixl(void) {
+static void during_the_loading_of_nixl(void) {
     opened = KVMEM_TEST_TOO_OLD_LIBRARY;
     held_call_begin(load_nixl, SYS_openat, opens_it);
-    in_a_forked_child(be_refused_nixl_in_turn);
+    in_a_forked_child(expect_no_nixl_in_child);
     held_call_end();
     load_nixl();
     in_a_forked_child(load_nixl);
 }
 
-/* There is none, or this machine has one. */
+/* CUDA may be missing or present on this machine. */
 static void find_cuda(void) {
     kvmem_cuda_info info;
     const kvmem_status status = kvmem_cuda_get_info(&info, ERR);
@@ -69,16 +69,16 @@ static void find_cuda(void) {
     test_forget_error();
 }
 
-static void be_refused_cuda(void) {
+static void expect_no_cuda(void) {
     kvmem_cuda_info info;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_cuda_get_info(&info, ERR));
     share();
 }
 
-static void amid_the_initialisation_of_cuda(void) {
+static void during_the_initialisation_of_cuda(void) {
     opened = "libcuda.so";
     held_call_begin(find_cuda, SYS_openat, opens_it);
-    in_a_forked_child(be_refused_cuda);
+    in_a_forked_child(expect_no_cuda);
     held_call_end();
     find_cuda();
 }
@@ -105,9 +105,9 @@ static void *set_callbacks(void *nothing) {
     return nothing;
 }
 
-/* No call of the kernel's comes in between here. With a lock, one of so many forks would come upon it
- * taken. */
-static void beside_changes_of_the_log_callback(void) {
+/* Between fork and here there is no system call that could be stopped. If there were a lock, one of so many
+   forks would find it taken. */
+static void during_changes_of_the_log_callback(void) {
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, set_callbacks, NULL), 0);
     for (int i = 0; i < 300; i++) {
@@ -131,14 +131,14 @@ static void count_message(uint32_t level, const char *target, const char *messag
     ++*(atomic_int *)user_data;
 }
 
-/* Asks for more huge pages than there are, which is logged. */
+/* Requests more huge pages than are free, which is logged. */
 static void log_something(void) { kvmem_region_destroy(region_create_with_fallback()); }
 
 /* The child has neither the callback nor the threads of its parent. */
 static void log_and_release(void) {
     static unsigned char memory[4096];
     const int before = releases_count();
-    log_something(); /* to nobody */
+    log_something(); /* no callback is installed */
     GET(atomic_int, messages, kvmem_log_set_callback, KVMEM_LOG_TRACE, count_message);
     log_something();
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
@@ -147,12 +147,13 @@ static void log_and_release(void) {
     CHECK_EQ(releases_count(), before + 1);
 }
 
-static void beside_a_log_callback_that_blocks(void) {
+static void with_a_log_callback_that_blocks(void) {
     static unsigned char memory[4096];
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, block, NULL, ERR));
-    kvmem_region *adopted = region_adopt_noting_release(memory, sizeof(memory)); /* has the thread for releases */
+    /* starts the thread for releases */
+    kvmem_region *adopted = region_adopt_noting_release(memory, sizeof(memory));
     log_something();
-    while (!is_blocked) { /* the process's deadline bounds this */
+    while (!is_blocked) { /* only the deadline of the process limits this */
         sched_yield();
     }
     in_a_forked_child(log_and_release);
@@ -162,11 +163,11 @@ static void beside_a_log_callback_that_blocks(void) {
     CHECK_EQ(releases_count(), 1);
 }
 
-TEST_CALL(amid_the_first_call_a_child_works, in_a_forked_child(amid_the_first_call))
-TEST_CALL(amid_the_first_share_a_child_works, in_a_forked_child(amid_the_first_share))
-TEST_CALL(amid_the_loading_of_nixl_a_child_works, in_a_forked_child(amid_the_loading_of_nixl))
-TEST_CALL(amid_the_initialisation_of_cuda_a_child_works, in_a_forked_child(amid_the_initialisation_of_cuda))
-TEST_CALL(beside_changes_of_the_log_callback_a_child_works,
-          in_a_forked_child(beside_changes_of_the_log_callback))
-TEST_CALL(beside_a_log_callback_that_blocks_a_child_works,
-          in_a_forked_child(beside_a_log_callback_that_blocks))
+TEST_CALL(a_child_forked_during_the_first_call_works, in_a_forked_child(during_the_first_call))
+TEST_CALL(a_child_forked_during_the_first_share_works, in_a_forked_child(during_the_first_share))
+TEST_CALL(a_child_forked_during_the_loading_of_nixl_works, in_a_forked_child(during_the_loading_of_nixl))
+TEST_CALL(a_child_forked_during_the_initialisation_of_cuda_works, in_a_forked_child(during_the_initialisation_of_cuda))
+TEST_CALL(a_child_forked_during_changes_of_the_log_callback_works,
+          in_a_forked_child(during_changes_of_the_log_callback))
+TEST_CALL(a_child_forked_during_a_log_callback_works,
+          in_a_forked_child(with_a_log_callback_that_blocks))

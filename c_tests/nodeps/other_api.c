@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library of the versioned C API that NIXL plans: the SONAME has a version, and a function of a known name has
-// other parameters. It must not be called.
+// A library of the versioned C API that NIXL plans: its SONAME has a version, and a known function has other
+// parameters. It must not be called.
 #include <stdlib.h>
 
 int nixl_capi_is_stub(int *is_stub);
@@ -8,5 +8,5 @@ int nixl_capi_is_stub(int *is_stub);
 int nixl_capi_is_stub(int *is_stub) {
     if (is_stub == NULL) abort();
     *is_stub = 0;
-    abort(); /* a caller that knows the older signature passes no pointer */
+    abort(); /* a caller with the older signature passes no pointer */
 }

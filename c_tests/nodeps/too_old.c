@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libnixl_capi.so of long ago: it loads, under the right name, and has next to nothing in it.
+// An outdated libnixl_capi.so: it loads, under the right name, and lacks most functions.
 
 int nixl_capi_is_stub(void);
 

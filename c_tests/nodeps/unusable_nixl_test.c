@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A NIXL library that is named but of no use: missing, broken and too old are three different answers.
+// A NIXL library that is named but unusable: missing, broken and too old give three different messages.
 #include "harness.h"
 
 #include <libgen.h>
 
-/* Named by the environment or by argument, the answer is the same, and an agent gets it too. */
+/* The result is the same whether the environment or an argument names it, and for an agent. */
 static void expect_unavailable(const char *path, const char *part, char *message, size_t capacity) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, part, kvmem_nixl_load(path, ERR));
     CHECK_HAS(test_last_message(), path);
@@ -13,11 +13,11 @@ static void expect_unavailable(const char *path, const char *part, char *message
     CHECK_EQ(setenv("KVMEM_NIXL_LIBRARY", path, 1), 0);
     EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_nixl_load(NULL, ERR));
     CHECK_STR(test_last_message(), message);
-    REFUSE(KVMEM_STATUS_UNAVAILABLE_NIXL, part, kvmem_agent_create, "nobody", NULL);
+    REFUSE(KVMEM_STATUS_UNAVAILABLE_NIXL, part, kvmem_agent_create, "unavailable", NULL);
     CHECK_EQ(unsetenv("KVMEM_NIXL_LIBRARY"), 0);
 }
 
-TEST(missing_broken_and_too_old_are_told_apart) {
+TEST(missing_broken_and_too_old_have_different_messages) {
     char missing[1024];
     char broken[1024];
     char too_old[1024];
@@ -27,15 +27,14 @@ TEST(missing_broken_and_too_old_are_told_apart) {
     write_file(path, "this is text, not a shared library\n", 35);
     expect_unavailable(path, "broken", broken, sizeof(broken));
     expect_unavailable(KVMEM_TEST_TOO_OLD_LIBRARY, "too old", too_old, sizeof(too_old));
-    CHECK_HAS(too_old, "nixl_capi_"); /* a function that is missing, by name */
+    CHECK_HAS(too_old, "nixl_capi_"); /* the name of a missing function */
     CHECK(strcmp(missing, broken) != 0);
     CHECK(strcmp(broken, too_old) != 0);
     CHECK(strcmp(missing, too_old) != 0);
 }
 
-/* The SONAME says that its functions may have other parameters,
-    so that none is called: this one would abort. */
-TEST(another_version_of_the_c_api_is_refused_with_both_versions) {
+/* The SONAME says that its functions may have other parameters, so none is called: this one would abort. */
+TEST(another_version_of_the_c_api_fails_with_both_versions) {
     char other[1024];
     expect_unavailable(KVMEM_TEST_OTHER_API, "SONAME", other, sizeof(other));
     CHECK_HAS(other, "libnixl_capi.so.0");
@@ -59,7 +58,7 @@ TEST(failures_leak_no_file) {
         EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
 }
 
-TEST(odd_paths_are_missing_too) {
+TEST(unusual_paths_are_missing_too) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("/not/\xFF/utf-8", ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("", ERR));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine with neither NIXL nor CUDA: what needs them says so, the rest works, and the process lives.
-// Run with KVMEM_NIXL_LIBRARY unset and nothing for the loader to find.
+// A machine with neither NIXL nor CUDA: functions that need them fail, the others work, and the process
+// survives. Run with KVMEM_NIXL_LIBRARY unset, and no library that the loader could find.
 #include "harness.h"
 
 TEST(loading_nixl_is_unavailable) {
@@ -11,13 +11,13 @@ TEST(loading_nixl_is_unavailable) {
 }
 
 TEST(agents_are_unavailable) {
-    REFUSE(KVMEM_STATUS_UNAVAILABLE_NIXL, "", kvmem_agent_create, "nobody", NULL);
+    REFUSE(KVMEM_STATUS_UNAVAILABLE_NIXL, "", kvmem_agent_create, "unavailable", NULL);
     kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.flags = KVMEM_AGENT_LISTEN_THREAD);
-    REFUSE(KVMEM_STATUS_UNAVAILABLE_NIXL, "", kvmem_agent_create, "nobody", &options);
+    REFUSE(KVMEM_STATUS_UNAVAILABLE_NIXL, "", kvmem_agent_create, "unavailable", &options);
 }
 
-/* What takes an agent cannot be given one; without it, it answers and lives. */
-TEST(what_needs_an_agent_says_so) {
+/* No agent can be created, so functions with an agent fail with NULL. */
+TEST(functions_that_need_an_agent_fail) {
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     EXPECT(invalid, kvmem_agent_create_backend(NULL, "UCX", NULL, 0, ERR));
     REFUSE(invalid, "", kvmem_agent_get_local_metadata, NULL);
@@ -39,8 +39,8 @@ TEST(what_needs_an_agent_says_so) {
     kvmem_agent_destroy(NULL);
 }
 
-/* What every CUDA call answers: on a machine with a GPU the driver is there, and the answer is another. */
-static kvmem_status cuda_answer(void) {
+/* The status of every CUDA call. On a machine with a GPU there is a driver, and the status differs. */
+static kvmem_status cuda_status(void) {
     return access("/dev/nvidiactl", F_OK) == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNAVAILABLE_CUDA;
 }
 
@@ -49,11 +49,11 @@ TEST(cuda_is_unavailable) {
     kvmem_cuda_device_info device_info;
     bool can_access = false;
     for (int call = 0; call < 2; call++) {
-        EXPECT(cuda_answer(), kvmem_cuda_get_info(&info, ERR));
-        EXPECT(cuda_answer(), kvmem_cuda_get_device_info(0, &device_info, ERR));
-        EXPECT(cuda_answer(), kvmem_cuda_can_access(0, 0, &can_access, ERR));
+        EXPECT(cuda_status(), kvmem_cuda_get_info(&info, ERR));
+        EXPECT(cuda_status(), kvmem_cuda_get_device_info(0, &device_info, ERR));
+        EXPECT(cuda_status(), kvmem_cuda_can_access(0, 0, &can_access, ERR));
     }
-    if (cuda_answer() == KVMEM_STATUS_UNAVAILABLE_CUDA) {
+    if (cuda_status() == KVMEM_STATUS_UNAVAILABLE_CUDA) {
         CHECK_EQ(info.driver_version, 77);
         CHECK_EQ(info.device_count, 77);
     }
@@ -62,13 +62,13 @@ TEST(cuda_is_unavailable) {
 TEST(gpu_memory_is_unavailable) {
     kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options, it.size = 4096);
     OWNED(kvmem_region) region = NULL;
-    EXPECT(cuda_answer(), kvmem_region_create_pinned(&pinned, &region, ERR));
+    EXPECT(cuda_status(), kvmem_region_create_pinned(&pinned, &region, ERR));
     kvmem_region_destroy(region);
     kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = 4096);
-    EXPECT(cuda_answer(), kvmem_region_create_device(&device, &region, ERR));
+    EXPECT(cuda_status(), kvmem_region_create_device(&device, &region, ERR));
     kvmem_region_destroy(region);
     kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options, it.size = 64 * MIB);
-    EXPECT(cuda_answer(), kvmem_region_create_elastic(&elastic, &region, ERR));
+    EXPECT(cuda_status(), kvmem_region_create_elastic(&elastic, &region, ERR));
 }
 
 TEST(virtual_memory_is_unavailable) {
@@ -76,18 +76,18 @@ TEST(virtual_memory_is_unavailable) {
     uint64_t granularity = 0;
     OWNED(kvmem_vmm_range) range = NULL;
     OWNED(kvmem_vmm_memory) memory = NULL;
-    EXPECT(cuda_answer(), kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &granularity, ERR));
-    EXPECT(cuda_answer(), kvmem_vmm_range_create(2 * MIB, 0, &range, ERR));
-    EXPECT(cuda_answer(), kvmem_vmm_memory_create(&options, &memory, ERR));
+    EXPECT(cuda_status(), kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &granularity, ERR));
+    EXPECT(cuda_status(), kvmem_vmm_range_create(2 * MIB, 0, &range, ERR));
+    EXPECT(cuda_status(), kvmem_vmm_memory_create(&options, &memory, ERR));
 }
 
-/* Without a driver nothing is memory of a GPU; with one, this memory is not. */
-TEST(host_memory_is_not_taken_for_a_gpus) {
+/* Without a driver no memory is GPU memory; with a driver, this memory is not. */
+TEST(host_memory_is_not_gpu_memory) {
     static unsigned char memory[4096];
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = sizeof(memory));
     kvmem_region *region = (kvmem_region *)memory;
     const kvmem_status status = kvmem_region_adopt_device(&options, 0, &region, ERR);
-    const bool has_gpu = cuda_answer() == KVMEM_STATUS_OK;
+    const bool has_gpu = cuda_status() == KVMEM_STATUS_OK;
     CHECK_EQ(status, has_gpu ? KVMEM_STATUS_INVALID_ARGUMENT : KVMEM_STATUS_UNAVAILABLE_CUDA);
     CHECK(region == NULL);
 }
@@ -106,7 +106,7 @@ TEST(local_regions_work) {
     OWN(kvmem_region, file, kvmem_region_create_disk, &disk);
 }
 
-/* Only what asks for NIXL by name needs it. */
+/* Only a path by NIXL needs NIXL. */
 TEST(disk_transfers_work) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
