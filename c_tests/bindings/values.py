@@ -16,7 +16,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 CONSTANT = re.compile(r"^#define (KVMEM_[A-Z0-9_]+) (\(?-?\w+\)?)$", re.MULTILINE)
 STRUCT = re.compile(r"typedef struct (kvmem_\w+) \{(.*?)\n\} ", re.DOTALL)
 FIELD = re.compile(r"((?:\s*///[^\n]*\n)*)\s*[^;/]*?(?:\(\*(\w+)\)\([^;]*\)|\b(\w+))(?:\[\w+\])?;")
-# Prefixes of names in a binding that are others than those in C.
+# Prefixes of names that differ between a binding and C.
 RENAMED = {"operation": "request", "err": "", "status": ""}
 # Fields that another function of the binding sets: they belong to a callback or an array.
 SET_BY_CALLERS = {"release", "progress", "user_data", "address", "num_pairs", "notification_size"}

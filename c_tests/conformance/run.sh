@@ -4,7 +4,8 @@
 # KVMEM_STAND_IN is the directory of the stand-in driver, KVMEM_NIXL_LIBRARY that of NIXL: the tables need both.
 set -euo pipefail
 export LD_LIBRARY_PATH=${KVMEM_STAND_IN:?}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# By default UCX logs to the standard output, which is compared: that an agent has ended while it connected, for example.
+# By default UCX logs to the standard output, which is compared. It logs, for example, that an agent ended while it
+# connected.
 export UCX_LOG_FILE=stderr
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The two programs, the same however kvmem::kvmem was found.
+# The two programs, which do not depend on how kvmem::kvmem was found.
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_CXX_STANDARD 17)
 add_compile_options(-Wall -Wextra -Wpedantic -Werror)

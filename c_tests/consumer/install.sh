@@ -10,7 +10,7 @@ rm -rf "$original" "$moved"
 mv "$original" "$moved"
 [[ ! -e $original ]]
 
-# The first alone: the source tree may hold the build tree, or the other way round.
+# The first alone: the source tree may contain the build tree, or the build tree the source tree.
 for path in "$original" "$tree" "$source" "${CARGO_HOME:-$HOME/.cargo}"; do
     if grep --recursive --fixed-strings --files-with-matches --text "$path" "$moved"; then
         echo "these name $path"
@@ -18,7 +18,7 @@ for path in "$original" "$tree" "$source" "${CARGO_HOME:-$HOME/.cargo}"; do
     fi
 done
 
-# The library carries no line tables itself, and names the file beside it that does.
+# The library contains no line tables, and names the file beside it that does.
 library=$(find "$moved" -name 'libkvmem.so.*.*.*' -type f ! -name '*.debug')
 debug=$(dirname "$library")/.debug/$(basename "$library").debug
 ! readelf --sections --wide "$library" | grep -q ' \.debug_line '

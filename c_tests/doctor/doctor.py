@@ -48,7 +48,7 @@ class Report:
             assert "\n" not in each["fix"], each
             assert each["status"] in ("ok", "skipped") or each["text"], f"no text: {each}"
         for each in self.all["findings"]:
-            # One line for each finding that something can be done about.
+            # Findings with a remedy have one line each.
             assert bool(each["fix"]) == (each["status"] in ("limited", "missing", "failed")), each
         for each in self.all["paths"]:
             assert each["status"] != "ok" or (each["path"] and each["bytes_per_second"] > 0), each

@@ -96,7 +96,7 @@ class Statuses(unittest.TestCase):
         status, output, _ = run("--require=files.0.writable,nixl.library", *QUICK)
         self.assertEqual(status, 1)
         self.assertRegex(output.decode(), r"failed +nixl.library: library is missing")
-        # What has no finding is not there.
+        # A finding that does not exist counts as missing.
         status, output, _ = run("--require=plugin:NOTHING", *QUICK)
         self.assertEqual(status, 1)
         self.assertIn(b"nixl.plugin.NOTHING", output)

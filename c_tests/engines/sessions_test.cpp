@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions of llama.cpp that cannot be saved, loaded or continued: each fails with its reason, and leaves the context as it was.
+// Sessions of llama.cpp that cannot be saved, loaded or continued: each fails with its reason, and leaves the
+// context unchanged.
 #include "files.hpp"
 #include "handover.hpp"
 #include "offload.hpp"
@@ -226,7 +227,7 @@ void a_session_that_is_damaged() {
     require_failure([&] { read_session(files.directory(), fixture.engine); }, "session: No such file or directory");
 }
 
-void files_that_are_missing_or_cut() {
+void files_that_are_missing_or_truncated() {
     const SessionFiles files(parent);
     Fixture fixture;
     const auto expected = fixture.expect();
@@ -245,8 +246,8 @@ void files_that_are_missing_or_cut() {
     fixture.require_alike(1, expected);
 }
 
-// The file is cut after it was opened: the transfer fails, and the cells have been reserved.
-void a_file_that_is_cut_while_it_is_open() {
+// The file is truncated after it was opened: the transfer fails, though the cells are reserved.
+void a_file_truncated_while_it_is_open() {
     const SessionFiles files(parent);
     Fixture fixture;
     fixture.save_to(files.directory());
@@ -315,8 +316,8 @@ constexpr Case cases[] = {
     {"another type of keys", another_type_of_keys},
     {"another model", another_model},
     {"a session that is damaged", a_session_that_is_damaged},
-    {"files that are missing or cut", files_that_are_missing_or_cut},
-    {"a file that is cut while it is open", a_file_that_is_cut_while_it_is_open},
+    {"files that are missing or truncated", files_that_are_missing_or_truncated},
+    {"a file truncated while it is open", a_file_truncated_while_it_is_open},
     {"memory of a transfer that has ended", memory_of_a_transfer_that_has_ended},
     {"two writers", two_writers},
     {"a disk that is full", a_disk_that_is_full},

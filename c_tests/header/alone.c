@@ -1,4 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing but the header HEADER, twice: it needs no other header before it, and guards itself. */
+/* Only the header HEADER, twice: it needs no other header, and has an include guard. */
 #include HEADER
 #include HEADER

@@ -4,7 +4,7 @@
 set -euo pipefail
 compiler=$1 header=$2
 
-# Prints the lines of the header on standard input that have no place in it, each under the reason.
+# Prints the lines of the header on standard input that are not allowed, each under the reason.
 stumbling_blocks() {
     local code
     code=$("$compiler" -fpreprocessed -dD -E -P -x c - | grep -v '^#define __') # without comments
@@ -28,7 +28,7 @@ refuse() {
     [[ ! $lines ]] || printf '%s:\n%s\n' "$1" "$lines"
 }
 
-# The check has to see what it looks for before it may say that nothing is there.
+# First checks that each kind of mistake is detected.
 while IFS= read -r sample; do
     [[ $(stumbling_blocks <<<"$sample") ]] || { echo "the check lets through: $sample"; exit 1; }
 done <<'EOS'

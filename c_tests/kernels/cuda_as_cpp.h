@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Enough of CUDA C++ to compile the copy kernels for the CPU. They have no communication between threads, so that their threads
-// can run one after the other.
+// The part of CUDA C++ that is needed to compile the copy kernels for the CPU. The kernels have no
+// communication between threads, so their threads can run one after the other.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ unsigned inverse(unsigned count)
     return count == 1 ? 0 : static_cast<unsigned>(((uint64_t{1} << 32) + count - 1) / count);
 }
 
-// Two sides in memory of their own. On the source the two loops are the other way round, with gaps on both sides.
+// Two sides in separate memory. On the source the two loops are swapped, with gaps on both sides.
 struct geometry {
     kvmem_copy asked{};
     std::vector<kvmem_copy_run> runs;
@@ -91,7 +91,7 @@ geometry draw(random_numbers &random, bool of_rows)
     made.destination.assign(destination_layer * asked.num_layers + 32, 0xEE);
     for (unsigned char &byte : made.source)
         byte = static_cast<unsigned char>(random.generator());
-    // Rows are of aligned words; units may start anywhere.
+    // Rows consist of aligned words; units may start anywhere.
     const auto start = [&](std::vector<unsigned char> &bytes) {
         const auto address = reinterpret_cast<uint64_t>(bytes.data());
         return of_rows ? (address + 15) / 16 * 16 : address + random.between(0, 15);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* version MAJOR MINOR PATCH SONAME, all from Cargo.toml: header and library say the same. */
+/* version MAJOR MINOR PATCH SONAME, all from Cargo.toml: header and library must match. */
 #include <kvmem.h>
 
 #include <stdio.h>

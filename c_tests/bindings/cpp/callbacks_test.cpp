@@ -84,7 +84,7 @@ CASE(a_release_that_throws_ends_there) {
     options.release = [guard = at_destruction(destroyed)] { throw std::runtime_error("thrown by release"); };
     kvmem::Region::adopt_host(std::move(options)).reset();
     destroyed->wait();
-    // The thread of kvmem still calls others.
+    // The thread of kvmem still calls other callbacks.
     const auto called = std::make_shared<Signal>();
     options = adopt(memory);
     options.release = [called] { called->set(); };
@@ -143,7 +143,7 @@ CASE(a_log_callback_cannot_replace_itself) {
     CHECK(refused);
 }
 
-// What page-locking would call; a GPU is needed for the rest of create_pinned.
+// Calls the callback as page-locking would; the rest of create_pinned needs a GPU.
 CASE(a_progress_callback_that_throws_cancels) {
     const std::function<bool(std::uint64_t, std::uint64_t)> throws = [](auto, auto) -> bool {
         throw std::runtime_error("thrown by progress");

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::chrono::seconds patience{30};
 
-// A folder of its own, which is empty at the end: entries are withdrawn with their directories.
+// A new folder, which is empty at the end, because directories withdraw their entries.
 class Folder {
 public:
     Folder() { CHECK(mkdtemp(&path_[0]) != nullptr); }
@@ -124,7 +124,7 @@ CASE(options_that_contradict_each_other_are_refused) {
     folder.prefix = "x";
     refused("prefix", folder);
     etcd.endpoints = {"http://127.0.0.1:1"};
-    // Neither is cut to 32 bits.
+    // Neither is truncated to 32 bits.
     for (const auto lease : {std::chrono::seconds(-1), std::chrono::seconds((std::int64_t{1} << 32) + 5)}) {
         etcd.lease = lease;
         refused("lease_seconds", etcd);

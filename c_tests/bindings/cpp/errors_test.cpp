@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors as exceptions; arguments that C cannot take.
+// Errors as exceptions, and arguments that C cannot represent.
 #include "fixtures.hpp"
 
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small layouts, and how the throwing interface fails.
+// Small layouts, and the error that a call throws.
 #pragma once
 
 #include "check.hpp"

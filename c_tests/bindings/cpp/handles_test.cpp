@@ -52,7 +52,7 @@ CASE(each_handle_is_destroyed_once) {
         CHECK(handles_of(a) == 1);
         auto b = layout.region(0);
         CHECK(handles_of(a) == 2);
-        b = layout.region(0);  // destroys what it had
+        b = layout.region(0);  // destroys its old handle
         CHECK(handles_of(a) == 2);
         b.reset();
         CHECK(handles_of(a) == 1);

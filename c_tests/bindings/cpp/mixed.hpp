@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of files that are compiled with other settings. They get C handles, which all settings have.
+// Functions of files that are compiled with other settings. They take C handles, which are the same in all
+// settings.
 #pragma once
 
 #include <kvmem.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program of files with exceptions, with results, and of C++20.
+// One program of files with exceptions, with results, and in C++20.
 #include "mixed.hpp"
 
 #include "fixtures.hpp"

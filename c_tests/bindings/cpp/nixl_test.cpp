@@ -12,7 +12,7 @@ struct Peers {
     Peers() {
         for (kvmem::Agent *agent : {&own, &other}) agent->create_backend("UCX");
     }
-    // After the registrations.
+    // Call it after the registrations.
     void exchange_metadata() {
         CHECK(own.load_remote_metadata(other.local_metadata()) == "other");
         CHECK(other.load_remote_metadata(own.local_metadata()) == "own");
@@ -125,7 +125,7 @@ CASE(a_request_moves_raw_memory) {
     std::array<kvmem::Completion, 1> space;
     CHECK(queue.wait_for(space, patience).size() == 1 && space[0].user_data == 9 && space[0].status == kvmem::Status::ok);
 
-    // Parts of the lists, resolved before.
+    // Selected entries of prepared lists.
     auto pieces = kvmem::Descriptors::create(kvmem::MemoryType::dram), targets = kvmem::Descriptors::create(kvmem::MemoryType::dram);
     for (std::uint64_t i = 0; i < 4; ++i) {
         pieces.add({{here.info().address + 1024 * i, 1024, 0, {}, {}}});

@@ -97,7 +97,7 @@ CASE(asio_waits_for_completions) {
     wait();
     context.run();
     CHECK(total == 4);
-    // asio has closed its duplicate; the queue works on.
+    // asio has closed its duplicate; the queue still works.
     descriptor.close();
     CHECK(fcntl(runs.queue.fd(), F_GETFD) >= 0);
 }

@@ -85,7 +85,7 @@ CASE(options_without_values_are_the_defaults_of_c) {
     CHECK(c.c.notification == nullptr && c.c.queue == nullptr && c.c.path == 0);
 }
 
-// 0 of C is the default, or no limit: a token whose time has passed would never expire.
+// In C, 0 means the default or no limit. Without this rule, a token whose time has passed would never expire.
 CASE(a_negative_limit_is_the_shortest_one) {
     const auto limits = [](std::chrono::nanoseconds limit) {
         kvmem::BrokerOptions broker;

@@ -49,7 +49,7 @@ conformance)
     "$source/c_tests/conformance/run.sh" "$PWD/runner"
     ;;
 example)
-    # Exactly what the page says: a folder with main.go, two commands of go mod, go run.
+    # Follows the page: a folder with main.go, two commands of go mod, go run.
     for name in quickstart queue two_processes; do
         project "$name"
         cp "$source/examples/go/$name/main.go" .

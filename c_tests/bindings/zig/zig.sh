@@ -9,7 +9,7 @@ library=$(dirname "$(find "$prefix" -name libkvmem.so)")
 package=$prefix/share/kvmem/zig
 export PKG_CONFIG_PATH=$library/pkgconfig LD_LIBRARY_PATH=$library:$KVMEM_STAND_IN
 export ZIG_GLOBAL_CACHE_DIR=$build/cache ZIG_LOCAL_CACHE_DIR=$build/local KVMEM_TEST_CUDA=1
-# Zig compiles its build system and its translator of C first; without optimisation that takes a fifth of the time.
+# Zig compiles its build system and its translator of C first; without optimization that takes a fifth of the time.
 export ZIG_DEBUG_CMD=1
 
 # project NAME: an empty folder that fetches the package, as a user's does.

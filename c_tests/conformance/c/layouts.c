@@ -32,7 +32,7 @@ static kvmem_status layout_requirements(struct step *step, kvmem_error **error)
     return status;
 }
 
-/* Options of all tiers; those of the word that `memory` has are used. */
+/* Options of all tiers; `memory` selects which are used. */
 struct memory {
     kvmem_system_options system;
     kvmem_disk_options disk;

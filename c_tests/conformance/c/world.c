@@ -64,7 +64,7 @@ static size_t find_object(const char *name)
 const char *new_name(const struct step *step)
 {
     const char *name = step_name(step);
-    if (find_object(name) < num_objects) fail("there is an object %s already", name);
+    if (find_object(name) < num_objects) fail("the object %s exists already", name);
     return name;
 }
 

@@ -60,7 +60,7 @@ Results load_metadata(const Step &step, World &world) {
 }
 
 Results check_metadata(const Step &step, World &world) {
-    // What C++ has as a value instead of a status.
+    // In C++ this is a value instead of a status.
     if (!world.get<kvmem::Agent>(step.name()).has_remote_metadata(step.text("peer"))) {
         throw kvmem::Error(kvmem::Status::not_found, step.text("peer"));
     }

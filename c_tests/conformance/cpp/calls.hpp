@@ -58,7 +58,7 @@ inline std::chrono::nanoseconds timeout(const Step &step) {
                                        : std::chrono::nanoseconds(static_cast<std::int64_t>(ns));
 }
 
-// What a timeout is in C++ instead of a status.
+// In C++ a timeout is a value; the tables expect the status.
 [[noreturn]] inline void timed_out() { throw kvmem::Error(kvmem::Status::timed_out, "not in time"); }
 
 // Appends an item to a list of a result.

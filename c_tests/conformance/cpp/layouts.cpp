@@ -49,7 +49,7 @@ kvmem::Layout build_on(const Step &step, World &world) {
         return kvmem::Layout::build(config, registrations.list);
     }
     if (step.has("regions")) {
-        // Other handles to the same regions: those of the case stay where they are.
+        // Other handles to the same regions, so that those of the case keep theirs.
         std::vector<kvmem::Region> regions;
         for (const std::string &name : step.list("regions")) {
             const auto &region = world.get<kvmem::Region>(name);

@@ -57,7 +57,7 @@ func statusName(s *step) error {
 	return nil
 }
 
-// within is a context that ends as a timeout does.
+// within is a context that ends like a timeout.
 func within(in *values) (context.Context, context.CancelFunc) {
 	timeout, ok := in.get("timeout_ns")
 	if !ok || timeout == "forever" {
