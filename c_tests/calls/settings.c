@@ -16,7 +16,7 @@ static _Noreturn void usage(void) {
            "  --nixl LIST      create agents, with these backends: '', POSIX, UCX or POSIX,UCX (default: no agents)\n"
            "  --only LIST      of each sequence make only the calls with these numbers\n"
            "  --patience N     wait N seconds for what ends on other threads (default: 20)\n"
-           "  --faults         during some calls a driver call, opening a file or starting a thread fails (one thread)\n"
+           "  --faults         during some calls a driver call, opening a file or starting a thread fails; 1 thread\n"
            "  --minimise       find fewer calls with which the sequence of --seed still fails\n"
            "  --print-calls    print each call\n"
            "  --print-functions  print how often each function was called\n"

@@ -9,7 +9,7 @@ CLIENT_ROLE
 /* A user that is neither root nor NOBODY_UID. */
 #define OTHER_USER 65533u
 
-static kvmem_publish_options terms(void) { return OPTIONS(kvmem_publish_options); }
+static kvmem_publish_options publish_options(void) { return OPTIONS(kvmem_publish_options); }
 
 TEST(another_process_fetches_and_maps_a_region) {
     KEEPS_FILES;
@@ -72,18 +72,18 @@ TEST(a_wrong_used_or_expired_token_is_denied) {
     client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
 
     request = request_of(&server);
-    request.token = server_grant(&server, REF(WITH(terms(), it.max_uses = 1)));
+    request.token = server_grant(&server, REF(WITH(publish_options(), it.max_uses = 1)));
     client_expect(&request, KVMEM_STATUS_OK, "");
     client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "used up");
 
-    request.token = server_grant(&server, REF(WITH(terms(), it.lifetime_ns = 1)));
+    request.token = server_grant(&server, REF(WITH(publish_options(), it.lifetime_ns = 1)));
     client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "expired");
     CHECK_EQ(server_info(&server).refused, 4);
 }
 
 TEST(a_read_only_token_denies_writing) {
     OPENED(server, server, NULL);
-    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
+    kvmem_publish_options reading = WITH(publish_options(), it.flags = KVMEM_PUBLISH_READ_ONLY);
     fetch_request request = WITH(request_of(&server), it.token = server_grant(&server, &reading),
                        it.flags = KVMEM_FETCH_READ_WRITE);
     client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "write");
@@ -93,7 +93,7 @@ TEST(a_read_only_token_denies_writing) {
    READ_WRITE it fails unless both are granted. */
 TEST(a_fetch_gets_the_rights_it_requests) {
     OPENED(server, server, NULL);
-    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
+    kvmem_publish_options reading = WITH(publish_options(), it.flags = KVMEM_PUBLISH_READ_ONLY);
     fetch_request request = request_of(&server);
     const struct {
         kvmem_token token;

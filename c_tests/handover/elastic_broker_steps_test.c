@@ -37,9 +37,9 @@ static task begin(int socket) {
     return task;
 }
 
-static void say_there(int socket) { frame_send(socket, TAG_READY, NULL, 0); }
+static void report_ready(int socket) { frame_send(socket, TAG_READY, NULL, 0); }
 
-static void await_there(const peer *peer) { frame_await(peer->socket, TAG_READY); }
+static void await_ready(const peer *peer) { frame_await(peer->socket, TAG_READY); }
 
 static kvmem_status fetch(const fetch_request *request, kvmem_share **share) {
     const kvmem_fetch_options options = request_options(request);
@@ -73,7 +73,7 @@ ROLE(importing_client) {
     kvmem_share *share = NULL;
     EXPECT_OK(fetch(&task.request, &share));
     if (task.step.opens) extents_import(share);
-    say_there(socket);
+    report_ready(socket);
     pause();
 }
 
@@ -82,7 +82,7 @@ ROLE(client) {
     while (frame_arrives(socket)) {
         const task task = begin(socket);
         fetch_whole(&task.request, KVMEM_STATUS_OK);
-        say_there(socket);
+        report_ready(socket);
     }
 }
 
@@ -113,7 +113,7 @@ static void serve_next(const provider *provider) {
     const peer fetching_client = peer_shared("client");
     const task task = task_of(provider->server.path, &provider->token, &steps[0]);
     frame_send(fetching_client.socket, TAG_TASK, &task, sizeof(task));
-    await_there(&fetching_client);
+    await_ready(&fetching_client);
     server_await_clients(&provider->server, 0);
     CHECK_EQ(extents_importers(&provider->extents), 0);
 }
@@ -141,7 +141,7 @@ TEST(a_client_killed_before_or_after_opening_is_not_counted) {
     for (int opens = 0; opens < 2; opens++) {
         const task task = task_of(provider.server.path, &provider.token, &(step){ALL, 0, opens != 0});
         peer peer = start("importing_client", &task);
-        await_there(&peer);
+        await_ready(&peer);
         CHECK_EQ(extents_importers(&provider.extents), opens);
         peer_kill(&peer);
         CHECK_EQ(extents_importers(&provider.extents), 0);
@@ -160,7 +160,7 @@ static void kill_client_at(int listener, const task *task, const wire *messages)
     CHECK_EQ(recv(client, request, sizeof(request), MSG_WAITALL), sizeof(request));
     step_send(client, messages, &task->step);
     step_await_read(client);
-    if (task->step.messages == ALL) await_there(&peer);
+    if (task->step.messages == ALL) await_ready(&peer);
     peer_kill(&peer);
 }
 
@@ -196,7 +196,7 @@ ROLE(dying_broker) {
     extents_open(&extents);
     wire messages[ALL];
     CHECK_EQ(wire_capture_all(extents.share, messages, ALL), ALL);
-    say_there(socket);
+    report_ready(socket);
     const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     CHECK(client >= 0);
     unsigned char request[REQUEST_SIZE(NAME)];
@@ -217,7 +217,7 @@ static void fetch_step(const char *path, const step *step) {
     static const kvmem_token token;
     const task task = task_of(path, &token, step);
     peer peer = start("dying_broker", &task);
-    await_there(&peer);
+    await_ready(&peer);
     if (step->messages == ALL) {
         kvmem_share *share = NULL;
         EXPECT_OK(fetch(&task.request, &share));

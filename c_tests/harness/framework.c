@@ -49,7 +49,7 @@ static void record_skip(const char *reason) {
     CHECK(length > 0 && (size_t)length < sizeof(line));
     const int record = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     CHECK(record >= 0);
-    const ssize_t written = write(record, line, (size_t)length); /* one call, so that lines of two programs do not mix */
+    const ssize_t written = write(record, line, (size_t)length); /* one call, so that lines are never mixed */
     close(record);
     CHECK_EQ(written, length);
 }

@@ -38,7 +38,9 @@ static void query_objects(uint32_t level, const char *target, const char *messag
     mine->messages++;
 }
 
-static void listen_to(queried *queried) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, query_objects, queried, ERR)); }
+static void listen_to(queried *queried) {
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, query_objects, queried, ERR));
+}
 
 /* Returns once all messages so far are delivered. */
 static void remove_callback(void) { EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); }

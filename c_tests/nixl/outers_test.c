@@ -19,7 +19,7 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
     CHECK(info->num_requests >= 1);
 }
 
-static void write_there(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
+static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
                         uint64_t flags) {
     kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
                                           it.path = KVMEM_PATH_NIXL_WRITE);
@@ -50,10 +50,10 @@ static void read_from_peer(kv_side *local, kv_peer *peer, const kv_move *move, k
 
 static void to_and_from_peer(kv_side *local, kv_peer *peer) {
     for (size_t i = 0; i < NUM(outers); i++) {
-        write_there(local, peer, &all_layers, outers[i], 0);
+        write_to_peer(local, peer, &all_layers, outers[i], 0);
         read_from_peer(local, peer, &some_layers, outers[i], 0);
         read_from_peer(local, peer, &all_layers, outers[i], KVMEM_TRANSFER_BY_LAYER);
-        write_there(local, peer, &some_layers, outers[i], KVMEM_TRANSFER_BY_LAYER);
+        write_to_peer(local, peer, &some_layers, outers[i], KVMEM_TRANSFER_BY_LAYER);
     }
 }
 
@@ -75,9 +75,9 @@ TEST(slots_move_to_and_from_layouts_of_keys) {
         kv_peer_open(&peer, kv_kinds[kind].name, &both, 100);
         kv_peer_meet(&peer, agent);
         kv_side_open(&side, &one, agent, 7);
-        write_there(&side, &peer, &in_order, (kv_outers){0, 1, 1}, 0);
+        write_to_peer(&side, &peer, &in_order, (kv_outers){0, 1, 1}, 0);
         read_from_peer(&side, &peer, &in_order, (kv_outers){0, 0, 1}, 0);
-        write_there(&side, &peer, &some_layers, (kv_outers){0, 0, 1}, 0);
+        write_to_peer(&side, &peer, &some_layers, (kv_outers){0, 0, 1}, 0);
         read_from_peer(&side, &peer, &all_layers, (kv_outers){1, 0, 1}, 0);
         kv_side_close(&side);
         kv_peer_close(&peer);

@@ -153,60 +153,60 @@ TEST(requests_are_created_while_earlier_ones_are_in_flight_and_some_are_kept) {
 }
 
 /* A peer process, and a transfer of two requests from it. */
-typedef struct distant {
+typedef struct remote_pair {
     kvmem_agent *near;
     kv_side side;
     kv_peer peer;
     kvmem_transfer *transfer;
-} distant;
+} remote_pair;
 
-static void distant_open(distant *distant) {
+static void remote_pair_open(remote_pair *remote_pair) {
     const kvmem_layout_config config = two_requests();
     nixl_find_stand_in();
-    distant->near = agent_open("near");
-    kv_side_open(&distant->side, &config, distant->near, 1);
-    kv_peer_open(&distant->peer, "victim", &config, 2);
-    kv_peer_meet(&distant->peer, distant->near);
-    distant->transfer = create(distant->peer.model.layout, distant->side.layout, config.num_blocks,
+    remote_pair->near = agent_open("near");
+    kv_side_open(&remote_pair->side, &config, remote_pair->near, 1);
+    kv_peer_open(&remote_pair->peer, "victim", &config, 2);
+    kv_peer_meet(&remote_pair->peer, remote_pair->near);
+    remote_pair->transfer = create(remote_pair->peer.model.layout, remote_pair->side.layout, config.num_blocks,
                                config.num_layers);
     NIXL(nixl_sim_set_pending(1));
 }
 
 /* Completes the requests in NIXL. */
-static void distant_close(distant *distant) {
+static void remote_pair_close(remote_pair *remote_pair) {
     NIXL(nixl_sim_set_pending(0));
-    kvmem_transfer_destroy(distant->transfer);
-    kv_peer_close(&distant->peer);
-    kv_side_close(&distant->side);
-    kvmem_agent_destroy(distant->near);
+    kvmem_transfer_destroy(remote_pair->transfer);
+    kv_peer_close(&remote_pair->peer);
+    kv_side_close(&remote_pair->side);
+    kvmem_agent_destroy(remote_pair->near);
     AWAIT(requests().alive == 0);
 }
 
 TEST(a_cancelled_run_ends_if_its_peer_dies) {
-    OPENED(distant, distant);
+    OPENED(remote_pair, remote_pair);
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
-    EXPECT_OK(kvmem_transfer_submit(distant.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(remote_pair.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
-    EXPECT_OK(kvmem_transfer_cancel(distant.transfer, ERR)); /* before the second request is posted */
+    EXPECT_OK(kvmem_transfer_cancel(remote_pair.transfer, ERR)); /* before the second request is posted */
     NIXL(nixl_sim_go());
     AWAIT(requests().in_flight == 1);
-    kv_peer_crash(&distant.peer);
-    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(distant.transfer, PATIENCE, ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(distant.transfer, ERR));
+    kv_peer_crash(&remote_pair.peer);
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(remote_pair.transfer, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(remote_pair.transfer, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "wait",
-                   kvmem_agent_invalidate_remote_metadata(distant.near, "victim", ERR));
+                   kvmem_agent_invalidate_remote_metadata(remote_pair.near, "victim", ERR));
     CHECK_EQ(requests().in_flight, 1);
 }
 
 TEST(a_failed_run_ends_if_its_peer_dies) {
-    OPENED(distant, distant);
+    OPENED(remote_pair, remote_pair);
     const uint64_t posts = requests().posts;
     NIXL(nixl_sim_fail_post(2));
-    EXPECT_OK(kvmem_transfer_submit(distant.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(remote_pair.transfer, ERR));
     AWAIT(requests().posts == posts + 2);
     CHECK_EQ(requests().in_flight, 1);
-    kv_peer_crash(&distant.peer);
-    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", kvmem_transfer_wait(distant.transfer, PATIENCE, ERR));
+    kv_peer_crash(&remote_pair.peer);
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", kvmem_transfer_wait(remote_pair.transfer, PATIENCE, ERR));
 }
 
 typedef struct invalidation {

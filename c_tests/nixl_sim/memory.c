@@ -46,7 +46,7 @@ CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t devic
 
 bool sim_fails(uint64_t *failing) { return *failing > 0 && --*failing == 0; }
 
-void sim_pass(int call) {
+void sim_wait_if_held(int call) {
     num_waiting++;
     while (is_held[call] || is_held_for_ever[call]) pthread_cond_wait(&sim_changed, &sim_lock);
     num_waiting--;
@@ -64,7 +64,7 @@ CAPI(register_mem)(const agent *agent, const list *list, const arguments *argume
 }
 
 static status deregister(const agent *agent, size_t plugin, size_t address) {
-    sim_pass(NIXL_SIM_DEREGISTER);
+    sim_wait_if_held(NIXL_SIM_DEREGISTER);
     if (sim_fails(&failing_deregister)) return ERROR_BACKEND;
     for (size_t i = 0; i < num_spans; i++) {
         if (spans[i].agent == agent && spans[i].plugin == plugin && spans[i].address == address) {

@@ -70,7 +70,7 @@ CAPI(destroy_agent)(agent *ended) {
     pthread_mutex_lock(&sim_lock);
     require(!is_over, "an agent is destroyed after the end of its static objects");
     num_destroying++;
-    sim_pass(NIXL_SIM_DESTROY);
+    sim_wait_if_held(NIXL_SIM_DESTROY);
     num_destroying--;
     pthread_mutex_unlock(&sim_lock);
     return free_object(ended);

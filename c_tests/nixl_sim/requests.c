@@ -62,7 +62,7 @@ CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, co
 }
 
 static status post(request *request) {
-    sim_pass(NIXL_SIM_POST);
+    sim_wait_if_held(NIXL_SIM_POST);
     counts.posts++;
     counts.last_poster = gettid();
     counts.reposts += request->state == FAILED;

@@ -47,7 +47,7 @@ bool sim_knows(const agent *agent, const char *name);
 /* Counts down to the call that fails. The caller holds the lock. */
 bool sim_fails(uint64_t *failing);
 /* Waits while calls of this kind are blocked. The caller holds the lock. */
-void sim_pass(int call);
+void sim_wait_if_held(int call);
 /* Whether such a call never returns. The caller holds the lock. */
 bool sim_is_held_forever(int call);
 

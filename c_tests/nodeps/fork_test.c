@@ -10,12 +10,12 @@ static bool opens_it(const uint64_t *arguments) {
     return strstr((const char *)(uintptr_t)arguments[1], opened) != NULL;
 }
 
-static bool asks_for_wiping(const uint64_t *arguments) { return arguments[2] == MADV_WIPEONFORK; }
+static bool is_wipe_on_fork(const uint64_t *arguments) { return arguments[2] == MADV_WIPEONFORK; }
 
 static void make_queue(void) { OWN(kvmem_queue, queue, kvmem_queue_create); }
 
 static void during_the_first_call(void) {
-    held_call_begin(make_queue, SYS_madvise, asks_for_wiping);
+    held_call_begin(make_queue, SYS_madvise, is_wipe_on_fork);
     in_a_forked_child(make_queue);
     held_call_end();
     make_queue();

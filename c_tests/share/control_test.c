@@ -98,7 +98,7 @@ static void check_opening(kvmem_status status, memory_kind kind, size_t at) {
         expect_one_of(status, refusal, refusal, "opening", at);
     } else if (at >= HEAD) {
         expect_one_of(status, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, "opening", at);
-    } else if (at >= CLOSED && at < RESERVED && memory_goes_by_handle(kind)) {
+    } else if (at >= CLOSED && at < RESERVED && memory_is_shared_by_handle(kind)) {
         expect_one_of(status, KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_PEER_LOST, "opening", at);
     } else {
         expect_one_of(status, KVMEM_STATUS_OK, KVMEM_STATUS_OK, "opening", at);

@@ -26,14 +26,14 @@ typedef struct exchange_options {
     const kvmem_share_options *options;
 } exchange_options;
 /* The owner must have no memory yet. */
-void exchange_open(exchange *exchange, peer owner, const exchange_options *terms);
+void exchange_open(exchange *exchange, peer owner, const exchange_options *setup);
 /* Frees all but the owner. */
 void exchange_close(exchange *exchange);
 /* Moves blocks to the layout of this process or from it, and updates the models. Returns the info of the
    transfer. */
-kvmem_transfer_info exchange_run(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
+kvmem_transfer_info exchange_pull(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
                                   uint32_t path);
-kvmem_transfer_info exchange_give(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
+kvmem_transfer_info exchange_push(exchange *exchange, const kvmem_layout *theirs, const kv_move *move,
                                   uint32_t path);
 /* Checks all blocks against the models: as the owner sees its own, and as this process sees both. */
 void exchange_check(const exchange *exchange);

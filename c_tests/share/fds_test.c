@@ -5,7 +5,7 @@
 
 KEEPING_HOLDER_ROLE
 
-static bool has_memory_fds(memory_kind kind) { return !memory_goes_by_handle(kind); }
+static bool has_memory_fds(memory_kind kind) { return !memory_is_shared_by_handle(kind); }
 
 TEST_EACH_KIND(a_wrong_number_of_descriptors_fails) {
     OPENED(target, fixture, kind, NULL);

@@ -17,16 +17,16 @@ KEEPING_HOLDER_ROLE
 typedef exchange fixture;
 
 /* The owner has no region or layout yet. */
-static void open_fixture(fixture *fixture, peer owner, const exchange_options *terms) {
+static void open_fixture(fixture *fixture, peer owner, const exchange_options *setup) {
     keep_context();
-    exchange_open(fixture, owner, terms);
+    exchange_open(fixture, owner, setup);
     fixture->mapped = open_layout(&fixture->parcel, 0, NULL);
 }
 
 static void fixture_open(fixture *fixture, memory_kind place, size_t kind, blocks_placement placement,
                          const kvmem_share_options *options) {
-    const exchange_options terms = {.there = place, .layout_kind = kind, .placement = placement, .options = options};
-    open_fixture(fixture, holder_start(), &terms);
+    const exchange_options setup = {.there = place, .layout_kind = kind, .placement = placement, .options = options};
+    open_fixture(fixture, holder_start(), &setup);
 }
 
 static void fixture_close(fixture *fixture) {
@@ -60,9 +60,9 @@ static void move_in_both_directions(const peer *owner, memory_kind place, size_t
     open_fixture(&fixture, *owner, &(exchange_options){.there = place, .layout_kind = kind, .placement = placement});
     check_layout_info(fixture.mapped, &fixture.config, place);
     exchange_check(&fixture);
-    exchange_run(&fixture, fixture.mapped, &all_layers, 0);
+    exchange_pull(&fixture, fixture.mapped, &all_layers, 0);
     exchange_check(&fixture);
-    exchange_give(&fixture, fixture.mapped, &one_layer, 0);
+    exchange_push(&fixture, fixture.mapped, &one_layer, 0);
     exchange_check(&fixture);
     holder_end_shares(owner);
     holder_destroy(owner);
@@ -90,7 +90,7 @@ TEST(a_read_only_share_is_no_destination) {
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 1, BLOCKS_TOGETHER, &to_be_read);
-        exchange_run(&fixture, fixture.mapped, &all_layers, 0);
+        exchange_pull(&fixture, fixture.mapped, &all_layers, 0);
         expect_no_transfer(fixture.own, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         expect_no_transfer(fixture.mapped, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         static const uint64_t flags[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
@@ -105,7 +105,7 @@ TEST(a_share_opened_read_only_is_no_destination) {
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 2, BLOCKS_TOGETHER, NULL);
         OWNED(kvmem_layout) reader = open_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, NULL);
-        exchange_run(&fixture, reader, &all_layers, 0);
+        exchange_pull(&fixture, reader, &all_layers, 0);
         expect_no_transfer(fixture.own, reader, KVMEM_STATUS_PERMISSION_DENIED);
         exchange_check(&fixture);
     }
@@ -115,7 +115,7 @@ TEST(blocks_can_be_read_after_the_owner_ended) {
     for (size_t place = 0; place < NUM(places); place++) {
         OPENED(fixture, fixture, places[place], 0, BLOCKS_TOGETHER, NULL);
         peer_kill(&fixture.owner);
-        exchange_run(&fixture, fixture.mapped, &all_layers, 0);
+        exchange_pull(&fixture, fixture.mapped, &all_layers, 0);
         OWN(kvmem_region, region, kvmem_layout_get_region, fixture.mapped, 0);
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
     }

@@ -42,7 +42,7 @@ static void opened_pair_check_lost(const opened_pair *opened_pair, const parcel 
     memory_check(opened_pair->region, 2);
     CALL(kvmem_region_destroy(opened_pair->view));
     CALL(kvmem_region_destroy(opened_pair->region));
-    if (memory_goes_by_handle(kind)) {
+    if (memory_is_shared_by_handle(kind)) {
         refuse_parcel(parcel, 0, KVMEM_STATUS_PEER_LOST, "has freed it or has ended");
         return;
     }
@@ -72,7 +72,7 @@ TEST_EACH_KIND(an_owner_killed_at_any_step_of_sharing_leaks_nothing) {
     OWNED(kvmem_share) share = parcel_share(&fixture.parcel);
     peer_kill(&fixture.owner);
     OWNED(kvmem_region) region = NULL;
-    if (memory_goes_by_handle(kind)) {
+    if (memory_is_shared_by_handle(kind)) {
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_open_region(share, NULL, &region, ERR));
         CHECK(region == NULL);
     } else {

@@ -49,7 +49,7 @@ bool memory_is_mapped_apart(memory_kind kind) {
     return kind == MEMORY_ELASTIC || kind == MEMORY_MAPPED || kind == MEMORY_FABRIC;
 }
 
-bool memory_goes_by_handle(memory_kind kind) {
+bool memory_is_shared_by_handle(memory_kind kind) {
     return kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED || kind == MEMORY_FABRIC;
 }
 

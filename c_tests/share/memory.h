@@ -33,7 +33,7 @@ bool memory_has_driver_fds(memory_kind kind); /* only the driver can interpret i
 /* Read-only importers have a mapping of their own, which the driver protects from writes. */
 bool memory_is_mapped_apart(memory_kind kind);
 /* It is shared by a handle that keeps no memory: once the owner has freed it, the handle cannot be opened. */
-bool memory_goes_by_handle(memory_kind kind);
+bool memory_is_shared_by_handle(memory_kind kind);
 /* KVMEM_SHARE_AUTO, or the transport that the kind exists for. */
 uint32_t memory_transport(memory_kind kind);
 /* The transport that is then selected. */

@@ -32,9 +32,9 @@ static uint32_t locality_of(const kvmem_layout *layout) { return layout_info(lay
 /* Moves blocks into the layout and out of it, by these paths. */
 static void move_in_both_directions(fixture *fixture, const kvmem_layout *shared, uint32_t in, uint32_t out) {
     const kv_move back = KV_MOVE(3, {3, 4});
-    CHECK_EQ(exchange_run(fixture, shared, &all_layers, in).path, in);
+    CHECK_EQ(exchange_pull(fixture, shared, &all_layers, in).path, in);
     blocks_write(fixture->own, &fixture->here);
-    CHECK_EQ(exchange_give(fixture, shared, &back, out).path, out);
+    CHECK_EQ(exchange_push(fixture, shared, &back, out).path, out);
 }
 
 static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
@@ -182,7 +182,7 @@ TEST(a_read_only_file_is_read) {
     OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_PREAD};
     for (size_t i = 0; i < NUM(paths); i++)
-        CHECK_EQ(exchange_run(&fixture, mapped, &all_layers, paths[i]).path, paths[i]);
+        CHECK_EQ(exchange_pull(&fixture, mapped, &all_layers, paths[i]).path, paths[i]);
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, fixture.own, mapped, &options);
 }

@@ -33,17 +33,17 @@ static void expect_to_work(sides *sides, uint32_t path) {
 }
 
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
-static const uint32_t ways[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
+static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
 
-static size_t num_ways(void) { return can_test_io_uring() ? 2 : 1; }
+static size_t num_paths(void) { return can_test_io_uring() ? 2 : 1; }
 
 /* Reading past the end of the file is an error: at a page, within a page, and of an empty file. */
 TEST(a_truncated_file_is_an_error) {
-    for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
+    for (size_t i = 0; i < NUM(modes) * num_paths(); i++) {
         const uint64_t lengths[] = {3 * 4096 + 24576, 5 * 4096 + 24576 + 777, 0};
         for (size_t k = 0; k < NUM(lengths); k++) {
             OPENED(sides, sides, modes[i % NUM(modes)]);
-            OWNED(kvmem_transfer) transfer = create(&sides, false, ways[i / NUM(modes)]);
+            OWNED(kvmem_transfer) transfer = create(&sides, false, paths[i / NUM(modes)]);
             file_side_truncate(&sides.file, lengths[k]);
             expect_failure(transfer, KVMEM_STATUS_IO, 0, "truncated");
             file_side_truncate(&sides.file, sides.file.model.size);
@@ -55,12 +55,12 @@ TEST(a_truncated_file_is_an_error) {
 
 /* A run that failed reports this to its queue, with no bytes. */
 TEST(the_queue_reports_a_failure) {
-    for (size_t i = 0; i < num_ways(); i++) {
+    for (size_t i = 0; i < num_paths(); i++) {
         CLEANUP(sides_close) sides sides;
         sides_open(&sides, KVMEM_DISK_BUFFERED);
         OWN(kvmem_queue, queue, kvmem_queue_create);
         OWNED(kvmem_transfer) transfer = file_pair_transfer(
-            &sides, false, KV_OPTIONS(&all, it.path = ways[i], it.queue = queue, it.user_data = 7));
+            &sides, false, KV_OPTIONS(&all, it.path = paths[i], it.queue = queue, it.user_data = 7));
         file_side_truncate(&sides.file, 8192);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         const kvmem_completion completion = next_completion(queue);
@@ -73,17 +73,17 @@ TEST(the_queue_reports_a_failure) {
 /* The process may not write past the middle of the file: the kernel writes a part, then fails. It also sends
    SIGXFSZ, whose default action would end the child. */
 static void full_in_the_middle(void) {
-    for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
+    for (size_t i = 0; i < NUM(modes) * num_paths(); i++) {
         CLEANUP(sides_close) sides sides;
         sides_open(&sides, modes[i % NUM(modes)]);
-        OWNED(kvmem_transfer) transfer = create(&sides, true, ways[i / NUM(modes)]);
+        OWNED(kvmem_transfer) transfer = create(&sides, true, paths[i / NUM(modes)]);
         const struct rlimit little = {sides.file.model.size / 2, RLIM_INFINITY};
         const struct rlimit plenty = {RLIM_INFINITY, RLIM_INFINITY};
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
         expect_failure(transfer, KVMEM_STATUS_OUT_OF_MEMORY, EFBIG, "EFBIG");
         CHECK_HAS(test_last_message(), "RLIMIT_FSIZE");
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &plenty), 0);
-        expect_to_work(&sides, ways[i / NUM(modes)]);
+        expect_to_work(&sides, paths[i / NUM(modes)]);
     }
 }
 

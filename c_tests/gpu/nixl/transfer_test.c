@@ -12,7 +12,7 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4,
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move one_layer = {scattered, NUM(scattered), 2, 0, 1};
 
-static void write_there(side *here, kv_peer *peer, const kv_move *move) {
+static void write_to_peer(side *here, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(here->model.layout, peer->model.layout, move);
     CHECK_EQ(info.path, KVMEM_PATH_NIXL_WRITE);
     kv_expect_moved(&peer->model, &here->model, move);
@@ -39,10 +39,10 @@ static void exchange_with(place there) {
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config local = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         OPENED(side, here, places[i / KV_NUM_KINDS], 0, &local, agent, (uint32_t)i);
-        write_there(&here, &peer, &all_layers);
+        write_to_peer(&here, &peer, &all_layers);
         read_from_there(&here, &peer, &one_layer);
         read_from_there(&here, &peer, &all_layers);
-        write_there(&here, &peer, &one_layer);
+        write_to_peer(&here, &peer, &one_layer);
     }
 }
 
@@ -120,6 +120,6 @@ TEST(memory_of_several_mappings_arrives_whole_or_is_refused) {
         kv_peer_meet(&peer, agent);
         OPENED(side, here, PLACE_SPANNED, 0, &config, agent, 2);
         read_from_there(&here, &peer, &all_layers);
-        write_there(&here, &peer, &one_layer);
+        write_to_peer(&here, &peer, &one_layer);
     }
 }
