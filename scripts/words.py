@@ -42,7 +42,12 @@ PATTERN = re.compile(r"\b(?:" + "|".join(f"(?P<w{index}>{word})" for index, (wor
                      re.IGNORECASE)
 
 FILES = ["src/**/*.rs", "include/**/*.h", "include/**/*.hpp", "bindings/**/*", "examples/**/*", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "fuzz/README.md",
-         "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh", "doctor/**/*.?pp"]
+         "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh", "doctor/**/*.?pp", "c_tests/*.txt", "c_tests/*.supp"]
+# Of the tests in C also the code: names of cases, functions and variables.
+FILES += [f"c_tests/{folder}/**/*.{kind}"
+          for folder in ("bindings", "calls", "conformance", "consumer", "contract", "doctor", "engines", "handover", "harness",
+                         "header", "kernels", "nixl", "nixl_sim", "nodeps", "share", "symbols", "unit")
+          for kind in ("c", "h", "cpp", "hpp", "go", "zig", "py", "sh", "txt", "cmake", "md", "table")]
 # Lines that may have such a word, by a part of the line.
 ALLOWED = []
 

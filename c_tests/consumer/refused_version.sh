@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# refused_version.sh PREFIX BUILD MAJOR MINOR: the package answers for its own minor version, and for no other.
+# refused_version.sh PREFIX BUILD MAJOR MINOR: find_package accepts its own minor version, and no other.
 set -euo pipefail
 prefix=$1 build=$2 major=$3 minor=$4
 here=$(dirname "${BASH_SOURCE[0]}")
