@@ -85,7 +85,7 @@ TEST(a_read_only_token_denies_writing) {
     OPENED(server, server, NULL);
     kvmem_publish_options reading = WITH(publish_options(), it.flags = KVMEM_PUBLISH_READ_ONLY);
     fetch_request request = WITH(request_of(&server), it.token = server_grant(&server, &reading),
-                       it.flags = KVMEM_FETCH_READ_WRITE);
+                                 it.flags = KVMEM_FETCH_READ_WRITE);
     client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "write");
 }
 
@@ -137,7 +137,7 @@ TEST(a_read_only_share_is_never_granted_for_writing) {
 TEST(users_that_are_not_listed_are_denied) {
     const uint32_t other_users[] = {geteuid() == 0 ? NOBODY_UID : (uint32_t)geteuid() + 1};
     OPENED(server, server, REF(WITH(server_options(), it.users = other_users, it.num_users = NUM(other_users),
-                                it.mode = 0666)));
+                                    it.mode = 0666)));
     fetch_request request = request_of(&server);
     /* This holds for root too, if it is not listed. */
     client_expect(&request, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");

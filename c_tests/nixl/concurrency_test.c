@@ -52,7 +52,7 @@ typedef struct worker {
 /* Creates, submits and waits for its own blocks without the harness, whose checks belong to the main
    thread. */
 static kvmem_status run_once(const worker *worker, const kvmem_layout *source,
-                            const kvmem_layout *destination) {
+                             const kvmem_layout *destination) {
     const kv_move move = {worker->pairs, NUM(worker->pairs), 0, 0, 3};
     OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(source, destination, KV_OPTIONS(&move), &transfer, NULL);
@@ -292,7 +292,7 @@ static void *build(void *argument) {
 
 /* Two threads work on one region; both succeed. */
 static void build_concurrently(building both[2], void *(*body)(void *), const kvmem_layout_config *config,
-                             kvmem_agent *agent, kvmem_region *region) {
+                               kvmem_agent *agent, kvmem_region *region) {
     pthread_barrier_t start;
     CHECK_EQ(pthread_barrier_init(&start, NULL, 2), 0);
     for (size_t i = 0; i < 2; i++) {

@@ -20,7 +20,7 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
 }
 
 static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
-                        uint64_t flags) {
+                          uint64_t flags) {
     kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
                                           it.path = KVMEM_PATH_NIXL_WRITE);
     const kvmem_transfer_info info = kv_run_with(local->layout, peer->model.layout, &options);
@@ -32,7 +32,7 @@ static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move, kv
 
 /* The received bytes are compared with the checksums of the peer's slots. */
 static void read_from_peer(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
-                            uint64_t flags) {
+                           uint64_t flags) {
     uint32_t checksums[64];
     CHECK(move->num_pairs <= NUM(checksums));
     for (size_t i = 0; i < move->num_pairs; i++)

@@ -91,7 +91,7 @@ static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
 /* Tokens move between the shapes: read from the far agent's memory and written to it, with a descriptor per
    span, through an arena, and served by their owner. */
 static void move_in_both_directions(const pair *pair, const shape *from, const shape *to,
-                           const kvmem_transfer_options *options) {
+                                    const kvmem_transfer_options *options) {
     for (int writes = 0; writes < 2; writes++) {
         OWNED(kvmem_layout) source = build(from, writes ? pair->near : pair->far, false);
         OWNED(kvmem_layout) destination = build(to, writes ? pair->far : pair->near, false);

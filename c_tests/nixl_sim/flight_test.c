@@ -168,7 +168,7 @@ static void remote_pair_open(remote_pair *remote_pair) {
     kv_peer_open(&remote_pair->peer, "victim", &config, 2);
     kv_peer_meet(&remote_pair->peer, remote_pair->near);
     remote_pair->transfer = create(remote_pair->peer.model.layout, remote_pair->side.layout, config.num_blocks,
-                               config.num_layers);
+                                   config.num_layers);
     NIXL(nixl_sim_set_pending(1));
 }
 

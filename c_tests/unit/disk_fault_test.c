@@ -145,7 +145,7 @@ static void without_a_ring(void) {
 TEST(without_io_uring_threads_move_the_same_bytes) {
     static const int errors[] = {ENOSYS, EPERM, ENOMEM, EMFILE};
     static const char *const said[NUM(errors)] = {"the kernel has no io_uring", "io_uring is not permitted",
-                                                   "RLIMIT_MEMLOCK", "RLIMIT_NOFILE"};
+                                                  "RLIMIT_MEMLOCK", "RLIMIT_NOFILE"};
     /* Without limits the message does not mention them. */
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);

@@ -157,7 +157,7 @@ TEST(blocks_adjacent_in_the_file_are_one_request) {
 
 /* Each transfer moves one block. All are in flight at the same time, and each has one completion. */
 static void start_many(const kvmem_layout *source, const kvmem_layout *destination, kvmem_queue *queue,
-                     uint32_t path, kvmem_transfer **transfers) {
+                       uint32_t path, kvmem_transfer **transfers) {
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move move = KV_MOVE(1, {i, MANY - 1 - i});
         kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i,
