@@ -23,10 +23,10 @@ void measure(const options &chosen, results &found)
         for (const bool to_device : {true, false}) {
             const char *direction = to_device ? "H2D" : "D2H";
             const char *host_side = host_order == order::scattered ? "scattered" : "contiguous";
-            const parameters told = {
+            const parameters setting = {
                 {"direction", direction}, {"host", host_side}, {"gpu", gpu_description(device)}};
             measure_scattered(chosen,
-                              {"01-scattered-host", std::string(direction) + ", host side " + host_side, told,
+                              {"01-scattered-host", std::string(direction) + ", host side " + host_side, setting,
                                to_device ? host : gpu, to_device ? gpu : host, mirror,
                                to_device ? host_order : order::scattered,
                                to_device ? order::scattered : host_order},

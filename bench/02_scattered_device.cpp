@@ -19,10 +19,10 @@ void measure(const options &chosen, results &found)
     const arena destination(place::device, device, size);
     const arena mirror(place::host, device, size);
     points grid(chosen);
-    const parameters told = {{"direction", "D2D"}, {"gpu", gpu_description(device)}};
+    const parameters setting = {{"direction", "D2D"}, {"gpu", gpu_description(device)}};
     measure_scattered(
         chosen,
-        {"02-scattered-device", "D2D", told, source, destination, mirror, order::scattered, order::scattered},
+        {"02-scattered-device", "D2D", setting, source, destination, mirror, order::scattered, order::scattered},
         grid, found);
     grid.finish();
 }

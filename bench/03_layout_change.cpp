@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's way and the driver's.
+// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's method and the driver's copies.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
+#include "common/methods.hpp"
 #include "common/moves.hpp"
 #include "common/points.hpp"
 #include "common/side.hpp"
-#include "common/ways.hpp"
 #include "reference/cuda.hpp"
 
 #include <algorithm>
@@ -19,12 +19,12 @@ constexpr uint64_t layers = 32;
 constexpr uint64_t outers = 2;
 constexpr uint32_t most_blocks = 313; // 20,032 chunks
 constexpr uint64_t most_chunks = most_blocks * layers * outers;
-constexpr uint32_t spread = 2; // blocks a side has for each that moves
+constexpr uint32_t spread = 2; // blocks of a side per block that moves
 
 struct shape {
-    uint64_t chunk_bytes; // one layer and outer slot of a block: the longest stretch on both sides
+    uint64_t chunk_bytes; // one layer and outer slot of a block: the longest span that is contiguous on both sides
     uint32_t blocks;
-    bool run; // the blocks follow one another on both sides, and keys and values lie together
+    bool run; // the blocks are consecutive on both sides, and keys and values adjacent
     uint64_t bytes() const { return chunk_bytes * layers * outers * blocks; }
     uint64_t chunks() const { return layers * outers * blocks; }
 };
@@ -43,7 +43,7 @@ std::vector<shape> shapes_of(const options &chosen)
     return shapes;
 }
 
-// Layer separate with keys and values apart, as vLLM has it: no two chunks of a block are neighbours there.
+// Layer separate with keys and values apart, as in vLLM: no two chunks of a block are adjacent.
 kvmem_layout_config config_of(const shape &measured, bool contiguous)
 {
     kvmem_layout_config config;
@@ -80,16 +80,16 @@ struct direction {
     }
 };
 
-std::vector<move_way> ways_of(const options &chosen, const move_of &moved, const shared_kernel &kernel,
+std::vector<move_method> methods_of(const options &chosen, const moved_blocks &moved, const shared_kernel &kernel,
                               uint64_t bytes)
 {
-    std::vector<move_way> ways = prepared(moved, chosen);
-    ways.push_back(created_each_time(moved));
-    append(ways, pointer_kernel(moved, kernel));
-    append(ways, driver_batch(moved));
-    ways.push_back(driver_loop(moved));
-    ways.push_back(one_large_copy(moved, bytes));
-    return ways;
+    std::vector<move_method> methods = prepared(moved, chosen);
+    methods.push_back(created_each_time(moved));
+    append(methods, pointer_kernel(moved, kernel));
+    append(methods, driver_batch(moved));
+    methods.push_back(driver_loop(moved));
+    methods.push_back(one_large_copy(moved, bytes));
+    return methods;
 }
 
 void measure_shape(const options &chosen, const direction &along, const shape &measured, results &found)
@@ -99,18 +99,18 @@ void measure_shape(const options &chosen, const direction &along, const shape &m
     from.fill();
     const uint32_t pool = measured.blocks * spread;
     const kv::pairs pairs = measured.run ? one_run(measured.blocks) : scattered_pairs(measured.blocks, pool);
-    const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, along.kernel, measured.bytes());
+    const std::vector<move_method> methods = methods_of(chosen, {from, to, pairs}, along.kernel, measured.bytes());
     const checked_move moved = {measured.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
                                 [&] { to.wipe_first(measured.bytes()); }};
     const int rounds = chosen.rounds(rounds_for(measured.bytes()));
-    const parameters told = {{"direction", along.name},
+    const parameters setting = {{"direction", along.name},
                              {"change", along.change()},
                              {"chunk_bytes", measured.chunk_bytes},
                              {"chunks", measured.chunks()},
                              {"blocks", measured.run ? "one run" : "scattered"},
                              {"gpu", gpu_description(device)}};
-    add_move_rows(found, "03-layout-change", told, measured.bytes(), ways,
-                  alternate_moves(rounds, moved, ways));
+    add_move_rows(found, "03-layout-change", setting, measured.bytes(), methods,
+                  alternate_moves(rounds, moved, methods));
 }
 
 void measure_direction(const options &chosen, const direction &along, points &grid, results &found)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 4: scattered blocks pulled out of another process's cache, on the same GPU and on the other one of a
-// pair, in plain and in VMM memory, against NIXL and the driver's copies.
+// Row 4: scattered blocks pulled from another process's cache, on the same GPU and on the other GPU of a pair, in plain
+// and in VMM memory, against NIXL and the driver's copies.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
+#include "common/methods.hpp"
 #include "common/peer_cache.hpp"
 #include "common/points.hpp"
-#include "common/ways.hpp"
 
 #include <algorithm>
 
@@ -14,14 +14,14 @@ namespace {
 using namespace bench;
 
 constexpr int device = 0;
-constexpr uint32_t spread = 2; // blocks a cache has for each that is pulled
+constexpr uint32_t spread = 2; // blocks of a cache per block that is pulled
 constexpr uint64_t most_moved = 1 << 30;
 constexpr uint32_t most_blocks = 8192;
-// NIXL moves VMM memory at less than 1 GB/s, so that a comparison with it is of fewer blocks, in fewer turns.
+// NIXL moves VMM memory at less than 1 GB/s, so comparisons with it have fewer blocks and turns.
 constexpr uint64_t most_with_slow_reference = 32 << 20;
 constexpr int rounds_with_slow_reference = 3;
 
-// Where the peer's cache lies.
+// The GPU of the peer's cache.
 struct neighbour {
     std::string title;
     int device;
@@ -57,7 +57,7 @@ std::vector<grid_point> grid_of(const options &chosen, const std::vector<neighbo
     return grid;
 }
 
-// One comparison: these blocks, by these ways.
+// The blocks of one comparison, moved by each method.
 struct comparison {
     const peer_cache &caches;
     const grid_point &point;
@@ -66,36 +66,36 @@ struct comparison {
     bool is_bounded;
 };
 
-void compare(const comparison &made, const std::vector<move_way> &ways, results &found)
+void compare(const comparison &made, const std::vector<move_method> &methods, results &found)
 {
     const side &to = made.caches.ours();
     const uint64_t bytes = made.pairs.size() * made.point.block_bytes;
     const checked_move moved = {bytes, [&] { to.wipe(made.pairs); }, [&] { to.verify(made.pairs); },
                                 [&] { to.wipe_first(bytes); }};
-    const std::vector<move_times> times = alternate_moves(made.rounds, moved, ways);
-    parameters told = {{"peer", made.point.where.title},
+    const std::vector<move_times> times = alternate_moves(made.rounds, moved, methods);
+    parameters setting = {{"peer", made.point.where.title},
                        {"memory", made.point.memory()},
                        {"block_bytes", made.point.block_bytes},
                        {"blocks", made.pairs.size()},
                        {"gpu", gpu_description(device)}};
     if (made.is_bounded)
-        told.emplace_back("bounded", "fewer blocks and turns: the reference is slow");
-    add_move_rows(found, "04-peer-pull", told, bytes, ways, times);
+        setting.emplace_back("bounded", "fewer blocks and turns: the reference is slow");
+    add_move_rows(found, "04-peer-pull", setting, bytes, methods, times);
 }
 
-// The driver copies from the same mapped memory.
+// The driver's copies read the same mapped memory.
 void compare_all(const options &chosen, const peer_cache &caches, const grid_point &point,
                  const kv::pairs &pairs, results &found)
 {
-    const move_of moved = {caches.theirs(), caches.ours(), pairs};
+    const moved_blocks moved = {caches.theirs(), caches.ours(), pairs};
     const uint64_t bytes = pairs.size() * point.block_bytes;
-    std::vector<move_way> ways = prepared(moved, chosen);
-    append(ways, driver_batch(moved));
-    ways.push_back(driver_loop(moved));
+    std::vector<move_method> methods = prepared(moved, chosen);
+    append(methods, driver_batch(moved));
+    methods.push_back(driver_loop(moved));
     if (!point.elastic)
-        append(ways, caches.by_nixl(pairs));
-    ways.push_back(one_large_copy(moved, bytes));
-    compare({caches, point, pairs, chosen.rounds(rounds_for(bytes)), false}, ways, found);
+        append(methods, caches.by_nixl(pairs));
+    methods.push_back(one_large_copy(moved, bytes));
+    compare({caches, point, pairs, chosen.rounds(rounds_for(bytes)), false}, methods, found);
 }
 
 void compare_bounded(const options &chosen, const peer_cache &caches, const grid_point &point,
@@ -103,14 +103,14 @@ void compare_bounded(const options &chosen, const peer_cache &caches, const grid
 {
     const size_t few = std::min<size_t>(pairs.size(), most_with_slow_reference / point.block_bytes);
     const kv::pairs some(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(few));
-    const std::vector<move_way> slow = caches.by_nixl(some);
+    const std::vector<move_method> slow = caches.by_nixl(some);
     if (slow.empty())
         return;
-    const move_of moved = {caches.theirs(), caches.ours(), some};
-    std::vector<move_way> ways = prepared(moved, chosen);
-    append(ways, slow);
-    ways.push_back(one_large_copy(moved, few * point.block_bytes));
-    compare({caches, point, some, rounds_with_slow_reference, true}, ways, found);
+    const moved_blocks moved = {caches.theirs(), caches.ours(), some};
+    std::vector<move_method> methods = prepared(moved, chosen);
+    append(methods, slow);
+    methods.push_back(one_large_copy(moved, few * point.block_bytes));
+    compare({caches, point, some, rounds_with_slow_reference, true}, methods, found);
 }
 
 void measure_point(const options &chosen, const grid_point &point, results &found)
@@ -124,7 +124,7 @@ void measure_point(const options &chosen, const grid_point &point, results &foun
         compare_bounded(chosen, caches, point, pairs, found);
 }
 
-// The first GPU that reaches this one's memory and the other way round.
+// Returns the first GPU whose memory this GPU can access, or -1.
 int other_gpu()
 {
     kvmem_cuda_info driver{};
@@ -149,7 +149,7 @@ void measure(const options &chosen, results &found)
         cuda::reach(other); // for the driver's copies
         neighbours.push_back({"other GPU", other});
     } else {
-        grid.skip("other GPU", "this process sees no other GPU whose memory this one reaches");
+        grid.skip("other GPU", "no other visible GPU has memory that this one can access");
     }
     for (const grid_point &point : grid_of(chosen, neighbours))
         grid.measure(point.title(), [&] { measure_point(chosen, point, found); });

@@ -19,12 +19,12 @@ using namespace bench;
 using kv::region;
 
 constexpr int device = 0;
-constexpr unsigned host_flags = cuda::host_portable | cuda::host_mapped; // what kvmem asks for too
+constexpr unsigned host_flags = cuda::host_portable | cuda::host_mapped; // kvmem passes the same flags
 constexpr uint64_t gib = 1 << 30;
 
-const char *most_gib = nullptr; // the largest size; NULL: what half of the free memory holds, at most 32
+const char *most_gib = nullptr; // largest size; NULL: half of the free memory, at most 32
 
-// With chunks of 0, which is kvmem's own choice, pages are touched while those before them are locked.
+// With a chunk size of 0, the default, pages are touched while the pages before them are locked.
 region create_pinned(uint64_t size, uint32_t threads, uint64_t chunk_size = 0)
 {
     kvmem_pinned_options options;
@@ -36,7 +36,7 @@ region create_pinned(uint64_t size, uint32_t threads, uint64_t chunk_size = 0)
     return kv::make<region>(kvmem_region_create_pinned, &options);
 }
 
-// The memory that create_pinned makes, of the same pages and from the same node, but not locked.
+// Memory like that of create_pinned, with the same page size and NUMA node, but not locked.
 region create_unlocked(const kvmem_region_info &like, uint32_t threads)
 {
     kvmem_system_options options;
@@ -85,7 +85,7 @@ std::vector<uint64_t> sizes(const options &chosen)
     for (uint64_t size = gib; size <= most; size *= 2)
         found.push_back(size);
     if (found.empty())
-        throw std::runtime_error("less than 2 GiB of memory are free; --most-gib 1 measures all the same");
+        throw std::runtime_error("less than 2 GiB of memory are free; --most-gib 1 measures anyway");
     return found;
 }
 
@@ -116,7 +116,7 @@ void add_row(results &found, const subject &what, const samples &ours_ns, const 
                milliseconds(reference_ns), {}, "ms"});
 }
 
-// A turn allocates and frees; it answers how long the first took, and adds both to `whole`.
+// Allocates and frees memory. Returns the duration of the allocation, and adds that of both to `whole`.
 template <typename Allocate, typename Free>
 candidate allocation_turn(samples &whole, Allocate allocate, Free free)
 {
@@ -174,10 +174,10 @@ template <typename Work> cost cost_of(Work &&work)
     return {wall, thread_cpu_ns() - cpu};
 }
 
-// kvmem locks pages only while it creates memory. Here it touches them all first and then locks them by one
-// call, as the reference does with memory of the same kind. Its lock is told in two ways:
-// - CPU time of the calling thread: other threads touch the pages, this one maps, starts them, and locks;
-// - what is left of the whole creation after creating the same memory unlocked in the same turn.
+// kvmem locks pages only while it creates memory. Here it touches all of them first and then locks them by one call, as
+// the reference does. The duration of the lock is measured in two ways:
+// - CPU time of the calling thread, which maps the memory and locks it while other threads touch the pages;
+// - the duration of the whole creation, less that of creating the same memory unlocked in the same turn.
 void measure_page_lock(const options &chosen, uint64_t size, results &found)
 {
     constexpr uint32_t threads = 8;
@@ -194,7 +194,7 @@ void measure_page_lock(const options &chosen, uint64_t size, results &found)
         });
         cuda::check(cuda::load().host_unregister(address), "cuMemHostUnregister");
         if (round < 0)
-            continue; // the first turn does not count
+            continue; // the first turn is not counted
         ours_cpu.push_back(pinned.cpu_ns);
         ours_left.push_back(pinned.wall_ns - unlocked.wall_ns);
         bare_cpu.push_back(bare.cpu_ns);
@@ -215,7 +215,7 @@ void measure(const options &chosen, results &found)
     }
 }
 
-// Takes `--most-gib N` out of the arguments; the others are those of every bench.
+// Removes `--most-gib N` from the arguments; every bench has the others.
 int take_most_gib(int argc, char **argv)
 {
     char **end = argv + argc;

@@ -23,10 +23,10 @@ using kv::region;
 constexpr int device = 0;
 constexpr uint64_t gib = 1 << 30;
 constexpr uint64_t page = 2 << 20;
-constexpr uint64_t extent = 64 << 20; // kvmem's, where none is asked for
+constexpr uint64_t extent = 64 << 20; // kvmem's default
 
-// Memory that takes steps. Destroying what `range` holds gives all of it back.
-struct way {
+// A method to grow and shrink memory by steps. The functions own the range: destroying them frees it.
+struct method {
     const char *name;
     cuda::address base;
     std::function<void(uint64_t offset, uint64_t size)> grow;
@@ -71,7 +71,7 @@ kv::layout lay_out(const kvmem_layout_config &config, const region *memory, int 
     return kv::make<kv::layout>(kvmem_layout_build, &options);
 }
 
-// Blocks of the first extent go to the peer and back by kernels: from then on each extent is opened for it.
+// Moves blocks of the first extent to the peer and back by kernels, so that each later extent is opened for the peer.
 region open_for(int peer, region range)
 {
     constexpr uint32_t blocks = 64;
@@ -81,15 +81,15 @@ region open_for(int peer, region range)
         const auto view = kv::make<region>(kvmem_region_create_view, range.get(), uint64_t{0}, extent);
         const kv::layout here = lay_out(config, &view, device);
         const kv::layout there = lay_out(config, nullptr, peer);
-        const kv::wish wished{KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL};
-        kv::submit_and_wait(kv::make_transfer(here, there, {{0, 1}}, {}, wished));
-        kv::submit_and_wait(kv::make_transfer(there, here, {{1, 2}}, {}, wished));
+        const kv::preferences preferred{KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL};
+        kv::submit_and_wait(kv::make_transfer(here, there, {{0, 1}}, {}, preferred));
+        kv::submit_and_wait(kv::make_transfer(there, here, {{1, 2}}, {}, preferred));
     }
     kv::call(kvmem_region_decommit, range.get(), uint64_t{0}, extent);
     return range;
 }
 
-way ours(const std::shared_ptr<kvmem_region> &range)
+method ours(const std::shared_ptr<kvmem_region> &range)
 {
     kvmem_region_info info{};
     kv::call(kvmem_region_get_info, range.get(), &info);
@@ -101,7 +101,7 @@ way ours(const std::shared_ptr<kvmem_region> &range)
         }};
 }
 
-way paged(const char *name, const growth &shape, uint64_t page_size, cuda::page_access access,
+method paged(const char *name, const growth &shape, uint64_t page_size, cuda::page_access access,
           cuda::page_supply supply, cuda::page_export exported = cuda::page_export::none,
           std::vector<int> users = {})
 {
@@ -111,8 +111,8 @@ way paged(const char *name, const growth &shape, uint64_t page_size, cuda::page_
             [range](uint64_t offset, uint64_t size) { range->shrink(offset, size); }};
 }
 
-// Every page takes what is written to it, and gives it back.
-void verify(const way &measured, const growth &shape, unsigned char value)
+// Throws unless every page returns what was written to it.
+void verify(const method &measured, const growth &shape, unsigned char value)
 {
     cuda::check(cuda::load().fill(measured.base, value, shape.size), "cuMemsetD8");
     for (uint64_t offset = page - sizeof(uint64_t); offset < shape.size; offset += page) {
@@ -126,9 +126,9 @@ void verify(const way &measured, const growth &shape, unsigned char value)
     }
 }
 
-// The driver clears memory that was freed, at 2 us a MiB on some hosts, and cuMemSetAccess waits until it has: a way that
-// grows right after another one has shrunk would pay for that one.
-// The wait does not sleep, so that the core is as awake as that of an engine.
+// The driver clears freed memory, at 2 us per MiB on some hosts, and cuMemSetAccess waits for it. So a method that
+// grows right after another one has shrunk would be charged for that one. The wait does not sleep, so that the core's
+// clock stays as high as in an engine.
 void wait_for_clearing(const growth &shape)
 {
     constexpr double at_least_ns = 5e6;
@@ -138,7 +138,7 @@ void wait_for_clearing(const growth &shape)
         ;
 }
 
-double grow(const way &measured, const growth &shape)
+double grow(const method &measured, const growth &shape)
 {
     return shape.per_gib(time_ns([&] {
         for (uint64_t offset = 0; offset < shape.size; offset += shape.step)
@@ -146,7 +146,7 @@ double grow(const way &measured, const growth &shape)
     }));
 }
 
-double shrink(const way &measured, const growth &shape)
+double shrink(const method &measured, const growth &shape)
 {
     return shape.per_gib(time_ns([&] {
         for (uint64_t offset = shape.size; offset > 0; offset -= shape.step)
@@ -154,7 +154,7 @@ double shrink(const way &measured, const growth &shape)
     }));
 }
 
-void take_turn(const way &measured, const growth &shape, unsigned char value, taken_times &times)
+void take_turn(const method &measured, const growth &shape, unsigned char value, taken_times &times)
 {
     wait_for_clearing(shape);
     times.grow.push_back(grow(measured, shape));
@@ -164,10 +164,10 @@ void take_turn(const way &measured, const growth &shape, unsigned char value, ta
     shrink(measured, shape);
 }
 
-void add_rows(results &found, const growth &shape, const char *opened, const std::vector<way> &ways,
+void add_rows(results &found, const growth &shape, const char *opened, const std::vector<method> &methods,
               const std::vector<taken_times> &times)
 {
-    const size_t ceiling = ways.size() - 1;
+    const size_t ceiling = methods.size() - 1;
     const std::pair<const char *, samples taken_times::*> directions[] = {
         {"grow", &taken_times::grow},
         {"shrink", &taken_times::shrink},
@@ -181,26 +181,25 @@ void add_rows(results &found, const growth &shape, const char *opened, const std
                         {"opened for", opened},
                         {"gpu", gpu_description(device)}},
                        times[0].*samples_of,
-                       ways[reference].name,
+                       methods[reference].name,
                        times[reference].*samples_of,
                        times[ceiling].*samples_of,
                        "ms per GiB"});
 }
 
-// In turns.
-std::vector<taken_times> take_turns(const options &chosen, const growth &shape, const std::vector<way> &ways)
+std::vector<taken_times> take_turns(const options &chosen, const growth &shape, const std::vector<method> &methods)
 {
-    std::vector<taken_times> times(ways.size());
+    std::vector<taken_times> times(methods.size());
     const int rounds = chosen.rounds(7);
-    std::vector<size_t> order(ways.size());
+    std::vector<size_t> order(methods.size());
     std::iota(order.begin(), order.end(), 0);
     std::mt19937 random(6);
     for (int round = -1; round < rounds; ++round) {
-        // None always follows the same one, whose memory it gets.
+        // A random order, because a method gets the memory that the one before it has freed.
         std::shuffle(order.begin(), order.end(), random);
         for (size_t which : order) {
             taken_times uncounted;
-            take_turn(ways[which], shape, static_cast<unsigned char>(round + 2),
+            take_turn(methods[which], shape, static_cast<unsigned char>(round + 2),
                       round < 0 ? uncounted : times[which]);
         }
     }
@@ -211,8 +210,8 @@ void measure_growth(const options &chosen, const growth &shape, results &found)
 {
     using access = cuda::page_access;
     using supply = cuda::page_supply;
-    // The ceiling, one handle a step, comes last.
-    const std::vector<way> ways = {
+    // The ceiling, one handle per step, is the last.
+    const std::vector<method> methods = {
         ours(reserve_elastic(shape.size)),
         paged("2 MiB pages", shape, page, access::each, supply::created),
         paged("2 MiB pages, access once a step", shape, page, access::once, supply::created),
@@ -221,10 +220,10 @@ void measure_growth(const options &chosen, const growth &shape, results &found)
               cuda::page_export::as_fd),
         paged("one handle a step", shape, shape.step, access::once, supply::created),
     };
-    add_rows(found, shape, "its GPU", ways, take_turns(chosen, shape, ways));
+    add_rows(found, shape, "its GPU", methods, take_turns(chosen, shape, methods));
 }
 
-// The GPU that can access the memory, besides its own; -1 if there is none.
+// Returns another GPU that can access the memory, or -1.
 int find_peer()
 {
     kvmem_cuda_info driver{};
@@ -239,12 +238,12 @@ int find_peer()
     return -1;
 }
 
-// Memory that a transfer of another GPU has used: each new extent is opened for that one, too.
+// Another GPU has transferred from this memory, so each new extent is opened for that GPU too.
 void measure_for_peer(const options &chosen, const growth &shape, int peer, results &found)
 {
     using access = cuda::page_access;
     using supply = cuda::page_supply;
-    const std::vector<way> ways = {
+    const std::vector<method> methods = {
         ours(open_for(peer, reserve_elastic(shape.size))),
         paged("2 MiB pages", shape, page, access::each, supply::created, cuda::page_export::none, {peer}),
         paged("64 MiB extents, the bare calls", shape, extent, access::once, supply::created,
@@ -252,10 +251,10 @@ void measure_for_peer(const options &chosen, const growth &shape, int peer, resu
         paged("one handle a step", shape, shape.step, access::once, supply::created, cuda::page_export::none,
               {peer}),
     };
-    add_rows(found, shape, "its GPU and a peer", ways, take_turns(chosen, shape, ways));
+    add_rows(found, shape, "its GPU and a peer", methods, take_turns(chosen, shape, methods));
 }
 
-// The pool of the one reference stays while the others grow.
+// One reference keeps its pool while the other methods grow.
 uint64_t most_bytes()
 {
     size_t free = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 7: transfers of rows 1 and 3 beside matrices multiplied on another stream: what each costs the other.
+// Row 7: transfers of rows 1 and 3 beside matrix products on another stream: the slowdown of both.
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/gpu.hpp"
+#include "common/methods.hpp"
 #include "common/points.hpp"
 #include "common/side.hpp"
-#include "common/ways.hpp"
 #include "reference/gemm.hpp"
 
 #include <algorithm>
@@ -18,12 +18,12 @@ using namespace bench;
 constexpr int device = 0;
 constexpr uint64_t layers = 32;
 constexpr uint64_t outers = 2;
-constexpr uint32_t spread = 2;    // blocks a side has for each that moves
-constexpr unsigned few_ctas = 16; // with which a direct kernel already fills the link
+constexpr uint32_t spread = 2;    // blocks of a side per block that moves
+constexpr unsigned few_ctas = 16; // enough for a direct kernel to fill the link
 
 enum class work {
     blocks_scattered,  // row 1: a block is one piece, scattered on both sides
-    blocks_contiguous, // row 1: one after the other on the host
+    blocks_contiguous, // row 1: consecutive on the host
     layout_change,     // row 3: layer separate on the GPU, fully contiguous on the host
 };
 
@@ -78,50 +78,50 @@ kv::pairs pairs_of(const workload &measured)
     return pairs;
 }
 
-// What was seen in the turns of one way.
+// The results of one method.
 struct beside_times {
     samples gemm_us;
     samples link; // GB/s
 };
 
-// The way moves the bytes again and again until the last product is done; what ended beside them counts.
-double move_beside(const move_way &way, uint64_t bytes, cuda::gemms &compute)
+// Repeats the transfer until the last product is done. Returns GB/s of the transfers that ended before that.
+double move_beside(const move_method &method, uint64_t bytes, cuda::gemms &compute)
 {
     const double start = now_ns();
     double end = start;
     uint64_t moved = 0;
     while (compute.busy()) {
-        way.submit();
-        way.wait();
+        method.submit();
+        method.wait();
         if (!compute.busy())
             break;
         end = now_ns();
         moved += bytes;
     }
     if (moved == 0)
-        throw std::runtime_error("no transfer has ended before the products were done");
+        throw std::runtime_error("no transfer ended before the products were done");
     return static_cast<double>(moved) / (end - start);
 }
 
-void take_turn(const stage &on, const move_way &way, const checked_move &moved, beside_times &seen)
+void take_turn(const stage &on, const move_method &method, const checked_move &moved, beside_times &seen)
 {
-    (way.role == role::ceiling ? moved.wipe_for_ceiling : moved.wipe)();
+    (method.role == role::ceiling ? moved.wipe_for_ceiling : moved.wipe)();
     on.compute.start(on.gemms);
-    const double link = move_beside(way, moved.bytes, on.compute);
+    const double link = move_beside(method, moved.bytes, on.compute);
     seen.gemm_us.push_back(on.compute.wait());
     seen.link.push_back(link);
-    if (way.role != role::ceiling)
+    if (method.role != role::ceiling)
         moved.verify();
 }
 
-bool take_turn_or_drop(const stage &on, const move_way &way, const checked_move &moved, beside_times &seen)
+bool take_turn_or_drop(const stage &on, const move_method &method, const checked_move &moved, beside_times &seen)
 {
     try {
-        take_turn(on, way, moved, seen);
+        take_turn(on, method, moved, seen);
         return true;
     } catch (const std::exception &failure) {
         on.compute.wait();
-        std::printf("    %s drops out: %s\n", way.name.c_str(), failure.what());
+        std::printf("    %s is left out: %s\n", method.name.c_str(), failure.what());
         seen = {};
         return false;
     }
@@ -129,58 +129,58 @@ bool take_turn_or_drop(const stage &on, const move_way &way, const checked_move 
 
 struct outcome {
     samples alone_us;
-    std::vector<beside_times> ways;
+    std::vector<beside_times> methods;
 };
 
-outcome alternate(const stage &on, int rounds, const checked_move &moved, const std::vector<move_way> &ways)
+outcome alternate(const stage &on, int rounds, const checked_move &moved, const std::vector<move_method> &methods)
 {
-    outcome seen{{}, std::vector<beside_times>(ways.size())};
-    std::vector<bool> in(ways.size(), true);
+    outcome seen{{}, std::vector<beside_times>(methods.size())};
+    std::vector<bool> in(methods.size(), true);
     for (int round = -1; round < rounds; ++round) {
         if (round == 0)
-            seen = {{}, std::vector<beside_times>(ways.size())};
+            seen = {{}, std::vector<beside_times>(methods.size())};
         on.compute.start(on.gemms);
         seen.alone_us.push_back(on.compute.wait());
-        for (size_t which = 0; which < ways.size(); ++which)
-            in[which] = in[which] && take_turn_or_drop(on, ways[which], moved, seen.ways[which]);
+        for (size_t which = 0; which < methods.size(); ++which)
+            in[which] = in[which] && take_turn_or_drop(on, methods[which], moved, seen.methods[which]);
     }
     return seen;
 }
 
-std::vector<move_way> ways_of(const options &chosen, const stage &on, const move_of &moved, uint64_t bytes)
+std::vector<move_method> methods_of(const options &chosen, const stage &on, const moved_blocks &moved, uint64_t bytes)
 {
-    std::vector<move_way> ways = prepared_as("prepared", moved, {});
+    std::vector<move_method> methods = prepared_as("prepared", moved, {});
     if (chosen.engines)
-        append(ways, engines(moved, chosen, KVMEM_COMPUTE_MAY_RUN));
-    append(ways, driver_batch(moved, true));
-    append(ways, pointer_kernel(moved, on.kernel));
-    append(ways, pointer_kernel(moved, on.kernel, few_ctas));
-    ways.push_back(one_large_copy(moved, bytes));
-    return ways;
+        append(methods, engines(moved, chosen, KVMEM_COMPUTE_MAY_RUN));
+    append(methods, driver_batch(moved, true));
+    append(methods, pointer_kernel(moved, on.kernel));
+    append(methods, pointer_kernel(moved, on.kernel, few_ctas));
+    methods.push_back(one_large_copy(moved, bytes));
+    return methods;
 }
 
 class beside_rows {
   public:
-    beside_rows(results &found, const parameters &told, const std::vector<move_way> &ways,
+    beside_rows(results &found, const parameters &setting, const std::vector<move_method> &methods,
                 const outcome &seen)
-        : found_(found), told_(told), ways_(ways), seen_(seen)
+        : found_(found), setting_(setting), methods_(methods), seen_(seen)
     {}
 
     void add(size_t ours) const
     {
-        const samples &gemm = seen_.ways[ours].gemm_us;
-        const samples &ceiling = seen_.ways.back().link; // one large copy
+        const samples &gemm = seen_.methods[ours].gemm_us;
+        const samples &ceiling = seen_.methods.back().link; // one large copy
         const parameters beside = with(ours, "one GEMM beside the transfers");
         found_.add({name, beside, gemm, "the same GEMM alone", seen_.alone_us, {}, "us"});
-        for (size_t which = 0; which < ways_.size(); ++which) {
-            const beside_times &reference = seen_.ways[which];
-            if (ways_[which].role == role::ours || reference.link.empty())
+        for (size_t which = 0; which < methods_.size(); ++which) {
+            const beside_times &reference = seen_.methods[which];
+            if (methods_[which].role == role::ours || reference.link.empty())
                 continue;
             found_.add(
-                {name, beside, gemm, "beside " + ways_[which].name, reference.gemm_us, seen_.alone_us, "us"});
-            if (ways_[which].role == role::reference)
-                found_.add({name, with(ours, "the transfers beside the GEMMs"), seen_.ways[ours].link,
-                            ways_[which].name, reference.link, ceiling, "GB/s"});
+                {name, beside, gemm, "beside " + methods_[which].name, reference.gemm_us, seen_.alone_us, "us"});
+            if (methods_[which].role == role::reference)
+                found_.add({name, with(ours, "the transfers beside the GEMMs"), seen_.methods[ours].link,
+                            methods_[which].name, reference.link, ceiling, "GB/s"});
         }
     }
 
@@ -189,30 +189,30 @@ class beside_rows {
 
     parameters with(size_t ours, const char *what) const
     {
-        parameters all = told_;
-        all.emplace_back("way", ways_[ours].name);
-        all.emplace_back("path", ways_[ours].path());
+        parameters all = setting_;
+        all.emplace_back("way", methods_[ours].name);
+        all.emplace_back("path", methods_[ours].path());
         all.emplace_back("measured", what);
         return all;
     }
 
     results &found_;
-    const parameters &told_;
-    const std::vector<move_way> &ways_;
+    const parameters &setting_;
+    const std::vector<move_method> &methods_;
     const outcome &seen_;
 };
 
-void add_rows(results &found, const parameters &told, const std::vector<move_way> &ways, const outcome &seen)
+void add_rows(results &found, const parameters &setting, const std::vector<move_method> &methods, const outcome &seen)
 {
-    const beside_rows rows(found, told, ways, seen);
+    const beside_rows rows(found, setting, methods, seen);
     bool any = false;
-    for (size_t ours = 0; ours < ways.size(); ++ours)
-        if (ways[ours].role == role::ours && !seen.ways[ours].link.empty()) {
+    for (size_t ours = 0; ours < methods.size(); ++ours)
+        if (methods[ours].role == role::ours && !seen.methods[ours].link.empty()) {
             rows.add(ours);
             any = true;
         }
     if (!any)
-        throw std::runtime_error("no way of ours has figures");
+        throw std::runtime_error("no method of kvmem has results");
 }
 
 void measure_workload(const options &chosen, const stage &on, const workload &measured, results &found)
@@ -224,14 +224,14 @@ void measure_workload(const options &chosen, const stage &on, const workload &me
     from.fill();
     const kv::pairs pairs = pairs_of(measured);
     const uint64_t bytes = pairs.size() * from.used() / (measured.blocks() * spread);
-    const std::vector<move_way> ways = ways_of(chosen, on, {from, to, pairs}, bytes);
+    const std::vector<move_method> methods = methods_of(chosen, on, {from, to, pairs}, bytes);
     const checked_move moved = {bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
                                 [&] { to.wipe_first(bytes); }};
-    const outcome seen = alternate(on, chosen.quick ? 2 : 5, moved, ways);
-    const parameters told = {
+    const outcome seen = alternate(on, chosen.quick ? 2 : 5, moved, methods);
+    const parameters setting = {
         {"work", measured.name}, {"direction", measured.direction()}, {"piece_bytes", measured.piece_bytes},
         {"MiB", bytes >> 20},    {"compute", on.compute.name()},      {"gpu", gpu_description(device)}};
-    add_rows(found, told, ways, seen);
+    add_rows(found, setting, methods, seen);
 }
 
 std::vector<workload> workloads(const options &chosen)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows 8 and 9 with 1, 8 and 32 peers: what it costs to submit 10,000 blocks of as many pools, and how late the end of
-// transfers with all peers is seen.
+// Rows 8 and 9 with 1, 8 and 32 peers: the cost of submitting 10,000 blocks of all pools together, and the latency
+// until the end of transfers with all peers is seen.
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/completion.hpp"
@@ -25,7 +25,7 @@ constexpr const char *sorted_name = "NIXL: sorted, make_xfer_req on prepared lis
 
 using requests = std::vector<std::unique_ptr<nixl::read_request>>;
 
-// NIXL's requests, in both ways that a user makes them.
+// NIXL's requests, made by each of the two methods that its users have.
 class reference_user {
   public:
     reference_user(const many_sides &sides, uint64_t pool_blocks, const std::string &name, bool progress_thread)
@@ -54,7 +54,7 @@ class reference_user {
         });
     }
 
-    // Sorted, so that NIXL merges the runs.
+    // The pairs are sorted, so that NIXL merges the runs.
     requests from_prepared(const kv::pairs &pairs) const
     {
         return of_each([&](unsigned peer) {
@@ -90,7 +90,7 @@ void post(const requests &all)
         each->post();
 }
 
-// Polls all until each is complete, with `pause` between the rounds.
+// Polls the requests until all are complete, with `pause` between two polls.
 template <typename Pause> void poll(const requests &all, Pause pause)
 {
     for (const auto &each : all)
@@ -107,7 +107,7 @@ void post_and_poll(const requests &all)
 // kvmem's transfers of the same pairs with every peer.
 class transfers {
   public:
-    // With a queue each reports its end there.
+    // Each transfer reports its end to the queue if there is one.
     transfers(const many_sides &sides, const kv::pairs &pairs, uint64_t pool_blocks, kvmem_queue *queue = nullptr)
     {
         for (unsigned peer = 0; peer < sides.peers().size(); ++peer) {
@@ -136,7 +136,7 @@ class transfers {
     std::vector<kv::transfer> all_;
 };
 
-// The pairs of all peers, as the local pool has them.
+// The pairs of all peers, with destinations in the local pool.
 kv::pairs with_all(const kv::pairs &pairs, uint64_t pool_blocks, size_t num_peers)
 {
     kv::pairs all;
@@ -146,7 +146,7 @@ kv::pairs with_all(const kv::pairs &pairs, uint64_t pool_blocks, size_t num_peer
     return all;
 }
 
-// ---- Row 8 ------------------------------------------------------------------------------------------------------------
+// ---- Row 8 --------------------------------------------------------------------------------------------------------
 
 void measure_pattern(const options &chosen, const many_sides &sides, uint32_t pool_blocks, const char *pattern,
                      uint32_t run, const reference_user &reference, results &found)
@@ -160,8 +160,8 @@ void measure_pattern(const options &chosen, const many_sides &sides, uint32_t po
                           {"pattern", pattern},       {"blocks", all.size()},           {"step", step}};
     };
 
-    // From the pairs until the calls have returned. The reference only makes its requests: with host memory, posting them
-    // would be the move itself.
+    // The time from the pairs until the calls have returned. The reference only makes its requests: with host memory,
+    // posting them would copy the blocks.
     const transfers kept(sides, pairs, pool_blocks);
     const std::vector<samples> calls = alternate(chosen.rounds(51), {
         [&] {
@@ -226,9 +226,9 @@ void measure_submission(const options &chosen, unsigned num_peers, results &foun
     measure_pattern(chosen, sides, pool_blocks, "runs of 8", 8, reference, found);
 }
 
-// ---- Row 9 ------------------------------------------------------------------------------------------------------------
+// ---- Row 9 --------------------------------------------------------------------------------------------------------
 
-// Transfers with all peers at once; the duration until the last end is seen.
+// The duration of transfers with all peers at once, until the end of the last one is seen.
 void measure_size(const options &chosen, const many_sides &sides, uint64_t pool_blocks, const char *transport,
                   uint32_t count, const reference_user &raw, const reference_user &polled, results &found)
 {
@@ -244,7 +244,7 @@ void measure_size(const options &chosen, const many_sides &sides, uint64_t pool_
     const requests polled_requests = polled.from_prepared(pairs);
     const host_view view = sides.view();
 
-    // As many transfers per series whatever the number of peers.
+    // As many transfers per series for every number of peers.
     const size_t length = std::max<size_t>(20, (chosen.quick ? 40 : 500) / num_peers);
     const int series = chosen.quick ? 2 : 5;
     const std::vector<samples> taken = alternate(static_cast<int>(length) * series, {
@@ -277,7 +277,7 @@ void measure_completion(const options &chosen, unsigned num_peers, const char *t
 {
     constexpr uint64_t pool_blocks = 64;
     const many_sides sides(num_peers, {pool_blocks, completed_bytes}, true);
-    // Who polls without pause does better without NIXL's thread, who sleeps needs it.
+    // Polling without pause is faster without NIXL's progress thread; polling every 1 ms needs it.
     const reference_user raw(sides, pool_blocks, "raw-initiator", false);
     const reference_user polled(sides, pool_blocks, "polled-initiator", true);
     for (uint32_t count : {1u, 64u})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 8, one request at a time: what kvmem adds to a NIXL request that is posted and awaited, with 1, 8 and 32 peers. Both
-// sides have their requests created once, on the same memory.
+// Row 8, one request at a time: the time that kvmem adds to a NIXL request that is posted and awaited, with 1, 8 and 32
+// peers. kvmem and the reference create their requests once, on the same memory.
 #include "common/clock.hpp"
 #include "common/many_sides.hpp"
 #include "common/points.hpp"
@@ -58,14 +58,15 @@ void take(kvmem_queue *queue)
     kv::call(kvmem_queue_wait, queue, uint64_t{30'000'000'000}, &completion, size_t{1}, &count);
 }
 
-// A way to run a round of requests, with the CPU time that each took.
-struct way {
+// A method to run a round of requests, and its CPU time per request.
+struct method {
     std::function<void()> round;
     samples cpu{};
 };
 
-// Mean duration of a request, in us; the CPU time of all threads of this process goes to the way.
-double run(way &chosen, unsigned rounds, unsigned per_round)
+// Returns the mean duration of a request in us, and adds its mean CPU time, of all threads of this process, to the
+// method.
+double run(method &chosen, unsigned rounds, unsigned per_round)
 {
     const double cpu = cpu_seconds();
     const double spent = time_ns([&] {
@@ -91,29 +92,29 @@ void measure_size(const options &chosen, const many_sides &all, const nixl::agen
         theirs.push_back(request(all, reference, peer, bytes));
     }
 
-    way one_by_one{[&] {
+    method one_by_one{[&] {
         for (const kv::request &request : ours) {
             post(request);
             wait(request);
         }
     }};
-    way by_queue{[&] {
+    method by_queue{[&] {
         for (const kv::request &request : queued) {
             post(request);
             take(queue.get());
         }
     }};
-    way reference_one_by_one{[&] {
+    method reference_one_by_one{[&] {
         for (const auto &request : theirs)
             request->post_and_poll();
     }};
-    way at_once{[&] {
+    method at_once{[&] {
         for (const kv::request &request : ours)
             post(request);
         for (const kv::request &request : ours)
             wait(request);
     }};
-    way reference_at_once{[&] {
+    method reference_at_once{[&] {
         for (const auto &request : theirs)
             request->post();
         for (const auto &request : theirs)
@@ -121,12 +122,12 @@ void measure_size(const options &chosen, const many_sides &all, const nixl::agen
             }
     }};
 
-    // About 20 ms per sample at 10 GB/s, and at least as many requests as a timer of CPU time needs.
+    // About 20 ms per sample at 10 GB/s, and enough requests for the resolution of the CPU clock.
     const unsigned wanted = bytes <= 65536 ? 2000 : 400;
     const unsigned rounds = std::max(1u, (chosen.quick ? wanted / 20 : wanted) / count);
-    way *const ways[] = {&one_by_one, &reference_one_by_one, &by_queue, &at_once, &reference_at_once};
+    method *const methods[] = {&one_by_one, &reference_one_by_one, &by_queue, &at_once, &reference_at_once};
     std::vector<candidate> candidates;
-    for (way *each : ways)
+    for (method *each : methods)
         candidates.push_back([each, rounds, count] { return run(*each, rounds, count); });
     const std::vector<samples> taken = alternate(chosen.rounds(15), candidates);
 
@@ -138,7 +139,7 @@ void measure_size(const options &chosen, const many_sides &all, const nixl::agen
         found.add({"08-request", wall, taken[ours_at], reference_name, taken[theirs_at], {}, "us"});
         parameters cpu = setting;
         cpu.emplace_back("time", "CPU");
-        found.add({"08-request", cpu, ways[ours_at]->cpu, reference_name, ways[theirs_at]->cpu, {}, "us"});
+        found.add({"08-request", cpu, methods[ours_at]->cpu, reference_name, methods[theirs_at]->cpu, {}, "us"});
     };
     add("post, wait", 0, 1);
     add("post, queue", 2, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 8: what it costs to submit 10,000 blocks to a remote peer, and how fast they then arrive.
+// Row 8: the duration of the calls that submit 10,000 blocks to a remote peer, and the throughput of the transfers.
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/program.hpp"
@@ -17,7 +17,7 @@ constexpr uint32_t pool = 16'384;
 constexpr const char *lists_name = "NIXL: lists built, create_xfer_req";
 constexpr const char *sorted_name = "NIXL: sorted, make_xfer_req on prepared lists";
 
-// The reference, both ways a user calls it.
+// NIXL's requests, made by each of the two methods that its users have.
 class reference_user {
   public:
     explicit reference_user(const two_sides &sides)
@@ -26,7 +26,7 @@ class reference_user {
     {
     }
 
-    // Lists of exactly the blocks asked for, then create_xfer_req.
+    // Lists of exactly the blocks that move, then create_xfer_req.
     nixl::read_request from_lists(const kv::pairs &pairs) const
     {
         nixl::descriptors local(sides_.reference());
@@ -38,7 +38,7 @@ class reference_user {
         return nixl::read_request(sides_.reference(), local, remote);
     }
 
-    // Indices into lists of all blocks, prepared once; sorted, so that NIXL merges the runs.
+    // Indices into lists of all blocks, which are prepared once. They are sorted, so that NIXL merges the runs.
     nixl::read_request from_prepared(const kv::pairs &pairs) const
     {
         kv::pairs sorted = pairs;
@@ -64,7 +64,7 @@ class reference_user {
 struct pattern {
     const char *name;
     uint32_t run;
-    bool shuffled; // the pairs in any order, not run by run
+    bool shuffled; // the pairs are in random order, not run by run
 };
 
 kv::pairs pairs_of(const pattern &chosen)
@@ -77,7 +77,7 @@ kv::pairs pairs_of(const pattern &chosen)
     return pairs;
 }
 
-// One pattern of blocks between two pools, measured in every way.
+// The measurements of one pattern of blocks between two pools.
 class submission {
   public:
     submission(const options &chosen, const two_sides &sides, const reference_user &reference,
@@ -88,8 +88,8 @@ class submission {
         setting_.emplace_back("blocks", blocks);
     }
 
-    // From the pairs until the calls have returned; the blocks move behind them. The reference only makes its
-    // request: with host memory, posting it would be the move itself.
+    // The time from the pairs until the calls have returned; the blocks move after that. The reference only makes its
+    // request: with host memory, posting it would copy the blocks.
     void measure_calls(results &found) const
     {
         const std::vector<samples> taken = alternate(chosen_.rounds(101), {
@@ -115,7 +115,7 @@ class submission {
         found.add({"08-submit", as, in_us(taken[0]), sorted_name, in_us(taken[2]), {}, "us"});
     }
 
-    // The same transfer again.
+    // The time to submit the same transfer again.
     void measure_repeat(results &found) const
     {
         const kv::transfer again = create();
@@ -194,7 +194,7 @@ void measure_pools(const options &chosen, uint64_t block_bytes, bool progress_th
     };
     for (const pattern &shape : patterns) {
         const submission measured(chosen, sides, reference, shape, setting);
-        if (block_bytes == 4096) { // what the calls cost does not depend on the size
+        if (block_bytes == 4096) { // the duration of the calls does not depend on the size
             measured.measure_calls(found);
             measured.measure_repeat(found);
         }
@@ -204,7 +204,7 @@ void measure_pools(const options &chosen, uint64_t block_bytes, bool progress_th
 
 void measure(const options &chosen, results &found)
 {
-    measure_pools(chosen, 64, false, found); // hardly any bytes: what it costs to get them moved
+    measure_pools(chosen, 64, false, found); // few bytes: the overhead of a transfer
     measure_pools(chosen, 4096, false, found);
     measure_pools(chosen, 4096, true, found);
     measure_pools(chosen, 16384, false, found);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 9: how much later than raw NIXL, polled without pause, the end of a transfer is seen.
+// Row 9: the latency until the end of a transfer is seen, compared with raw NIXL polled without pause.
 #include "common/completion.hpp"
 #include "common/peer.hpp"
 #include "common/program.hpp"
@@ -14,15 +14,16 @@ using namespace bench;
 constexpr uint64_t blocks = 64;
 constexpr uint64_t block_bytes = 16'384;
 
-// Raw NIXL polled without pause, our three ways, NIXL polled every 1 ms: `count` transfers of each.
-std::vector<samples> time_ways(const two_sides &sides, const kv::pairs &pairs, int count)
+// Returns the durations of `count` transfers by raw NIXL polled without pause, by kvmem's three methods to wait, and by
+// NIXL polled every 1 ms.
+std::vector<samples> time_methods(const two_sides &sides, const kv::pairs &pairs, int count)
 {
     const kv::queue queue = kv::make<kv::queue>(kvmem_queue_create);
     int32_t fd = -1;
     kv::call(kvmem_queue_get_fd, queue.get(), &fd);
     const kv::transfer plain = kv::make_transfer(sides.remote(), sides.local(), pairs);
     const kv::transfer queued = kv::make_transfer(sides.remote(), sides.local(), pairs, {queue.get(), 1});
-    // Who polls without pause does better without NIXL's thread, who sleeps needs it.
+    // Polling without pause is faster without NIXL's progress thread; polling every 1 ms needs it.
     const std::unique_ptr<nixl::agent> raw_agent = sides.make_reference("raw-initiator", false);
     nixl::read_request raw = sides.read_as_one(*raw_agent, pairs.size() * block_bytes);
     nixl::read_request polled = sides.read_as_one(sides.reference(), pairs.size() * block_bytes);
@@ -53,7 +54,7 @@ void measure_size(const options &chosen, const two_sides &sides, const char *tra
     const size_t length = chosen.quick ? 50 : 500;
     const int series = chosen.quick ? 2 : 5;
     const std::vector<samples> taken =
-        time_ways(sides, first_blocks(count), static_cast<int>(length) * series);
+        time_methods(sides, first_blocks(count), static_cast<int>(length) * series);
 
     add_completion_rows(found, {{"transport", transport}, {"bytes", count * block_bytes}}, taken, length);
 }

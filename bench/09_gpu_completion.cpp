@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 9 on a GPU: how much later than who looks at a CUDA event without pause the end of a transfer is seen.
+// Row 9 on a GPU: the latency until the end of a transfer is seen, compared with a CUDA event queried without pause.
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/completion.hpp"
@@ -28,7 +28,7 @@ struct direction {
     place to;
 };
 
-// Work on a stream whose end is told by an event, as a user of the driver does it.
+// The driver's copy on a stream, with an event after it.
 struct raw_copy {
     const side &from;
     const side &to;
@@ -43,7 +43,7 @@ struct raw_copy {
     }
 };
 
-// A copy that keeps a stream busy until all behind it has been submitted.
+// A copy that keeps a stream busy until the work after it has been submitted.
 class gate {
   public:
     gate() : host_(place::host, device, gate_bytes), device_(place::device, device, gate_bytes) {}
@@ -57,18 +57,18 @@ class gate {
     arena device_;
 };
 
-// A way to start the same move, on its own or on a stream, and to see its end.
-struct way {
+// A method to start the transfer, by itself or on a stream, and to wait for its end.
+struct method {
     const char *name;
-    bool is_woken; // by who sees the end without pause
+    bool is_woken; // by the thread that polls without pause
     std::function<void()> submit;
     std::function<void(const cuda::own_stream &)> submit_on;
     std::function<void()> wait;
 };
 
-class ways {
+class methods {
   public:
-    ways(const side &from, const side &to, const kv::pairs &pairs)
+    methods(const side &from, const side &to, const kv::pairs &pairs)
         : queue_(kv::make<kv::queue>(kvmem_queue_create)),
           plain_(kv::make_transfer(from.layout(), to.layout(), pairs, {}, {KVMEM_COMPUTE_IDLE})),
           queued_(kv::make_transfer(from.layout(), to.layout(), pairs, {queue_.get(), 1},
@@ -80,7 +80,7 @@ class ways {
 
     std::string path() const { return kv::path_of(plain_); }
 
-    std::vector<way> ours() const
+    std::vector<method> ours() const
     {
         return {
             own("kvmem_transfer_wait", plain_, [this] { kv::wait(plain_); }),
@@ -89,15 +89,15 @@ class ways {
         };
     }
 
-    way every_1_ms() const { return raw("the event queried every 1 ms", false, query(sleep_1_ms)); }
-    way without_pause() const { return raw("the event queried without pause", false, query([] {})); }
-    way asleep(int fd) const
+    method every_1_ms() const { return raw("the event queried every 1 ms", false, query(sleep_1_ms)); }
+    method without_pause() const { return raw("the event queried without pause", false, query([] {})); }
+    method asleep(int fd) const
     {
         return raw("asleep in poll(2), woken by who looks without pause", true, [fd] { sleep_until(fd); });
     }
 
   private:
-    static way own(const char *name, const kv::transfer &transfer, const std::function<void()> &wait)
+    static method own(const char *name, const kv::transfer &transfer, const std::function<void()> &wait)
     {
         return {name, false, [&transfer] { kv::submit(transfer); },
                 [&transfer](const cuda::own_stream &stream) {
@@ -107,7 +107,7 @@ class ways {
                 wait};
     }
 
-    way raw(const char *name, bool is_woken, const std::function<void()> &wait) const
+    method raw(const char *name, bool is_woken, const std::function<void()> &wait) const
     {
         return {name, is_woken, [this] { raw_.submit_on(raw_.stream); },
                 [this](const cuda::own_stream &stream) { raw_.submit_on(stream); }, wait};
@@ -116,7 +116,7 @@ class ways {
     std::function<void()> query(const std::function<void()> &pause) const
     {
         return [this, pause] {
-            while (!raw_.end.is_over())
+            while (!raw_.end.is_complete())
                 pause();
         };
     }
@@ -126,7 +126,7 @@ class ways {
         pollfd watched{fd, POLLIN, 0};
         uint64_t count = 0;
         if (poll(&watched, 1, -1) != 1 || read(fd, &count, sizeof count) != sizeof count)
-            throw std::runtime_error("nobody woke who slept");
+            throw std::runtime_error("poll(2) on the observer's event fd returned without an event");
     }
 
     kv::queue queue_;
@@ -146,8 +146,8 @@ template <typename Take> candidate into_wiped(const side &to, const kv::pairs &p
     };
 }
 
-// From the submission to its end seen.
-double submit_to_seen(const way &measured)
+// The time from the submission until the end is seen.
+double submit_to_seen(const method &measured)
 {
     return time_ns([&] {
         measured.submit();
@@ -155,9 +155,9 @@ double submit_to_seen(const way &measured)
     });
 }
 
-// From the moment another thread, which does nothing else, sees a mark written behind the same work, to the moment
-// that who waits sees the end. Who was no later than that thread counts as 1 ns.
-double seen_after_the_end(const way &measured, const cuda::own_stream &stream, const gate &before,
+// The time from when the observer sees a byte that the stream writes after the same work, until the waiting thread sees
+// the end. A waiting thread that was not later than the observer counts as 1 ns.
+double seen_after_the_end(const method &measured, const cuda::own_stream &stream, const gate &before,
                           cuda::observer &other)
 {
     before.put_on(stream);
@@ -179,27 +179,27 @@ series series_for(const options &chosen, uint64_t bytes)
     return chosen.quick ? series{10, 2} : series{bytes > 1 << 20 ? size_t{100} : size_t{500}, 5};
 }
 
-// One thing that is measured, in turns: ours, then the references, the ceiling last.
+// The candidates of one measurement: kvmem's methods, then the references, the ceiling last.
 struct timing {
     const char *name;
     size_t num_ours;
-    std::vector<way> ways;
+    std::vector<method> methods;
     std::vector<candidate> candidates;
 };
 
-void add_rows(results &found, const parameters &told, const timing &of, const std::vector<samples> &taken,
+void add_rows(results &found, const parameters &setting, const timing &of, const std::vector<samples> &taken,
               size_t length)
 {
-    const size_t ceiling = of.ways.size() - 1;
+    const size_t ceiling = of.methods.size() - 1;
     const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
     for (const auto &[statistic, share] : statistics)
         for (size_t ours = 0; ours < of.num_ours; ++ours)
             for (size_t reference = of.num_ours; reference < ceiling; ++reference) {
-                parameters all = told;
-                all.emplace_back("way", of.ways[ours].name);
+                parameters all = setting;
+                all.emplace_back("way", of.methods[ours].name);
                 all.emplace_back("statistic", statistic);
                 found.add({"09-gpu-completion", all, by_series(taken[ours], share, length),
-                           of.ways[reference].name, by_series(taken[reference], share, length),
+                           of.methods[reference].name, by_series(taken[reference], share, length),
                            by_series(taken[ceiling], share, length), "us"});
             }
 }
@@ -224,28 +224,28 @@ void measure_size(const options &chosen, const direction &going, const arenas &m
     const side to(memory.at(going.to), memory.mirror, config);
     from.fill();
     const kv::pairs pairs = first_blocks(count);
-    const ways made(from, to, pairs);
+    const methods made(from, to, pairs);
     const cuda::own_stream stream;
     const gate before;
     cuda::observer other;
-    const std::vector<way> ours = made.ours();
+    const std::vector<method> ours = made.ours();
     timing timings[] = {{"submit to seen", ours.size(), ours, {}}, {"seen after the end", ours.size(), ours, {}}};
     auto &[from_submission, after_the_end] = timings;
-    from_submission.ways.insert(from_submission.ways.end(), {made.every_1_ms(), made.without_pause()});
-    after_the_end.ways.insert(after_the_end.ways.end(),
+    from_submission.methods.insert(from_submission.methods.end(), {made.every_1_ms(), made.without_pause()});
+    after_the_end.methods.insert(after_the_end.methods.end(),
                               {made.every_1_ms(), made.asleep(other.fd()), made.without_pause()});
-    for (const way &each : from_submission.ways)
+    for (const method &each : from_submission.methods)
         from_submission.candidates.push_back(into_wiped(to, pairs, [&each] { return submit_to_seen(each); }));
-    for (const way &each : after_the_end.ways)
+    for (const method &each : after_the_end.methods)
         after_the_end.candidates.push_back(into_wiped(to, pairs, [&each, &stream, &before, &other] {
             return seen_after_the_end(each, stream, before, other);
         }));
     const series wanted = series_for(chosen, bytes);
     for (const timing &each : timings) {
-        const parameters told = {{"direction", going.name}, {"bytes", bytes},
+        const parameters setting = {{"direction", going.name}, {"bytes", bytes},
                                  {"timed", each.name},      {"path", made.path()},
-                                 {"ceiling_is", each.ways.back().name}, {"gpu", gpu_description(device)}};
-        add_rows(found, told, each, alternate(wanted.turns(), each.candidates), wanted.length);
+                                 {"ceiling_is", each.methods.back().name}, {"gpu", gpu_description(device)}};
+        add_rows(found, setting, each, alternate(wanted.turns(), each.candidates), wanted.length);
     }
 }
 

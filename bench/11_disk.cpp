@@ -22,7 +22,7 @@ struct disk_case {
     uint64_t block_bytes;
     bool writes;
     bool direct;
-    bool in_order; // blocks follow each other in the file, as a cache that offloads lays them down
+    bool in_order; // blocks are consecutive in the file, as written by a cache that offloads
 };
 
 int descriptor_of(const kv::layout &file)
@@ -37,7 +37,7 @@ uintptr_t first_byte(const kv::layout &layout)
     return reinterpret_cast<uintptr_t>(host_view(layout).piece(0, 0, 0));
 }
 
-// Memory and a file with the same blocks, and memory in which the file is looked at.
+// Memory and a file with the same blocks, and memory into which the file is read for checks.
 class disk_sides {
   public:
     disk_sides(uint64_t num_blocks, const disk_case &shape)
@@ -87,7 +87,7 @@ class disk_sides {
     }
 
   private:
-    // Between the file and the mirror.
+    // Copies the mirror to the file, or the file to the mirror.
     void whole_file(bool writes)
     {
         std::vector<nixl::file_piece> parts;
@@ -107,7 +107,7 @@ class disk_sides {
     host_view seen_;
 };
 
-// Scattered in memory; in the file scattered as well, or one after the other.
+// Pairs that are scattered in memory, and in the file scattered or consecutive.
 kv::pairs pairs_of(uint32_t count, uint32_t pool, const disk_case &shape)
 {
     kv::pairs pairs = scattered_pairs(count, pool);
@@ -118,14 +118,14 @@ kv::pairs pairs_of(uint32_t count, uint32_t pool, const disk_case &shape)
     return pairs;
 }
 
-struct way {
+struct method {
     const char *name;
     std::function<void()> run;
-    samples cpu; // seconds a GB, turn by turn
+    samples cpu; // seconds per GB, one for each turn
 };
 
-// Both samples of one turn: the time is answered, the CPU time noted.
-candidate measured(disk_sides &sides, const kv::pairs &pairs, way &asked, double gigabytes)
+// Returns the duration of one turn, and adds its CPU time to the method.
+candidate measured(disk_sides &sides, const kv::pairs &pairs, method &asked, double gigabytes)
 {
     return [&sides, &pairs, &asked, gigabytes] {
         sides.wipe(pairs);
@@ -139,9 +139,9 @@ candidate measured(disk_sides &sides, const kv::pairs &pairs, way &asked, double
 
 kv::transfer by_path(const disk_sides &sides, const kv::pairs &pairs, uint32_t path)
 {
-    kv::wish wished;
-    wished.path = path;
-    return kv::make_transfer(sides.source(), sides.destination(), pairs, {}, wished);
+    kv::preferences preferred;
+    preferred.path = path;
+    return kv::make_transfer(sides.source(), sides.destination(), pairs, {}, preferred);
 }
 
 std::string title_of(const disk_case &shape)
@@ -176,7 +176,7 @@ void measure_case(const options &chosen, const disk_case &shape, results &found)
     const auto positioned_by = [&](unsigned threads) {
         return [&, threads] { positioned::transfer(sides.descriptor(), shape.writes, pieces, threads); };
     };
-    std::vector<way> ways = {
+    std::vector<method> methods = {
         {"ours", [&] { kv::submit_and_wait(ours); }, {}},
         {"NIXL POSIX, request posted again", [&] { plain_request.post_and_poll(); }, {}},
         {"NIXL POSIX by io_uring, request posted again", [&] { ring_request.post_and_poll(); }, {}},
@@ -188,21 +188,21 @@ void measure_case(const options &chosen, const disk_case &shape, results &found)
         for (uint32_t path : {KVMEM_PATH_URING, KVMEM_PATH_PREAD}) {
             engines.push_back(by_path(sides, pairs, path));
             kvmem_transfer *engine = engines.back().get();
-            ways.push_back({kvmem_path_name(path), [engine] {
+            methods.push_back({kvmem_path_name(path), [engine] {
                                 kv::call(kvmem_transfer_submit, engine);
                                 kv::call(kvmem_transfer_wait, engine, KVMEM_TIMEOUT_FOREVER);
                             }, {}});
         }
     std::vector<candidate> candidates;
-    for (way &asked : ways)
+    for (method &asked : methods)
         candidates.push_back(measured(sides, pairs, asked, bytes / 1e9));
-    // Whole stretches, one after the other: nothing is checked, and what it wrote is wiped before the next.
+    // The ceiling: consecutive parts of 1 MiB. Nothing is checked, and the next turn wipes what it wrote.
     candidates.push_back([&] {
         return time_ns([&] { positioned::transfer(sides.descriptor(), shape.writes, large, several); });
     });
     const std::vector<samples> taken = alternate(chosen.rounds(7), candidates);
-    for (way &asked : ways)
-        asked.cpu.erase(asked.cpu.begin()); // of the turn that does not count
+    for (method &asked : methods)
+        asked.cpu.erase(asked.cpu.begin()); // the first turn is not counted
 
     const parameters described = {{"direction", shape.writes ? "host to disk" : "disk to host"},
                                   {"io", shape.direct ? "direct" : "buffered"},
@@ -210,14 +210,14 @@ void measure_case(const options &chosen, const disk_case &shape, results &found)
                                   {"block_bytes", shape.block_bytes},
                                   {"blocks", pairs.size()},
                                   {"path", kv::path_of(ours)}};
-    for (size_t other = 1; other < ways.size(); ++other) {
+    for (size_t other = 1; other < methods.size(); ++other) {
         parameters timed = described;
         timed.emplace_back("timed", "submit, wait");
-        found.add({"11-disk", timed, rates(bytes, taken[0]), ways[other].name, rates(bytes, taken[other]),
+        found.add({"11-disk", timed, rates(bytes, taken[0]), methods[other].name, rates(bytes, taken[other]),
                    rates(bytes, taken.back()), "GB/s"});
         parameters spent = described;
         spent.emplace_back("timed", "CPU time of the process");
-        found.add({"11-disk", spent, ways[0].cpu, ways[other].name, ways[other].cpu, {}, "CPU s/GB"});
+        found.add({"11-disk", spent, methods[0].cpu, methods[other].name, methods[other].cpu, {}, "CPU s/GB"});
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 12: the address of a block, by a formula of one's own, by the strides, and by the call.
+// Row 12: the address of a block, by the caller's own formula, by the strides, and by kvmem_layout_get_block.
 #include "common/clock.hpp"
 #include "common/kv.hpp"
 #include "common/program.hpp"
@@ -32,7 +32,7 @@ std::vector<place> random_places()
     return places;
 }
 
-// Has the compiler produce each address, as for a caller that uses it; answers their sum, to be compared.
+// Makes the compiler produce each address, as for a caller that uses it. Returns their sum for the comparison.
 template <typename Address>
 uint64_t sum_addresses(const std::vector<place> &places, const Address &address_of)
 {
@@ -45,7 +45,7 @@ uint64_t sum_addresses(const std::vector<place> &places, const Address &address_
     return sum;
 }
 
-// Nanoseconds per address; throws where the address differs from what the library says.
+// Returns nanoseconds per address. Throws if the addresses differ from those of the library.
 template <typename Address>
 candidate per_address(const std::vector<place> &places, uint64_t expected_sum, Address address_of)
 {
@@ -57,12 +57,12 @@ candidate per_address(const std::vector<place> &places, uint64_t expected_sum, A
                 wrong |= sum_addresses(places, address_of) ^ expected_sum;
         });
         if (wrong != 0)
-            throw std::runtime_error("two ways to compute an address differ");
+            throw std::runtime_error("the computed addresses differ from those of the library");
         return taken / static_cast<double>(repeats * places.size());
     };
 }
 
-// What an engine would write by hand for its own pool: the geometry as variables, or as constants.
+// The formula that an engine would write for its own pool, with its geometry in variables or in constants.
 struct run_time_geometry {
     uint64_t layers, outers, size;
 };
@@ -106,7 +106,7 @@ template <typename Geometry> struct separate_formula {
     }
 };
 
-// The strides as the header explains them, for a layout of any kind.
+// The formula of the header for a layout of any kind.
 struct any_strides {
     kvmem_layout_strides strides;
     uint64_t operator()(const place &wanted) const
@@ -116,7 +116,7 @@ struct any_strides {
     }
 };
 
-// The same where the caller knows which kind it has.
+// The formula for a caller that knows the kind of its layout.
 struct contiguous_strides {
     kvmem_layout_strides strides;
     uint64_t base = strides.bases[0];
@@ -160,13 +160,13 @@ void measure_kind(const options &chosen, const char *name, const kv::layout &lay
         per_address(places, sum, Formula<run_time_geometry>{base, geometry_of(layout)}),
         per_address(places, sum, Formula<constant_geometry>{base, {}}),
     });
-    const char *ways[] = {"strides, kind known", "strides, any kind", "kvmem_layout_get_block"};
+    const char *methods[] = {"strides, kind known", "strides, any kind", "kvmem_layout_get_block"};
     const char *formulas[] = {"formula in C", "formula in C, geometry known to the compiler"};
-    for (size_t way = 0; way < 3; ++way)
+    for (size_t method = 0; method < 3; ++method)
         for (size_t formula = 0; formula < 2; ++formula)
             found.add({"12-block-address",
-                       {{"way", ways[way]}, {"kind", name}},
-                       taken[way],
+                       {{"way", methods[method]}, {"kind", name}},
+                       taken[method],
                        formulas[formula],
                        taken[3 + formula],
                        {},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 13: an elastic region shared to another process until that may use it, against the bare driver calls.
+// Row 13: the time to share an elastic region until the other process can use it, against the bare driver calls.
 #include "common/clock.hpp"
 #include "common/gpu.hpp"
 #include "common/kv.hpp"
@@ -23,7 +23,7 @@ struct shape {
     uint64_t size() const { return extents * extent_size; }
 };
 
-// What the peer is told first. The share follows, or the file descriptors of the extents.
+// The first message to the peer. The share follows, or the file descriptors of the extents.
 struct announcement {
     uint64_t by_kvmem;
     shape shared;
@@ -36,10 +36,9 @@ uint64_t address_of(const kv::region &memory)
     return info.address;
 }
 
-// ---- the process that opens
-// ----------------------------------------------------------------------------------
+// ---- the process that opens ---------------------------------------------------------------------------------------
 
-// Every extent holds the value, at its start and at its end.
+// Throws unless every extent has the value at its start and at its end.
 void verify(cuda::address base, const shape &shared, unsigned char value)
 {
     for (uint64_t extent = 0; extent < shared.extents; ++extent)
@@ -49,52 +48,51 @@ void verify(cuda::address base, const shape &shared, unsigned char value)
             cuda::check(cuda::load().copy(reinterpret_cast<cuda::address>(&word), place, sizeof word),
                         "cuMemcpy");
             if (word != value * 0x0101010101010101u)
-                throw std::runtime_error("extent " + std::to_string(extent) + " holds something else");
+                throw std::runtime_error("extent " + std::to_string(extent) + " has other bytes");
         }
 }
 
-// Says that it is ready, checks what it is told to, and says that it has.
+// Reports that the memory can be used, receives a value, and checks that the extents have it.
 void use(channel &link, cuda::address base, const shape &shared)
 {
     send_value(link, true);
     verify(base, shared, value_of<unsigned char>(link.receive()));
 }
 
-void open_by_kvmem(channel &link, const announcement &told)
+void open_by_kvmem(channel &link, const announcement &announced)
 {
     const kv::share received = link.receive_share();
     const auto opened = kv::make<kv::region>(kvmem_share_open_region, received.get(),
                                              static_cast<kvmem_open_options *>(nullptr));
-    use(link, address_of(opened), told.shared);
+    use(link, address_of(opened), announced.shared);
 }
 
-void open_by_driver(channel &link, const announcement &told)
+void open_by_driver(channel &link, const announcement &announced)
 {
-    const cuda::extents opened(device, reference::receive_fds(link.fd(), told.shared.extents),
-                               told.shared.extent_size);
-    use(link, opened.base(), told.shared);
+    const cuda::extents opened(device, reference::receive_fds(link.fd(), announced.shared.extents),
+                               announced.shared.extent_size);
+    use(link, opened.base(), announced.shared);
 }
 
-void open_as_told(const std::vector<std::string> &)
+void open_announced(const std::vector<std::string> &)
 {
     const cuda::current_device current(device);
     channel link = parent_channel();
     while (const auto message = link.receive_or_end()) {
-        const auto told = value_of<announcement>(*message);
-        if (told.by_kvmem != 0)
-            open_by_kvmem(link, told);
+        const auto announced = value_of<announcement>(*message);
+        if (announced.by_kvmem != 0)
+            open_by_kvmem(link, announced);
         else
-            open_by_driver(link, told);
-        send_value(link, true); // it is closed again
+            open_by_driver(link, announced);
+        send_value(link, true); // the memory is closed
     }
 }
 
-// ---- the process that shares
-// ---------------------------------------------------------------------------------
+// ---- the process that shares --------------------------------------------------------------------------------------
 
 struct times {
-    samples given; // until it is sent, milliseconds
-    samples ready; // until the other process may use it
+    samples sent; // milliseconds until the share is sent
+    samples ready; // milliseconds until the other process can use it
 };
 
 kv::region make_elastic(const shape &measured)
@@ -109,10 +107,10 @@ kv::region make_elastic(const shape &measured)
     return made;
 }
 
-// Gives it and answers who keeps what was given until the other process has it.
-using giving = std::function<std::shared_ptr<void>(channel &)>;
+// Sends the memory. Returns the share, which must exist until the other process has opened it, or NULL.
+using sender = std::function<std::shared_ptr<void>(channel &)>;
 
-giving by_kvmem(const kv::region &memory, const shape &measured)
+sender by_kvmem(const kv::region &memory, const shape &measured)
 {
     return [&memory, measured](channel &link) -> std::shared_ptr<void> {
         auto made = kv::make<kv::share>(kvmem_share_create_region, memory.get(),
@@ -123,7 +121,7 @@ giving by_kvmem(const kv::region &memory, const shape &measured)
     };
 }
 
-giving by_driver(const cuda::extents &memory, const shape &measured)
+sender by_driver(const cuda::extents &memory, const shape &measured)
 {
     return [&memory, measured](channel &link) -> std::shared_ptr<void> {
         const std::vector<int> fds = memory.export_fds();
@@ -134,17 +132,17 @@ giving by_driver(const cuda::extents &memory, const shape &measured)
     };
 }
 
-void take_turn(channel &link, const giving &give, cuda::address base, const shape &measured,
+void take_turn(channel &link, const sender &send, cuda::address base, const shape &measured,
                unsigned char value, times &taken)
 {
     cuda::check(cuda::load().fill(base, value, measured.size()), "cuMemsetD8");
     cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
     const double start = now_ns();
-    const std::shared_ptr<void> given = give(link);
+    const std::shared_ptr<void> in_transit = send(link);
     const double sent = now_ns();
     value_of<bool>(link.receive());
     taken.ready.push_back((now_ns() - start) * 1e-6);
-    taken.given.push_back((sent - start) * 1e-6);
+    taken.sent.push_back((sent - start) * 1e-6);
     send_value(link, value);
     value_of<bool>(link.receive());
 }
@@ -153,16 +151,16 @@ void measure_shape(const options &chosen, const shape &measured, results &found)
 {
     const kv::region ours = make_elastic(measured);
     const cuda::extents theirs(device, measured.extents, measured.extent_size);
-    const giving give_ours = by_kvmem(ours, measured);
-    const giving give_theirs = by_driver(theirs, measured);
+    const sender send_ours = by_kvmem(ours, measured);
+    const sender send_theirs = by_driver(theirs, measured);
     peer other({});
     times of_ours, of_theirs;
     for (int round = -1; round < chosen.rounds(21); ++round) {
         if (round == 0)
             of_ours = of_theirs = {};
         const auto value = static_cast<unsigned char>(2 * round + 3);
-        take_turn(other.link(), give_ours, address_of(ours), measured, value, of_ours);
-        take_turn(other.link(), give_theirs, theirs.base(), measured, static_cast<unsigned char>(value + 1),
+        take_turn(other.link(), send_ours, address_of(ours), measured, value, of_ours);
+        take_turn(other.link(), send_theirs, theirs.base(), measured, static_cast<unsigned char>(value + 1),
                   of_theirs);
     }
     const auto add = [&](const char *timed, const samples &ours_ms, const samples &theirs_ms) {
@@ -178,7 +176,7 @@ void measure_shape(const options &chosen, const shape &measured, results &found)
                    "ms"});
     };
     add("until the other process may use it", of_ours.ready, of_theirs.ready);
-    add("until it is sent", of_ours.given, of_theirs.given);
+    add("until it is sent", of_ours.sent, of_theirs.sent);
 }
 
 void measure(const options &chosen, results &found)
@@ -197,4 +195,4 @@ void measure(const options &chosen, results &found)
 
 } // namespace
 
-int main(int argc, char **argv) { return bench::run_program(argc, argv, measure, open_as_told); }
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure, open_announced); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 14: checksums of scattered blocks in host memory, and what they cost a transfer that is verified.
+// Row 14: checksums of scattered blocks in host memory, and the throughput of verified transfers.
 #include "common/block_ids.hpp"
 #include "common/parallel.hpp"
 #include "common/pattern.hpp"
@@ -15,8 +15,8 @@ namespace {
 using namespace bench;
 
 constexpr char row_name[] = "14-checksum";
-constexpr uint64_t spread = 2; // blocks a pool has for each that is read
-constexpr unsigned most_threads = 16; // of kvmem's, and of the ceiling
+constexpr uint64_t spread = 2; // blocks of a pool per block that is read
+constexpr unsigned most_threads = 16; // of kvmem and of the ceiling
 
 using block_list = std::vector<const unsigned char *>;
 
@@ -30,7 +30,7 @@ block_list places_of(const host_view &view, const std::vector<uint32_t> &ids)
 
 unsigned threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, most_threads); }
 
-// All that reading them can take: every word is used, and little is done with it.
+// The ceiling: reads every word, and does little with it.
 void read_words(const block_list &blocks, uint64_t size)
 {
     in_parts(blocks.size(), threads(), [&](size_t first, size_t last) {
@@ -66,20 +66,20 @@ struct pools {
 
     double bytes() const { return static_cast<double>(block_bytes * pairs.size()); }
 
-    parameters described(const char *what, const char *way) const
+    parameters described(const char *what, const char *method) const
     {
-        return {{"what", what}, {"way", way}, {"block_bytes", block_bytes}, {"blocks", pairs.size()}};
+        return {{"what", what}, {"way", method}, {"block_bytes", block_bytes}, {"blocks", pairs.size()}};
     }
 };
 
-// Checksums, compared when they have been timed.
+// Times the computation, then compares the checksums.
 template <typename Compute> candidate compared(const std::vector<uint32_t> &expected, Compute compute)
 {
     return [&expected, compute] {
         std::vector<uint32_t> checksums;
         const double taken = time_ns([&] { checksums = compute(); });
         if (checksums != expected)
-            throw std::runtime_error("two ways to compute a checksum differ");
+            throw std::runtime_error("the checksums differ from those of the CPU's instruction");
         return taken;
     };
 }
@@ -118,11 +118,11 @@ void measure_transfers(const options &chosen, const pools &blocks, results &foun
     for (const kv::transfer *each : {&against_source, &against_given, &bare})
         candidates.push_back(checked(to, blocks.pairs, [each] { kv::submit_and_wait(*each); }));
     const std::vector<samples> taken = alternate(chosen.rounds(15), candidates);
-    const char *ways[] = {"verified against the source", "verified against given checksums"};
-    for (size_t way = 0; way < 2; ++way)
+    const char *methods[] = {"verified against the source", "verified against given checksums"};
+    for (size_t method = 0; method < 2; ++method)
         found.add({row_name,
-                   blocks.described("transfer, host to host", ways[way]),
-                   rates(blocks.bytes(), taken[way]),
+                   blocks.described("transfer, host to host", methods[method]),
+                   rates(blocks.bytes(), taken[method]),
                    "not verified",
                    rates(blocks.bytes(), taken[2]),
                    {},
@@ -131,11 +131,11 @@ void measure_transfers(const options &chosen, const pools &blocks, results &foun
 
 void measure(const options &chosen, results &found)
 {
-    if (!crc32c::is_there())
+    if (!crc32c::is_supported())
         std::printf("this CPU has no instruction for CRC32C: only transfers are measured\n");
     for (uint64_t block_bytes : {4 << 10, 16 << 10, 256 << 10, 1 << 20}) {
         const pools blocks(chosen, block_bytes);
-        if (crc32c::is_there())
+        if (crc32c::is_supported())
             measure_checksums(chosen, blocks, found);
         measure_transfers(chosen, blocks, found);
     }

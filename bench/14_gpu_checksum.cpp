@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 14 on a GPU: checksums of its blocks against those of a copy in host memory, and what they cost a
-// transfer that is verified.
+// Row 14 on a GPU: checksums of its blocks against copying them to host memory and computing there, and the throughput
+// of verified transfers.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
+#include "common/methods.hpp"
 #include "common/points.hpp"
-#include "common/ways.hpp"
 #include "reference/crc32c.hpp"
 
 namespace {
@@ -14,7 +14,7 @@ using namespace bench;
 constexpr int device = 0;
 constexpr char row_name[] = "14-gpu-checksum";
 
-// What all points lie on, one after the other.
+// The memory of all points.
 struct memories {
     arena first;
     arena second;
@@ -26,7 +26,7 @@ struct memories {
     {}
 };
 
-// All blocks of a pool, in random order: one copy brings them.
+// All blocks of a pool, in random order, so that one large copy moves the same bytes.
 struct shape {
     uint64_t block_bytes;
     uint32_t blocks;
@@ -41,7 +41,7 @@ struct shape {
     }
 };
 
-// By the CPU's instruction, of the bytes in host memory that `side` was filled by.
+// Checksums by the CPU's instruction, of the mirror that the side was filled from.
 std::vector<uint32_t> expected_of(const side &filled, const std::vector<uint32_t> &ids)
 {
     std::vector<const unsigned char *> places;
@@ -55,7 +55,7 @@ template <typename Compute> double time_compared(const std::vector<uint32_t> &ex
     std::vector<uint32_t> checksums;
     const double taken = time_ns([&] { checksums = compute(); });
     if (checksums != expected)
-        throw std::runtime_error("two ways to compute a checksum differ");
+        throw std::runtime_error("the checksums differ from those of the CPU's instruction");
     return taken;
 }
 
@@ -90,7 +90,7 @@ void measure_checksums(const options &chosen, const memories &memory, const shap
                rates(bytes, taken[1]), rates(bytes, taken[2]), "GB/s"});
 }
 
-move_way submitted(bench::role role, const std::string &name, const move_of &moved, uint64_t flags,
+move_method submitted(bench::role role, const std::string &name, const moved_blocks &moved, uint64_t flags,
                    const uint32_t *checksums)
 {
     const auto transfer = std::make_shared<kv::transfer>(
@@ -114,8 +114,8 @@ void measure_transfer(const options &chosen, const char *what, const side &from,
     for (const kvmem_block_pair &pair : pairs)
         sources.push_back(pair.source);
     const std::vector<uint32_t> given = kv::checksums_of(from.layout(), sources);
-    const move_of moved = {from, to, pairs};
-    const std::vector<move_way> ways = {
+    const moved_blocks moved = {from, to, pairs};
+    const std::vector<move_method> methods = {
         submitted(role::ours, "verified against the source", moved, KVMEM_TRANSFER_VERIFY, nullptr),
         submitted(role::ours, "verified against given checksums", moved, 0, given.data()),
         submitted(role::reference, "not verified", moved, 0, nullptr),
@@ -123,8 +123,8 @@ void measure_transfer(const options &chosen, const char *what, const side &from,
     };
     const checked_move checks = {of.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
                                  [&] { to.wipe_first(of.bytes()); }};
-    const std::vector<move_times> times = alternate_moves(chosen.rounds(5), checks, ways);
-    add_move_rows(found, row_name, of.described(what), of.bytes(), ways, times);
+    const std::vector<move_times> times = alternate_moves(chosen.rounds(5), checks, methods);
+    add_move_rows(found, row_name, of.described(what), of.bytes(), methods, times);
 }
 
 void measure_shape(const options &chosen, const memories &memory, const shape &of, points &grid,

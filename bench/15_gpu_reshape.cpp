@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows 15 and 16 on a GPU: tokens between caches that differ as those of engines do. Row 15 compares with a plain transfer of
-// the same bytes, row 16 with what else a user of the driver has: a copy for each span, and KVBM's kernel over pointers.
+// Rows 15 and 16 on a GPU: tokens between caches that differ as those of engines do. The reference of row 15 is a plain
+// transfer of the same bytes. The references of row 16 are the driver's batch with a copy per span, and KVBM's kernel
+// over pointers.
 #include "common/clock.hpp"
 #include "common/gpu.hpp"
+#include "common/methods.hpp"
 #include "common/parallel.hpp"
 #include "common/points.hpp"
 #include "common/reshape.hpp"
-#include "common/ways.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +21,7 @@ namespace {
 using namespace bench;
 
 constexpr int device = 0;
-// Of the copies per span, whose calls take long.
+// Of the methods with a copy or pointer per span, because the driver's calls for so many copies are slow.
 constexpr uint64_t bytes_by_span = 32 << 20;
 
 struct direction {
@@ -37,7 +38,7 @@ struct memory {
 
 unsigned threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, 16u); }
 
-// Numbers that differ at every word, whatever lies there already.
+// Writes a different number to every word.
 void fill_source(const arena &source, const arena &mirror, uint64_t bytes)
 {
     auto *words = reinterpret_cast<uint64_t *>(source.where() == place::host ? source.base() : mirror.base());
@@ -49,7 +50,6 @@ void fill_source(const arena &source, const arena &mirror, uint64_t bytes)
         cuda::check(cuda::load().copy(source.base(), mirror.base(), bytes), "cuMemcpy");
 }
 
-// The driver reaches both kinds of memory.
 void wipe(const arena &destination, uint64_t bytes)
 {
     if (destination.where() == place::host)
@@ -59,7 +59,7 @@ void wipe(const arena &destination, uint64_t bytes)
     cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
 }
 
-// Throws unless every span arrived. The source holds the same numbers in each run, so it is not read back.
+// Throws unless every span arrived. The source has the same numbers in each run, so it is not read back.
 void verify(const cache_pair &pair, const cuda::copy_list &spans, const arena &mirror, uint64_t bytes)
 {
     const bool is_on_host = pair.destination.where() == place::host;
@@ -77,7 +77,7 @@ void verify(const cache_pair &pair, const cuda::copy_list &spans, const arena &m
     });
 }
 
-// One thing that moves the bytes, checked once.
+// A method to move the bytes; it is checked once.
 struct mover {
     std::string name;
     std::function<void()> move;
@@ -94,39 +94,39 @@ candidate checked_once(const cache_pair &pair, const cuda::copy_list &spans, con
 
 double expected_us(const kv::transfer &transfer, uint64_t bytes)
 {
-    kvmem_transfer_explanation told{};
-    kv::call(kvmem_transfer_explain, transfer.get(), &told, nullptr);
-    return static_cast<double>(bytes) / static_cast<double>(told.bytes_per_second) * 1e6;
+    kvmem_transfer_explanation explanation{};
+    kv::call(kvmem_transfer_explain, transfer.get(), &explanation, nullptr);
+    return static_cast<double>(bytes) / static_cast<double>(explanation.bytes_per_second) * 1e6;
 }
 
-struct way {
+struct method {
     const char *name;
-    kv::wish wished;
+    kv::preferences preferred;
 };
 
-std::vector<way> ways_of(const options &chosen)
+std::vector<method> methods_of(const options &chosen)
 {
-    std::vector<way> ways = {{"prepared", {}}, {"prepared, GPU idle", {KVMEM_COMPUTE_IDLE}}};
+    std::vector<method> methods = {{"prepared", {}}, {"prepared, GPU idle", {KVMEM_COMPUTE_IDLE}}};
     if (chosen.engines) {
-        ways.push_back({"by CUDA kernel, 16 CTAs", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL, 16}});
-        ways.push_back({"by CUDA kernel", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL}});
-        ways.push_back({"by CUDA staged copy", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_STAGED}});
+        methods.push_back({"by CUDA kernel, 16 CTAs", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL, 16}});
+        methods.push_back({"by CUDA kernel", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL}});
+        methods.push_back({"by CUDA staged copy", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_STAGED}});
     }
-    return ways;
+    return methods;
 }
 
-kv::transfer possible(const cache_pair &pair, kv::wish wished)
+kv::transfer possible(const cache_pair &pair, kv::preferences preferred)
 {
     try {
-        return pair.transfer(wished);
+        return pair.transfer(preferred);
     } catch (const std::exception &) {
-        if (wished.path == 0)
+        if (preferred.path == 0)
             throw;
-        return nullptr; // Not a path for this direction.
+        return nullptr; // the path does not support this direction
     }
 }
 
-parameters describe(const cache_pair &pair, const direction &along, const way &by, const kv::transfer &made)
+parameters describe(const cache_pair &pair, const direction &along, const method &by, const kv::transfer &made)
 {
     return {{"difference", pair.shape.name},     {"row_bytes", pair.row_bytes},
             {"direction", along.name},           {"bytes", pair.bytes()},
@@ -146,9 +146,9 @@ void against_plain(const options &chosen, const direction &along, const memory &
     const cuda::copy_list spans = reshaped.spans();
     const cuda::copy_list plain_spans = plain.spans();
     const cuda::own_stream stream;
-    for (const way &by : ways_of(chosen)) {
-        const kv::transfer ours = possible(reshaped, by.wished);
-        const kv::transfer theirs = possible(plain, by.wished);
+    for (const method &by : methods_of(chosen)) {
+        const kv::transfer ours = possible(reshaped, by.preferred);
+        const kv::transfer theirs = possible(plain, by.preferred);
         if (ours == nullptr || theirs == nullptr)
             continue;
         const std::vector<samples> taken = alternate(
@@ -161,14 +161,14 @@ void against_plain(const options &chosen, const direction &along, const memory &
                  });
              }});
         const auto rate = [&](const samples &times) { return rates(static_cast<double>(reshaped.bytes()), times); };
-        parameters told = describe(reshaped, along, by, ours);
-        told.emplace_back("plain_path", kv::path_of(theirs));
-        found.add({"15-reshape", told, rate(taken[0]), "plain transfer of the same bytes", rate(taken[1]), rate(taken[2]),
+        parameters setting = describe(reshaped, along, by, ours);
+        setting.emplace_back("plain_path", kv::path_of(theirs));
+        found.add({"15-reshape", setting, rate(taken[0]), "plain transfer of the same bytes", rate(taken[1]), rate(taken[2]),
                    "GB/s"});
     }
 }
 
-// KVBM's method: pointers of all spans, which are of one size, uploaded for each transfer.
+// KVBM's method: uploads pointers of all spans for each transfer. All spans have one size.
 void copy_by_pointers(const cuda::copy_list &spans, cuda::pointer_kernel &kernel, const cuda::own_stream &stream)
 {
     kernel.reuse_arrays();
@@ -202,10 +202,10 @@ void against_others(const options &chosen, const direction &along, const memory 
         candidates.push_back(checked_once(pair, spans, on.mirror, by));
     const std::vector<samples> taken = alternate(chosen.rounds(5), candidates);
     const auto rate = [&](const samples &times) { return rates(static_cast<double>(pair.bytes()), times); };
-    parameters told = describe(pair, along, {"prepared", {}}, ours);
-    told.emplace_back("spans", spans.sizes.size());
+    parameters setting = describe(pair, along, {"prepared", {}}, ours);
+    setting.emplace_back("spans", spans.sizes.size());
     for (size_t which = 1; which < movers.size(); ++which)
-        found.add({"16-reshape", told, rate(taken[0]), movers[which].name, rate(taken[which]), {}, "GB/s"});
+        found.add({"16-reshape", setting, rate(taken[0]), movers[which].name, rate(taken[which]), {}, "GB/s"});
 }
 
 bool has_second_gpu()
@@ -221,7 +221,7 @@ void measure(const options &chosen, results &found)
     const cuda::current_device current(device);
     const uint64_t across = chosen.quick ? 16 << 20 : 256 << 20;
     const uint64_t within = chosen.quick ? 16 << 20 : 1 << 30;
-    // The largest rows may need a little more than what is moved.
+    // The largest rows need a little more memory than what is moved.
     const uint64_t size = arena_size(within + (64 << 20));
     const arena host(place::host, device, size);
     const arena gpu(place::device, device, size);

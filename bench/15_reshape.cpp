@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 15: tokens between host layouts that differ as those of real engines do, against a plain transfer of the same bytes
-// between two layouts of one order. Each transfer is verified once, by checksums of all elements in one order.
+// Row 15: tokens between host layouts that differ as those of engines do, against a plain transfer of the same bytes
+// between two layouts of one order. Each transfer is verified once, by checksums of all elements in the same order.
 #include "common/block_ids.hpp"
 #include "common/pattern.hpp"
 #include "common/program.hpp"
@@ -37,7 +37,7 @@ constexpr difference differences[] = {
     {"blocks of 64 to 16 tokens, HND to NHD", {"L/OBHNC", 64, 8}, {"L/OBNHC", 16, 8}},
 };
 
-// Elements of one token are apart on one side: values that llama.cpp stores transposed.
+// The elements of a token are not adjacent on one side, as in llama.cpp's transposed values.
 constexpr difference transposed[] = {
     {"NHC to HCN, blocks of 16 tokens", {"L/OBNHC", 16, 8}, {"L/OBHCN", 16, 8}},
     {"HCN to NHC, blocks of 16 tokens", {"L/OBHCN", 16, 8}, {"L/OBNHC", 16, 8}},
@@ -45,13 +45,13 @@ constexpr difference transposed[] = {
     {"HCN to NHC, blocks of 1024 tokens", {"L/OBHCN", 1024, 8}, {"L/OBNHC", 1024, 8}},
 };
 
-// The bytes of a head of a token, and of an element.
+// Sizes of one head of one token, and of an element.
 struct row_shape {
     uint64_t bytes;
     uint64_t element_bytes;
 };
 
-// A side with room for as many tokens.
+// A side with blocks for `tokens` tokens.
 kv::layout make_side(const side_shape &shape, uint64_t tokens, const row_shape &row)
 {
     kvmem_layout_config config;
@@ -79,7 +79,7 @@ std::vector<uint32_t> table_of(uint64_t blocks, uint32_t factor)
     return ids;
 }
 
-// Two sides, and a transfer of all tokens that both have.
+// Two sides, and a transfer of all tokens of the heads that both have.
 struct exchange {
     kv::layout source;
     kv::layout destination;
@@ -108,7 +108,7 @@ struct exchange {
     samples rates_of(const samples &taken) const { return rates(static_cast<double>(bytes), taken); }
 };
 
-// `width` is what rows differ in: their bytes, or those of an element.
+// `width` is the parameter that the rows differ in: bytes per row, or bytes per element.
 void measure_case(const options &chosen, const difference &shape, const row_shape &row,
                   const parameters::value_type &width, results &found)
 {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Row 16: scattered blocks between caches that differ, by kvmem and by PyTorch, in turns, on PyTorch's memory.
+"""Row 16: scattered blocks between caches that differ, alternately by kvmem and by PyTorch, in PyTorch's memory.
 
     bench/16_torch.py LIBRARY [--output FILE] [--quick]
 
 LIBRARY is libkvmem.so. PyTorch's methods are those that an engine would write: advanced indexing, or index_select, permute and
-index_copy_ on the GPU, with one contiguous copy from or to page-locked memory where the other side is the host. Every byte is
-compared after the first run of each method.
+index_copy_ on the GPU. If one side is the host, they copy contiguous bytes between it and the GPU once. Every byte is compared
+after the first run of each method.
 """
 import argparse
 import ctypes
@@ -50,7 +50,7 @@ REGIONS = 2  # KVMEM_LAYOUT_REGIONS
 
 
 class Kvmem:
-    """The functions that are called here; failures become exceptions."""
+    """Functions of libkvmem.so; failures become exceptions."""
 
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
@@ -110,7 +110,7 @@ def bits(tensor):
 
 
 class Case:
-    """One difference: two caches, the blocks that are moved, and each method."""
+    """One difference: two caches, the blocks that move, and PyTorch's methods."""
 
     def __init__(self, name, source, destination, heads, blocks, host_ids):
         """source and destination: order, heads, whether on the GPU."""
@@ -133,7 +133,7 @@ class Case:
         self.bytes = blocks * BLOCK * heads // HEADS
 
     def permuted(self, moved):
-        """Blocks of the source in the order of the destination, with the heads that are moved."""
+        """Returns blocks of the source in the order of the destination, with the heads that move."""
         moved = moved.narrow(self.orders[0].index("H"), 0, self.heads)
         return moved.permute([self.orders[0].index(axis) for axis in self.orders[1]])
 
@@ -141,7 +141,7 @@ class Case:
         return self.orders[side].index("B")
 
     def selected(self):
-        """The blocks that are moved, on the side of the source."""
+        """Returns the blocks that move, in the memory of the source."""
         if self.source.is_cuda or not self.is_contiguous:
             return self.source.index_select(self.axis(0), self.ids[0])
         return self.source.narrow(self.axis(0), 0, len(self.pairs))
@@ -212,10 +212,10 @@ def main():
     parser.add_argument("library")
     parser.add_argument("--output")
     parser.add_argument("--quick", action="store_true")
-    asked = parser.parse_args()
-    kvmem = Kvmem(asked.library)
-    rounds = 3 if asked.quick else 11
-    within, across = (16, 16) if asked.quick else (2048, 1024)  # blocks of 256 KiB
+    options = parser.parse_args()
+    kvmem = Kvmem(options.library)
+    rounds = 3 if options.quick else 11
+    within, across = (16, 16) if options.quick else (2048, 1024)  # blocks of 256 KiB
     nhd, hnd, host = ("LOBNHC", HEADS, True), ("LOBHNC", HEADS, True), ("BLOHNC", HEADS, False)
     cases = [("NHD to HND", nhd, hnd, HEADS, within, ""), ("HND to NHD", hnd, nhd, HEADS, within, ""),
              ("4 of 8 heads", nhd, ("LOBNHC", 4, True), 4, within, "")]
@@ -239,8 +239,8 @@ def main():
                   f"{ratio:.2f} x", flush=True)
         del case
         torch.cuda.empty_cache()
-    if asked.output:
-        with open(asked.output, "w", encoding="utf-8") as file:
+    if options.output:
+        with open(options.output, "w", encoding="utf-8") as file:
             file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 
 

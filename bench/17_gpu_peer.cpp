@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 17 on a GPU: scattered blocks of another process's cache over NIXL, with mapping forbidden. The owner gathers in plain
-// memory, which NIXL reads and this process scatters; the reference is NIXL between the caches, and the ceiling one large copy
-// of as many bytes through mapped memory.
+// Row 17 on a GPU: scattered blocks of another process's cache over NIXL, with mapping forbidden. The owner gathers
+// blocks in plain memory, NIXL reads them, and this process scatters them. The reference is NIXL between the caches.
+// The ceiling is one large copy of as many bytes from mapped memory.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
+#include "common/methods.hpp"
 #include "common/peer_cache.hpp"
 #include "common/points.hpp"
-#include "common/ways.hpp"
 
 #include <algorithm>
 
@@ -15,17 +15,17 @@ namespace {
 using namespace bench;
 
 constexpr int device = 0;
-constexpr uint32_t spread = 2; // blocks a cache has for each that is pulled
+constexpr uint32_t spread = 2; // blocks of a cache per block that is pulled
 constexpr int rounds_with_reference = 3;
-// A request of 256 KiB, the most, has space for 21845 scattered blocks of 12 bytes each.
+// A request to the owner has at most 256 KiB: 21,845 scattered blocks of 12 bytes each.
 constexpr uint32_t most_blocks = 21845;
 
 struct grid_point {
     bool elastic;
     uint64_t block_bytes;
-    uint64_t bytes;      // that are pulled
-    uint64_t staging;    // of the owner, and here
-    bool with_reference; // NIXL moves VMM memory at less than 1 GB/s
+    uint64_t bytes;      // of all blocks that are pulled
+    uint64_t staging;    // bytes of staging memory, in each process
+    bool with_reference; // false for large points: NIXL moves VMM memory at less than 1 GB/s
 
     uint32_t blocks() const { return static_cast<uint32_t>(bytes / block_bytes); }
     const char *memory() const { return elastic ? "VMM" : "cudaMalloc"; }
@@ -58,24 +58,24 @@ void measure_point(const options &chosen, const grid_point &point, results &foun
     const arena mirror(place::host, device, num_blocks * point.block_bytes + (uint64_t{256} << 20));
     const peer_cache caches({point.block_bytes, num_blocks, point.elastic, point.staging}, device, device, mirror);
     const kv::pairs pairs = scattered_pairs(point.blocks(), static_cast<uint32_t>(num_blocks));
-    std::vector<move_way> ways = {caches.by_kvmem("served", pairs, KVMEM_PATH_NIXL_READ_SERVED)};
+    std::vector<move_method> methods = {caches.by_kvmem("served", pairs, KVMEM_PATH_NIXL_READ_SERVED)};
     if (point.with_reference) {
-        ways.push_back(caches.by_kvmem("as chosen", pairs, 0));
-        append(ways, caches.by_nixl(pairs));
+        methods.push_back(caches.by_kvmem("as chosen", pairs, 0));
+        append(methods, caches.by_nixl(pairs));
     }
-    const move_of moved = {caches.theirs(), caches.ours(), pairs};
-    ways.push_back(one_large_copy(moved, point.bytes));
+    const moved_blocks moved = {caches.theirs(), caches.ours(), pairs};
+    methods.push_back(one_large_copy(moved, point.bytes));
     const side &to = caches.ours();
     const checked_move checked = {point.bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
                                   [&] { to.wipe_first(point.bytes); }};
     const int rounds = point.with_reference ? rounds_with_reference : chosen.rounds(rounds_for(point.bytes));
-    const std::vector<move_times> times = alternate_moves(rounds, checked, ways);
-    const parameters told = {{"memory", point.memory()},
+    const std::vector<move_times> times = alternate_moves(rounds, checked, methods);
+    const parameters setting = {{"memory", point.memory()},
                              {"block_bytes", point.block_bytes},
                              {"blocks", pairs.size()},
                              {"staging_bytes", point.staging},
                              {"gpu", gpu_description(device)}};
-    add_move_rows(found, "17-gpu-peer", told, point.bytes, ways, times);
+    add_move_rows(found, "17-gpu-peer", setting, point.bytes, methods, times);
 }
 
 void measure(const options &chosen, results &found)

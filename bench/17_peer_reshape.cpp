@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 17: blocks of a peer that are scattered, and tokens that are resharded for another degree of tensor parallelism, over
-// NIXL: against a descriptor per row, with one contiguous transfer of the useful bytes as the ceiling.
+// Row 17: scattered blocks of a peer, and tokens resharded for another degree of tensor parallelism, over NIXL. The
+// reference is a descriptor per row, the ceiling one contiguous transfer of the useful bytes.
 #include "common/clock.hpp"
 #include "common/peer.hpp"
 #include "common/program.hpp"
@@ -18,7 +18,7 @@ constexpr uint64_t outers = 2;
 constexpr uint64_t page = 16;
 constexpr uint64_t row_bytes = 256; // one head of one token
 
-// What one rank of either side stores, and which heads move.
+// The layouts of one rank on each side, and the heads that move.
 struct difference {
     const char *name;
     const char *from_order;
@@ -52,7 +52,7 @@ kvmem_layout_config config_of(const char *order, uint64_t heads, uint64_t blocks
     return config;
 }
 
-// Where a row is.
+// Address and size of a row.
 nixl::span row_of(const kv::layout &layout, uint32_t block, uint64_t layer, uint64_t outer, uint64_t token,
                   uint64_t head)
 {
@@ -86,7 +86,7 @@ void fill(const kv::layout &layout, uint64_t blocks, uint64_t heads)
         });
 }
 
-// Registers all regions of a layout, and a plain buffer, with the reference.
+// Registers all regions of a layout and a plain buffer with the reference.
 void add_memory(nixl::agent &reference, const kv::layout &layout, const kvmem_layout_config &config,
                 const std::vector<uint64_t> &plain)
 {
@@ -104,7 +104,7 @@ void send(channel &link, const kv::blob &bytes)
     link.send(kvmem_blob_data(bytes.get()), kvmem_blob_size(bytes.get()));
 }
 
-// In the peer: the source, until the bench is done.
+// In the peer: serves the source until the bench is done.
 void serve(const std::vector<std::string> &arguments)
 {
     const difference &shape = differences[std::stoull(arguments.at(0))];
@@ -136,7 +136,7 @@ kv::pairs scattered(uint64_t blocks)
     return pairs;
 }
 
-// Both processes, and the ways to move the same bytes.
+// Both processes, and the methods to move the same bytes.
 class exchange {
   public:
     exchange(size_t which, uint64_t blocks)
@@ -174,7 +174,7 @@ class exchange {
         return kv::make<kv::transfer>(kvmem_transfer_create, remote_.get(), local_.get(), &options);
     }
 
-    // Throws unless `run` brings every byte into memory that was cleared.
+    // Throws unless `run` moves every byte into cleared memory.
     template <typename Run> void verify(Run &&run) const
     {
         each_moved([](uint64_t *words, uint64_t) { std::fill(words, words + row_bytes / 8, 0); });
@@ -182,7 +182,7 @@ class exchange {
         each_moved([](const uint64_t *words, uint64_t expected) {
             for (uint64_t word = 0; word < row_bytes / 8; ++word)
                 if (words[word] != expected + word)
-                    throw std::runtime_error("a row has arrived with other bytes");
+                    throw std::runtime_error("a row arrived with other bytes");
         });
     }
 
@@ -200,7 +200,7 @@ class exchange {
             });
     }
 
-    // A descriptor per contiguous range: all heads of a token if they are contiguous on both sides.
+    // A descriptor per range that is contiguous on both sides: all heads of a token if they are adjacent.
     void make_rows()
     {
         nixl::descriptors here(reference_);
@@ -274,12 +274,12 @@ void measure_case(const options &chosen, const char *transport, size_t which, re
         [&] { return time_ns([&] { both.whole().post_and_poll(); }); },
         [&] { return time_ns([&] { kv::submit_and_wait(served); }); },
     });
-    // After these runs the costs are measured, so this is what a caller without a preference gets.
+    // These runs have measured the costs, so this is the path that a caller without a preference gets.
     const kv::transfer free = both.make(0);
     kvmem_transfer_info info;
     kv::call(kvmem_transfer_get_info, free.get(), &info);
-    const auto speed = [&](size_t way) { return rates(static_cast<double>(both.bytes()), taken[way]); };
-    for (const auto &[path, way] : {std::pair{KVMEM_PATH_NIXL_READ_STAGED, 0}, std::pair{KVMEM_PATH_NIXL_READ_SERVED, 3}})
+    const auto speed = [&](size_t method) { return rates(static_cast<double>(both.bytes()), taken[method]); };
+    for (const auto &[path, method] : {std::pair{KVMEM_PATH_NIXL_READ_STAGED, 0}, std::pair{KVMEM_PATH_NIXL_READ_SERVED, 3}})
         found.add({"17-peer-reshape",
                    {{"difference", differences[which].name},
                     {"transport", transport},
@@ -287,7 +287,7 @@ void measure_case(const options &chosen, const char *transport, size_t which, re
                     {"chosen", kvmem_path_name(info.path)},
                     {"bytes", both.bytes()},
                     {"ceiling_is", "one contiguous transfer of the useful bytes"}},
-                   speed(way),
+                   speed(method),
                    "NIXL: a descriptor per row",
                    speed(1),
                    speed(2),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 18 on a GPU: what the calling thread spends on moving other blocks in every step; between host layouts of the same
-// machine beside it.
+// Row 18 on a GPU: the time of the calling thread to move other blocks in every step. The same between host layouts,
+// for comparison on one machine.
 #include "common/gpu.hpp"
 #include "common/hot_path.hpp"
 #include "common/points.hpp"

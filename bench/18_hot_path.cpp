@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 18 between host layouts: what the calling thread spends on moving other blocks in every step.
+// Row 18 between host layouts: the time of the calling thread to move other blocks in every step.
 #include "common/hot_path.hpp"
 #include "common/pattern.hpp"
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 19: how much longer the path that kvmem chooses takes than the best path that can be forced at the same point.
-// Points are drawn at random from a seed: the choice must be right for any size, not for those it was tuned with.
+// Row 19: the duration of the path that kvmem chooses, relative to the best path that can be forced at the same point.
+// Points are drawn at random from a seed, because the choice must be right for all sizes, not only for those it was
+// tuned with.
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
-#include "common/drawn.hpp"
 #include "common/gpu.hpp"
+#include "common/methods.hpp"
 #include "common/points.hpp"
+#include "common/random_transfer.hpp"
 #include "common/side.hpp"
-#include "common/ways.hpp"
 #include "reference/gemm.hpp"
 
 #include <algorithm>
@@ -20,12 +21,12 @@ using namespace bench;
 
 constexpr int device = 0;
 constexpr char row_name[] = "19-regret";
-constexpr uint64_t few_large_blocks = 64 << 20; // a side has 8 blocks at least
-// Turns: the more the shorter the transfer is, whose duration varies the most.
+constexpr uint64_t few_large_blocks = 64 << 20; // a side has at least 8 blocks
+// Short transfers get more turns, because their duration varies the most.
 constexpr int least_turns = 7, most_turns = 31, turns_beside = 9;
 constexpr double enough_ns = 3e6;
-// A path that takes more than this many times the fastest one's time is out after its first counted turn.
-constexpr double hopeless = 3;
+// A path is left out after its first counted turn if it takes more than this many times as long as the fastest one.
+constexpr double drop_factor = 3;
 
 struct stage {
     const arena &host;
@@ -35,17 +36,18 @@ struct stage {
     int count; // of products in one turn
 };
 
-// A path's transfer, and what it took each time: the caller's nanoseconds from submission to the end seen.
-struct path_taken {
+// The transfer of a path, and its durations: nanoseconds of the caller's clock from submission until the end is seen.
+struct measured_path {
     std::string path;
     kv::transfer transfer;
     double expected_ns;
-    std::string compute; // what kvmem knew of it
+    std::string compute; // kvmem's estimate of it
     samples ns;
-    bool is_out = false;
+    bool is_dropped = false;
 };
 
-// The line of an explanation that says how busy compute keeps the GPU, without its first word. Empty if none does.
+// Returns the text after "compute: " in an explanation, kvmem's estimate of how busy the GPU is. Empty if there is
+// none.
 std::string compute_in(const std::string &explanation)
 {
     const std::string first = "\ncompute: ";
@@ -56,42 +58,42 @@ std::string compute_in(const std::string &explanation)
     return explanation.substr(begin, explanation.find('\n', begin) - begin);
 }
 
-path_taken prepare(const move_of &moved, const drawn &point, uint32_t path)
+measured_path prepare(const moved_blocks &moved, const random_transfer &point, uint32_t path)
 {
-    kv::wish wished;
-    wished.compute = point.compute == compute::told_idle ? KVMEM_COMPUTE_IDLE : KVMEM_COMPUTE_MAY_RUN;
-    wished.path = path;
-    kv::transfer made = kv::make_transfer(moved.from.layout(), moved.to.layout(), moved.pairs, {}, wished);
-    kvmem_transfer_explanation told{};
-    const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get(), &told);
+    kv::preferences preferred;
+    preferred.compute = point.compute == compute::declared_idle ? KVMEM_COMPUTE_IDLE : KVMEM_COMPUTE_MAY_RUN;
+    preferred.path = path;
+    kv::transfer made = kv::make_transfer(moved.from.layout(), moved.to.layout(), moved.pairs, {}, preferred);
+    kvmem_transfer_explanation explanation{};
+    const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get(), &explanation);
     const std::string compute = compute_in(static_cast<const char *>(kvmem_blob_data(text.get())));
-    const double expected = static_cast<double>(point.bytes()) / static_cast<double>(told.bytes_per_second) * 1e9;
-    return {kvmem_path_name(told.path), std::move(made), expected, compute, {}};
+    const double expected = static_cast<double>(point.bytes()) / static_cast<double>(explanation.bytes_per_second) * 1e9;
+    return {kvmem_path_name(explanation.path), std::move(made), expected, compute, {}};
 }
 
-// What kvmem chooses first, then each path that takes such a transfer.
-std::vector<path_taken> prepare_all(const move_of &moved, const drawn &point)
+// kvmem's choice first, then each path that supports the transfer.
+std::vector<measured_path> prepare_all(const moved_blocks &moved, const random_transfer &point)
 {
-    std::vector<path_taken> all;
+    std::vector<measured_path> all;
     all.push_back(prepare(moved, point, 0));
     for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                           KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
         try {
             all.push_back(prepare(moved, point, path));
         } catch (const std::exception &) {
-            // Not a path for this transfer, as kvmem_transfer_explain would say.
+            // The path does not support this transfer.
         }
     return all;
 }
 
-double time_alone(const path_taken &taken)
+double time_alone(const measured_path &taken)
 {
     return time_ns([&] { kv::submit_and_wait(taken.transfer); });
 }
 
-// The mean of those that end before the products do. A single one that takes longer than they do counts too: its end
-// was on an idle GPU, which makes it look better than it is, and it is out by far.
-double time_beside(const path_taken &taken, cuda::gemms &products, int count)
+// Returns the mean duration of the transfers that end before the products do. If even the first one takes longer than
+// the products, it counts although its end ran on an idle GPU: such a path is far slower than the others.
+double time_beside(const measured_path &taken, cuda::gemms &products, int count)
 {
     products.start(count);
     const double start = now_ns();
@@ -108,7 +110,7 @@ double time_beside(const path_taken &taken, cuda::gemms &products, int count)
     return (end - start) / ended;
 }
 
-void take_turn(const stage &on, const drawn &point, const side &to, const kv::pairs &pairs, path_taken &taken)
+void take_turn(const stage &on, const random_transfer &point, const side &to, const kv::pairs &pairs, measured_path &taken)
 {
     to.wipe(pairs);
     const bool is_beside = point.compute == compute::beside;
@@ -119,56 +121,56 @@ void take_turn(const stage &on, const drawn &point, const side &to, const kv::pa
 
 double median(const samples &values) { return summarize(values).median; }
 
-void drop_hopeless(std::vector<path_taken> &all)
+void drop_slow(std::vector<measured_path> &all)
 {
     double best = median(all.front().ns);
-    for (const path_taken &taken : all)
+    for (const measured_path &taken : all)
         best = std::min(best, median(taken.ns));
-    // The choice itself stays: it is what is measured.
+    // The chosen path stays, because it is what is measured.
     for (size_t which = 1; which < all.size(); ++which)
-        all[which].is_out = median(all[which].ns) > hopeless * best;
+        all[which].is_dropped = median(all[which].ns) > drop_factor * best;
 }
 
-int turns_of(const options &chosen, const drawn &point, const std::vector<path_taken> &all)
+int turns_of(const options &chosen, const random_transfer &point, const std::vector<measured_path> &all)
 {
     if (chosen.quick)
         return 2;
     if (point.compute == compute::beside)
         return turns_beside;
     double best = median(all.front().ns);
-    for (const path_taken &taken : all)
+    for (const measured_path &taken : all)
         best = std::min(best, median(taken.ns));
     return std::clamp(static_cast<int>(enough_ns / best), least_turns, most_turns);
 }
 
-void alternate(const stage &on, const options &chosen, const drawn &point, const side &to, const kv::pairs &pairs,
-               std::vector<path_taken> &all)
+void alternate(const stage &on, const options &chosen, const random_transfer &point, const side &to, const kv::pairs &pairs,
+               std::vector<measured_path> &all)
 {
     for (int round = -1, rounds = 1; round < rounds; ++round) {
         for (size_t step = 0; step < all.size(); ++step) {
-            path_taken &taken = all[(step + static_cast<size_t>(round + 1)) % all.size()];
-            if (!taken.is_out)
+            measured_path &taken = all[(step + static_cast<size_t>(round + 1)) % all.size()];
+            if (!taken.is_dropped)
                 take_turn(on, point, to, pairs, taken);
         }
         if (round == 0) {
-            drop_hopeless(all);
+            drop_slow(all);
             rounds = turns_of(chosen, point, all);
         }
         if (round < 0)
-            for (path_taken &taken : all)
+            for (measured_path &taken : all)
                 taken.ns.clear();
     }
 }
 
-const path_taken &best_forced(const std::vector<path_taken> &all)
+const measured_path &best_forced(const std::vector<measured_path> &all)
 {
-    return *std::min_element(all.begin() + 1, all.end(), [](const path_taken &a, const path_taken &b) {
+    return *std::min_element(all.begin() + 1, all.end(), [](const measured_path &a, const measured_path &b) {
         return median(a.ns) < median(b.ns);
     });
 }
 
 // "CUDA batch 12.3 (expected 11.9); ..." in microseconds.
-std::string told_times(const std::vector<path_taken> &all)
+std::string times_text(const std::vector<measured_path> &all)
 {
     std::string text;
     for (size_t which = 1; which < all.size(); ++which) {
@@ -190,7 +192,7 @@ class regret_bench {
   public:
     regret_bench(const options &chosen, results &found) : chosen_(chosen), found_(found) {}
 
-    void measure(const stage &on, const drawn &point)
+    void measure(const stage &on, const random_transfer &point)
     {
         if (point.compute == compute::beside && !has_learned_)
             learn(on);
@@ -200,17 +202,17 @@ class regret_bench {
         const side &to = point.to_device ? gpu : host;
         from.fill();
         const kv::pairs pairs = point.pairs();
-        std::vector<path_taken> all = prepare_all({from, to, pairs}, point);
+        std::vector<measured_path> all = prepare_all({from, to, pairs}, point);
         if (all.size() < 2)
             throw std::runtime_error("no path can be forced");
         alternate(on, chosen_, point, to, pairs, all);
         add(point, all);
     }
 
-    // Median and worst, of all and of each half.
+    // Adds median, 95th percentile and worst regret, of all points and of each state of the GPU.
     void add_summary() const
     {
-        for (const std::string which : {"all", name_of(compute::told_idle), name_of(compute::idle),
+        for (const std::string which : {"all", name_of(compute::declared_idle), name_of(compute::idle),
                                         name_of(compute::beside)}) {
             samples values;
             int others = 0;
@@ -244,7 +246,7 @@ class regret_bench {
     }
 
   private:
-    // What kvmem knows of compute it has from transfers that ran beside it: a few, as in an engine that has been at work.
+    // kvmem estimates compute from transfers that run beside it, so a few of them come first, as in a running engine.
     void learn(const stage &on)
     {
         const kvmem_layout_config config = whole_blocks(16 << 10, 128);
@@ -260,10 +262,10 @@ class regret_bench {
         has_learned_ = true;
     }
 
-    void add(const drawn &point, const std::vector<path_taken> &all)
+    void add(const random_transfer &point, const std::vector<measured_path> &all)
     {
-        const path_taken &ours = all.front();
-        const path_taken &best = best_forced(all);
+        const measured_path &ours = all.front();
+        const measured_path &best = best_forced(all);
         const auto bytes = static_cast<double>(point.bytes());
         found_.add({row_name,
                     {{"shape", point.shape},
@@ -275,7 +277,7 @@ class regret_bench {
                      {"bytes", point.bytes()},
                      {"path", ours.path},
                      {"best_path", best.path},
-                     {"us", told_times(all)},
+                     {"us", times_text(all)},
                      {"compute_estimate", ours.compute},
                      {"seed", chosen_.seed},
                      {"gpu", gpu_description(device)}},
@@ -293,22 +295,22 @@ class regret_bench {
     bool has_learned_ = false;
 };
 
-// Two of three are blocks of any size, the third an engine's cache. Two fifths are told that the GPU is idle, one fifth
-// finds it so, the others run beside compute.
-std::vector<drawn> draw_all(const options &chosen, uint64_t most_bytes)
+// Two of three points are blocks of any size, the third is an engine's cache. For two fifths of the points the options
+// declare the GPU idle, for one fifth it is idle without that, and the others run beside compute.
+std::vector<random_transfer> draw_all(const options &chosen, uint64_t most_bytes)
 {
     std::mt19937_64 random(chosen.seed);
-    std::vector<drawn> all;
+    std::vector<random_transfer> all;
     for (unsigned index = 0; index < chosen.points; ++index) {
         all.push_back(index % 3 == 2 ? draw_engine(random, most_bytes) : draw_blocks(random, most_bytes));
-        all.back().compute = 5 * index < 2 * chosen.points   ? compute::told_idle
+        all.back().compute = 5 * index < 2 * chosen.points   ? compute::declared_idle
                              : 5 * index < 3 * chosen.points ? compute::idle
                                                              : compute::beside;
     }
     return all;
 }
 
-void tell_rates()
+void print_rates()
 {
     kvmem_blob *rates = nullptr, *text = nullptr;
     kv::call(kvmem_cuda_get_copy_rates, device, &rates);
@@ -329,12 +331,12 @@ void measure(const options &chosen, results &found)
     const arena gpu(place::device, device, size);
     const arena mirror(place::host, device, size);
     std::printf("seed %" PRIu64 ", %u points\n", chosen.seed, chosen.points);
-    tell_rates();
+    print_rates();
     cuda::gemms products(cuda::load().stand_in ? 1024 : 8192);
     const stage on = {host, gpu, mirror, products, chosen.quick ? 4 : 16};
     regret_bench bench(chosen, found);
     points grid(chosen);
-    for (const drawn &point : draw_all(chosen, std::min(most_bytes, size / 4)))
+    for (const random_transfer &point : draw_all(chosen, std::min(most_bytes, size / 4)))
         grid.measure(point.title(), [&] { bench.measure(on, point); });
     bench.add_summary();
     grid.finish();

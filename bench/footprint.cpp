@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kvmem costs while nothing is moved: the CPU of an idle agent, the library's size, the time to load it.
+// The cost of kvmem while nothing moves: the CPU time of an idle agent, the size of the library, the time to load it.
 #include "common/clock.hpp"
 #include "common/kv.hpp"
 #include "common/program.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 using namespace bench;
 
-// The share of a core, in percent, that this process burns while its main thread sleeps.
+// CPU time of this process while its main thread sleeps, in percent of a core.
 double idle_cpu_percent(time_t seconds)
 {
     const double start = now_ns();
@@ -46,7 +46,7 @@ std::string library_path()
 {
     Dl_info found{};
     if (dladdr(reinterpret_cast<void *>(&kvmem_version_string), &found) == 0)
-        throw std::runtime_error("cannot tell where libkvmem.so was loaded from");
+        throw std::runtime_error("cannot find the path of the loaded libkvmem.so");
     return std::filesystem::canonical(found.dli_fname).string();
 }
 
@@ -69,7 +69,7 @@ void measure_size(const std::string &library, results &found)
 double load_ms(const std::string &library)
 {
     const std::string probe = (own_directory() / "load_probe").string();
-    // Without NIXL: nothing else names it.
+    // Without KVMEM_NIXL_LIBRARY, so that loading the library does not find NIXL.
     FILE *output = popen(("env -u KVMEM_NIXL_LIBRARY '" + probe + "' '" + library + "'").c_str(), "r");
     long long taken_ns = 0;
     const int read = output != nullptr ? std::fscanf(output, "%lld", &taken_ns) : 0;

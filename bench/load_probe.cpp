@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the shared library named on its command line in a fresh process and tells how long that took.
+// Loads the shared library of its argument in a new process, and prints the duration in nanoseconds.
 #include <chrono>
 #include <cstdio>
 #include <dlfcn.h>

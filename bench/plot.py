@@ -43,7 +43,7 @@ def machine_of(row):
 
 
 def draw_submit(rows):
-    """The cost of the calls on the left, the throughput on the right."""
+    """The duration of the calls on the left, the throughput on the right."""
     rows = [row for row in rows if row["parameters"]["progress_thread"] == "off"]
     calls = [row for row in rows if row["unit"] == "us"]
     moves = [row for row in rows if row["unit"] == "GB/s" and row["parameters"]["block_bytes"] == 4096]
@@ -93,7 +93,7 @@ def draw_host_copy(rows):
 
 
 def draw_disk(rows):
-    """Throughput above, its CPU time below; a column for each direction and order, direct I/O first."""
+    """Throughput above, CPU time below; a column per direction and order, direct I/O first."""
     keys = ("io", "direction", "file")
     columns = list(dict.fromkeys(tuple(row["parameters"][key] for key in keys) for row in rows))
     figure, axes = plt.subplots(2, len(columns), figsize=(2.4 * len(columns), 6), sharex=True, squeeze=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of checksums, for rows of the host and of a GPU."""
+"""Plots of checksums on the host and on a GPU."""
 
 import matplotlib.pyplot as plt
 

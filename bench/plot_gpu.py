@@ -68,11 +68,11 @@ def draw_completion(rows):
 
 
 def draw_peer_pull(rows):
-    """Bandwidth against block size, for each location and kind of the other process's memory."""
+    """Bandwidth against block size, for each location and kind of memory of the other process."""
     panels = panels_of(seen(rows), ["peer", "memory"])
     figure, axes = plt.subplots(1, len(panels), figsize=(3 + 2.6 * len(panels), 4.2), sharey=True, squeeze=False)
     for part, (title, chosen) in zip(axes[0], panels.items()):
-        # Where NIXL is slow it is compared on fewer blocks: those rows show NIXL, the others kvmem.
+        # If NIXL is slow, its rows have fewer blocks ("bounded"): those rows show NIXL, the others kvmem.
         whole = [row for row in chosen if "bounded" not in row["parameters"]]
         part.set_title(title, fontsize=8)
         line(part, one_reference(whole), "ceiling", CEILING, "--", "one large copy", "block_bytes")
@@ -87,15 +87,15 @@ def draw_peer_pull(rows):
 def draw_growth(rows):
     figure, axes = plt.subplots(figsize=(7, 4))
     for row in rows:
-        told = row["parameters"]
-        peer = ", open for a peer" if "peer" in told.get("opened for", "") else ""
-        told["to"] = f"to {told['MiB'] >> 10} GiB{peer}"
+        parameters = row["parameters"]
+        peer = ", open for a peer" if "peer" in parameters.get("opened for", "") else ""
+        parameters["to"] = f"to {parameters['MiB'] >> 10} GiB{peer}"
     bars(axes, merged(rows, ["timed", "to"]), "ms per GiB in steps of 1 GiB (less is better)", "one handle per step")
     return figure
 
 
 def draw_regret(rows):
-    """The share of points within a regret on the left, and the sizes of the others on the right."""
+    """The share of points within a regret on the left, and the sizes of the points on the right."""
     rows = [row for row in rows if "best_path" in row["parameters"]]
     kinds = list(dict.fromkeys(row["parameters"]["compute"] for row in rows))
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5))
@@ -153,7 +153,7 @@ def costs(axes, rows):
 
 
 def point(axes, gemm, link, field, name, colour):
-    """Its text is the size of a piece."""
+    """Draws a point, labelled with the size of a piece."""
     across = gemm[field]["median"] / gemm["ceiling"]["median"]
     up = link[field]["median"] / link["ceiling"]["median"]
     axes.plot([across], [up], "o", color=colour, label=name, markersize=5)
@@ -166,7 +166,7 @@ def draw_share(rows):
     return figure
 
 
-# ---- which rows ------------------------------------------------------------------------------------------------------
+# ---- selection of rows ---------------------------------------------------------------------------------------------
 
 
 def seen(rows):
@@ -186,7 +186,7 @@ def panels_of(rows, keys):
 
 
 def most(rows, count, size):
-    """Of each size the rows with the highest count."""
+    """Returns the rows with the highest count of each size."""
     highest = {}
     for row in rows:
         given = row["parameters"]
@@ -209,12 +209,12 @@ def size_of(row):
 
 
 def one_reference(rows):
-    """The rows of kvmem once, whatever the references."""
+    """Returns one row per size, because kvmem's figures are the same in the rows of all references."""
     return list({row["parameters"]["chunk_bytes"] if "chunk_bytes" in row["parameters"]
                  else row["parameters"]["block_bytes"]: row for row in rows}.values())
 
 
-# ---- how they look ---------------------------------------------------------------------------------------------------
+# ---- drawing ---------------------------------------------------------------------------------------------------
 
 
 def heat(axes, points, field, title, colours, scale):
@@ -285,7 +285,7 @@ def with_legend(figure, axes):
     return figure
 
 
-# File: the beginning of its rows' names, and the function that draws them.
+# File: the prefix of its rows' names, and the function that draws them.
 GROUPS = {
     "01-scattered-host": ("01-scattered-host", draw_grid),
     "01-scattered-host-curves": ("01-scattered-host", draw_curves),

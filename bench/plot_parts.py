@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the plots: bars, lines, and the rows they show."""
+"""Parts of the plots: bars, lines, and their rows."""
 
 OURS, REFERENCE, SECOND, CEILING = "#0b6e4f", "#8d99ae", "#cbd3df", "#d1495b"
 
 
 def merged(rows, keys):
-    """Per label: kvmem, its references by name, its ceiling. Rows that differ only in the reference share a label."""
+    """Returns kvmem, its references by name and its ceiling per label. Rows that differ only in the reference share one."""
     found = {}
     for row in rows:
         label = "\n".join((", ".join(shown(row, key) for key in keys[:-1]), shown(row, keys[-1]))).strip()
@@ -20,7 +20,7 @@ def shown(row, key):
 
 
 def bars(axes, entries, title, ceiling="one large transfer"):
-    """Horizontal bars, kvmem above its references, whiskers from minimum to maximum."""
+    """Draws horizontal bars, kvmem above its references, with whiskers from minimum to maximum."""
     names = list(dict.fromkeys(name for entry in entries.values() for name in entry["references"]))
     shades = {name: (REFERENCE, SECOND, "#e9ecf2")[index % 3] for index, name in enumerate(names)}
     thickness = 0.8 / (1 + max(len(entry["references"]) for entry in entries.values()))

@@ -27,7 +27,7 @@ kv::region create(place where, int device, uint64_t size)
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof options);
     options.size = size;
-    options.chunk_size = size; // one page lock: the driver refuses a copy that straddles two
+    options.chunk_size = size; // one page lock, because the driver rejects a copy that spans two
     options.device = device;
     return kv::make<kv::region>(kvmem_region_create_pinned, &options);
 }

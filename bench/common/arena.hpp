@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that layouts of many shapes are built on one after the other, allocated once.
+// Memory that is allocated once, and on which layouts of many shapes are built one after the other.
 #pragma once
 
 #include "common/kv.hpp"
@@ -21,7 +21,7 @@ class arena {
     uint64_t base() const { return info_.address; }
     uint64_t size() const { return info_.size; }
 
-    // A layout of this shape from the first byte on; `used` gets the bytes it covers.
+    // Builds a layout of this shape from the first byte on. `used` receives its size in bytes.
     kv::layout build(const kvmem_layout_config &config, uint64_t &used) const;
 
   private:
@@ -30,8 +30,8 @@ class arena {
     kvmem_region_info info_{};
 };
 
-// What each of the arenas of a bench may have: what is wanted, or a fourth of what is free on the host and on
-// the GPU; a multiple of the largest page.
+// Returns the size of each arena of a bench: `wanted` bytes, but at most a quarter of the free memory of the host and
+// of the GPU; a multiple of the largest page.
 uint64_t arena_size(uint64_t wanted);
 
 } // namespace bench

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of one contiguous piece, and which of them are moved where: pairs scattered over two pools, in runs
-// of a given length.
+// Blocks of one contiguous piece, and the pairs that move: scattered over two pools, in runs of a given length.
 #pragma once
 
 #include "common/kv.hpp"
@@ -11,7 +10,7 @@
 
 namespace bench {
 
-// Fully contiguous: the layers of a block follow one another, each with its outer slots.
+// Fully contiguous: the layers of a block are consecutive, each with its outer slots.
 inline kvmem_layout_config blocks_of(uint64_t block_bytes, uint64_t num_blocks, uint64_t num_layers,
                                      uint64_t outer_dim)
 {
@@ -27,13 +26,13 @@ inline kvmem_layout_config blocks_of(uint64_t block_bytes, uint64_t num_blocks, 
     return config;
 }
 
-// Of 4 layers with keys and values.
+// Blocks of 4 layers with keys and values.
 inline kvmem_layout_config whole_blocks(uint64_t block_bytes, uint64_t num_blocks)
 {
     return blocks_of(block_bytes, num_blocks, 4, 2);
 }
 
-// `count` of `pool` block ids, in runs of `run` adjacent ones; the runs stand in random order.
+// Returns `count` of `pool` block ids, in runs of `run` adjacent ones. The runs are in random order.
 inline std::vector<uint32_t> scattered_ids(uint32_t count, uint32_t pool, uint32_t run, std::mt19937 &random)
 {
     std::vector<uint32_t> starts(pool / run);
@@ -46,7 +45,7 @@ inline std::vector<uint32_t> scattered_ids(uint32_t count, uint32_t pool, uint32
     return ids;
 }
 
-// Different ids at source and destination; the same seed gives the same pairs.
+// Returns pairs whose sources and destinations are scattered independently. Equal arguments give equal pairs.
 inline kv::pairs scattered_pairs(uint32_t count, uint32_t pool, uint32_t run = 1)
 {
     std::mt19937 random(20 + run);

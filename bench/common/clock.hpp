@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time as the benches take it: the steady clock, in nanoseconds, and the CPU's.
+// Clocks of the benches: the steady clock in nanoseconds, and CPU time.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ inline double now_ns()
     return static_cast<double>(std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count());
 }
 
-// How long `work` takes, in nanoseconds.
+// Returns the duration of `work` in nanoseconds.
 template <typename Work> double time_ns(Work &&work)
 {
     const double start = now_ns();

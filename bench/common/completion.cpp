@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting as users do it, and series of what it took.
+// The methods to wait for a transfer, and the rows of row 9.
 #include "common/completion.hpp"
 
 #include <ctime>
@@ -33,7 +33,7 @@ void wait_on_fd(kvmem_queue *queue, int fd)
     size_t count = 0;
     kv::call(kvmem_queue_poll, queue, &completion, size_t{1}, &count);
     if (count != 1)
-        throw std::runtime_error("the event fd was readable, the queue empty");
+        throw std::runtime_error("the event fd is readable, but the queue is empty");
     check(completion);
 }
 
@@ -55,14 +55,14 @@ samples by_series(const samples &all, double share, size_t length)
 
 void add_completion_rows(results &found, const parameters &point, const std::vector<samples> &taken, size_t length)
 {
-    const char *ways[] = {"kvmem_transfer_wait", "kvmem_queue_wait", "event fd and poll(2)"};
+    const char *methods[] = {"kvmem_transfer_wait", "kvmem_queue_wait", "event fd and poll(2)"};
     const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
     for (const auto &[statistic, share] : statistics)
-        for (size_t way = 0; way < 3; ++way) {
-            parameters all = {{"way", ways[way]}, {"statistic", statistic}};
+        for (size_t method = 0; method < 3; ++method) {
+            parameters all = {{"way", methods[method]}, {"statistic", statistic}};
             all.insert(all.end(), point.begin(), point.end());
             all.push_back({"ceiling_is", "raw NIXL, polled without pause"});
-            found.add({"09-completion", all, by_series(taken[way + 1], share, length), "NIXL polled every 1 ms",
+            found.add({"09-completion", all, by_series(taken[method + 1], share, length), "NIXL polled every 1 ms",
                        by_series(taken[4], share, length), by_series(taken[0], share, length), "us"});
         }
 }

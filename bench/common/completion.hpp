@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the end of a transfer is seen, and what is told of many of them.
+// Waiting for the end of a transfer, and statistics of the latency.
 #pragma once
 
 #include "common/kv.hpp"
@@ -10,21 +10,22 @@
 
 namespace bench {
 
-// Throws unless the next completion says that all went well.
+// Both wait for the next completion, and throw unless its status is KVMEM_STATUS_OK.
 void wait_on_queue(kvmem_queue *queue);
-// As an event loop does it: asleep in poll(2) on the queue's fd, with whatever else it watches.
+// Sleeps in poll(2) on the queue's event fd, as an event loop does.
 void wait_on_fd(kvmem_queue *queue, int fd);
 
 void sleep_1_ms();
 
-// Many transfers one after the other; the statistic of each series of `length`, in microseconds.
+// Returns a percentile of each series of `length` samples, in microseconds.
 samples by_series(const samples &all, double share, size_t length);
 
-// Adds the rows of row 9: p50 and p99 of each way of kvmem. `taken` has raw NIXL polled without pause, kvmem_transfer_wait,
-// kvmem_queue_wait, poll(2) on the event fd, and NIXL polled every 1 ms. `length` is that of a series.
+// Adds the rows of row 9: p50 and p99 of each method of kvmem. `taken` has raw NIXL polled without pause,
+// kvmem_transfer_wait, kvmem_queue_wait, poll(2) on the event fd, and NIXL polled every 1 ms, in this order. `length`
+// is the number of samples of a series.
 void add_completion_rows(results &found, const parameters &point, const std::vector<samples> &taken, size_t length);
 
-// Adjacent on both sides, so that they move as one.
+// Returns pairs that are adjacent on both sides, so that they move as one range.
 kv::pairs first_blocks(uint32_t count);
 
 } // namespace bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kvmem tells of the GPU, or that it is none.
+// The description of the GPU, or of the stand-in driver.
 #include "common/gpu.hpp"
 
 #include "common/kv.hpp"

@@ -6,10 +6,10 @@
 
 namespace bench {
 
-// Its name and the driver's CUDA version, as rows on a GPU carry them.
+// Returns the GPU's name and the driver's CUDA version, for the parameter "gpu" of a row.
 std::string gpu_description(int device);
 
-// Says loudly where the driver is the tests' stand-in on host memory.
+// Prints a warning if the driver is the tests' stand-in on host memory.
 void warn_of_stand_in();
 
 } // namespace bench

@@ -12,9 +12,9 @@ namespace bench {
 namespace {
 
 constexpr uint32_t counts[] = {1, 2, 4, 16, 64, 1000};
-// Each count is measured in so many series, in turns with the others: a machine may be slow for a second.
+// Series per count. The counts alternate, because a machine may be slow for a second.
 constexpr int num_series = 5;
-// So many different lists of blocks, one per step.
+// Different lists of blocks, one per step.
 constexpr size_t num_steps = 16;
 
 kvmem_layout_config blocks_of_kind(uint32_t kind)
@@ -87,8 +87,8 @@ class hot_path {
     const kv::pairs &pairs() const { return steps_[step_ % num_steps]; }
     void next() { ++step_; }
 
-    kv::transfer create() const { return kv::make_transfer(route_.from, route_.to, pairs(), {}, route_.wished); }
-    kv::transfer start() const { return kv::start_transfer(route_.from, route_.to, pairs(), route_.wished); }
+    kv::transfer create() const { return kv::make_transfer(route_.from, route_.to, pairs(), {}, route_.preferred); }
+    kv::transfer start() const { return kv::start_transfer(route_.from, route_.to, pairs(), route_.preferred); }
 
     void submit_pairs() const
     {
@@ -99,7 +99,7 @@ class hot_path {
         kv::call(kvmem_transfer_submit_pairs, prepared_.get(), &options);
     }
 
-    // A transfer made and submitted; it ends, and is destroyed, outside the time.
+    // Times calls that create and submit a transfer. The wait and the destruction are not timed.
     template <typename Calls> double timed(Calls calls)
     {
         next();
@@ -111,7 +111,7 @@ class hot_path {
 
     void add(results &found, const char *call, const samples &ours) const
     {
-        parameters all = route_.told;
+        parameters all = route_.setting;
         all.emplace_back("direction", route_.name);
         all.emplace_back("pairs", count_);
         all.emplace_back("piece_bytes", hot_piece_bytes);

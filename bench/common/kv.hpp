@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvmem as the benches use it: handles that destroy themselves, statuses that throw.
+// kvmem for the benches: handles that destroy themselves, and exceptions for statuses.
 #pragma once
 
 #include <kvmem.h>
@@ -35,7 +35,7 @@ using transfer = std::unique_ptr<kvmem_transfer, destroyer<kvmem_transfer_destro
     throw std::runtime_error(text);
 }
 
-// Calls a function whose last parameter is the error; throws what it says.
+// Calls a function whose last parameter is the error, and throws on failure.
 template <typename Function, typename... Arguments> void call(Function function, Arguments... arguments)
 {
     kvmem_error *error = nullptr;
@@ -44,7 +44,7 @@ template <typename Function, typename... Arguments> void call(Function function,
         fail(status, error);
 }
 
-// The same for a function that gives a handle before its error.
+// The same for a function whose last two parameters are an output handle and the error.
 template <typename Handle, typename Function, typename... Arguments>
 Handle make(Function function, Arguments... arguments)
 {
@@ -60,8 +60,8 @@ struct completion_target {
     uint64_t user_data = 0;
 };
 
-// With UCX; the library is the one that the reference loads too.
-// `progress_delay_us` is between two rounds of the progress thread, which also begins one when a message arrives.
+// Creates an agent with UCX, from the NIXL library that the reference loads too. The progress thread looks for work
+// every `progress_delay_us`, and when a message arrives.
 inline agent make_agent(const std::string &name, bool progress_thread = true, uint64_t progress_delay_us = 1000)
 {
     call(kvmem_nixl_load, nullptr);
@@ -74,7 +74,7 @@ inline agent make_agent(const std::string &name, bool progress_thread = true, ui
     return made;
 }
 
-// The options of a layout that the library allocates. The caller names the memory.
+// Returns options of a layout that kvmem allocates. The caller sets the options of a tier.
 inline kvmem_layout_options allocated(const kvmem_layout_config &config)
 {
     kvmem_layout_options options;
@@ -84,7 +84,7 @@ inline kvmem_layout_options allocated(const kvmem_layout_config &config)
     return options;
 }
 
-// In a file without a name.
+// Creates a layout in a file without a name.
 inline layout make_file(const kvmem_layout_config &config, uint64_t flags)
 {
     kvmem_disk_options disk;
@@ -95,7 +95,8 @@ inline layout make_file(const kvmem_layout_config &config, uint64_t flags)
     return make<layout>(kvmem_layout_build, &options);
 }
 
-// Memory of its own, registered if there is an agent; with 0 threads it is there when first touched.
+// Creates a layout in host memory, registered if there is an agent. With 0 threads, pages are allocated when they are
+// first touched.
 inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner = nullptr,
                           uint32_t prefault_threads = 2)
 {
@@ -108,17 +109,17 @@ inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner 
     return make<layout>(kvmem_layout_build, &options);
 }
 
-// How a transfer is asked to go, and to be verified.
-struct wish {
+// The options of a transfer that the benches set, besides its blocks.
+struct preferences {
     uint32_t compute = KVMEM_COMPUTE_MAY_RUN;
     uint32_t path = 0; // any
     uint32_t max_ctas = 0;
     uint64_t staging_size = 0;
     uint64_t flags = 0;
-    const uint32_t *checksums = nullptr; // one a pair, which the destination is verified against
+    const uint32_t *checksums = nullptr; // one per pair, of its source; the destination is compared with them
 };
 
-inline kvmem_transfer_options options_of(const pairs &blocks, completion_target to, wish wished)
+inline kvmem_transfer_options options_of(const pairs &blocks, completion_target to, preferences preferred)
 {
     kvmem_transfer_options options;
     kvmem_transfer_options_init(&options, sizeof options);
@@ -126,27 +127,27 @@ inline kvmem_transfer_options options_of(const pairs &blocks, completion_target 
     options.num_pairs = blocks.size();
     options.queue = to.queue;
     options.user_data = to.user_data;
-    options.compute = wished.compute;
-    options.path = wished.path;
-    options.max_ctas = wished.max_ctas;
-    options.staging_size = wished.staging_size;
-    options.flags = wished.flags;
-    options.checksums = wished.checksums;
+    options.compute = preferred.compute;
+    options.path = preferred.path;
+    options.max_ctas = preferred.max_ctas;
+    options.staging_size = preferred.staging_size;
+    options.flags = preferred.flags;
+    options.checksums = preferred.checksums;
     return options;
 }
 
 inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
-                              completion_target to = {}, wish wished = {})
+                              completion_target to = {}, preferences preferred = {})
 {
-    const kvmem_transfer_options options = options_of(blocks, to, wished);
+    const kvmem_transfer_options options = options_of(blocks, to, preferred);
     return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
 }
 
-// The same, with its run in flight.
+// The same by kvmem_transfer_start, which also submits it.
 inline transfer start_transfer(const layout &source, const layout &destination, const pairs &blocks,
-                               wish wished = {})
+                               preferences preferred = {})
 {
-    const kvmem_transfer_options options = options_of(blocks, {}, wished);
+    const kvmem_transfer_options options = options_of(blocks, {}, preferred);
     return make<transfer>(kvmem_transfer_start, source.get(), destination.get(), &options);
 }
 
@@ -158,7 +159,7 @@ inline std::vector<uint32_t> checksums_of(const layout &of, const std::vector<ui
     return checksums;
 }
 
-// What moved it: the engine's name.
+// Returns the name of the transfer's path.
 inline std::string path_of(const transfer &moved)
 {
     kvmem_transfer_info info{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the figures were taken on.
+// The machine of the measurements.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace bench {
 // One line: processor, cores, memory, kernel.
 std::string machine_description();
 
-// Bytes of memory that the kernel says can be had, within what is left of the control group's limit.
+// Returns the available memory in bytes, within the limit of the control group.
 uint64_t free_bytes();
 
 } // namespace bench

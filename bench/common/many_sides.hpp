@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process with several peers, each with a pool: rows 8 and 9 measure between them, for kvmem and for the reference.
+// One process with several peers, each with a pool, connected by kvmem and by the reference: rows 8 and 9.
 #pragma once
 
 #include "common/two_sides.hpp"
@@ -10,8 +10,8 @@
 
 namespace bench {
 
-// The pool of a peer, as both know it.
-struct far_pool {
+// The pool of a peer, as kvmem and the reference know it.
+struct remote_pool {
     std::unique_ptr<peer> process;
     uintptr_t base = 0;
     kv::layout remote;
@@ -20,13 +20,12 @@ struct far_pool {
     nixl::bytes reference_metadata;
 };
 
-// One agent, its own pool and those of all peers. The part of its pool for peer `n` has the blocks from
-// `n * shape.num_blocks` on.
+// One agent, its own pool and those of all peers. Blocks of peer `n` go to the blocks from `n * shape.num_blocks` on.
 class many_sides {
   public:
     many_sides(unsigned num_peers, pool_shape shape, bool progress_thread);
 
-    const std::vector<far_pool> &peers() const { return peers_; }
+    const std::vector<remote_pool> &peers() const { return peers_; }
     kvmem_agent *agent() const { return agent_.get(); }
     const kv::layout &local() const { return local_; }
     host_view view() const { return host_view(local_); }
@@ -43,13 +42,13 @@ class many_sides {
     }
 
   private:
-    void meet(unsigned number, far_pool &met) const;
+    void connect_to(unsigned number, remote_pool &met) const;
 
     pool_shape shape_;
     kv::agent agent_;
     kv::layout local_;
     uintptr_t local_base_ = 0;
-    std::vector<far_pool> peers_;
+    std::vector<remote_pool> peers_;
 };
 
 } // namespace bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The turns of the ways, and their rows.
+// The turns of the methods, and their rows.
 #include "common/moves.hpp"
 
 #include "common/clock.hpp"
@@ -20,89 +20,89 @@ samples microseconds(const samples &nanoseconds)
     return values;
 }
 
-void take_callers_turn(const move_way &way, move_times &times)
+void take_callers_turn(const move_method &method, move_times &times)
 {
     const double start = now_ns();
-    way.submit();
+    method.submit();
     const double submitted = now_ns();
-    way.wait();
+    method.wait();
     times.seen.push_back(now_ns() - start);
     times.submit.push_back(submitted - start);
 }
 
-void take_gpu_turn(const move_way &way, move_times &times)
+void take_gpu_turn(const move_method &method, move_times &times)
 {
     cuda::stopwatch watch;
-    watch.start(way.stream);
-    way.submit_on_stream();
-    watch.stop(way.stream);
-    way.wait();
+    watch.start(method.stream);
+    method.submit_on_stream();
+    watch.stop(method.stream);
+    method.wait();
     times.gpu.push_back(watch.wait_ns());
 }
 
-using turn = void (*)(const move_way &, move_times &);
+using turn = void (*)(const move_method &, move_times &);
 
-void take_checked_turn(turn take, const move_way &way, const checked_move &moved, move_times &times)
+void take_checked_turn(turn take, const move_method &method, const checked_move &moved, move_times &times)
 {
-    if (way.role == role::ceiling) {
+    if (method.role == role::ceiling) {
         moved.wipe_for_ceiling();
-        take(way, times);
+        take(method, times);
         return;
     }
     moved.wipe();
-    take(way, times);
+    take(method, times);
     moved.verify();
 }
 
-void take_turn(const move_way &way, const checked_move &moved, move_times &times)
+void take_turn(const move_method &method, const checked_move &moved, move_times &times)
 {
-    take_checked_turn(take_callers_turn, way, moved, times);
-    if (way.submit_on_stream)
-        take_checked_turn(take_gpu_turn, way, moved, times);
+    take_checked_turn(take_callers_turn, method, moved, times);
+    if (method.submit_on_stream)
+        take_checked_turn(take_gpu_turn, method, moved, times);
 }
 
-// Answers whether the way is still in.
-bool take_turn_or_drop(const move_way &way, const checked_move &moved, move_times &times)
+// Returns false if the method fails; its results are discarded.
+bool take_turn_or_drop(const move_method &method, const checked_move &moved, move_times &times)
 {
     try {
-        take_turn(way, moved, times);
+        take_turn(method, moved, times);
         return true;
     } catch (const std::exception &failure) {
-        std::printf("    %s drops out: %s\n", way.name.c_str(), failure.what());
+        std::printf("    %s is left out: %s\n", method.name.c_str(), failure.what());
         times = {};
         return false;
     }
 }
 
-void require_ours(const std::vector<move_way> &ways, const std::vector<bool> &in)
+void require_ours(const std::vector<move_method> &methods, const std::vector<bool> &in)
 {
-    for (size_t which = 0; which < ways.size(); ++which)
-        if (ways[which].role == role::ours && in[which])
+    for (size_t which = 0; which < methods.size(); ++which)
+        if (methods[which].role == role::ours && in[which])
             return;
-    throw std::runtime_error("no way of ours is left");
+    throw std::runtime_error("every method of kvmem has failed");
 }
 
 struct rows_of_moves {
     results &found;
     const std::string &name;
     const parameters &measured;
-    const std::vector<move_way> &ways;
+    const std::vector<move_method> &methods;
     const std::vector<move_times> &times;
 
-    // A row of each way of ours against each reference, where both have such samples.
+    // Adds a row for each method of kvmem and each reference, if both have such samples.
     template <typename Convert> void add(const char *timed, samples move_times::*taken, bool with_ceiling,
                                          const char *unit, Convert convert) const
     {
-        for (size_t ours = 0; ours < ways.size(); ++ours)
-            for (size_t reference = 0; reference < ways.size(); ++reference) {
-                if (ways[ours].role != role::ours || ways[reference].role != role::reference ||
+        for (size_t ours = 0; ours < methods.size(); ++ours)
+            for (size_t reference = 0; reference < methods.size(); ++reference) {
+                if (methods[ours].role != role::ours || methods[reference].role != role::reference ||
                     (times[ours].*taken).empty() || (times[reference].*taken).empty())
                     continue;
                 parameters all = measured;
-                all.emplace_back("way", ways[ours].name);
-                all.emplace_back("path", ways[ours].path());
+                all.emplace_back("way", methods[ours].name);
+                all.emplace_back("path", methods[ours].path());
                 all.emplace_back("timed", timed);
-                found.add({name, all, convert(times[ours].*taken), ways[reference].name,
+                found.add({name, all, convert(times[ours].*taken), methods[reference].name,
                            convert(times[reference].*taken),
                            with_ceiling ? convert(ceiling(taken)) : samples(), unit});
             }
@@ -110,8 +110,8 @@ struct rows_of_moves {
 
     samples ceiling(samples move_times::*taken) const
     {
-        for (size_t which = 0; which < ways.size(); ++which)
-            if (ways[which].role == role::ceiling)
+        for (size_t which = 0; which < methods.size(); ++which)
+            if (methods[which].role == role::ceiling)
                 return times[which].*taken;
         return {};
     }
@@ -120,28 +120,28 @@ struct rows_of_moves {
 } // namespace
 
 std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
-                                        const std::vector<move_way> &ways)
+                                        const std::vector<move_method> &methods)
 {
-    std::vector<bool> in(ways.size(), true);
-    std::vector<move_times> times(ways.size());
+    std::vector<bool> in(methods.size(), true);
+    std::vector<move_times> times(methods.size());
     for (int round = -1; round < rounds; ++round) {
         if (round == 0)
-            times.assign(ways.size(), {});
-        for (size_t step = 0; step < ways.size(); ++step) {
-            // Another one begins each round: none always follows the same one.
-            const size_t which = (step + static_cast<size_t>(round + 1)) % ways.size();
-            in[which] = in[which] && take_turn_or_drop(ways[which], moved, times[which]);
+            times.assign(methods.size(), {});
+        for (size_t step = 0; step < methods.size(); ++step) {
+            // Another method begins each round.
+            const size_t which = (step + static_cast<size_t>(round + 1)) % methods.size();
+            in[which] = in[which] && take_turn_or_drop(methods[which], moved, times[which]);
         }
-        require_ours(ways, in);
+        require_ours(methods, in);
     }
     return times;
 }
 
 void add_move_rows(results &found, const std::string &name, const parameters &measured, uint64_t bytes,
-                   const std::vector<move_way> &ways, const std::vector<move_times> &times)
+                   const std::vector<move_method> &methods, const std::vector<move_times> &times)
 {
     const auto to_rates = [bytes](const samples &taken) { return rates(static_cast<double>(bytes), taken); };
-    const rows_of_moves rows = {found, name, measured, ways, times};
+    const rows_of_moves rows = {found, name, measured, methods, times};
     rows.add("submit to seen", &move_times::seen, true, "GB/s", to_rates);
     rows.add("on the GPU", &move_times::gpu, true, "GB/s", to_rates);
     rows.add("submitting call", &move_times::submit, false, "us", microseconds);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways to move the same bytes, taking turns, each turn into wiped memory and checked.
+// Methods to move the same bytes, measured alternately. Each turn writes into wiped memory, and is checked.
 #pragma once
 
 #include "common/results.hpp"
@@ -15,50 +15,50 @@ namespace bench {
 enum class role {
     ours,
     reference,
-    ceiling, // its bytes lie elsewhere and are not checked
+    ceiling, // its bytes are at other places, and are not checked
 };
 
-// One way to move them. All may be called again and again.
-struct move_way {
+// One method to move the bytes. Its functions can be called repeatedly.
+struct move_method {
     bench::role role;
     std::string name;
     std::function<void()> submit;
-    std::function<void()> submit_on_stream; // a stream of its own; may be empty
+    std::function<void()> submit_on_stream; // on `stream`; may be empty
     cuda::stream stream;
-    std::function<void()> wait;        // until the caller knows that every byte is there
-    std::function<std::string()> path; // ours: the engine that was taken
+    std::function<void()> wait;        // until the caller sees the end of the transfer
+    std::function<std::string()> path; // the path that kvmem chose; empty for references
 };
 
-inline void append(std::vector<move_way> &ways, const std::vector<move_way> &more)
+inline void append(std::vector<move_method> &methods, const std::vector<move_method> &more)
 {
-    ways.insert(ways.end(), more.begin(), more.end());
+    methods.insert(methods.end(), more.begin(), more.end());
 }
 
-// What a way took in its turns, in nanoseconds; nothing where it failed.
+// The durations of a method's turns, in nanoseconds; empty if it failed.
 struct move_times {
-    samples submit; // the call that starts it
-    samples seen;   // from that call to the end of the wait
-    samples gpu; // in turns of their own: from an event on the stream before it to one after it, by the GPU's
-                 // clock
+    samples submit; // the call that submits the transfer
+    samples seen;   // from before that call until the wait returns
+    samples gpu;    // by the GPU's clock, between an event before the transfer and one after it; in separate turns
 };
 
 struct checked_move {
     uint64_t bytes;
     std::function<void()> wipe;
     std::function<void()> verify;
-    std::function<void()> wipe_for_ceiling; // where that writes: in the same state as for the others
+    std::function<void()> wipe_for_ceiling; // the bytes that the ceiling writes, for the same state of the caches
 };
 
-// One round is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.
+// Measures the methods alternately, after one round that is not counted. A method that fails is reported and left out.
+// Throws if all methods of kvmem fail.
 std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
-                                        const std::vector<move_way> &ways);
+                                        const std::vector<move_method> &methods);
 
-// Rows of each way of ours against each reference: GB/s from the submission until it is seen to be done, and
-// between two events on a stream; microseconds of the submitting call.
+// Adds rows of each method of kvmem against each reference: GB/s from the submission until the end is seen, GB/s
+// between two events on a stream, and microseconds of the submitting call.
 void add_move_rows(results &found, const std::string &name, const parameters &measured, uint64_t bytes,
-                   const std::vector<move_way> &ways, const std::vector<move_times> &times);
+                   const std::vector<move_method> &methods, const std::vector<move_times> &times);
 
-// Fewer turns the more there is to move.
+// Returns the number of turns, fewer for more bytes.
 int rounds_for(uint64_t bytes);
 
 } // namespace bench

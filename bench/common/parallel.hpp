@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on many things by several threads: for what is not measured.
+// Work of several threads, for steps that are not measured.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace bench {
 
-// Calls work(first, last) for parts of 0 to count, each on a thread; throws what a part threw.
+// Calls work(first, last) for consecutive parts of 0 to count, each on a thread. Rethrows an exception of a part.
 template <typename Work> void in_parts(size_t count, unsigned threads, Work work)
 {
     if (threads < 2 || count < 2) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pattern: one word per place, cheap enough to check after every run.
+// The pattern has a different word at every position, and is fast enough to check after every run.
 #include "common/pattern.hpp"
 
 #include "common/parallel.hpp"
@@ -20,7 +20,7 @@ uint64_t first_word(uint64_t block, uint64_t layer, uint64_t outer)
 
 constexpr uint64_t step = 0xd6e8feb86659fd93u;
 
-// All words, or-ed where they differ: no branch in the loop.
+// Returns 0 if all words match. There is no branch in the loop.
 uint64_t difference(const uint64_t *words, uint64_t count, uint64_t first)
 {
     uint64_t found = 0;
@@ -31,7 +31,7 @@ uint64_t difference(const uint64_t *words, uint64_t count, uint64_t first)
 
 } // namespace
 
-// Otherwise whoever copies on the core that wiped has it easier.
+// Past the caches: otherwise a copy on the core that wiped would be faster.
 void wipe_memory(unsigned char *first, uint64_t size)
 {
 #ifdef __SSE2__
@@ -108,8 +108,7 @@ void host_view::verify_pair(const kvmem_block_pair &pair) const
             const auto *words = reinterpret_cast<uint64_t *>(piece(pair.destination, layer, outer));
             if (difference(words, strides_.size / sizeof *words, first) != 0)
                 throw std::runtime_error("block " + std::to_string(pair.destination) +
-                                         " does not hold what its source block " +
-                                         std::to_string(pair.source) + " does");
+                                         " differs from its source block " + std::to_string(pair.source));
         }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that name their place in a layout, so that every byte moved can be checked.
+// A pattern of bytes that depend on their position in a layout, so that every byte of a transfer can be checked.
 #pragma once
 
 #include "common/clock.hpp"
@@ -10,14 +10,14 @@
 
 namespace bench {
 
-// Zeroes, and out of the caches; all of it a multiple of 16 bytes.
+// Writes zeroes past the caches. `size` is a multiple of 16.
 void wipe_memory(unsigned char *first, uint64_t size);
 
-// A host layout seen as memory.
+// The pieces of a layout in host memory.
 class host_view {
   public:
     explicit host_view(const kv::layout &layout) : host_view(layout, 0, 1) {}
-    // Seen in a copy of its memory that lies `shift` bytes away, by several threads.
+    // The pieces in a copy of the layout's memory, which starts `shift` bytes after it. Several threads fill and check.
     host_view(const kv::layout &layout, uint64_t shift, unsigned threads);
 
     unsigned char *piece(uint64_t block, uint64_t layer, uint64_t outer) const;
@@ -26,10 +26,10 @@ class host_view {
     uint64_t num_layers() const { return info_.num_layers; }
     uint64_t outer_dim() const { return info_.outer_dim; }
 
-    // Each 8-byte word tells block, layer, outer and its position.
+    // Writes words that depend on block, layer, outer slot and position.
     void fill() const;
     void wipe(const kv::pairs &moved) const;
-    // Throws unless every destination block holds the pattern of its source block.
+    // Throws unless every destination block has the pattern of its source block.
     void verify(const kv::pairs &moved) const;
 
   private:
@@ -43,7 +43,7 @@ class host_view {
     unsigned threads_;
 };
 
-// A transfer into wiped memory, every byte of it checked; only `transfer` is timed.
+// A candidate that wipes the destination, runs `transfer`, and checks every byte. Only `transfer` is timed.
 template <typename Transfer>
 candidate checked(const host_view &destination, const kv::pairs &pairs, Transfer transfer)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting the peer, and messages of a length and that many bytes.
+// Starts the peer. A message is its length, then that many bytes.
 #include "common/peer.hpp"
 
 #include <cerrno>
@@ -21,7 +21,7 @@ extern char **environ;
 namespace bench {
 namespace {
 
-constexpr int peer_fd = 3; // where the peer finds its end
+constexpr int peer_fd = 3; // the peer's end of the channel
 
 [[noreturn]] void fail(int code, const char *what)
 {
@@ -51,20 +51,20 @@ void channel::send(const void *data, size_t size)
     }
 }
 
-void channel::give_up_after(int seconds)
+void channel::set_timeout(int seconds)
 {
     const timeval most = {seconds, 0};
     if (setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) != 0)
-        fail(errno, "limit the wait for the peer");
-    patience_ns_ = static_cast<uint64_t>(seconds) * 1'000'000'000;
+        fail(errno, "set the receive timeout");
+    timeout_ns_ = static_cast<uint64_t>(seconds) * 1'000'000'000;
 }
 
 void channel::send_share(const kv::share &given)
 {
-    kv::call(kvmem_share_send, given.get(), fd_, patience_ns_);
+    kv::call(kvmem_share_send, given.get(), fd_, timeout_ns_);
 }
 
-kv::share channel::receive_share() { return kv::make<kv::share>(kvmem_share_receive, fd_, patience_ns_); }
+kv::share channel::receive_share() { return kv::make<kv::share>(kvmem_share_receive, fd_, timeout_ns_); }
 
 bool channel::read_exactly(void *data, size_t size)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second process of a bench: this program started again, with a channel of messages between the two.
+// The second process of a bench: the same program, with a channel of messages between the two.
 #pragma once
 
 #include "common/kv.hpp"
@@ -13,7 +13,7 @@
 
 namespace bench {
 
-// Whole messages over one Unix socket, which it owns.
+// Messages over a Unix socket, which the channel owns.
 class channel {
   public:
     explicit channel(int fd) : fd_(fd) {}
@@ -24,29 +24,29 @@ class channel {
 
     void send(const void *data, size_t size);
     template <typename Bytes> void send(const Bytes &message) { send(message.data(), message.size()); }
-    // The next message; nothing once the other side has closed.
+    // Returns the next message, or nothing if the other end is closed.
     std::optional<std::vector<unsigned char>> receive_or_end();
     std::vector<unsigned char> receive();
-    // From now on a receive that gets nothing for so long throws.
-    void give_up_after(int seconds);
-    // For a share between two messages, from the other end's.
+    // Later calls that receive nothing for `seconds` throw.
+    void set_timeout(int seconds);
+    // A share is sent and received between two messages.
     void send_share(const kv::share &given);
     kv::share receive_share();
-    // The socket, for those who send file descriptors, between two messages.
+    // The socket, to send file descriptors between two messages.
     int fd() const { return fd_; }
 
   private:
     bool read_exactly(void *data, size_t size);
 
     int fd_;
-    uint64_t patience_ns_ = KVMEM_TIMEOUT_FOREVER;
+    uint64_t timeout_ns_ = KVMEM_TIMEOUT_FOREVER;
 };
 
-// UCX uses only TCP in agents that this process and its peers create from now on. Where the CUDA driver is installed, NIXL refuses
-// transports that cannot move GPU memory, so that copies to and from it are allowed there too.
+// Makes UCX use only TCP, in agents that this process and its peers create later. If the CUDA driver is installed, NIXL
+// rejects transports that cannot move GPU memory, so UCX's copies to and from it are allowed too.
 void use_only_tcp();
 
-// Both processes are one program, so that plain values travel as they lie in memory.
+// Both processes are one program, so a value is sent as its bytes.
 template <typename Value> void send_value(channel &link, const Value &value)
 {
     link.send(&value, sizeof value);
@@ -56,8 +56,8 @@ template <typename Value> Value value_of(const std::vector<unsigned char> &messa
 {
     Value value;
     if (message.size() != sizeof value)
-        throw std::runtime_error("a message of " + std::to_string(message.size()) +
-                                 " bytes was not expected");
+        throw std::runtime_error("the message has " + std::to_string(message.size()) + " bytes instead of " +
+                                 std::to_string(sizeof value));
     std::memcpy(&value, message.data(), sizeof value);
     return value;
 }
@@ -66,7 +66,7 @@ template <typename Value> Value value_of(const std::vector<unsigned char> &messa
 class peer {
   public:
     explicit peer(const std::vector<std::string> &arguments);
-    // Closes the channel, which tells the peer to end, and waits for it; throws nothing.
+    // Closes the channel, which makes the peer exit, and waits for it. Does not throw.
     ~peer();
     peer(const peer &) = delete;
     peer &operator=(const peer &) = delete;
@@ -79,7 +79,7 @@ class peer {
     std::optional<channel> link_;
 };
 
-// In the peer: its end of the channel.
+// Returns the peer's end of the channel.
 channel parent_channel();
 
 } // namespace bench

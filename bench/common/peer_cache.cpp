@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two processes tell each other: a share for kvmem; addresses and metadata for NIXL, if it takes the
-// memory.
+// The owner sends a share for kvmem, and addresses and metadata for NIXL if NIXL can register the memory.
 #include "common/peer_cache.hpp"
 
 #include "common/block_ids.hpp"
@@ -13,7 +12,7 @@
 namespace bench {
 namespace {
 
-constexpr int patience_s = 60; // for the peer, and for NIXL
+constexpr int timeout_s = 60; // for the peer, and for NIXL
 
 kv::layout build(const cache_shape &shape, int device, kvmem_agent *agent)
 {
@@ -44,7 +43,8 @@ uint64_t cache_bytes(const kv::layout &layout)
     return info.size;
 }
 
-// UCX finds its way from an address to one allocation or mapping: of VMM memory each extent is registered.
+// Returns the size of each registration. UCX resolves an address to one allocation or mapping, so each extent of VMM
+// memory is registered by itself.
 uint64_t registered_at_once(const side &cache, const cache_shape &shape)
 {
     if (shape.elastic == 0)
@@ -63,7 +63,7 @@ void add_cache(nixl::agent &agent, const side &cache, const cache_shape &shape, 
                          nixl::of_gpu(device));
 }
 
-// All blocks of a cache that begins at `base` wherever it is seen; both have the same shape.
+// Returns all blocks of a cache of this shape that starts at `base` in the process of the agent.
 std::vector<nixl::span> blocks_at(uint64_t base, const side &cache, const cache_shape &shape)
 {
     std::vector<nixl::span> blocks;
@@ -72,7 +72,7 @@ std::vector<nixl::span> blocks_at(uint64_t base, const side &cache, const cache_
     return blocks;
 }
 
-void tell_left_out(const std::string &why) { std::printf("    NIXL is left out: %s\n", why.c_str()); }
+void print_left_out(const std::string &why) { std::printf("    NIXL is left out: %s\n", why.c_str()); }
 
 // ---- the process that has the blocks ------------------------------------------------------------
 
@@ -91,7 +91,7 @@ void serve_over_nixl(channel &link, const kv::agent &agent, const side &cache, u
     send(link, kv::make<kv::blob>(kvmem_layout_export, cache.layout().get()));
 }
 
-// Why NIXL does not know the cache, or nothing; then its metadata.
+// Sends NIXL's error, empty on success, and then its metadata.
 void introduce_cache(channel &link, std::optional<nixl::agent> &agent, const side &cache,
                      const cache_shape &shape, int device)
 {
@@ -99,7 +99,7 @@ void introduce_cache(channel &link, std::optional<nixl::agent> &agent, const sid
     nixl::bytes metadata;
     try {
         if (cuda::load().stand_in)
-            throw std::runtime_error("UCX does not take the stand-in driver's memory for a GPU's");
+            throw std::runtime_error("UCX does not detect the stand-in driver's memory as memory of a GPU");
         agent.emplace("reference-owner");
         add_cache(*agent, cache, shape, device);
         metadata = agent->metadata();
@@ -145,7 +145,7 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
       ours_(std::make_unique<side>(build(shape, device, agent_.get()), mirror))
 {
     channel &link = peer_.link();
-    link.give_up_after(patience_s);
+    link.set_timeout(timeout_s);
     const kv::share received = link.receive_share();
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof options);
@@ -159,7 +159,7 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
     if (failure.empty())
         reference_ = introduce(device, peer_device, their_base, metadata);
     else
-        tell_left_out(std::string(failure.begin(), failure.end()));
+        print_left_out(std::string(failure.begin(), failure.end()));
     if (shape.served == 0)
         return;
     const nixl::bytes owner = link.receive();
@@ -168,7 +168,7 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
     remote_ = kv::make<kv::layout>(kvmem_layout_import, agent_.get(), descriptor.data(), descriptor.size());
 }
 
-move_way peer_cache::by_kvmem(const std::string &name, const kv::pairs &pairs, uint32_t path) const
+move_method peer_cache::by_kvmem(const std::string &name, const kv::pairs &pairs, uint32_t path) const
 {
     kvmem_transfer_options options = kv::options_of(pairs, {}, {});
     options.path = path;
@@ -193,12 +193,12 @@ std::unique_ptr<peer_cache::reference_side> peer_cache::introduce(int device, in
                                                         nixl::of_gpu(peer_device));
         return made;
     } catch (const std::exception &error) {
-        tell_left_out(error.what());
+        print_left_out(error.what());
         return nullptr;
     }
 }
 
-std::vector<move_way> peer_cache::by_nixl(const kv::pairs &pairs) const
+std::vector<move_method> peer_cache::by_nixl(const kv::pairs &pairs) const
 {
     if (reference_ == nullptr)
         return {};
@@ -226,9 +226,9 @@ std::vector<move_way> peer_cache::by_nixl(const kv::pairs &pairs) const
              {},
              nullptr,
              [kept] {
-                 for (const double end = now_ns() + patience_s * 1e9; !kept->request->done();)
+                 for (const double end = now_ns() + timeout_s * 1e9; !kept->request->done();)
                      if (now_ns() > end)
-                         throw std::runtime_error("not done after a minute");
+                         throw std::runtime_error("NIXL's read did not end within 60 s");
              },
              {}}};
 }

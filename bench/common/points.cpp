@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs points, and counts those that gave nothing.
+// Runs points, and counts those without a row.
 #include "common/points.hpp"
 
 #include "common/clock.hpp"
@@ -32,7 +32,7 @@ void points::measure(const std::string &point, const std::function<void()> &work
     if (!is_chosen(point))
         return;
     if (seconds() > most_seconds_) {
-        std::printf("[%5.1f s] %s: left out, the time is over\n", seconds(), point.c_str());
+        std::printf("[%5.1f s] %s: left out, --seconds is over\n", seconds(), point.c_str());
         ++late_;
         return;
     }

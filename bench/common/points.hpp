@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The points of a grid, one after the other: a failure costs one point, and time that is over the rest.
+// The points of a grid, one after the other. A failure skips one point, the end of the time limit all later ones.
 #pragma once
 
 #include "common/program.hpp"
@@ -9,20 +9,21 @@
 
 namespace bench {
 
-// Whether a title contains one of the texts of `--only`, which are separated by '|'. No text chooses every title.
+// Returns whether a title contains one of the texts of `--only`, which are separated by '|'. An empty text matches
+// every title.
 bool has_one_of(const std::string &title, const std::string &texts);
 
 class points {
   public:
     explicit points(const options &chosen);
 
-    // Tells the point and measures it; tells why where that fails, or where its time is over.
+    // Prints the point's title and measures it. Prints the reason if it fails or the time limit is over.
     void measure(const std::string &point, const std::function<void()> &work);
 
-    // Tells a point that is not to be measured.
+    // Prints that a point is not measured, and the reason.
     void skip(const std::string &point, const std::string &why) const;
 
-    // Throws what was left out, if anything was. A bench calls it last.
+    // Throws if a point failed or was left out. A bench calls it last.
     void finish() const;
 
   private:

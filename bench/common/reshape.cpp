@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The differences, and the addresses of rows by a formula of the bench's own.
+// The differences, and the bench's own formula for the addresses of rows.
 #include "common/reshape.hpp"
 
 #include <algorithm>
@@ -103,11 +103,11 @@ cache_pair::cache_pair(const cache_difference &difference, uint64_t bytes_of_row
     to = destination.build(shape.to.config(tokens, row_bytes), used);
 }
 
-kv::transfer cache_pair::transfer(kv::wish wished) const
+kv::transfer cache_pair::transfer(kv::preferences preferred) const
 {
     const kvmem_block_table tables[] = {{source_table.data(), source_table.size(), 0, 1},
                                         {destination_table.data(), destination_table.size(), 0, 1}};
-    kvmem_transfer_options options = kv::options_of({}, {}, wished);
+    kvmem_transfer_options options = kv::options_of({}, {}, preferred);
     options.pairs = nullptr;
     options.source_table = &tables[0];
     options.destination_table = &tables[1];

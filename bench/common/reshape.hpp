@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches of engines that differ in order, heads or block size, and what of their tokens is moved: rows 15 and 16.
+// Caches of engines that differ in order, heads or block size, and the tokens that move between them: rows 15 and 16.
 #pragma once
 
 #include "common/arena.hpp"
@@ -14,7 +14,7 @@ namespace bench {
 constexpr uint64_t reshape_layers = 4;
 constexpr uint64_t reshape_outers = 2;
 
-// How one side stores the tokens. A row is one head of one token.
+// The layout of one side. A row is one head of one token.
 struct cache_shape {
     const char *order; // layers in one region, so that a side is one range of memory
     uint64_t tokens;   // of a block
@@ -22,7 +22,7 @@ struct cache_shape {
 
     kvmem_layout_config config(uint64_t all_tokens, uint64_t row_bytes) const;
     uint64_t bytes(uint64_t all_tokens, uint64_t row_bytes) const;
-    // Where a row lies from the first byte of a side with `blocks` blocks on.
+    // Returns the offset of a row from the first byte of a side with `blocks` blocks.
     uint64_t offset(uint64_t blocks, uint64_t row_bytes, uint64_t block, uint64_t layer, uint64_t outer, uint64_t token,
                     uint64_t head) const;
 };
@@ -33,7 +33,7 @@ struct cache_difference {
     cache_shape to;
 
     uint64_t heads() const { return from.heads < to.heads ? from.heads : to.heads; }
-    // As many tokens as give about `bytes` bytes, in whole blocks of both sides.
+    // Returns the number of tokens, in whole blocks of both sides, that have about `bytes` bytes.
     uint64_t tokens_for(uint64_t bytes, uint64_t row_bytes) const;
     uint64_t bytes(uint64_t tokens, uint64_t row_bytes) const
     {
@@ -42,10 +42,10 @@ struct cache_difference {
 };
 
 const std::vector<cache_difference> &cache_differences();
-// The same without a difference, for a comparison.
+// Returns two equal sides with as many heads as the difference moves.
 cache_difference plain_like(const cache_difference &shape);
 
-// The block ids of a sequence of all tokens, scattered over a side; another `factor`, other ids.
+// Returns the block ids of a sequence of all tokens, scattered over a side. Another `factor` gives other ids.
 std::vector<uint32_t> scattered_table(uint64_t blocks, uint32_t factor);
 
 // Both sides at the start of two arenas, and the tables of one sequence of all tokens.
@@ -63,8 +63,8 @@ struct cache_pair {
     cache_pair(const cache_difference &shape, uint64_t row_bytes, uint64_t tokens, const arena &source,
                const arena &destination);
     uint64_t bytes() const { return shape.bytes(tokens, row_bytes); }
-    kv::transfer transfer(kv::wish wished) const;
-    // Every span that is contiguous on both sides, in the order of tokens; addresses of the two arenas.
+    kv::transfer transfer(kv::preferences preferred) const;
+    // Every span that is contiguous on both sides, in the order of tokens, with addresses in the two arenas.
     cuda::copy_list spans() const;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a row becomes JSON and a line on the terminal.
+// Writes a row as JSON, and prints it.
 #include "common/results.hpp"
 
 #include "common/machine.hpp"
@@ -79,11 +79,11 @@ std::string row_json(const row &measured)
     });
 }
 
-void tell(const row &measured)
+void print(const row &measured)
 {
     std::string line = measured.name;
     for (const auto &[key, value] : measured.parameters)
-        if (key != "gpu") // the same in all
+        if (key != "gpu") // the same in all rows
             line += "  " + key + "=" + value.json();
     std::printf("%s\n    ours %.4g %s, %s %.4g: %.3g x", line.c_str(), summarize(measured.ours).median,
                 measured.unit.c_str(), measured.reference_name.c_str(),
@@ -101,7 +101,7 @@ parameter_value::parameter_value(const std::string &text) : json_(quoted(text)) 
 void results::add(const row &measured)
 {
     rows_.push_back(row_json(measured));
-    tell(measured);
+    print(measured);
     write();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of results: what was measured, against what, written as JSON and told on the terminal.
+// Rows of results, written as JSON and printed.
 #pragma once
 
 #include "common/samples.hpp"
@@ -12,7 +12,7 @@
 
 namespace bench {
 
-// A parameter's value: a text or a whole number, held as its JSON.
+// The value of a parameter: a text or an integer, stored as JSON.
 class parameter_value {
   public:
     parameter_value(const std::string &text);
@@ -30,7 +30,7 @@ class parameter_value {
 
 using parameters = std::vector<std::pair<std::string, parameter_value>>;
 
-// Times: less is better; everything else: more is better.
+// For GB/s more is better, for all other units less.
 struct row {
     std::string name;
     bench::parameters parameters;
@@ -45,7 +45,7 @@ class results {
   public:
     explicit results(std::string path) : path_(std::move(path)) {}
 
-    // Tells the row and writes all there are, so that none is lost where a later one ends the program.
+    // Prints the row, and writes all rows, so that none is lost if a later one ends the program.
     void add(const row &measured);
     // Writes all rows to the path, if there is one.
     void write() const;

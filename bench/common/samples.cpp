@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order statistics, and the turns of alternate measurement.
+// Order statistics, and alternate measurement.
 #include "common/samples.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples of a measurement: taken in turns, summed up by median, minimum and maximum.
+// Samples of a measurement, and their median, minimum and maximum.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ struct summary {
 
 summary summarize(const samples &values);
 
-// The value below which `share` (0 to 1) of the samples lie.
+// Returns the value that `share` (0 to 1) of the samples do not exceed.
 double percentile(samples values, double share);
 
-// Each sample divided into `amount`: from times to rates.
+// Returns `amount` divided by each sample: from durations to rates.
 samples rates(double amount, const samples &values);
 
-// Nanoseconds as microseconds.
+// Converts nanoseconds to microseconds.
 samples in_us(samples ns);
 
-// One thing that is measured; it answers its sample, and may do untimed work around it.
+// A function that is measured. It returns its sample, and may do work that is not timed.
 using candidate = std::function<double()>;
 
-// Lets the candidates take turns, A B C A B C: one turn unmeasured, then `rounds` turns.
+// Runs the candidates alternately, A B C A B C: one round that is not counted, then `rounds` rounds.
 std::vector<samples> alternate(int rounds, const std::vector<candidate> &candidates);
 
 } // namespace bench

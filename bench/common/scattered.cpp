@@ -3,16 +3,16 @@
 #include "common/scattered.hpp"
 
 #include "common/block_ids.hpp"
+#include "common/methods.hpp"
 #include "common/moves.hpp"
 #include "common/side.hpp"
-#include "common/ways.hpp"
 
 #include <algorithm>
 
 namespace bench {
 namespace {
 
-constexpr uint32_t spread = 2; // blocks a side has for each that moves
+constexpr uint32_t spread = 2; // blocks of a side per block that moves
 
 struct grid_point {
     uint64_t block_bytes;
@@ -48,13 +48,13 @@ kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
     return pairs;
 }
 
-std::vector<move_way> ways_of(const options &chosen, const move_of &moved, uint64_t bytes)
+std::vector<move_method> methods_of(const options &chosen, const moved_blocks &moved, uint64_t bytes)
 {
-    std::vector<move_way> ways = prepared(moved, chosen);
-    append(ways, driver_batch(moved));
-    ways.push_back(driver_loop(moved));
-    ways.push_back(one_large_copy(moved, bytes));
-    return ways;
+    std::vector<move_method> methods = prepared(moved, chosen);
+    append(methods, driver_batch(moved));
+    methods.push_back(driver_loop(moved));
+    methods.push_back(one_large_copy(moved, bytes));
+    return methods;
 }
 
 void measure_point(const options &chosen, const scattered_case &measured, const grid_point &point,
@@ -65,15 +65,15 @@ void measure_point(const options &chosen, const scattered_case &measured, const 
     const side to(measured.to, measured.mirror, config);
     from.fill();
     const kv::pairs pairs = pairs_of(measured, point);
-    const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, point.bytes());
+    const std::vector<move_method> methods = methods_of(chosen, {from, to, pairs}, point.bytes());
     const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
                                 [&] { to.wipe_first(point.bytes()); }};
     const std::vector<move_times> times =
-        alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, ways);
+        alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, methods);
     parameters all = measured.parameters;
     all.emplace_back("block_bytes", point.block_bytes);
     all.emplace_back("blocks", point.blocks);
-    add_move_rows(found, measured.row, all, point.bytes(), ways, times);
+    add_move_rows(found, measured.row, all, point.bytes(), methods, times);
 }
 
 } // namespace

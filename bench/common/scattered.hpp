@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows 1 and 2: scattered blocks, each one contiguous piece, over a grid of sizes and counts.
+// Rows 1 and 2: scattered blocks of one contiguous piece, over a grid of sizes and counts.
 #pragma once
 
 #include "common/arena.hpp"
@@ -12,7 +12,7 @@ namespace bench {
 
 enum class order {
     scattered,
-    contiguous, // the blocks lie one after the other, in the order of the pairs
+    contiguous, // the blocks are consecutive, in the order of the pairs
 };
 
 struct scattered_case {
@@ -26,10 +26,10 @@ struct scattered_case {
     order destination;
 };
 
-// Bytes that the largest point needs on each side: twice what it moves.
+// Returns the bytes that the largest point needs on each side, twice as many as it moves.
 uint64_t scattered_bytes(const options &chosen);
 
-// Every point of the grid that fits into the arenas.
+// Measures every point of the grid that fits into the arenas.
 void measure_scattered(const options &chosen, const scattered_case &measured, points &grid, results &found);
 
 } // namespace bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU sees memory of a GPU in the mirror: copied there whole, by one copy of the driver's.
+// The CPU reads and writes GPU memory in the mirror. One copy of the driver moves all of it.
 #include "common/side.hpp"
 
 #include "common/parallel.hpp"
@@ -81,7 +81,7 @@ void side::verify(const kv::pairs &moved) const
     view_.verify(moved);
 }
 
-cuda::copy_list stretches(const side &from, const side &to, const kv::pairs &pairs)
+cuda::copy_list contiguous_spans(const side &from, const side &to, const kv::pairs &pairs)
 {
     cuda::copy_list list;
     const uint64_t size = from.view().piece_size();

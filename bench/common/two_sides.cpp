@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the two processes come to know each other, once by kvmem and once by the reference.
+// Connects the two processes, by kvmem and by the reference.
 #include "common/two_sides.hpp"
 
 #include "common/block_ids.hpp"
@@ -24,7 +24,8 @@ void serve_pool(const std::vector<std::string> &arguments)
     channel link = parent_channel();
 
     const std::string number = arguments.size() > 2 ? " " + arguments[2] : "";
-    // The threads of many peers that look for messages every millisecond need more than one core.
+    // With many peers the delay is longer: their threads would need a core if each looked for messages every
+    // millisecond.
     const uint64_t delay_us = arguments.size() > 3 ? std::stoull(arguments[3]) : 1000;
     const kv::agent agent = kv::make_agent("target" + number, true, delay_us);
     const kv::layout pool = kv::make_layout(pool_config(shape), agent.get());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes with the same layout, known to kvmem and to the reference: rows 8 and 9 measure between them.
+// Two processes with the same layout, connected by kvmem and by the reference: rows 8 and 9.
 #pragma once
 
 #include "common/kv.hpp"
@@ -18,29 +18,30 @@ struct pool_shape {
 
 kvmem_layout_config pool_config(pool_shape shape);
 
-// In the peer: holds a pool filled with the pattern, readable both ways, until the bench is done. A third argument is the
-// number of the peer, which its names have.
+// In the peer: serves a pool that is filled with the pattern, to kvmem and to the reference, until the bench is done.
+// Arguments: number of blocks, bytes per block; optional: the peer's number, which becomes a part of its names, and the
+// delay of its progress threads in microseconds.
 void serve_pool(const std::vector<std::string> &arguments);
 
-// In the bench: a pool of its own, the peer's pool behind it, and the two ways to read it.
+// In the bench: a pool of this process, and the peer's pool as kvmem and as the reference read it.
 class two_sides {
   public:
-    // `progress_thread`: whether NIXL gets one in this process, with ours and with the reference.
+    // `progress_thread`: whether NIXL's agents in this process have one, kvmem's and the reference's.
     two_sides(pool_shape shape, bool progress_thread);
 
     const kv::layout &local() const { return local_; }
     const kv::layout &remote() const { return remote_; }
     const nixl::agent &reference() const { return *reference_; }
-    // Another reference agent of this process, which knows the same memory and peer.
+    // Creates another reference agent of this process, with the same memory and peer.
     std::unique_ptr<nixl::agent> make_reference(const std::string &name, bool progress_thread) const;
     host_view view() const { return host_view(local_); }
 
-    // Where blocks lie, as the reference takes it.
+    // The address and size of blocks, for the reference.
     nixl::span local_block(uint32_t block) const { return block_at(local_base_, block); }
     nixl::span remote_block(uint32_t block) const { return block_at(remote_base_, block); }
     std::vector<nixl::span> local_blocks() const { return all_blocks(local_base_); }
     std::vector<nixl::span> remote_blocks() const { return all_blocks(remote_base_); }
-    // The first bytes of both pools as one descriptor: the largest transfer there is.
+    // A request with one descriptor for the first `bytes` bytes of both pools: the ceiling.
     nixl::read_request read_as_one(const nixl::agent &reader, uint64_t bytes) const;
 
   private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A session of llama.cpp goes to another process, to host memory and to files: by kvmem, and by llama.cpp's own state functions
-// in turn. Each continuation is compared with that of a process that did nothing of this.
+// Row 20: moves a session of llama.cpp to another process, to host memory and to files, alternately by kvmem and by
+// llama.cpp's own state functions. Each continuation is compared with that of a process that moved nothing.
 #include "common/results.hpp"
 
 #include "files.hpp"
@@ -30,7 +30,7 @@ Settings read(int argc, char **argv) {
     std::vector<char *> rest = {argv[0]};
     Options &options = settings.options;
     options.size.layers = 32;
-    options.size.heads = 8;  // the prompt takes half as long; the cache is the same
+    options.size.heads = 8;  // halves the time of the prompt; the cache has the same size
     options.tokens = 2048;
     options.prompts = 1;
     bool is_quick = false;
@@ -64,13 +64,13 @@ double time(Work work) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The session, and the memory that both methods use again and again.
+// The session, and the buffers that both methods reuse.
 class Bench {
 public:
     explicit Bench(const Settings &settings)
         : settings_(settings), run_(prepare(settings.options, find_variant(settings.options.models.at(0)), "20_engine")),
           engine_(run_.model.get(), engine_options(settings.options, run_.variant)), results_(settings.output) {
-        engine_.evaluate(1, std::vector<llama_token>(other_tokens, 1));  // has the first cells
+        engine_.evaluate(1, std::vector<llama_token>(other_tokens, 1));  // occupies the first cells
         memory_ = share_memory(engine_);
         cache_.emplace(engine_, memory_, nullptr);
     }
@@ -83,14 +83,15 @@ public:
     }
 
 private:
-    // Adds rows: `ours` with cells that were reserved before, and within the time.
+    // Adds a row with cells that were reserved before the time, and if there is a fourth candidate, one with cells that
+    // are reserved within it.
     void add(const char *step, const std::string &path, const char *reference, const std::vector<candidate> &candidates) {
         const auto samples = bench::alternate(settings_.rounds, candidates);
         const bool reserves = candidates.size() == 4;
         bench::parameters parameters = {{"step", step}, {"path", path}, {"tokens", settings_.options.tokens},
                                         {"layers", settings_.options.size.layers}, {"bytes", bytes_}};
         if (reserves) parameters.emplace_back("cells", "reserved before");
-        // One memcpy is no limit for the memory of a GPU.
+        // A memcpy of host memory is not a ceiling for transfers of a GPU.
         const bench::samples ceiling = has_gpu() ? bench::samples() : samples[2];
         results_.add({"20-engine", parameters, samples[0], reference, samples[1], ceiling, "ms"});
         if (!reserves) return;
@@ -100,8 +101,8 @@ private:
 
     bool has_gpu() const { return settings_.options.gpu >= 0; }
 
-    // The bytes through a plain TCP socket: no method that uses TCP is faster.
-    candidate send_plainly() {
+    // The ceiling over TCP: the bytes through a plain socket.
+    candidate send_over_socket() {
         return [this] {
             const auto ends = connect_over_loopback();
             Channel near(ends[0]), far(ends[1]);
@@ -126,7 +127,7 @@ private:
     void to_process() {
         const bool nixl = settings_.options.nixl;
         hand_over(Child::Socket::local, nixl ? std::vector<Link>{Link::mapped, Link::nixl} : std::vector<Link>{Link::mapped});
-        // Both methods over TCP.
+        // Over TCP, for both kvmem and llama.cpp.
         if (nixl && !has_gpu()) hand_over(Child::Socket::tcp, {Link::nixl_tcp});
     }
 
@@ -157,7 +158,7 @@ private:
             const bool is_tcp = socket == Child::Socket::tcp;
             add("handover", moved.path + (is_tcp ? ", TCP" : ""),
                 is_tcp ? "llama.cpp state, TCP socket" : "llama.cpp state, local socket",
-                {pull, state, is_tcp ? send_plainly() : copy(), reserve_and_pull});
+                {pull, state, is_tcp ? send_over_socket() : copy(), reserve_and_pull});
             pull();
             check(logits);
             pull();
@@ -202,26 +203,26 @@ private:
                   Load load_state) {
         Session session;
         Moved moved;
-        const candidate leave = [&] {
+        const candidate save_cells = [&] {
             return time([&] { session = save(engine_, *cache_, store, 0, moved = {}); });
         };
-        leave();
+        save_cells();
         const std::string path = where + ": " + moved.path;
-        add("offload", path, saver, {leave, [&] { return time(save_state); }, copy()});
-        const candidate come = [&] {
+        add("offload", path, saver, {save_cells, [&] { return time(save_state); }, copy()});
+        const candidate load_cells = [&] {
             engine_.reserve(0, session.positions);
             return time([&] { load_reserved(engine_, *cache_, store, 0, moved = {}); });
         };
-        const candidate reserve_and_come = [&] {
+        const candidate reserve_and_load = [&] {
             return time([&] { load(engine_, *cache_, store, 0, session, moved = {}); });
         };
         const candidate restore = [&] {
             return time([&] { engine_.restore(0, positions_, load_state); });
         };
-        add("restore", path, loader, {come, restore, copy(), reserve_and_come});
-        come();
+        add("restore", path, loader, {load_cells, restore, copy(), reserve_and_load});
+        load_cells();
         check(run_.alone[0]);
-        come();
+        load_cells();
     }
 
     const Settings &settings_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's copies on a stream that does not wait for the legacy one.
+// The driver's copies on a stream that does not wait for the legacy default stream.
 #include "reference/copies.hpp"
 
 namespace cuda {

@@ -14,7 +14,7 @@ struct copy_list {
     std::vector<address> from;
     std::vector<size_t> sizes;
 
-    // Joined with the last one where both sides follow it.
+    // Extends the last copy if both addresses continue it.
     void append(address destination, address source, size_t size);
 };
 
@@ -36,11 +36,11 @@ class own_stream {
 void copy_each(const copy_list &list, const own_stream &on);
 
 struct batch_hints {
-    bool stable_source = false; // host memory that nobody writes meanwhile: it may be read in any order
+    bool stable_source = false; // host memory that does not change meanwhile: it may be read in any order
     bool beside_compute = false;
 };
 
-// cuMemcpyBatchAsync, where the driver has it.
+// cuMemcpyBatchAsync, if the driver has it.
 bool has_batch();
 void copy_batch(copy_list &list, batch_hints hints, const own_stream &on);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SSE4.2's instruction, or ARMv8's.
+// By the instruction of SSE4.2 or ARMv8.
 #include "reference/crc32c.hpp"
 
 #include <cstring>
@@ -56,7 +56,7 @@ WITH_CRC void of_three(const unsigned char *const *blocks, uint64_t size, uint32
 
 } // namespace
 
-bool is_there()
+bool is_supported()
 {
 #ifdef __x86_64__
     return __builtin_cpu_supports("sse4.2");
@@ -78,7 +78,7 @@ std::vector<uint32_t> of_blocks(const std::vector<const unsigned char *> &blocks
 
 #else
 
-bool is_there() { return false; }
+bool is_supported() { return false; }
 
 std::vector<uint32_t> of_blocks(const std::vector<const unsigned char *> &, uint64_t)
 {

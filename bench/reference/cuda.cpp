@@ -33,8 +33,8 @@ library open_library()
     CUDA_OPTIONAL_FUNCTIONS(CUDA_FIND)
 #undef CUDA_FIND
     functions.stand_in = dlsym(handle, "sim_live") != nullptr;
-    if (const result answer = functions.init(0); answer != 0)
-        throw std::runtime_error("cuInit answers " + std::to_string(answer));
+    if (const result code = functions.init(0); code != 0)
+        throw std::runtime_error("cuInit failed with " + std::to_string(code));
     return functions;
 }
 
@@ -46,13 +46,13 @@ const library &load()
     return functions;
 }
 
-void check(result answer, const char *call)
+void check(result code, const char *call)
 {
-    if (answer == 0)
+    if (code == 0)
         return;
     const char *name = nullptr;
-    load().get_error_name(answer, &name);
-    throw std::runtime_error(std::string(call) + ": " + (name != nullptr ? name : std::to_string(answer)));
+    load().get_error_name(code, &name);
+    throw std::runtime_error(std::string(call) + ": " + (name != nullptr ? name : std::to_string(code)));
 }
 
 void reach(int other)
@@ -61,9 +61,9 @@ void reach(int other)
         return;
     context theirs = nullptr;
     check(load().primary_context_retain(&theirs, other), "cuDevicePrimaryCtxRetain");
-    const result answer = load().enable_peer_access(theirs, 0);
-    if (answer != peer_access_already_enabled)
-        check(answer, "cuCtxEnablePeerAccess");
+    const result code = load().enable_peer_access(theirs, 0);
+    if (code != peer_access_already_enabled)
+        check(code, "cuCtxEnablePeerAccess");
 }
 
 current_device::current_device(int device) : device_(device)

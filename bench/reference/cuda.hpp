@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few functions of the CUDA driver that the references call, found at run time.
+// The functions of the CUDA driver that the references call, loaded at run time.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct copy_attributes {
     unsigned flags;
 };
 
-// symbol, member, parameters: each answers a result.
+// symbol, member, parameters; each function returns a result.
 #define CUDA_FUNCTIONS(X)                                                                                \
     X(cuInit, init, unsigned flags)                                                                      \
     X(cuGetErrorName, get_error_name, result, const char **name)                                         \
@@ -75,7 +75,7 @@ struct copy_attributes {
     X(cuMemFreeHost, host_free, void *)                                                                  \
     X(cuMemHostRegister_v2, host_register, void *, size_t size, unsigned flags)                          \
     X(cuMemHostUnregister, host_unregister, void *)                                                      \
-    X(cuMemAddressReserve, address_reserve, address *out, size_t size, size_t alignment, address wish,   \
+    X(cuMemAddressReserve, address_reserve, address *out, size_t size, size_t alignment, address preferences,   \
       unsigned long long flags)                                                                          \
     X(cuMemAddressFree, address_free, address, size_t size)                                              \
     X(cuMemCreate, memory_create, memory_handle *out, size_t size, const memory_properties *,            \
@@ -100,7 +100,7 @@ struct copy_attributes {
     X(cuEventSynchronize, event_synchronize, event)                                                      \
     X(cuEventDestroy_v2, event_destroy, event)
 
-// What not every driver has, or not the tests' stand-in: NULL where it is missing.
+// Functions that old drivers or the tests' stand-in do not have; NULL if missing.
 #define CUDA_OPTIONAL_FUNCTIONS(X)                                                                       \
     X(cuMemcpyBatchAsync, copy_batch, address *to, address *from, size_t *sizes, size_t count,           \
       copy_attributes *, size_t *first_copies, size_t num_attributes, size_t *failed, stream)            \
@@ -118,19 +118,19 @@ struct library {
     CUDA_FUNCTIONS(CUDA_MEMBER)
     CUDA_OPTIONAL_FUNCTIONS(CUDA_MEMBER)
 #undef CUDA_MEMBER
-    bool stand_in; // the tests' driver on host memory: nothing measured on it means anything
+    bool stand_in; // the tests' driver on host memory: its figures mean nothing
 };
 
-// libcuda.so.1, opened and initialised once; throws what is missing.
+// Loads and initialises libcuda.so.1 once. Throws if the library or a function is missing.
 const library &load();
 
-// Throws the driver's name of what failed.
-void check(result answer, const char *call);
+// Throws the call and the driver's name of the error, unless the result is 0.
+void check(result code, const char *call);
 
-// Has the current context reach memory of another device; nothing where the driver has no such call.
+// Lets the current context access memory of another device. Does nothing if the driver has no such call.
 void reach(int other);
 
-// A device's primary context, current on this thread while the value lives.
+// Makes the primary context of a device current on this thread, until it is destroyed.
 class current_device {
   public:
     explicit current_device(int device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One byte of data carries up to 253 of them, which is all that the kernel takes at once.
+// A message has one byte of data and up to 253 file descriptors, the kernel's maximum.
 #include "reference/fd_passing.hpp"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ void receive_some(int socket, std::vector<int> &fds)
         fail("receive file descriptors");
     const cmsghdr *rights = CMSG_FIRSTHDR(&received.header);
     if (got == 0 || rights == nullptr || rights->cmsg_type != SCM_RIGHTS)
-        throw std::runtime_error("file descriptors were expected, and did not come");
+        throw std::runtime_error("the message has no file descriptors");
     const size_t count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     fds.resize(fds.size() + count);
     std::memcpy(fds.data() + fds.size() - count, CMSG_DATA(rights), sizeof(int) * count);

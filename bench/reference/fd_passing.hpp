@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// File descriptors on their way through a Unix socket (SCM_RIGHTS).
+// Sends and receives file descriptors over a Unix socket (SCM_RIGHTS).
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace reference {
 
-// All of them, in as many messages as it takes; they stay the sender's.
+// Sends all of them, in as many messages as needed. The caller still owns them.
 void send_fds(int socket, const std::vector<int> &fds);
 
-// As many, close-on-exec; they are the caller's.
+// Receives `count` of them, close-on-exec. The caller owns them.
 std::vector<int> receive_fds(int socket, size_t count);
 
 void close_all(const std::vector<int> &fds);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLAS, found at run time. It works in the current context, which is the device's primary one.
+// cuBLAS, loaded at run time. It uses the current context, which is the device's primary one.
 #include "reference/gemm.hpp"
 
 #include "reference/toolkit.hpp"
@@ -42,13 +42,13 @@ const cublas &blas()
     return functions;
 }
 
-void require(int answer, const char *call)
+void require(int code, const char *call)
 {
-    if (answer != 0)
-        throw std::runtime_error(std::string(call) + " answers " + std::to_string(answer));
+    if (code != 0)
+        throw std::runtime_error(std::string(call) + " failed with " + std::to_string(code));
 }
 
-// bf16 from -2 to 2: zeroes would cost less power, and so less time, than what a model multiplies.
+// bf16 from -2 to 2. Zeroes would need less power, and so less time, than the values of a model.
 std::vector<uint16_t> some_values()
 {
     std::mt19937 random(7);
@@ -117,7 +117,7 @@ void gemms::enqueue() const
 void gemms::start(int count)
 {
     count_ = count;
-    pretended_ = 6;
+    simulated_queries_ = 6;
     watch_.start(stream_.get());
     for (int index = 0; index < count; ++index)
         enqueue();
@@ -127,7 +127,7 @@ void gemms::start(int count)
 bool gemms::busy()
 {
     if (load().stand_in)
-        return pretended_-- > 0;
+        return simulated_queries_-- > 0;
     return watch_.running();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compute as an engine does it: bf16 matrices multiplied back to back on a stream of their own, by cuBLAS.
+// Compute like that of an engine: bf16 matrix products back to back on their own stream, by cuBLAS.
 #pragma once
 
 #include "reference/copies.hpp"
@@ -12,9 +12,8 @@ namespace cuda {
 
 class gemms {
   public:
-    // size × size matrices. Throws what is missing where there is no cuBLAS. On the tests' stand-in driver,
-    // which has none and does one thing after the other, memsets stand for the products, and they are busy
-    // for a few questions.
+    // size × size matrices. Throws if cuBLAS is missing. The tests' stand-in driver has no cuBLAS, and completes each
+    // call before it returns: there the products are memsets, and `busy` returns true a fixed number of times.
     explicit gemms(int size);
     ~gemms();
     gemms(const gemms &) = delete;
@@ -22,11 +21,11 @@ class gemms {
 
     std::string name() const;
 
-    // Hands `count` products to the GPU and returns.
+    // Submits `count` products and returns.
     void start(int count);
-    // Whether some of them are still to be done.
+    // Returns whether the last product is not done.
     bool busy();
-    // Waits for the last one and answers what one took, in microseconds of the GPU's clock.
+    // Waits for the last product. Returns the mean duration of one, in microseconds of the GPU's clock.
     double wait();
 
   private:
@@ -38,7 +37,7 @@ class gemms {
     stopwatch watch_;
     void *handle_ = nullptr; // cuBLAS
     int count_ = 0;
-    int pretended_ = 0; // questions
+    int simulated_queries_ = 0; // calls of `busy` that still return true on the stand-in
 };
 
 } // namespace cuda

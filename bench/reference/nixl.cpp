@@ -13,7 +13,7 @@ using nixl_capi::status;
 void check(status found, const char *call)
 {
     if (found != nixl_capi::success && found != nixl_capi::in_progress)
-        throw std::runtime_error(std::string("NIXL ") + call + " answered " + std::to_string(found));
+        throw std::runtime_error(std::string("NIXL ") + call + " failed with " + std::to_string(found));
 }
 
 } // namespace
@@ -92,7 +92,7 @@ void descriptors::add(span piece)
           "xfer_dlist_add_desc");
 }
 
-// The empty name is this agent's own side.
+// The empty name means the local side.
 prepared::prepared(const agent &owner, side whose, const std::vector<span> &pieces, memory where)
     : prepared(owner, whose == side::local ? "" : owner.peer().c_str(), pieces, where)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference: NIXL as a careful C++ user calls it today, one thread, no layer between.
+// The reference: NIXL's C API called directly, on one thread.
 #pragma once
 
 #include "reference/nixl_capi.hpp"
@@ -16,7 +16,7 @@ struct span {
     size_t size;
 };
 
-// What kind of memory it is, as NIXL is told; host memory if nothing else is said.
+// NIXL's type of memory; host memory by default.
 struct memory {
     int type = nixl_capi::memory_dram;
     uint64_t device = 0;
@@ -35,7 +35,7 @@ class agent {
     // Memory of a GPU must be one allocation or one VMM mapping.
     void add_memory(span added, memory where = {});
     bytes metadata() const;
-    // Several may be loaded; peer() is the last of them. Returns its name.
+    // Loads the metadata of a peer, and returns its name. With several peers, peer() is the last one.
     std::string load_peer(const bytes &metadata);
 
     const nixl_capi::library &api() const { return api_; }
@@ -51,7 +51,7 @@ class agent {
     std::vector<std::string> loaded_;
 };
 
-// A descriptor list as create_xfer_req takes it.
+// A descriptor list for create_xfer_req.
 class descriptors {
   public:
     explicit descriptors(const agent &owner, memory where = {});
@@ -70,11 +70,11 @@ class descriptors {
 
 enum class side { local, remote };
 
-// A descriptor list prepared once, of which requests take pieces by index.
+// A descriptor list that is prepared once. Requests select its pieces by index.
 class prepared {
   public:
     prepared(const agent &owner, side whose, const std::vector<span> &pieces, memory where = {});
-    // The remote side, of one of several peers.
+    // The remote side, for one of several peers.
     prepared(const agent &owner, const std::vector<span> &pieces, const std::string &peer);
     ~prepared();
     prepared(const prepared &) = delete;
@@ -89,7 +89,7 @@ class prepared {
     nixl_capi::prepared handle_ = nullptr;
 };
 
-// A read of the peer's memory: made from lists each time, or from indices into prepared lists.
+// A read of the peer's memory, made from lists or from indices into prepared lists.
 class read_request {
   public:
     read_request(const agent &owner, const descriptors &local, const descriptors &remote);

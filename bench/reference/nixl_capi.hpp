@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few functions of NIXL's C library that the reference calls, found at run time.
+// The functions of NIXL's C library that the reference calls, loaded at run time.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace nixl_capi {
 
-// Handles are opaque to the caller; a type each keeps them from being mixed up.
+// Handles are opaque. Each kind has its own type, so that the compiler rejects mixed-up ones.
 using agent = struct agent_s *;
 using params = struct params_s *;
 using mem_list = struct mem_list_s *;
@@ -41,7 +41,7 @@ struct agent_config {
     bool telemetry;
 };
 
-// name, parameters: each is the function nixl_capi_<name> returning a status.
+// name, parameters; each function is nixl_capi_<name> and returns a status.
 #define NIXL_CAPI_FUNCTIONS(X)                                                                           \
     X(create_configured_agent, const char *name, const agent_config *config, agent *out)                 \
     X(destroy_agent, agent)                                                                              \
@@ -93,7 +93,8 @@ struct library {
 #undef NIXL_CAPI_MEMBER
 };
 
-// The library at $KVMEM_NIXL_LIBRARY (else the loader's default), opened once; throws what is missing.
+// Loads $KVMEM_NIXL_LIBRARY, or the loader's default if it is not set, once. Throws if the library or a function is
+// missing.
 const library &load();
 
 } // namespace nixl_capi

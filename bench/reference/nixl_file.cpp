@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file is registered by its descriptor, and addressed by offset; the remote side is the agent itself.
+// A file is registered by its file descriptor and addressed by offset. The remote side is the agent itself.
 #include "reference/nixl_file.hpp"
 
 #include <stdexcept>
@@ -12,7 +12,7 @@ using nixl_capi::status;
 void check(status found, const char *call)
 {
     if (found != nixl_capi::success && found != nixl_capi::in_progress)
-        throw std::runtime_error(std::string("NIXL ") + call + " answered " + std::to_string(found));
+        throw std::runtime_error(std::string("NIXL ") + call + " failed with " + std::to_string(found));
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference for files: NIXL's POSIX plugin as a careful C++ user calls it, requests made once and reposted.
+// The reference for files: NIXL's POSIX plugin called directly, with requests that are made once and posted repeatedly.
 #pragma once
 
 #include "reference/nixl_capi.hpp"
@@ -9,18 +9,18 @@
 
 namespace nixl {
 
-// A stretch of memory and where it lies in the file.
+// A range of memory, and its offset in the file.
 struct file_piece {
     uintptr_t address;
     uint64_t offset;
     size_t size;
 };
 
-// An agent with one POSIX backend, which knows some memory and a file.
+// An agent with one POSIX backend, with which memory and a file are registered.
 class file_agent {
   public:
-    // `queue`: how the plugin does its I/O, "use_uring" or "use_aio"; empty for its own choice. Memory and file are
-    // of one size.
+    // `queue`: the plugin's I/O, "use_uring" or "use_aio"; empty: the plugin's default. `size` is that of memory and
+    // file.
     file_agent(const std::string &name, const std::string &queue, uintptr_t memory, int file, size_t size);
     ~file_agent();
     file_agent(const file_agent &) = delete;
@@ -42,7 +42,7 @@ class file_agent {
     std::vector<nixl_capi::reg_dlist> registered_;
 };
 
-// Reads or writes, made once.
+// Reads or writes of all pieces, made once.
 class file_request {
   public:
     file_request(const file_agent &owner, bool writes, const std::vector<file_piece> &pieces);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC makes machine code for the very GPU: no driver is too old for the toolkit's PTX.
+// NVRTC compiles to machine code of this GPU, because a driver may be too old for the toolkit's PTX.
 #include "reference/nvrtc.hpp"
 
 #include "reference/toolkit.hpp"
@@ -36,10 +36,10 @@ nvrtc open_nvrtc()
     return functions;
 }
 
-void require(int answer, const char *call)
+void require(int code, const char *call)
 {
-    if (answer != 0)
-        throw std::runtime_error(std::string(call) + " answers " + std::to_string(answer));
+    if (code != 0)
+        throw std::runtime_error(std::string(call) + " failed with " + std::to_string(code));
 }
 
 std::string log_of(const nvrtc &compiler, program made)
@@ -82,7 +82,7 @@ int attribute(int which, int device)
 
 compiled_kernel::compiled_kernel(const std::string &source, const char *name, int device)
 {
-    // NVRTC looks for the driver too, and does not survive the stand-in.
+    // NVRTC loads the driver too, and crashes with the stand-in.
     if (load().stand_in || load().launch == nullptr || load().module_load == nullptr ||
         load().module_function == nullptr)
         throw std::runtime_error("the driver runs no kernels");

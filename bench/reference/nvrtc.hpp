@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA C compiled on the machine that runs it, by the toolkit's NVRTC.
+// CUDA C compiled at run time, by the toolkit's NVRTC.
 #pragma once
 
 #include "reference/cuda.hpp"
@@ -8,10 +8,10 @@
 
 namespace cuda {
 
-// A kernel of a source text, loaded into the current context while the value lives.
+// A kernel compiled from source, loaded into the current context until it is destroyed.
 class compiled_kernel {
   public:
-    // Throws the compiler's log where it does not compile, and what is missing where there is no compiler.
+    // Throws the compiler's log if compilation fails, and an error if NVRTC is missing.
     compiled_kernel(const std::string &source, const char *name, int device);
     ~compiled_kernel();
     compiled_kernel(const compiled_kernel &) = delete;

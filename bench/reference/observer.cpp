@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that does nothing but look.
+// The observer's thread polls a byte without pause.
 #include "reference/observer.hpp"
 
 #include "common/clock.hpp"
@@ -11,7 +11,7 @@
 namespace cuda {
 namespace {
 
-constexpr unsigned disable_timing = 2; // of events: such ones are recorded and queried fastest
+constexpr unsigned disable_timing = 2; // of events: recorded and queried fastest
 
 } // namespace
 
@@ -21,12 +21,12 @@ own_event::~own_event() { load().event_destroy(handle_); }
 
 void own_event::record(stream on) const { check(load().event_record(handle_, on), "cuEventRecord"); }
 
-bool own_event::is_over() const
+bool own_event::is_complete() const
 {
-    const result answer = load().event_query(handle_);
-    if (answer == not_ready)
+    const result code = load().event_query(handle_);
+    if (code == not_ready)
         return false;
-    check(answer, "cuEventQuery");
+    check(code, "cuEventQuery");
     return true;
 }
 
@@ -36,8 +36,8 @@ observer::observer() : fd_(eventfd(0, EFD_CLOEXEC))
         throw std::runtime_error("no event fd for an observer");
     void *mark = nullptr;
     check(load().host_alloc(&mark, 1, 0), "cuMemHostAlloc");
-    mark_ = static_cast<volatile unsigned char *>(mark);
-    *mark_ = wanted_;
+    byte_ = static_cast<volatile unsigned char *>(mark);
+    *byte_ = wanted_;
     thread_ = std::thread([this] { look(); });
 }
 
@@ -46,14 +46,14 @@ observer::~observer()
     state_.store(leaving, std::memory_order_release);
     thread_.join();
     close(fd_);
-    load().host_free(const_cast<unsigned char *>(mark_));
+    load().host_free(const_cast<unsigned char *>(byte_));
 }
 
 void observer::watch(stream on, bool wakes)
 {
     ++wanted_;
     wakes_ = wakes;
-    check(load().fill_async(reinterpret_cast<address>(mark_), wanted_, 1, on), "cuMemsetD8Async");
+    check(load().fill_async(reinterpret_cast<address>(byte_), wanted_, 1, on), "cuMemsetD8Async");
     state_.store(watching, std::memory_order_release);
 }
 
@@ -70,12 +70,12 @@ void observer::look()
         const int now = state_.load(std::memory_order_acquire);
         if (now == leaving)
             return;
-        if (now != watching || *mark_ != wanted_)
+        if (now != watching || *byte_ != wanted_)
             continue;
         saw_ns_ = bench::now_ns();
         const uint64_t one = 1;
         if (wakes_ && write(fd_, &one, sizeof one) != sizeof one)
-            throw std::runtime_error("an observer could not wake who sleeps");
+            throw std::runtime_error("the observer could not write to its event fd");
         int expected = watching;
         state_.compare_exchange_strong(expected, over, std::memory_order_acq_rel);
     }

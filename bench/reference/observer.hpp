@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events of the driver's, and a thread that sees the end of work as soon as anybody can.
+// Events of the driver, and a thread that sees the end of work on a stream with the lowest latency.
 #pragma once
 
 #include "reference/cuda.hpp"
@@ -17,14 +17,14 @@ class own_event {
     own_event &operator=(const own_event &) = delete;
 
     void record(stream on) const;
-    bool is_over() const;
+    bool is_complete() const;
 
   private:
     event handle_ = nullptr;
 };
 
-// Looks at a byte of page-locked memory without pause while it waits for the end of something, without a call of the
-// driver's, and keeps a core busy as long as it lives.
+// Polls a byte of page-locked memory, which the stream writes after the work. Calls no function of the driver for that,
+// and keeps a core busy until it is destroyed.
 class observer {
   public:
     observer();
@@ -32,23 +32,24 @@ class observer {
     observer(const observer &) = delete;
     observer &operator=(const observer &) = delete;
 
-    // Looks for the end of what is on the stream now, and wakes who sleeps on the fd as soon as it sees that.
+    // Starts to observe the end of the work that is on the stream now. With `wakes`, the fd becomes readable at the
+    // end.
     void watch(stream on, bool wakes);
-    // When it saw that, by the benches' clock; waits for it.
+    // Waits for the end. Returns when the observer saw it, by the benches' clock.
     double saw_ns() const;
-    // Readable, and to be read, once it has seen the end of what was watched with that wish.
+    // The event fd. A thread that waits on it must read it.
     int fd() const { return fd_; }
 
   private:
     enum state : int { idle, watching, over, leaving };
     void look();
 
-    volatile unsigned char *mark_ = nullptr; // written by the stream
+    volatile unsigned char *byte_ = nullptr; // written by the stream, page-locked
     unsigned char wanted_ = 0;
     bool wakes_ = false;
     int fd_;
     std::atomic<int> state_{idle};
-    double saw_ns_ = 0; // the state tells who has it
+    double saw_ns_ = 0; // written by the thread before `over`, read after it
     std::thread thread_;
 };
 

@@ -11,7 +11,8 @@ constexpr unsigned threads = 256;
 constexpr unsigned ctas_per_multiprocessor = 4;
 constexpr unsigned event_without_timing = 2;
 
-// 16 bytes a thread, four of them on their way at once; what is not so aligned goes byte by byte.
+// Accesses of 16 bytes per thread, four in flight at a time. Chunks that are not aligned to 16 bytes are copied by
+// bytes.
 constexpr char source[] = R"(
 extern "C" __global__ void copy_chunks(const unsigned long long *to, const unsigned long long *from,
                                        unsigned long long size, unsigned count)

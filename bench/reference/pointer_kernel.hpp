@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks copied the way KVBM does it: for each transfer the host makes two arrays of pointers, uploads them,
-// and one kernel copies a chunk for each pair; the arrays are made anew only after an event.
+// KVBM's method to copy chunks. For each transfer the host writes two arrays of pointers and uploads them, and one
+// kernel copies a chunk per pair. An event protects the arrays until the kernel has read them.
 #pragma once
 
 #include "reference/nvrtc.hpp"
@@ -14,13 +14,13 @@ class pointer_kernel {
     pointer_kernel(int device, uint32_t most_chunks);
     ~pointer_kernel();
 
-    // Waits until the arrays may be written. They are page-locked.
+    // Waits until the arrays, which are page-locked, can be written.
     void reuse_arrays();
     address *to() { return pinned_; }
     address *from() { return pinned_ + most_chunks_; }
 
-    // Uploads the first `count` pointers of both arrays and copies `size` bytes for each. With 0 CTAs as many
-    // as serve an idle GPU.
+    // Uploads the first `count` pointers of both arrays, and copies `size` bytes per pair. 0 CTAs: as many as an idle
+    // GPU needs.
     void copy(uint32_t count, uint64_t size, unsigned ctas, stream on);
 
   private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads are started for each transfer: a few tens of microseconds.
+// Threads are started for each transfer, which takes some tens of microseconds.
 #include "reference/positioned_io.hpp"
 
 #include <atomic>
@@ -37,7 +37,7 @@ void transfer(int file, bool writes, const std::vector<nixl::file_piece> &pieces
     for (std::thread &other : others)
         other.join();
     if (failed)
-        throw std::runtime_error("a positioned read or write was not done whole");
+        throw std::runtime_error("pread or pwrite failed or moved fewer bytes");
 }
 
 } // namespace positioned

@@ -30,10 +30,10 @@ void stopwatch::stop(stream on) { check(load().event_record(end_, on), "cuEventR
 
 bool stopwatch::running() const
 {
-    const result answer = load().event_query(end_);
-    if (answer != not_ready)
-        check(answer, "cuEventQuery");
-    return answer == not_ready;
+    const result code = load().event_query(end_);
+    if (code != not_ready)
+        check(code, "cuEventQuery");
+    return code == not_ready;
 }
 
 double stopwatch::wait_ns()

@@ -13,14 +13,14 @@ class stopwatch {
     stopwatch(const stopwatch &) = delete;
     stopwatch &operator=(const stopwatch &) = delete;
 
-    // Each when the stream has done what is on it now.
+    // Both take effect when the work that is on the stream now is done.
     void start(stream on);
     void stop(stream on);
 
-    bool running() const; // not stopped yet, as the GPU sees it
+    bool running() const; // whether the GPU has not reached the stop
 
-    // Waits for the end and answers nanoseconds. The tests' stand-in has no clock of its own: there they are
-    // the caller's, until this call.
+    // Waits for the stop, and returns the nanoseconds between the two. The tests' stand-in has no clock: there it
+    // returns the caller's time since `start`.
     double wait_ns();
 
   private:

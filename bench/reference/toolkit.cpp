@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks where the loader looks, then where toolkits and Python wheels put their libraries.
+// Searches the loader's path, then the folders of toolkits and Python wheels.
 #include "reference/toolkit.hpp"
 
 #include <glob.h>
@@ -32,7 +32,7 @@ void *open_toolkit(std::initializer_list<const char *> names)
             if (void *library = open_first_match(std::string(folder) + name))
                 return library;
     }
-    throw std::runtime_error(std::string("no ") + *names.begin() + " nor an older one on this machine");
+    throw std::runtime_error(std::string("found neither ") + *names.begin() + " nor an older one");
 }
 
 } // namespace cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries of the CUDA toolkit, which a reference uses where the machine has them.
+// Libraries of the CUDA toolkit, which some references use if they are installed.
 #pragma once
 
 #include <dlfcn.h>
@@ -9,8 +9,8 @@
 
 namespace cuda {
 
-// The first of these that is found by its name, or in the folders a toolkit or its wheels are installed to.
-// Throws what is missing. Never closed.
+// Opens the first of these libraries that is found, by name or in the folders of toolkits and Python wheels. It is
+// never closed. Throws if none is found.
 void *open_toolkit(std::initializer_list<const char *> names);
 
 template <typename Function> void resolve_in(void *library, const char *symbol, Function &function)

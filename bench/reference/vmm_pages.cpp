@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A page: cuMemCreate, cuMemMap, cuMemSetAccess; and back: cuMemUnmap, cuMemRelease.
+// Growing by a page calls cuMemCreate, cuMemMap and cuMemSetAccess; shrinking cuMemUnmap and cuMemRelease.
 #include "reference/vmm_pages.hpp"
 
 namespace cuda {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that grows by small pages behind addresses reserved once, as in kvcached and vAttention.
+// Device memory that grows by small pages in an address range that is reserved once, as in kvcached and vAttention.
 #pragma once
 
 #include "reference/cuda.hpp"
@@ -10,18 +10,18 @@
 namespace cuda {
 
 enum class page_access {
-    each, // a call for each page: they ask for pages one at a time
+    each, // a call per page, as kvcached and vAttention do
     once, // a call for all pages of a step
 };
 
 enum class page_supply {
-    created, // with the step, and released when it shrinks (kvcached)
-    pooled,  // made beforehand and kept: the step only maps them (vAttention)
+    created, // created when memory grows, and released when it shrinks (kvcached)
+    pooled,  // created once: growing only maps them (vAttention)
 };
 
 enum class page_export {
     none,
-    as_fd, // can be shared by file descriptor, and registered for RDMA: as kvmem's extents are
+    as_fd, // exportable as a file descriptor and registrable for RDMA, as kvmem's extents are
 };
 
 class paged_range {
@@ -32,7 +32,7 @@ class paged_range {
     paged_range(const paged_range &) = delete;
     paged_range &operator=(const paged_range &) = delete;
 
-    // Both by whole pages.
+    // Offset and size are multiples of the page size.
     void grow(uint64_t offset, uint64_t size);
     void shrink(uint64_t offset, uint64_t size);
 
@@ -48,7 +48,7 @@ class paged_range {
     page_access access_;
     page_supply supply_;
     page_export exported_;
-    std::vector<int> users_; // other GPUs that get access to each page
+    std::vector<int> users_; // other GPUs with access to each page
     address base_ = 0;
     std::vector<memory_handle> pages_; // 0: none
     std::vector<bool> mapped_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner: create, map, allow access; export. Importer: import, map, release, allow access.
+// The owner creates, maps, sets access and exports. The importer imports, maps, sets access and releases.
 #include "reference/vmm_share.hpp"
 
 #include "reference/fd_passing.hpp"

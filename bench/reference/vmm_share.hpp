@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory in extents, shared between processes by the bare driver calls: a file descriptor an extent.
+// Device memory in extents, shared between processes by the bare driver calls: one file descriptor per extent.
 #pragma once
 
 #include "reference/cuda.hpp"
@@ -9,19 +9,19 @@
 
 namespace cuda {
 
-// Handles that are mapped one after the other and may be read and written.
+// Extents that are mapped at consecutive addresses, readable and writable.
 class extents {
   public:
-    // The owner's: created.
+    // Creates extents.
     extents(int device, uint64_t count, uint64_t size);
-    // An importer's: of file descriptors, which are closed.
+    // Imports extents from file descriptors, and closes these.
     extents(int device, const std::vector<int> &fds, uint64_t size);
     ~extents();
     extents(const extents &) = delete;
     extents &operator=(const extents &) = delete;
 
     address base() const { return base_; }
-    // One for each; the caller closes them. For the owner, who keeps the handles.
+    // Exports a file descriptor per extent, which the caller closes. Only for extents that were created here.
     std::vector<int> export_fds() const;
 
   private:

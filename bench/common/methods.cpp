@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each way's calls, and what it keeps from turn to turn.
-#include "common/ways.hpp"
+// The calls of each method, and its state between turns.
+#include "common/methods.hpp"
 
 #include <cstdio>
 #include <exception>
@@ -10,15 +10,15 @@ namespace {
 
 using shared_stream = std::shared_ptr<cuda::own_stream>;
 
-// A way of the driver's, which is on a stream always.
-move_way on_stream(bench::role role, const std::string &name, const shared_stream &stream,
+// A method of the driver. It always uses a stream.
+move_method on_stream(bench::role role, const std::string &name, const shared_stream &stream,
                    const std::function<void()> &submit)
 {
     return {role, name, submit, submit, stream->get(), [stream] { stream->wait(); }, {}};
 }
 
-// As many pointers as there are pieces, by the formula of the layouts.
-uint32_t fill_arrays(const move_of &moved, cuda::pointer_kernel &kernel)
+// Writes a pair of pointers for each piece, and returns their number.
+uint32_t fill_arrays(const moved_blocks &moved, cuda::pointer_kernel &kernel)
 {
     uint32_t count = 0;
     const uint64_t layers = moved.from.view().num_layers();
@@ -33,10 +33,10 @@ uint32_t fill_arrays(const move_of &moved, cuda::pointer_kernel &kernel)
     return count;
 }
 
-move_way submitted_again(const std::string &name, const move_of &moved, kv::wish wished)
+move_method submitted_again(const std::string &name, const moved_blocks &moved, kv::preferences preferred)
 {
     const auto transfer = std::make_shared<kv::transfer>(
-        kv::make_transfer(moved.from.layout(), moved.to.layout(), moved.pairs, {}, wished));
+        kv::make_transfer(moved.from.layout(), moved.to.layout(), moved.pairs, {}, preferred));
     const auto stream = std::make_shared<cuda::own_stream>();
     return {role::ours,
             name,
@@ -52,40 +52,40 @@ move_way submitted_again(const std::string &name, const move_of &moved, kv::wish
 
 } // namespace
 
-std::vector<move_way> prepared_as(const std::string &name, const move_of &moved, kv::wish wished)
+std::vector<move_method> prepared_as(const std::string &name, const moved_blocks &moved, kv::preferences preferred)
 {
     try {
-        return {submitted_again(name, moved, wished)};
+        return {submitted_again(name, moved, preferred)};
     } catch (const std::exception &failure) {
         std::printf("    %s: %s\n", name.c_str(), failure.what());
         return {};
     }
 }
 
-std::vector<move_way> prepared(const move_of &moved, const options &chosen)
+std::vector<move_method> prepared(const moved_blocks &moved, const options &chosen)
 {
-    std::vector<move_way> ways = {submitted_again("prepared", moved, {})};
-    append(ways, prepared_as("prepared, GPU idle", moved, {KVMEM_COMPUTE_IDLE}));
+    std::vector<move_method> methods = {submitted_again("prepared", moved, {})};
+    append(methods, prepared_as("prepared, GPU idle", moved, {KVMEM_COMPUTE_IDLE}));
     if (chosen.engines)
-        append(ways, engines(moved, chosen, KVMEM_COMPUTE_IDLE));
-    return ways;
+        append(methods, engines(moved, chosen, KVMEM_COMPUTE_IDLE));
+    return methods;
 }
 
-std::vector<move_way> engines(const move_of &moved, const options &chosen, uint32_t compute)
+std::vector<move_method> engines(const moved_blocks &moved, const options &chosen, uint32_t compute)
 {
-    std::vector<move_way> ways;
+    std::vector<move_method> methods;
     const uint64_t staging = uint64_t{chosen.staging_mib} << 20;
     for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                           KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
-        append(ways,
+        append(methods,
                prepared_as(std::string("by ") + kvmem_path_name(path), moved, {compute, path, 0, staging}));
     for (unsigned ctas : chosen.ctas)
-        append(ways, prepared_as("by CUDA kernel, " + std::to_string(ctas) + " CTAs", moved,
+        append(methods, prepared_as("by CUDA kernel, " + std::to_string(ctas) + " CTAs", moved,
                                  {compute, KVMEM_PATH_CUDA_KERNEL, ctas, 0}));
-    return ways;
+    return methods;
 }
 
-move_way created_each_time(const move_of &moved)
+move_method created_each_time(const moved_blocks &moved)
 {
     struct state {
         kv::transfer transfer;
@@ -102,7 +102,7 @@ move_way created_each_time(const move_of &moved)
             nullptr,
             [kept] {
                 kv::wait(kept->transfer);
-                // Only in the turn that is not counted: it is no part of the move, and no caller asks for it each time.
+                // Only in the turn that is not counted: callers do not ask for the path of each transfer.
                 if (kept->path.empty())
                     kept->path = kv::path_of(kept->transfer);
                 kept->transfer.reset();
@@ -110,22 +110,22 @@ move_way created_each_time(const move_of &moved)
             [kept] { return kept->path; }};
 }
 
-std::vector<move_way> driver_batch(const move_of &moved, bool beside_compute)
+std::vector<move_method> driver_batch(const moved_blocks &moved, bool beside_compute)
 {
     if (!cuda::has_batch())
         return {};
     const auto stream = std::make_shared<cuda::own_stream>();
-    const auto list = std::make_shared<cuda::copy_list>(stretches(moved.from, moved.to, moved.pairs));
-    // Nobody writes the source meanwhile, so that the driver may read it in any order.
+    const auto list = std::make_shared<cuda::copy_list>(contiguous_spans(moved.from, moved.to, moved.pairs));
+    // The source does not change meanwhile, so the driver may read it in any order.
     const cuda::batch_hints hints = {moved.from.where() == place::host, beside_compute};
     return {on_stream(role::reference, "cuMemcpyBatchAsync", stream,
                       [=] { cuda::copy_batch(*list, hints, *stream); })};
 }
 
-move_way driver_loop(const move_of &moved)
+move_method driver_loop(const moved_blocks &moved)
 {
     const auto stream = std::make_shared<cuda::own_stream>();
-    const auto list = std::make_shared<cuda::copy_list>(stretches(moved.from, moved.to, moved.pairs));
+    const auto list = std::make_shared<cuda::copy_list>(contiguous_spans(moved.from, moved.to, moved.pairs));
     return on_stream(role::reference, "cuMemcpyAsync, a loop", stream,
                      [=] { cuda::copy_each(*list, *stream); });
 }
@@ -135,12 +135,12 @@ shared_kernel make_pointer_kernel(int device, uint64_t most_chunks)
     try {
         return std::make_shared<cuda::pointer_kernel>(device, static_cast<uint32_t>(most_chunks));
     } catch (const std::exception &failure) {
-        std::printf("KVBM's way is left out: %s\n", failure.what());
+        std::printf("KVBM's method is left out: %s\n", failure.what());
         return nullptr;
     }
 }
 
-std::vector<move_way> pointer_kernel(const move_of &moved, const shared_kernel &kernel, unsigned ctas)
+std::vector<move_method> pointer_kernel(const moved_blocks &moved, const shared_kernel &kernel, unsigned ctas)
 {
     if (kernel == nullptr)
         return {};
@@ -155,7 +155,7 @@ std::vector<move_way> pointer_kernel(const move_of &moved, const shared_kernel &
     return {on_stream(role::reference, name, stream, submit)};
 }
 
-move_way one_large_copy(const move_of &moved, uint64_t bytes)
+move_method one_large_copy(const moved_blocks &moved, uint64_t bytes)
 {
     const auto stream = std::make_shared<cuda::own_stream>();
     const cuda::address to = moved.to.base();

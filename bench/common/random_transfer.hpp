@@ -11,22 +11,22 @@
 
 namespace bench {
 
-// How the blocks that move are placed in host memory.
+// The order in host memory of the blocks that move.
 enum class host_order {
     scattered,
     in_runs, // 8 adjacent blocks, then 8 elsewhere
     contiguous,
 };
 
-// What the GPU computes meanwhile, and what kvmem is told.
+// The work of the GPU during the transfer, and the options.
 enum class compute {
-    told_idle, // nothing, and the options say so
-    idle,      // nothing, with default options
-    beside,    // products back to back, with default options
+    declared_idle, // none, and the options say so
+    idle,          // none, with default options
+    beside,        // matrix products back to back, with default options
 };
 
 // One transfer between a GPU and page-locked host memory.
-struct drawn {
+struct random_transfer {
     std::string shape; // "blocks", or the engine whose cache it is
     kvmem_layout_config gpu;
     kvmem_layout_config host;
@@ -45,11 +45,11 @@ struct drawn {
 const char *name_of(host_order order);
 const char *name_of(compute meanwhile);
 
-// Blocks of one piece: 512 bytes to 8 MiB, a multiple of 16 and no power of two; 1 to 65,536 of them, `most_bytes`
-// in all. Sizes and counts are uniform in the logarithm.
-drawn draw_blocks(std::mt19937_64 &random, uint64_t most_bytes);
+// Draws 1 to 65,536 blocks of one piece, at most `most_bytes` in all. A piece has 512 bytes to 8 MiB, a multiple of 16
+// that is no power of two. The logarithms of sizes and counts are uniform.
+random_transfer draw_blocks(std::mt19937_64 &random, uint64_t most_bytes);
 
-// One of the caches of engines (KV heads and sizes of common models), with a number of blocks drawn the same way.
-drawn draw_engine(std::mt19937_64 &random, uint64_t most_bytes);
+// Draws one of the caches of engines (KV heads and sizes of common models), and a number of blocks.
+random_transfer draw_engine(std::mt19937_64 &random, uint64_t most_bytes);
 
 } // namespace bench

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The draws. The standard's distributions differ between libraries, so the draws use the generator's bits alone: a
-// seed gives the same points everywhere.
-#include "common/drawn.hpp"
+// Transfers drawn from a seed. Only the generator's bits are used, because the standard's distributions differ between
+// libraries: a seed gives the same points on every machine.
+#include "common/random_transfer.hpp"
 
 #include "common/block_ids.hpp"
 
@@ -11,7 +11,7 @@
 namespace bench {
 namespace {
 
-constexpr uint32_t spread = 2; // blocks a side has for each that moves
+constexpr uint32_t spread = 2; // blocks of a side per block that moves
 constexpr uint32_t run_length = 8;
 
 double uniform(std::mt19937_64 &random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
@@ -54,7 +54,7 @@ struct engine_shape {
     kvmem_layout_config host;
 };
 
-// Of engines' caches: tokens in a block, bytes of a token in one layer (and outer slot).
+// The caches of engines, from tokens per block and bytes per token in one layer (and outer slot).
 std::vector<engine_shape> engine_shapes()
 {
     const auto second = [](kvmem_layout_config made) {
@@ -84,7 +84,7 @@ std::vector<engine_shape> engine_shapes()
     };
 }
 
-drawn of_size(std::mt19937_64 &random, drawn made, uint64_t most_blocks)
+random_transfer of_size(std::mt19937_64 &random, random_transfer made, uint64_t most_blocks)
 {
     made.blocks = static_cast<uint32_t>(between(random, 1, std::max<uint64_t>(most_blocks, 1)));
     made.order = static_cast<host_order>(below(random, 3));
@@ -109,25 +109,25 @@ const char *name_of(host_order order)
 const char *name_of(compute meanwhile)
 {
     switch (meanwhile) {
-    case compute::told_idle: return "idle, as kvmem is told";
+    case compute::declared_idle: return "idle, as kvmem is told";
     case compute::idle: return "idle";
     case compute::beside: return "beside GEMMs";
     }
     return "";
 }
 
-uint64_t drawn::piece_bytes() const { return gpu.page_size * gpu.inner_dim * gpu.dtype_width; }
+uint64_t random_transfer::piece_bytes() const { return gpu.page_size * gpu.inner_dim * gpu.dtype_width; }
 
-uint64_t drawn::block_bytes() const { return gpu.num_layers * gpu.outer_dim * piece_bytes(); }
+uint64_t random_transfer::block_bytes() const { return gpu.num_layers * gpu.outer_dim * piece_bytes(); }
 
-std::string drawn::title() const
+std::string random_transfer::title() const
 {
     return shape + ", " + (to_device ? "H2D" : "D2H") + ", " + std::to_string(blocks) + " blocks, pieces of " +
            std::to_string(piece_bytes()) + " bytes, host " + name_of(order) +
            ", " + name_of(compute);
 }
 
-kv::pairs drawn::pairs() const
+kv::pairs random_transfer::pairs() const
 {
     const auto pool = static_cast<uint32_t>(gpu.num_blocks);
     kv::pairs made = scattered_pairs(blocks, pool);
@@ -142,7 +142,7 @@ kv::pairs drawn::pairs() const
     return made;
 }
 
-drawn draw_blocks(std::mt19937_64 &random, uint64_t most_bytes)
+random_transfer draw_blocks(std::mt19937_64 &random, uint64_t most_bytes)
 {
     constexpr uint64_t unit = 16;
     constexpr uint64_t least = 512;
@@ -152,15 +152,15 @@ drawn draw_blocks(std::mt19937_64 &random, uint64_t most_bytes)
         size = between(random, least, std::min(most, most_bytes)) / unit * unit;
     while (size < least || is_power_of_two(size));
     const kvmem_layout_config one_piece = config(1, 1, 1, size);
-    const drawn made = {"blocks", one_piece, one_piece, 0, {}, false, {}};
+    const random_transfer made = {"blocks", one_piece, one_piece, 0, {}, false, {}};
     return of_size(random, made, std::min<uint64_t>(most_bytes / size, 65'536));
 }
 
-drawn draw_engine(std::mt19937_64 &random, uint64_t most_bytes)
+random_transfer draw_engine(std::mt19937_64 &random, uint64_t most_bytes)
 {
     const std::vector<engine_shape> shapes = engine_shapes();
     const engine_shape &shape = shapes[below(random, shapes.size())];
-    const drawn made = {shape.name, shape.gpu, shape.host, 0, {}, false, {}};
+    const random_transfer made = {shape.name, shape.gpu, shape.host, 0, {}, false, {}};
     return of_size(random, made, most_bytes / made.block_bytes());
 }
 
