@@ -89,7 +89,7 @@ bool nixl(Examination &examination, const Options &options) {
                                            "see the plugins that failed; without one, install NIXL again");
     const bool is_loaded = examination.has("nixl.library", Level::ok);
     if (is_loaded && !outcome.is_complete) {
-        // A plugin ended the process that loads all. Each in a process of its own shows which.
+        // A plugin ended the process that loads all. Loading each in a separate process shows which one.
         for (const std::string &plugin : plugin_files(examination.text_of("nixl.library"))) {
             examination.check("nixl.plugin." + plugin, "plugin " + plugin,
                               [&](Reporter &report) { check_plugin(report, options, plugin); },

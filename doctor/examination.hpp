@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All checks, one after the other.
+// Runs all checks, one after the other.
 #pragma once
 
 #include "options.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvmem-doctor: reports what kvmem can do on this machine, and what to do about what does not work.
+// kvmem-doctor: reports what works on this machine, what does not, and how to fix it.
 #include "examination.hpp"
 #include "machine/files.hpp"
 #include "options.hpp"
@@ -25,7 +25,7 @@ using namespace doctor;
 
 enum ExitStatus { works = 0, does_not_work = 1, usage = 2, not_written = 3 };
 
-// The version of the JSON: it changes when a key changes its meaning or goes.
+// The version of the JSON. It changes when a key is removed or its meaning changes.
 constexpr std::int32_t format = 1;
 
 struct Machine {
@@ -98,7 +98,7 @@ ExitStatus run(int argc, char **argv) {
     return print(text, are_met ? works : does_not_work);
 }
 
-// So that no pipe gets the number of a standard file that is closed. A report to it is not written.
+// Opens standard files that are closed, so that no pipe gets their numbers. A report to such a file is not written.
 void reserve_standard_files() {
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
         if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", O_RDONLY));
@@ -109,7 +109,7 @@ void reserve_standard_files() {
 
 int main(int argc, char **argv) {
     reserve_standard_files();
-    // A closed pipe, and a report above the limit of file sizes, are an exit status, not a signal.
+    // A closed pipe, or a report above the limit of file sizes, gives an exit status instead of a signal.
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     // If it is ignored, as some parents leave it, children are reaped without their status.

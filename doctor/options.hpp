@@ -15,9 +15,9 @@ enum class Colour { automatic, always, never };
 struct Options {
     /// Directories whose files are checked.
     std::vector<std::string> directories;
-    /// What must work, as it was given.
+    /// The names given to --require.
     std::vector<std::string> required;
-    /// Another NIXL than the one that kvmem finds.
+    /// Path of another NIXL than the one that kvmem finds.
     std::optional<std::string> nixl;
     std::chrono::seconds limit{20};
     Colour colour = Colour::automatic;
@@ -28,14 +28,14 @@ struct Options {
     bool wants_names = false;
 };
 
-/// A command line that cannot be understood: the message says what is wrong.
+/// An invalid command line. The message has the reason.
 struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
 Options parse(int argc, char **argv);
 
-/// What --help prints.
+/// The text of --help.
 std::string help();
 
 }  // namespace doctor

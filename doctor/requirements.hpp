@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a caller can require, and whether the findings meet it.
+// Requirements of the caller, and whether the findings meet them.
 #pragma once
 
 #include "report/finding.hpp"
@@ -16,13 +16,13 @@ bool is_requirement(std::string_view name);
 /// Whether its findings are those of transfers and measured rates.
 bool needs_transfers(std::string_view name);
 
-/// A line per name, with what it means.
+/// A line per name, with its meaning.
 std::string requirement_names();
 
 struct Verdict {
     std::string name;
     bool is_met = false;
-    /// Why not: the findings that are not ok.
+    /// The findings that are not ok; empty if the requirement is met.
     std::string reason;
 };
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs the command after `--`; fails unless it exits with EXIT_CODE and what it prints matches TEXT.
+# Runs the command after `--`. Fails unless it exits with EXIT_CODE and its output matches TEXT.
 math(EXPR last "${CMAKE_ARGC} - 1")
 foreach(i RANGE 1 ${last})
     if(separated)

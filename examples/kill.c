@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded under the demo by its test: kills rank 1 of prefill before decode starts its fourth transfer, when
+// A test preloads this in the demo. It kills rank 1 of prefill before decode starts its fourth transfer. At that point
 // decode has the metadata and the layout of that rank, and half of its tokens.
 #define _GNU_SOURCE
 #include <dlfcn.h>

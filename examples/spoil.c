@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded under the demo by its test: flips one bit of what each transfer brings into memory, so that a
-// demo that does not look at every byte is found out.
+// A test preloads this in the demo. It flips one bit in the destination of each transfer, so a demo that does not check
+// every byte fails the test.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <kvmem.h>
@@ -8,9 +8,9 @@
 
 static const kvmem_layout *destination;
 static uint64_t block;
-static int is_first_byte; /* the last one may be of no token */
+static int is_first_byte; /* the last byte may belong to no token */
 
-// The real function of that name, behind this library.
+// Finds the function of that name in the next library.
 static void find(const char *name, void *function)
 {
     void **slot = function;

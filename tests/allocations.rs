@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often a transfer allocates memory: for new pairs as often for a thousand as for one, and never if it is submitted again.
+//! The number of memory allocations of a transfer: for new pairs it does not depend on their number, and submitting
+//! again allocates nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -20,10 +21,10 @@ mod skip;
 
 const BLOCKS: u32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What the transfer keeps of a step, the engine, and the run that threads share.
+/// Allocations for new pairs: the transfer's copy of the step, the engine, and the run that threads share.
 const MOST: usize = 3;
 
-/// Counts the allocations of each thread, and of all.
+/// Counts the allocations of each thread and of all threads.
 struct Counting;
 
 static OF_ALL: AtomicUsize = AtomicUsize::new(0);
@@ -32,7 +33,7 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: all is left to the system's allocator; counting allocates nothing.
+// SAFETY: the system's allocator does all the work, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: MemoryLayout) -> *mut u8 {
         count();
@@ -60,14 +61,14 @@ fn count() {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How often the calling thread allocates in `work`.
+/// Returns the number of allocations of the calling thread in `work`.
 fn allocations(work: impl FnOnce()) -> usize {
     let before = COUNT.with(Cell::get);
     work();
     COUNT.with(Cell::get) - before
 }
 
-/// How often all threads allocate in a run of `transfer`.
+/// Returns the number of allocations of all threads in a run of `transfer`.
 fn allocations_of_run(transfer: &Transfer) -> usize {
     let before = OF_ALL.load(Ordering::Relaxed);
     transfer.submit().unwrap();
@@ -75,14 +76,15 @@ fn allocations_of_run(transfer: &Transfer) -> usize {
     OF_ALL.load(Ordering::Relaxed) - before
 }
 
-/// Some of the next runs allocate nothing on any thread. Rarely a thread still has the memory of the run before.
+/// Checks that most of the next runs allocate nothing on any thread. Sometimes a thread still uses the memory of the
+/// previous run.
 fn assert_repeats_allocate_nothing(transfer: &Transfer, what: &str) {
     let counts: Vec<_> = (0..60).map(|_| allocations_of_run(transfer)).collect();
     let without = counts.iter().filter(|count| **count == 0).count();
     assert!(without > counts.len() / 2, "{what}: {counts:?}");
 }
 
-/// One test at a time: allocations of all threads are counted.
+/// Runs one test at a time, because allocations of all threads are counted.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -107,7 +109,7 @@ fn layout_in(memory: AllocationConfig, blocks: u32, kind: LayoutKind, piece: u64
     Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
 }
 
-/// Scattered blocks, other ones in each round.
+/// Returns scattered blocks, different ones in each round.
 fn pairs(count: u32, round: u32) -> Vec<BlockPair> {
     let pair = |index: u32| BlockPair {
         source: (7 * index + 13 * round) % BLOCKS,
@@ -126,10 +128,10 @@ fn transfer(piece: u64, first: &[BlockPair]) -> Transfer {
 #[test]
 fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
     let _turn = turn();
-    // Small copies are done within the call, large ones by threads of the library.
+    // Small copies run within the call, large ones on threads of the library.
     for piece in [4, 2048] {
         let transfer = transfer(piece, &pairs(1000, 0));
-        // Two lists take turns, so that no run has the one that is filled.
+        // Two lists alternate, so that the list that is filled is not the one of a run.
         for (count, round) in [(1000, 1), (1000, 2), (1000, 3)] {
             let list = pairs(count, round);
             transfer.submit_pairs(Step { pairs: &list, ..Step::default() }).unwrap();
@@ -137,7 +139,7 @@ fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
         }
         for (round, count) in [1000, 1, 600, 1000, 64, 999, 300].into_iter().enumerate() {
             let list = pairs(count, round as u32);
-            // A thread that was woken late may still have the run before the last, and then its list is made anew.
+            // A thread that was woken late may still use the second-last run. Then a new list is allocated.
             let least = (0..20)
                 .map(|_| {
                     let submit = || transfer.submit_pairs(Step { pairs: &list, ..Step::default() }).unwrap();
@@ -161,7 +163,7 @@ fn submitting_a_small_copy_again_allocates_nothing() {
     }
 }
 
-/// Several threads copy it. Rarely one of them still has the memory of the run before.
+/// Several threads copy. Sometimes one of them still uses the memory of the previous run.
 #[test]
 fn submitting_a_large_copy_again_allocates_nothing() {
     let _turn = turn();
@@ -175,7 +177,7 @@ fn submitting_a_large_copy_again_allocates_nothing() {
     assert_eq!((0..100).map(|_| run()).min(), Some(0));
 }
 
-/// By layer, small copies within the call and large ones by several threads.
+/// By layer: small copies within the call, and large ones on several threads.
 #[test]
 fn submitting_a_copy_by_layer_again_allocates_nothing() {
     let _turn = turn();
@@ -193,8 +195,8 @@ fn submitting_a_copy_by_layer_again_allocates_nothing() {
     }
 }
 
-/// To and from a file, by threads and by io_uring: of so few pieces that their list is kept, of so many that it is made in
-/// parts, and by layer.
+/// To and from a file, by threads and by io_uring: with few pieces, whose list is kept; with many, whose list is made
+/// in parts; and by layer.
 #[test]
 fn submitting_a_transfer_with_a_file_again_allocates_nothing() {
     const IN_FILE: u32 = 1200;
@@ -245,7 +247,7 @@ fn blocks_of(page_size: u64) -> Arc<Layout> {
     Layout::builder(dimensions).fully_contiguous().unwrap().allocate(memory).build().unwrap()
 }
 
-/// Whole blocks, blocks of another size whose first and last tokens are a part of one, and every second token.
+/// Cases: whole blocks; blocks of different sizes, starting and ending inside a block; every second token.
 #[test]
 fn plans_of_new_block_tables_reuse_the_memory_of_earlier_ones() {
     const CASES: [([u64; 2], [u64; 2], u64); 3] =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The headers in include/ are what src/ffi says. `make header` writes them anew.
+//! The headers in include/ match src/ffi. `make header` writes them again.
 //!
 //! A template in src/ffi/headers has the text and the order of a header; each of its lines `@FILE` stands for the
 //! declarations of that file of src/ffi, which cbindgen makes, in the order of the file.
@@ -39,8 +39,9 @@ fn generated(header: &str) -> String {
     template(header).lines().map(|text| line(text) + "\n").collect()
 }
 
-/// The declarations of a file, in its order. Constants that follow each other there do so here, too. cbindgen also
-/// reads the submodules of a `mod.rs`, whose declarations are left out: a template includes them by themselves.
+/// Returns the declarations of a file, in its order. Adjacent constants of the file are adjacent in the header.
+/// cbindgen also reads the submodules of a `mod.rs`. Their declarations are left out, because a template includes those
+/// files.
 fn declarations(file: &Path) -> String {
     let source = read(file);
     let names = source.lines().filter_map(item).filter(|name| is_exported(name));
@@ -52,7 +53,8 @@ fn declarations(file: &Path) -> String {
             is_adjacent = false;
         }
         let Some(name) = item(line).filter(|name| is_exported(name)) else { continue };
-        let declaration = declared.remove(name).unwrap_or_else(|| panic!("cbindgen makes nothing of {name}"));
+        let declaration =
+            declared.remove(name).unwrap_or_else(|| panic!("cbindgen has no declaration of {name}"));
         if !text.is_empty() {
             text += if is_adjacent { "\n" } else { "\n\n" };
         }
@@ -66,7 +68,7 @@ fn is_exported(name: &str) -> bool {
     name.starts_with("kvmem_") || name.starts_with("KVMEM_") || name == "CUstream_st"
 }
 
-/// The name of the public item that a line of Rust begins to define.
+/// The name of the public item whose definition starts on this line of Rust.
 fn item(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
     let rest = rest.strip_prefix("unsafe ").unwrap_or(rest);
@@ -75,7 +77,7 @@ fn item(line: &str) -> Option<&str> {
     rest.split(|character: char| !character.is_ascii_alphanumeric() && character != '_').next()
 }
 
-/// The names are those of the file's own types: no function of the file need use them.
+/// `names` are the types of the file; cbindgen would leave out those that no function of the file uses.
 fn cbindgen_output(file: &Path, names: Vec<String>) -> String {
     let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
     config.export.include = names;
@@ -118,8 +120,8 @@ fn declared_name(block: &str) -> String {
     name.unwrap_or_else(|| panic!("no name in\n{block}"))
 }
 
-/// A struct with a tag can be declared before it is defined. cbindgen's style with tags names it by its tag, or without
-/// one where another file defines it; here every type goes by its name alone.
+/// Adds a tag to a struct, so that it can be declared before it is defined. cbindgen's own style with tags would name
+/// every type of the file by its tag; the headers name all types without `struct`.
 fn with_tag(block: &str) -> String {
     block.replace("typedef struct {", &format!("typedef struct {} {{", declared_name(block)))
 }
@@ -142,7 +144,7 @@ fn the_committed_headers_are_the_generated_ones() {
         if std::env::var_os("KVMEM_BLESS").is_some() {
             std::fs::write(&path, &generated).unwrap();
         }
-        assert!(read(&path) == generated, "include/{header} is not what src/ffi says; run `make header`");
+        assert!(read(&path) == generated, "include/{header} differs from src/ffi; run `make header`");
     }
 }
 
@@ -173,7 +175,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 fn no_line_is_longer_than_110_columns() {
     let headers = files_below(&root().join("include"));
     let cpp = headers.iter().filter(|path| path.extension().is_some_and(|extension| extension == "hpp"));
-    assert!(cpp.count() > 10, "the headers for C++ are among {headers:?}");
+    assert!(cpp.count() > 10, "headers for C++ are missing in {headers:?}");
     for header in &headers {
         for (index, line) in read(header).lines().enumerate() {
             let columns = line.chars().count();

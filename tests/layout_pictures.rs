@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pictures of docs/layouts.md are those that the library draws. `KVMEM_BLESS=1 cargo test --test layout_pictures`
-//! writes them anew.
+//! The pictures of docs/layouts.md match the library's output. `KVMEM_BLESS=1 cargo test --test layout_pictures` writes
+//! them again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -62,7 +62,7 @@ fn check(name: &str, drawn: &str) {
         std::fs::write(&path, drawn).unwrap();
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == drawn, "{} is stale: KVMEM_BLESS=1 writes it anew", path.display());
+    assert!(committed == drawn, "{} is stale: KVMEM_BLESS=1 writes it again", path.display());
 }
 
 #[test]

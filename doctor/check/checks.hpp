@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks. Each runs in a process of its own and reports as it goes.
+// The checks. Each runs in a separate process and reports its findings one by one.
 #pragma once
 
 #include "../options.hpp"
@@ -49,7 +49,7 @@ void measure_host_paths(Reporter &report, const std::vector<Directory> &director
 void measure_device_paths(Reporter &report, const Options &options, const std::vector<Directory> &directories,
                           std::int32_t device);
 void measure_peer_gpus(Reporter &report, std::int32_t devices);
-/// With a process of its own on this machine, over NIXL.
+/// Transfers over NIXL with a child process on this machine.
 void measure_peer_paths(Reporter &report, const Options &options, bool is_device, std::int32_t devices);
 
 }  // namespace doctor

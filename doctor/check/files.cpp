@@ -161,7 +161,7 @@ void check_io_uring(Reporter &report) {
         } else if (failure == ENOSYS) {
             finding.fix = "use Linux 5.6 or newer, with CONFIG_IO_URING";
         } else {
-            finding.fix = "raise what is exhausted: ulimit -n, ulimit -l, or memory";
+            finding.fix = "raise the limit that is exhausted: ulimit -n or ulimit -l, or free memory";
         }
     }
     report.add(finding);

@@ -55,7 +55,7 @@ std::string key_of(kvmem::Path path) {
     return index < names.size() ? names[index] : "unknown";
 }
 
-// The paths that are not taken, and are not merely slower.
+// The paths that are not chosen for another reason than their speed.
 void add_others(Route &route, const kvmem::Transfer &transfer) {
     for (const kvmem::PathChoice &each : transfer.path_choices()) {
         if (each.choice == kvmem::Choice::used) {
@@ -68,7 +68,7 @@ void add_others(Route &route, const kvmem::Transfer &transfer) {
     }
 }
 
-// As many blocks as move within a part of the time.
+// Returns the number of blocks that move within a part of the time.
 std::uint32_t count_for(nanoseconds one, nanoseconds time, std::uint32_t blocks) {
     const auto fitting = static_cast<std::uint64_t>(time.count() / 3 / one.count());
     return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fitting, 1, blocks));

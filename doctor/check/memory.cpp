@@ -98,7 +98,7 @@ Finding transparent_huge_pages() {
 // ---- Locked memory ----
 
 // Locks one page more than the limit, without touching memory. CAP_IPC_LOCK permits that, but only outside user
-// namespaces, so the capability itself says too little.
+// namespaces, so the capability alone does not show it.
 bool exceeds(std::uint64_t limit) {
     const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
     const std::uint64_t size = (limit / page + 1) * page;

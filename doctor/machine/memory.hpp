@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory this process may use.
+// The memory that this process may use.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct GroupMemory {
 /// Nothing if no limit is set.
 std::optional<GroupMemory> group_memory();
 
-/// What the machine and the control group have left, in bytes.
+/// Available memory of the machine and the control group, in bytes.
 std::uint64_t available_memory();
 
 }  // namespace doctor

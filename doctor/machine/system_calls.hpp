@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// System calls that kvmem uses and that filters or old kernels may refuse.
+// System calls that kvmem uses, and that a filter may forbid or an old kernel lack.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace doctor {
 
 struct SystemCall {
     const char *name;
-    /// What kvmem does without it.
+    /// The behaviour of kvmem without it.
     const char *without;
     /// Makes a harmless call. Returns 0, or the errno of the failure.
     int (*probe)();

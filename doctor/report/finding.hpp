@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings: what the doctor has found out, one thing each.
+// Findings, the results of the checks.
 #pragma once
 
 #include "value.hpp"
@@ -16,7 +16,7 @@ enum class Level {
     limited,
     /// The machine does not have it.
     missing,
-    /// It should work, and does not; or its check did not end.
+    /// It should work but does not, or its check did not end.
     failed,
     /// It was not checked: the text has the reason.
     skipped,
@@ -27,18 +27,18 @@ const char *name(Level level);
 struct Finding {
     /// Never changes from version to version: "gpu.0.vmm". Its first part is the group.
     std::string id;
-    /// What was checked, for people.
+    /// The subject of the check, for people.
     std::string title;
     Level level = Level::ok;
-    /// What was found.
+    /// The result, for people.
     std::string text;
-    /// What to do about it, in one line; empty if there is nothing to do.
+    /// The fix, in one line; empty if there is none.
     std::string fix;
     /// The figures, for programs.
     Value::Object data;
 
     Value to_value() const;
-    /// Fills what is missing with defaults.
+    /// Missing members get defaults.
     static Finding from_value(const Value &value);
 };
 
@@ -53,17 +53,17 @@ struct Route {
     std::string path_name;
     /// 0 if nothing was measured.
     std::uint64_t bytes_per_second = 0;
-    /// What kvmem estimates; 0 if unknown.
+    /// kvmem's estimate; 0 if unknown.
     std::uint64_t estimated_bytes_per_second = 0;
     /// Why nothing was measured, or a remark on the path.
     std::string text;
     std::string fix;
-    /// Other paths, each with the reason why it is not taken.
+    /// Other paths, each with the reason why it is not chosen.
     struct Other {
         std::string path;
         std::string path_name;
         std::string reason;
-        /// Not possible at all, rather than possible and not taken.
+        /// Whether the path is impossible, rather than slower.
         bool is_impossible = false;
         /// Estimated; 0 if unknown.
         std::uint64_t bytes_per_second = 0;

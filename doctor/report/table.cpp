@@ -10,7 +10,7 @@ namespace doctor {
 namespace {
 
 constexpr std::size_t status_width = 7;
-// Longer titles move the text of their line only.
+// A longer title moves only the text of its own line.
 constexpr std::size_t widest_title = 28;
 const char indent[] = "  ";
 
@@ -35,7 +35,7 @@ std::string left_padded(const std::string &text, std::size_t width) {
     return std::string(width > used ? width - used : 0, ' ') + text;
 }
 
-// Only what would be used if it were possible: the JSON output has all paths.
+// Only paths that would be faster if they were possible. The JSON output has all paths.
 bool is_better(const Route::Other &other, const Route &route) {
     if (other.bytes_per_second == 0) return other.is_impossible;
     return other.bytes_per_second > route.estimated_bytes_per_second;

@@ -18,7 +18,7 @@ std::size_t character_size(std::string_view text) {
     for (std::size_t i = 1; i < size; ++i) {
         if (!is_continuation(static_cast<unsigned char>(text[i]))) return 0;
     }
-    // Overlong forms, surrogates, and what is above U+10FFFF.
+    // Overlong forms, surrogates, and values above U+10FFFF.
     const auto second = static_cast<unsigned char>(text[1]);
     if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) || (first == 0xF0 && second < 0x90) ||
         (first == 0xF4 && second > 0x8F)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text for terminals and for JSON, whatever bytes it has.
+// Text for terminals and for JSON, from arbitrary bytes.
 #pragma once
 
 #include <cstdint>

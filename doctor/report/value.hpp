@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structured values: what a check reports, on its way from the check's process to the output.
+// Structured values, in which a check's process sends its report.
 #pragma once
 
 #include <cstdint>

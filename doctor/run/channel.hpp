@@ -6,7 +6,7 @@
 
 namespace doctor {
 
-/// Writes a message. Ends the process if nothing reads it any more: it has no other purpose.
+/// Writes a message. Exits if the reader is closed, because the process has no other purpose.
 void send_message(int fd, const Value &message);
 
 /// Waits for a message. Throws std::runtime_error if the other process has ended.

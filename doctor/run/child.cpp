@@ -22,11 +22,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A check that reports more is broken.
+// The maximum size of a report. A check that reports more is faulty.
 constexpr std::size_t most_bytes = 16 << 20;
-// What is kept of the messages that libraries print.
+// The part of the libraries' messages that is kept.
 constexpr std::size_t most_printed = 4096;
-// How long a killed process may take to end.
+// The timeout for the end of a killed process.
 constexpr std::chrono::seconds patience(2);
 
 class File {
@@ -67,14 +67,14 @@ struct Pipe {
 // ---- In the child ----
 
 void prepare_child(pid_t parent, const Pipe &printed) {
-    // A group of its own, so that its children can be killed with it; and it ends with the doctor.
+    // A separate process group, so that its children can be killed with it. The kernel kills it when the doctor ends.
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
     // No core files. With 1 the kernel calls no program for them either.
     const rlimit none = {1, 1};
     setrlimit(RLIMIT_CORE, &none);
-    // What libraries print is no part of the report.
+    // Messages that libraries print are not a part of the report.
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
     dup2(printed.write.get(), STDOUT_FILENO);
@@ -128,7 +128,7 @@ private:
     std::string buffer_;
 };
 
-// Reads what is there; closes the file at its end.
+// Reads the available bytes, and closes the file at its end.
 template <typename Take>
 void drain(File &file, Take take) {
     char bytes[1 << 16];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A check in a process of its own: a driver, plugin or file system that crashes or hangs ends that process, and not
-// the doctor.
+// Runs a check in a separate process, so that a driver, plugin or file system that crashes or hangs does not end the
+// doctor.
 #pragma once
 
 #include "reporter.hpp"
@@ -17,16 +17,16 @@ using Work = std::function<void(Reporter &)>;
 struct Outcome {
     std::vector<Finding> findings;
     std::vector<Route> routes;
-    /// Whether the check did all that it should.
+    /// Whether the check ran to its end.
     bool is_complete = false;
-    /// Otherwise: how it ended, and what it was doing.
+    /// Otherwise: how it ended, and its last step.
     std::string failure;
-    /// What it was doing last.
+    /// The last step that it reported.
     std::string step;
 };
 
 /// Runs the work in a child, for at most this time. The child and its own children are killed at the end. A child
-/// that cannot be killed, because it waits in the kernel, is left behind.
+/// that cannot be killed, because it waits in the kernel, remains.
 Outcome run_in_child(const Work &work, std::chrono::milliseconds limit);
 
 }  // namespace doctor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a check, in a process of its own, reports what it finds.
+// Reports of a check from its process to the doctor.
 #pragma once
 
 #include "../report/finding.hpp"
@@ -13,13 +13,13 @@ public:
     /// Writes to this file descriptor.
     explicit Reporter(int fd) : fd_(fd) {}
 
-    /// Says what the check does next. If it ends or hangs there, the report names it.
+    /// Reports the next step of the check. If the process ends or hangs in it, the finding names the step.
     void step(std::string_view what);
     void add(const Finding &finding);
     void add(const Route &route);
     /// The check cannot continue, for this reason.
     void failure(std::string_view reason);
-    /// The check has done all that it should.
+    /// The check has run to its end.
     void end();
 
 private:

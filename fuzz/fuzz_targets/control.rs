@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a region's owner may have in its control block.
+//! Control blocks of regions.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes over a socket in place of a share, as it comes and with its checksums made right.
+//! Data from a socket on which a share is received, unchanged and with corrected checksums.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is done with bytes that another process may have sent. The fuzzer and the replay of its corpus do the same.
+//! Reading bytes of other processes, for the fuzzer and for the test that replays its corpus.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,29 +16,27 @@ use kvmem::share::{Manifest, socket};
 use kvmem::transfer::engine::nixl::served::message::{Body, Message};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-/// Bytes before the fields of a share and of a layout descriptor.
+/// Size of the header of a share and of a layout descriptor.
 const FORM_HEADER: usize = 20;
-/// Bytes of a control block before the words of its extents, and where in them it says how many follow and which region
-/// it is.
+/// Size of a control block before the words of its extents, and the offsets of their number and of the region's id.
 pub const CONTROL_HEAD: usize = 64;
 const CONTROL_EXTENTS: usize = 12;
 const CONTROL_ID: usize = 16;
-/// The most file descriptors that a manifest of the corpus names, and some more.
+/// More file descriptors than a manifest of the corpus has.
 const MOST_FDS: usize = 16;
-/// What a socket holds of messages before anybody reads, and far more than the corpus has.
+/// Bytes that a socket can buffer, and far more than a file of the corpus has.
 const MOST_IN_A_SOCKET: usize = 64 << 10;
 
 /// A wire form.
 pub struct Target {
-    /// As its fuzz target and its corpus are called.
+    /// The name of the fuzz target and of its corpus.
     pub name: &'static str,
-    /// Whether bytes are of that form. Whatever they are, this ends, and an error says what it must.
+    /// Returns whether bytes have this form. Panics if an error has the wrong status.
     pub read: fn(&[u8]) -> bool,
-    /// The same bytes with lengths and checksums that are right, so that the reader goes on to the fields.
+    /// Returns the bytes with correct lengths and checksums, so that the fields are read.
     pub sealed: fn(&[u8]) -> Vec<u8>,
 }
 
-/// All of them.
 pub static TARGETS: [Target; 6] = [
     Target { name: "share", read: share, sealed: sealed_form },
     Target { name: "message", read: messages, sealed: sealed_messages },
@@ -49,24 +47,24 @@ pub static TARGETS: [Target; 6] = [
 ];
 
 impl Target {
-    /// Reads bytes as they come and sealed.
+    /// Reads bytes unchanged and sealed.
     pub fn run(&self, bytes: &[u8]) {
         (self.read)(bytes);
         (self.read)(&(self.sealed)(bytes));
     }
 }
 
-/// The one of that name.
+/// Returns a target by its name.
 pub fn target(name: &str) -> &'static Target {
     TARGETS.iter().find(|target| target.name == name).expect("a target of that name")
 }
 
-/// What was read; an error must call damage by its name.
-fn told<T>(result: Result<T>) -> Option<T> {
+/// Returns the value that was read. An error must have the status for damaged data.
+fn valid<T>(result: Result<T>) -> Option<T> {
     if let Err(error) = &result {
         assert!(
             matches!(error.status(), Status::Corrupt | Status::VersionMismatch),
-            "damage is called {:?}: {error}",
+            "damaged data has the status {:?}: {error}",
             error.status()
         );
     }
@@ -75,8 +73,8 @@ fn told<T>(result: Result<T>) -> Option<T> {
 
 /// A share's manifest, or a layout descriptor.
 fn share(bytes: &[u8]) -> bool {
-    let share = (0..MOST_FDS).any(|fds| told(Manifest::read(bytes, fds)).is_some());
-    share || told(Layout::check_descriptor(bytes)).is_some()
+    let share = (0..MOST_FDS).any(|fds| valid(Manifest::read(bytes, fds)).is_some());
+    share || valid(Layout::check_descriptor(bytes)).is_some()
 }
 
 fn sealed_form(bytes: &[u8]) -> Vec<u8> {
@@ -91,18 +89,18 @@ fn sealed_form(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The messages of a parcel as they come over a socket; a share must be all there.
+/// The messages of a parcel from a socket. A share must be complete.
 fn messages(bytes: &[u8]) -> bool {
     let received = received(bytes);
-    let Some(header) = bytes.first_chunk::<HEADER>().and_then(|first| told(Header::read(first))) else {
+    let Some(header) = bytes.first_chunk::<HEADER>().and_then(|first| valid(Header::read(first))) else {
         assert!(!received, "a share without a header was received");
         return false;
     };
-    assert_eq!(header.write(), bytes[..HEADER], "a header is written as it was read");
+    assert_eq!(header.write(), bytes[..HEADER], "a header is written with the bytes that were read");
     received || header.whole.kind != MessageKind::Share
 }
 
-/// The layout that served requests are placed in.
+/// The layout of the owner.
 pub fn served_layout() -> Placement {
     let dimensions = Dimensions {
         num_blocks: 9,
@@ -118,15 +116,15 @@ pub fn served_layout() -> Placement {
     Placement::within(geometry, 1 << 20).expect("a placement")
 }
 
-/// A message to an owner that serves transfers. What a request names is in the owner's layout, or it is refused.
+/// A message to an owner that serves transfers. All rows of an accepted request are within the owner's layout.
 fn served(bytes: &[u8]) -> bool {
-    let Some(message) = told(Message::read(bytes)) else { return false };
+    let Some(message) = valid(Message::read(bytes)) else { return false };
     let Body::Open(open) = message.body else { return true };
     let placement = served_layout();
     let part = LayoutPart { name: "", placement: &placement, first_region: 0 };
     let Ok(plan) = open.terms.placed_in(std::iter::once(part)) else { return true };
     let (base, size) = (placement.bases()[0], placement.geometry().region_size());
-    // A request may name the same bytes again and again.
+    // A request may contain the same bytes repeatedly, so only the first rows are checked.
     for row in plan.rows_in(0..plan.bytes().min(1 << 16)) {
         let [last, last_in_row] = [(row.first.source, 0), (row.first.destination, 1)]
             .map(|(first, side)| first + (row.rows - 1) * row.strides[side]);
@@ -139,7 +137,7 @@ fn served(bytes: &[u8]) -> bool {
     true
 }
 
-/// Whether a share is received of a peer that sends this, without file descriptors, and is gone.
+/// Returns whether a share is received from a peer that sends these bytes without file descriptors, and disconnects.
 fn received(bytes: &[u8]) -> bool {
     let Ok((mut peer, here)) = UnixStream::pair() else { return false };
     let sent = peer.write_all(&bytes[..bytes.len().min(MOST_IN_A_SOCKET)]);
@@ -148,7 +146,7 @@ fn received(bytes: &[u8]) -> bool {
     }
     match socket::receive(here.as_fd(), None) {
         Err(error) if error.status() == Status::PeerLost => false,
-        other => told(other).is_some(),
+        other => valid(other).is_some(),
     }
 }
 
@@ -166,50 +164,54 @@ fn sealed_messages(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a client asks of a broker.
+/// A request of a client to a broker.
 fn request(bytes: &[u8]) -> bool {
-    let read = told(FetchRequest::read(bytes));
+    let read = valid(FetchRequest::read(bytes));
     if let Some(request) = &read {
-        assert_eq!(request.write(), bytes, "a request is written as it was read");
+        assert_eq!(request.write(), bytes, "a request is written with the bytes that were read");
     }
     read.is_some()
 }
 
-/// What a broker answers to whom it gives nothing.
+/// A broker's refusal.
 fn refusal(bytes: &[u8]) -> bool {
-    let read = told(Refusal::read(bytes));
+    let read = valid(Refusal::read(bytes));
     if let Some(Refusal(error)) = &read {
-        assert!((error.status() as i32) < 0, "a refusal is no failure");
-        assert!(!error.message().contains(char::is_control), "a refusal that a terminal obeys");
+        assert!((error.status() as i32) < 0, "a refusal has the status of a success");
+        assert!(!error.message().contains(char::is_control), "a refusal has control characters");
     }
     read.is_some()
 }
 
-/// The control block of a region: a memory file of its owner's, which this process maps and asks.
+/// The control block of a region: a memory file of the owner, which this process maps and reads.
 fn control(bytes: &[u8]) -> bool {
     let id = bytes.get(CONTROL_ID..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
     copied(bytes);
     let Some(file) = memory_file(bytes, SealFlags::SHRINK) else { return false };
-    let Some(control) = told(Control::open(file, id)) else { return false };
+    let Some(control) = valid(Control::open(file, id)) else { return false };
     assert_eq!(control.id(), id);
     let count = control.extent_count();
-    assert_eq!(Some(count), Control::extents_of_size(bytes.len() as u64), "it tells of no words but its own");
+    let fitting = Control::extents_of_size(bytes.len() as u64);
+    assert_eq!(Some(count), fitting, "the number of words does not match the size");
     for (index, word) in bytes[CONTROL_HEAD..].chunks_exact(4).enumerate() {
         assert_eq!(control.extent(index).to_le_bytes(), word);
     }
     assert_eq!(
         (control.extent(count), control.extent(usize::MAX)),
         (0, 0),
-        "there is nothing behind the last"
+        "words after the last extent are not 0"
     );
-    assert!(control.owner_is_gone(), "nobody has its owner's lock");
-    assert_eq!(control.importers().ok(), Some(0), "nobody else has it open");
+    assert!(control.owner_is_gone(), "without a lock the owner counts as gone");
+    assert_eq!(control.importers().ok(), Some(0), "there is no other importer");
     control.changed(&[count]);
     control.close();
     let another = memory_file(bytes, SealFlags::SHRINK).map(|file| Control::open(file, id.map(|byte| !byte)));
-    assert!(another.is_none_or(|opened| told(opened).is_none()), "another region's was opened");
+    assert!(
+        another.is_none_or(|opened| valid(opened).is_none()),
+        "the control block of another region was opened"
+    );
     let unsealed = memory_file(bytes, SealFlags::empty()).map(|file| Control::open(file, id));
-    assert!(unsealed.is_none_or(|opened| told(opened).is_none()), "it can shrink under its reader");
+    assert!(unsealed.is_none_or(|opened| valid(opened).is_none()), "a file that can shrink was opened");
     true
 }
 
@@ -221,19 +223,19 @@ fn memory_file(bytes: &[u8], seals: SealFlags) -> Option<OwnedFd> {
     Some(file.into())
 }
 
-/// The same as it comes over a network: a copy in memory of this process, of which one word is asked.
+/// A control block from a network: a copy in memory of this process, of which one word is read.
 fn copied(bytes: &[u8]) {
     let words: Vec<u64> =
         bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
     let size = words.len() as u64 * 8;
     for index in [0, words.len(), usize::MAX] {
-        // SAFETY: that many bytes, aligned as 8 are, live through the call.
-        let told = unsafe { Control::changes_in_copy(words.as_ptr() as u64, size, index) };
+        // SAFETY: `words` has `size` bytes, aligned to 8, and exists during the call.
+        let found = unsafe { Control::changes_in_copy(words.as_ptr() as u64, size, index) };
         let at = index.checked_mul(4).and_then(|at| at.checked_add(CONTROL_HEAD));
         let word = at.and_then(|at| bytes[..size as usize].get(at..)).and_then(|rest| rest.first_chunk());
         assert!(
-            told.is_none_or(|told| word == Some(&told.to_le_bytes())),
-            "a word that is not there was told"
+            found.is_none_or(|found| word == Some(&found.to_le_bytes())),
+            "a word outside the copy was returned"
         );
     }
 }

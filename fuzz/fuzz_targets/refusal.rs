@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a broker may answer.
+//! Refusals from a broker.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client may ask of a broker.
+//! Requests from clients to a broker.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a peer may ask of an owner that serves transfers of a layout.
+//! Messages from peers to an owner that serves transfers of a layout.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes of a share or of a layout descriptor, as they come and with their header made right.
+//! Bytes of a share or of a layout descriptor, unchanged and with a corrected header.
 
 #![no_main]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The fuzz corpora, and thousands of changes to them, give a result or an error: what the fuzzer in fuzz/ does, without
-//! it. `KVMEM_BLESS=1 cargo test --test corpus` writes the seeds anew.
+//! Runs the targets of fuzz/ on their corpora and on thousands of mutations, without the fuzzer. Each input gives a
+//! result or an error. `KVMEM_BLESS=1 cargo test --test corpus` writes the seeds again.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 use reading::{TARGETS, Target};
 
-/// Changes to each file.
+/// Mutations of each file.
 const CHANGES: usize = 2000;
-/// What a file's name begins with that is not of its form.
+/// The prefix of names of files that are not valid.
 const DAMAGED: &str = "damaged";
 
 fn folder(target: &Target) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name)
 }
 
-/// Name and bytes of each file, in the order of the names.
+/// Returns name and bytes of each file, sorted by name.
 fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(folder(target)).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
@@ -30,7 +30,7 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// A generator of the same numbers every time: Marsaglia's xorshift.
+/// A deterministic generator of numbers: Marsaglia's xorshift.
 struct Numbers(u64);
 
 impl Numbers {
@@ -46,7 +46,7 @@ impl Numbers {
     }
 }
 
-/// Changes bytes as a fuzzer does; `other` is where it takes pieces from.
+/// Mutates bytes as a fuzzer does. Some mutations insert a piece of `other`.
 fn change(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
     if bytes.is_empty() {
         bytes.push(0);
@@ -84,13 +84,13 @@ fn seeds_match_the_current_writers() {
 fn every_file_matches_its_name() {
     for target in &TARGETS {
         let corpus = corpus(target);
-        assert!(corpus.len() >= 10, "the corpus of {} is there", target.name);
+        assert!(corpus.len() >= 10, "the corpus of {} has only {} files", target.name, corpus.len());
         for (name, bytes) in &corpus {
             assert_eq!((target.read)(bytes), !name.starts_with(DAMAGED), "{}/{name}", target.name);
             assert_eq!(
                 &(target.sealed)(bytes),
                 bytes,
-                "{}/{name}: it is the fields that are tried",
+                "{}/{name}: a seed has correct lengths and checksums, so that its fields are read",
                 target.name
             );
         }
@@ -116,14 +116,15 @@ fn changed_files_give_a_result_or_an_error() {
     }
 }
 
-/// Files up to here are tried byte by byte.
+/// Every byte of files up to this size is changed.
 const WHOLE: usize = 8 << 10;
-/// Of longer ones, which say the same over and over, their ends and a byte of so many: no power of two.
+/// In longer files, which repeat their content, the bytes at both ends are changed, and one of so many others. This is
+/// no power of two, so that it selects all positions within a word.
 const STEP: usize = 97;
 const END: usize = 512;
 
-/// The bytes of a file that are changed, and where it is cut.
-fn tried(size: usize) -> impl Iterator<Item = usize> {
+/// Returns the positions at which a file is changed and truncated.
+fn positions(size: usize) -> impl Iterator<Item = usize> {
     let is_end = move |at| at < END || size - at <= END / 8;
     (0..size).filter(move |&at| size <= WHOLE || is_end(at) || at % STEP == 0)
 }
@@ -132,18 +133,18 @@ fn tried(size: usize) -> impl Iterator<Item = usize> {
 fn every_changed_byte_every_length_and_more_give_a_result_or_an_error() {
     for target in &TARGETS {
         for (_, original) in corpus(target) {
-            for at in tried(original.len()) {
+            for at in positions(original.len()) {
                 let mut bytes = original.clone();
                 bytes[at] ^= 1 << (at % 8);
                 target.run(&bytes);
             }
-            tried(original.len()).for_each(|size| target.run(&original[..size]));
+            positions(original.len()).for_each(|size| target.run(&original[..size]));
             (1..64).for_each(|more| target.run(&[&original[..], &vec![0x5A; more]].concat()));
         }
     }
 }
 
-/// What checksums are for, without a seal.
+/// Checksums detect damage. Here they are not corrected.
 #[test]
 fn every_flipped_bit_and_every_truncation_of_a_message_is_detected() {
     let target = reading::target("message");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzzer begins with of messages, requests, refusals, control blocks and served transfers: the files are these bytes. Those of
-//! shares a program of the C tests writes, since they need memory of every kind.
+//! The seeds of the fuzzer for messages, requests, refusals, control blocks and served transfers. A program of the C
+//! tests writes those for shares, because they need memory of every kind.
 
 use kvmem::error::{Error, Status};
 use kvmem::process::ProcessIdentity;
@@ -33,7 +33,7 @@ pub fn all() -> Vec<Seed> {
         .collect()
 }
 
-/// The messages of a parcel of this size, so many bytes in each.
+/// The messages of a parcel of `bytes` bytes, with `pieces[i]` bytes in message `i`.
 fn sent(kind: MessageKind, bytes: u32, pieces: &[u32]) -> Vec<u8> {
     let whole = ParcelInfo { kind, bytes, fds: 0 };
     let message = |(chunk, &bytes): (usize, &u32)| {
@@ -43,7 +43,7 @@ fn sent(kind: MessageKind, bytes: u32, pieces: &[u32]) -> Vec<u8> {
     pieces.iter().enumerate().flat_map(message).collect()
 }
 
-/// The same with a field of the first message changed.
+/// A share in one message, with one byte of its header changed.
 fn changed(at: usize, value: u8) -> Vec<u8> {
     let mut bytes = sent(MessageKind::Share, 12, &[12]);
     bytes[at] = value;
@@ -59,24 +59,24 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("share-of-nothing", sent(MessageKind::Share, 0, &[0])),
         ("share-in-three", sent(MessageKind::Share, 17, &[7, 1, 9])),
         (
-            "share-with-more-behind",
+            "share-followed-by-another",
             [sent(MessageKind::Share, 3, &[3]), sent(MessageKind::Share, 3, &[3])].concat(),
         ),
         ("request", sent(MessageKind::Request, 40, &[40])),
         ("refusal", sent(MessageKind::Refusal, 8, &[8])),
         ("damaged-version-2", changed(8, 2)),
         ("damaged-kind-4", changed(10, 4)),
-        ("damaged-endless", changed(15, 0xFF)),
+        ("damaged-huge-size", changed(15, 0xFF)),
         ("damaged-fds-without-end", changed(19, 0xFF)),
         ("damaged-fds-that-do-not-come", changed(16, 3)),
         ("damaged-fds-of-a-message-that-do-not-come", changed(28, 3)),
         ("damaged-fds-more-than-a-message-has", changed(28, 254)),
         ("damaged-message-too-large", changed(26, 1)),
-        ("damaged-out-of-turn", changed(20, 1)),
+        ("damaged-out-of-order", changed(20, 1)),
         ("damaged-message-of-nothing", sent(MessageKind::Share, 12, &[5, 0, 7])),
         ("damaged-more-than-it-says", sent(MessageKind::Share, 12, &[5, 8])),
         ("damaged-less-than-it-says", sent(MessageKind::Share, 12, &[5, 6])),
-        ("damaged-another-share-amid", another_share),
+        ("damaged-another-share-within", another_share),
         ("damaged-cut-in-its-header", cut(39)),
         ("damaged-cut-in-its-bytes", cut(45)),
         ("damaged-empty", Vec::new()),
@@ -95,7 +95,7 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
         ("longest-name", request(None, &"n".repeat(255))),
         ("damaged-name-too-long", request(None, &"n".repeat(256))),
         ("damaged-no-name", request(None, "")),
-        ("damaged-no-text", [&good[..], &[0xFF]].concat()),
+        ("damaged-invalid-utf-8", [&good[..], &[0xFF]].concat()),
         ("damaged-access-3", with_access_3),
         ("damaged-no-access", good[..32].to_vec()),
         ("damaged-cut-in-its-token", good[..31].to_vec()),
@@ -108,19 +108,19 @@ fn refusals() -> Vec<(&'static str, Vec<u8>)> {
     let denied = Status::PermissionDenied;
     vec![
         ("busy", refusal(Status::Busy, "come again")),
-        ("without-words", refusal(denied, "")),
+        ("without-text", refusal(denied, "")),
         ("longest", refusal(denied, &"\u{fc}".repeat(2048))),
         ("longer-than-is-read", code(denied as i32, &[b'w'; 5000])),
-        ("for-a-terminal", code(denied as i32, b"\x1b[2J\r\n\x07")),
-        ("no-text", code(denied as i32, b"\xff\xfe\xc3")),
+        ("control-characters", code(denied as i32, b"\x1b[2J\r\n\x07")),
+        ("invalid-utf-8", code(denied as i32, b"\xff\xfe\xc3")),
         ("damaged-success", code(0, b"all is well")),
         ("damaged-in-progress", code(1, b"wait")),
-        ("damaged-status-nobody-knows", code(-1234, b"what")),
+        ("damaged-unknown-status", code(-1234, b"what")),
         ("damaged-cut", vec![0xFF; 3]),
     ]
 }
 
-/// The messages of a session, after the id of the service.
+/// The messages of a session, without the leading id of the service.
 fn served() -> Vec<(&'static str, Vec<u8>)> {
     let here = reading::served_layout();
     let range = |source, count| Some(PairedRange { source, destination: 0, count });
@@ -159,8 +159,8 @@ fn served() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A control block, as specified in docs/share-manifest.md: how often something has changed, whether the owner has
-/// released it, and how often each extent has changed.
+/// A control block, as specified in docs/share-manifest.md: the number of changes, whether the owner has released the
+/// region, and the number of changes of each extent.
 fn control(generation: u64, closed: u64, extents: &[u32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(CONTROL_HEAD);
     bytes.extend(b"KVMEMCTL");
@@ -185,8 +185,8 @@ fn controls() -> Vec<(&'static str, Vec<u8>)> {
         ("one-extent", control(1, 0, &[1])),
         ("holes", control(9, 0, &[1, 0, 2, 0, 0, 6])),
         ("many-extents", control(5000, 0, &[5; 1000])),
-        ("let-go", control(2, 1, &[2])),
-        ("about-to-turn-over", control(u64::MAX, 0, &[u32::MAX; 3])),
+        ("released", control(2, 1, &[2])),
+        ("about-to-wrap-around", control(u64::MAX, 0, &[u32::MAX; 3])),
         ("reserved-is-used", with(CONTROL_HEAD - 1, 0xFF)),
         ("damaged-magic", with(0, b'k')),
         ("damaged-version-0", with(8, 0)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a broker gives, and to whom.
+//! Publishing and fetching with a broker: names, tokens, access, users.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,11 +53,11 @@ fn wrong_tokens_unknown_names_and_replayed_tokens_fail_with_the_same_error() {
     assert_eq!((shop.broker.info().granted, shop.broker.info().refused), (2, 4));
 }
 
-/// Offers what the access is.
+/// Returns the name of the granted access as bytes.
 struct Plain;
 impl Publication for Plain {
-    fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>> {
-        let access = asked.unwrap_or(granted);
+    fn parcel(&self, granted: Access, requested: Option<Access>) -> Result<Arc<Parcel>> {
+        let access = requested.unwrap_or(granted);
         Ok(Arc::new(Parcel { bytes: format!("{access:?}").into_bytes(), fds: Vec::new() }))
     }
 }
@@ -92,7 +92,7 @@ fn an_unpublished_object_is_not_found() {
     assert_eq!(shop.broker.unpublish("kv").unwrap_err().status(), Status::NotFound);
 }
 
-/// Fails, one way or the other.
+/// Fails by an error, or if true by a panic.
 struct Broken(bool);
 impl Publication for Broken {
     fn parcel(&self, _: Access, _: Option<Access>) -> Result<Arc<Parcel>> {
@@ -178,7 +178,7 @@ fn a_broker_of_another_user_is_not_trusted() {
     check(&fetch(&Fetch { broker_user: Some(own), ..shop.fetch() }, soon()).unwrap(), 1000, 3);
 }
 
-/// As root a real other user; else the broker's list has everyone but this one.
+/// As root the client is another user. Otherwise the broker's list of users excludes this one.
 #[test]
 fn users_without_permission_are_rejected() {
     let _test = Test::begin();
@@ -208,7 +208,7 @@ fn users_without_permission_are_rejected() {
     }
 }
 
-/// Role: fetches, and is refused as expected; or gets it, where no words are expected.
+/// Role: fetches. Expects an error that contains EXPECTED, or success if EXPECTED is empty.
 pub fn fetch_as_another_user() {
     let digits = argument("TOKEN");
     let mut token = [0; 32];

@@ -34,15 +34,15 @@ fn two_hundred_clients_at_once_are_all_served() {
     let shop = Shop::open();
     let mut roles: Vec<_> =
         (0..8).map(|_| Role::start("many fetches", &arguments(&shop, ("COUNT", "25".into())))).collect();
-    // Each has made its connections, all two hundred stand open together.
+    // Each process has connected: two hundred connections are open at the same time.
     roles.iter_mut().for_each(Role::await_ready);
-    roles.iter_mut().for_each(Role::go_on);
+    roles.iter_mut().for_each(Role::resume);
     roles.into_iter().for_each(Role::finish);
     assert_eq!(shop.broker.info().granted, 200);
     shop.await_no_clients();
 }
 
-/// Role: connects many times, and asks on all connections when told to.
+/// Role: connects many times, and sends requests on all connections after the test's signal.
 pub fn many_fetches() {
     let count: usize = argument("COUNT").parse().unwrap();
     let mut clients: Vec<_> = (0..count).map(|_| UnixStream::connect(argument("BROKER")).unwrap()).collect();
@@ -54,7 +54,7 @@ pub fn many_fetches() {
     }
 }
 
-/// A share that no socket holds at once.
+/// A share that is larger than the buffer of a socket.
 fn large(shop: &Shop) -> Fetch {
     let token = shop.broker.publish("large", Offer::new(8 << 20, 500), &terms(Access::Read)).unwrap();
     Fetch { name: "large".into(), token, ..shop.fetch() }
@@ -66,7 +66,7 @@ fn a_client_killed_at_any_step_does_not_affect_others() {
     let mut shop = Shop::open();
     let small = shop.token;
     let large = large(&shop);
-    for step in ["connected", "half a header", "half a request", "asked", "half an answer"] {
+    for step in ["connected", "half a header", "half a request", "requested", "half a reply"] {
         shop.token = large.token;
         let mut role = Role::start("stop at a step", &arguments(&shop, ("STEP", step.into())));
         shop.token = small;
@@ -81,7 +81,7 @@ fn a_client_killed_at_any_step_does_not_affect_others() {
     check(&fetch(&large, soon()).unwrap(), 8 << 20, 500);
 }
 
-/// Role: goes as far as a step, and stays there.
+/// Role: executes a fetch up to a step, and waits.
 pub fn stop_at_a_step() {
     let mut client = UnixStream::connect(argument("BROKER")).unwrap();
     let request = message::request("large", &token());
@@ -89,7 +89,7 @@ pub fn stop_at_a_step() {
         "connected" => {}
         "half a header" => client.write_all(&request[..20]).unwrap(),
         "half a request" => client.write_all(&request[..60]).unwrap(),
-        "asked" => client.write_all(&request).unwrap(),
+        "requested" => client.write_all(&request).unwrap(),
         _ => {
             client.write_all(&request).unwrap();
             client.read_exact(&mut [0; 1000]).unwrap();
@@ -114,10 +114,10 @@ fn clients_that_stall_are_disconnected_while_others_are_served() {
         shop.check_service();
     }
     for mut client in stalled {
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).unwrap();
-        assert_eq!(answer[10..12], [3, 0], "a refusal");
-        assert_eq!(answer[40..44], (Status::TimedOut as i32).to_le_bytes());
+        let mut reply = Vec::new();
+        client.read_to_end(&mut reply).unwrap();
+        assert_eq!(reply[10..12], [3, 0], "a refusal");
+        assert_eq!(reply[40..44], (Status::TimedOut as i32).to_le_bytes());
     }
     shop.await_no_clients();
 }
@@ -140,9 +140,9 @@ fn clients_that_do_not_read_are_disconnected_while_others_are_served() {
     }
     shop.await_no_clients();
     for mut client in clients {
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).unwrap();
-        assert!(answer.len() < 8 << 20, "{} bytes", answer.len());
+        let mut reply = Vec::new();
+        client.read_to_end(&mut reply).unwrap();
+        assert!(reply.len() < 8 << 20, "{} bytes", reply.len());
     }
 }
 
@@ -209,10 +209,10 @@ fn a_broker_without_free_fds_accepts_clients_later() {
     .unwrap();
     let limit = getrlimit(Resource::Nofile);
     let free = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).unwrap();
-    let room = free.as_raw_fd() as u64 + 1;
+    let one_more = free.as_raw_fd() as u64 + 1;
     drop(free);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(room), ..limit }).unwrap();
-    // The last file of this process is the client's own end.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(one_more), ..limit }).unwrap();
+    // The client's own end is the last file that this process can open.
     let client = UnixStream::connect(shop.directory.socket());
     let seen = noticed.0.lock().unwrap();
     let waited = noticed.1.wait_timeout_while(seen, PATIENCE, |seen| !*seen);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients of a broker should never send: they are told, they are let go, and the broker goes on.
+//! Invalid data from clients of a broker: the client gets an error and is disconnected, and the broker continues.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -11,29 +11,29 @@ use proptest::prelude::*;
 use super::message::{self, Header};
 use super::support::{Shop, Test, await_readable, files, open_files};
 
-/// What the broker says to these bytes, after which the client has said all.
-fn answer(shop: &Shop, sent: &[u8], fds: &[OwnedFd]) -> Option<(i32, String)> {
+/// Sends bytes, ends the stream, and returns the status and text of the broker's refusal. None if it sends nothing.
+fn reply(shop: &Shop, sent: &[u8], fds: &[OwnedFd]) -> Option<(i32, String)> {
     let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
     if !sent.is_empty() {
         message::send(&client, sent, fds);
     }
     client.shutdown(std::net::Shutdown::Write).unwrap();
-    let answer = read_all(&mut client);
-    let (_, body) = answer.split_at_checked(40)?;
-    assert_eq!(answer[10..12], [3, 0], "a refusal");
+    let reply = read_all(&mut client);
+    let (_, body) = reply.split_at_checked(40)?;
+    assert_eq!(reply[10..12], [3, 0], "a refusal");
     let (status, text) = body.split_first_chunk::<4>().unwrap();
     Some((i32::from_le_bytes(*status), String::from_utf8(text.to_vec()).unwrap()))
 }
 
-/// All that the broker says before it leaves.
+/// Returns all bytes that the broker sends before it disconnects.
 fn read_all(client: &mut UnixStream) -> Vec<u8> {
-    let mut answer = Vec::new();
-    match client.read_to_end(&mut answer) {
+    let mut reply = Vec::new();
+    match client.read_to_end(&mut reply) {
         Ok(_) => {}
-        // It left before it had read all that was sent.
+        // It disconnected before it had read all bytes of the client.
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
     }
-    answer
+    reply
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn messages_that_are_no_requests_fail() {
         Header::request(long.len()).message(&long),
     ];
     for message in wrong {
-        let (status, text) = answer(&shop, &message, &[]).unwrap();
+        let (status, text) = reply(&shop, &message, &[]).unwrap();
         assert_eq!(status, Status::Corrupt as i32, "{text}");
     }
     shop.check_service();
@@ -72,7 +72,7 @@ fn a_client_with_half_a_request_is_disconnected() {
     let shop = Shop::open();
     let good = message::request("kv", &shop.token.0);
     for length in 0..good.len() {
-        assert_eq!(answer(&shop, &good[..length], &[]), None);
+        assert_eq!(reply(&shop, &good[..length], &[]), None);
     }
     shop.check_service();
     shop.await_no_clients();
@@ -88,13 +88,13 @@ fn a_broker_closes_files_that_clients_send() {
         let (read_end, write_end) = std::io::pipe().unwrap();
         let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
         message::send(&client, &good[..length], &[write_end.into()]);
-        // Nobody has the other end any more, though this client is still here.
+        // The broker has closed the other end, although this client is still connected.
         await_readable(&read_end);
         assert_eq!(rustix::io::read(&read_end, &mut [0; 1]), Ok(0));
-        let answer = read_all(&mut client);
-        assert_eq!(answer[40..44], (Status::Corrupt as i32).to_le_bytes());
+        let refusal = read_all(&mut client);
+        assert_eq!(refusal[40..44], (Status::Corrupt as i32).to_le_bytes());
     }
-    assert!(answer(&shop, &good, &files(253)).is_some());
+    assert!(reply(&shop, &good, &files(253)).is_some());
     shop.await_no_clients();
     assert_eq!(open_files(), before);
     shop.check_service();
@@ -130,13 +130,13 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 40..400),
         kind in 0u16..5,
         fds in 0usize..3,
-        dressed in any::<bool>(),
+        with_header in any::<bool>(),
     ) {
         let _test = Test::begin();
         let shop = Shop::open();
         let header = Header { kind, ..Header::share(bytes.len(), 0) };
-        let sent = if dressed { header.message(&bytes) } else { bytes };
-        prop_assert!(answer(&shop, &sent, &files(fds)).is_some());
+        let sent = if with_header { header.message(&bytes) } else { bytes };
+        prop_assert!(reply(&shop, &sent, &files(fds)).is_some());
         shop.check_service();
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Other processes: this test program started again, in a role.
+//! Other processes: this test program, started again with a role.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A user that is not this one.
+/// Another user.
 pub const NOBODY: u32 = 65534;
 const ROLE: &str = "KVMEM_TEST_ROLE";
 
-/// A process in a role. Killed and reaped when dropped.
+/// A process with a role. It is killed and reaped when dropped.
 pub struct Role(Child);
 
 impl Role {
@@ -27,35 +27,35 @@ impl Role {
         Self(command.spawn().unwrap())
     }
 
-    /// Starts a role that has this socket in place of its standard error.
+    /// Starts a role with this socket as its standard error.
     pub fn start_with_error(socket: OwnedFd, role: &str, arguments: &[(&str, String)]) -> Self {
         Self(command(role, arguments).stderr(socket).spawn().unwrap())
     }
 
-    /// Waits until it says that it has come where it should be.
+    /// Waits until the role calls [`ready`].
     pub fn await_ready(&mut self) {
         let mut lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().ends_with("READY")), "the role ended before it was ready");
     }
 
-    /// Lets it go on from where it should be.
-    pub fn go_on(&mut self) {
+    /// Makes [`ready`] return in the role.
+    pub fn resume(&mut self) {
         drop(self.0.stdin.take());
     }
 
-    /// Kills it as a crash would, and reaps it.
+    /// Kills the process like a crash, and reaps it.
     pub fn kill(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Waits until it has ended, well.
+    /// Waits until the process has ended, and checks that it succeeded.
     pub fn finish(mut self) {
-        let mut said = String::new();
+        let mut printed = String::new();
         if let Some(mut output) = self.0.stdout.take() {
-            output.read_to_string(&mut said).unwrap();
+            output.read_to_string(&mut printed).unwrap();
         }
-        assert!(self.0.wait().unwrap().success(), "{said}");
+        assert!(self.0.wait().unwrap().success(), "{printed}");
     }
 }
 
@@ -74,18 +74,18 @@ fn command(role: &str, arguments: &[(&str, String)]) -> Command {
     command
 }
 
-/// What a role was given.
+/// Returns an argument of the role.
 pub fn argument(name: &str) -> String {
     std::env::var(name).unwrap()
 }
 
-/// Tells the test that the role has come where it should be, and waits to be killed or told to go on.
+/// Reports to the test that the role has executed its steps, and waits until the process is killed or resumed.
 pub fn ready() {
     println!("READY");
     let _ = std::io::stdin().read(&mut [0]);
 }
 
-/// Where roles begin. Without a role there is nothing to do.
+/// The entry point of roles. Does nothing without a role.
 #[test]
 fn in_a_role() {
     match std::env::var(ROLE).as_deref() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handing shares over, between real processes: what a socket carries, and what a broker gives to whom.
+//! Sending shares between processes, over sockets and with a broker.
 //!
-//! The messages are written here anew from docs/share-transport.md, so that page, reader and writer agree.
+//! `message` is a second implementation of docs/share-transport.md, so that page, reader and writer are compared.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

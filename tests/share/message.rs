@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Messages as docs/share-transport.md has them, and as nobody should send them.
+//! Messages as docs/share-transport.md specifies them, and invalid ones.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -19,13 +19,13 @@ pub struct Header {
 }
 
 impl Header {
-    /// Of a share in one message.
+    /// The header of a share in one message.
     pub fn share(bytes: usize, fds: usize) -> Self {
         let (bytes, fds) = (bytes as u32, fds as u32);
         Self { kind: 1, total_bytes: bytes, total_fds: fds, number: 0, bytes, fds }
     }
 
-    /// Of a request.
+    /// The header of a request.
     pub fn request(bytes: usize) -> Self {
         Self { kind: 2, ..Self::share(bytes, 0) }
     }

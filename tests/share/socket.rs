@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is sent on a socket arrives, whatever kind of socket it is.
+//! Sending and receiving shares over stream and packet sockets.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -132,18 +132,19 @@ fn a_peer_that_stops_half_way_does_not_block_receiving() {
 fn a_peer_that_sends_byte_by_byte_is_limited_by_the_deadline() {
     let _test = Test::begin();
     let (left, right) = pair(SocketType::STREAM);
-    let crumb = |number| Header { total_bytes: 64 << 20, number, ..Header::share(1, 0) }.message(&bytes(1));
-    let crumbs: Vec<u8> = (0..50_000).flat_map(crumb).collect();
+    let byte_message =
+        |number| Header { total_bytes: 64 << 20, number, ..Header::share(1, 0) }.message(&bytes(1));
+    let byte_messages: Vec<u8> = (0..50_000).flat_map(byte_message).collect();
     std::thread::scope(|scope| {
-        let sender = scope.spawn(|| UnixStream::from(left).write_all(&crumbs));
-        // So much that the sender always has time to add more.
+        let sender = scope.spawn(|| UnixStream::from(left).write_all(&byte_messages));
+        // Enough bytes that the sender always adds more before they are read.
         while rustix::io::ioctl_fionread(&right).unwrap() < 100_000 {
             std::thread::yield_now();
         }
         let error = receive(right.as_fd(), Some(Instant::now())).unwrap_err();
         assert_eq!(error.status(), Status::TimedOut, "{error}");
         drop(right);
-        assert!(sender.join().unwrap().is_err(), "all of it was read, long after the deadline");
+        assert!(sender.join().unwrap().is_err(), "all messages were read, long after the deadline");
     });
 }
 
@@ -160,7 +161,7 @@ fn a_sender_killed_half_way_is_a_lost_peer() {
     let _test = Test::begin();
     for sent in [0, 1, 39, 40, 45] {
         let (left, right) = pair(SocketType::STREAM);
-        // The child gets its end as its standard error: the one stream that no test harness writes to.
+        // The child's end is its standard error, because the test harness does not write to that stream.
         let mut role = Role::start_with_error(left, "half a share", &[("SENT", sent.to_string())]);
         role.await_ready();
         role.kill();
@@ -183,19 +184,19 @@ pub fn half_a_share() {
 #[test]
 fn more_files_than_may_be_in_flight_arrive_as_they_are_read() {
     let _test = Test::begin();
-    // The kernel lets root have any number in flight.
+    // The kernel does not limit the files in flight of root.
     let user = rustix::process::geteuid().is_root().then_some(NOBODY);
     Role::start_as(user, "many files in flight", &[]).finish();
 }
 
-/// Role: sends more files than the limit of those in flight, to a reader that begins late.
+/// Role: sends more files than the limit of files in flight, to a reader that starts late.
 pub fn many_files_in_flight() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(700), ..limit }).unwrap();
     let (left, right) = pair(SocketType::STREAM);
     let file = files(1);
-    // One file many times over: as many in flight, and few open here.
+    // The same file many times: many are in flight, but few are open in this process.
     let many: Vec<_> = (0..2000).map(|_| file[0].as_fd()).collect();
     let early = send(left.as_fd(), b"x", &many, Some(Instant::now())).unwrap_err();
     assert_eq!(early.status(), Status::TimedOut, "{early}");

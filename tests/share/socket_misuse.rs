@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes on a socket and is no share, and sockets that are none: an error each, and no file left open.
+//! Invalid data on a socket, and file descriptors that are no sockets: each gives an error and leaves no file open.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use super::message::{self, Header};
 use super::support::{Test, bytes, files, open_files, pair, soon};
 
-/// What is received of messages, after which the peer closes its end.
+/// Returns the error of receiving these messages from a peer that then closes its end.
 fn received(kind: SocketType, messages: &[(&[u8], usize)]) -> Error {
     let (left, right) = pair(kind);
     for (message, fds) in messages {
@@ -92,13 +92,13 @@ fn a_packet_longer_than_its_header_is_detected() {
 #[test]
 fn fewer_or_more_files_than_announced_are_detected() {
     let _test = Test::begin();
-    for (said, sent) in [(0, 1), (1, 0), (2, 1), (1, 2), (1, 253), (253, 252)] {
-        for error in both(&[(&Header::share(9, said).message(&bytes(9)), sent)]) {
+    for (announced, sent) in [(0, 1), (1, 0), (2, 1), (1, 2), (1, 253), (253, 252)] {
+        for error in both(&[(&Header::share(9, announced).message(&bytes(9)), sent)]) {
             assert_eq!(error.status(), Status::Corrupt, "{error}");
             assert!(error.message().contains(&format!("has {sent}")), "{error}");
         }
     }
-    // The whole has two, its only message one.
+    // The share has two files, its only message one.
     let header = Header { total_fds: 2, ..Header::share(9, 1) };
     for error in both(&[(&header.message(&bytes(9)), 1)]) {
         assert_eq!(error.status(), Status::PeerLost, "{error}");
@@ -166,12 +166,12 @@ fn the_error_without_free_fds_contains_the_limit() {
     for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
         let (left, right) = pair(kind);
         send(left.as_fd(), &bytes(9), &files(200), soon()).unwrap();
-        let room = open_files() as u64 + 50;
-        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(room), ..limit }).unwrap();
+        let most = open_files() as u64 + 50;
+        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(most), ..limit }).unwrap();
         let error = receive(right.as_fd(), soon()).unwrap_err();
         setrlimit(Resource::Nofile, limit).unwrap();
         assert_eq!(error.status(), Status::OutOfMemory, "{error}");
-        assert!(error.message().contains(&room.to_string()), "{error}");
+        assert!(error.message().contains(&most.to_string()), "{error}");
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests share: files to send, sockets to send them on, directories, and a count of what is open.
+//! Common parts of the tests: files to send, sockets, directories, brokers, and the number of open files.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -14,17 +14,17 @@ use kvmem::share::client::{Fetch, fetch};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-/// How long a test waits for what must happen: far longer than it takes.
+/// The timeout of waits, far longer than they need.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The deadline of whatever must happen.
+/// Returns the deadline of a wait that starts now.
 pub fn soon() -> Option<Instant> {
     Some(Instant::now() + PATIENCE)
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// One test at a time; at its end as many files are open as at its start.
+/// Runs one test at a time, and checks at its end that as many files are open as at its start.
 pub struct Test {
     open: usize,
     _alone: MutexGuard<'static, ()>,
@@ -45,13 +45,13 @@ impl Drop for Test {
     }
 }
 
-/// Files that are open in this process, with the directory that is read for it.
+/// Returns the number of open files of this process, including the directory that is read for this.
 ///
-/// One is not counted: glibc's allocator opens it for a moment, on any thread, when a thread gets an arena of its own. The
-/// threads of other tests do so while they wait for their turn.
+/// One file is not counted: glibc's allocator opens it briefly, on any thread, when a thread gets its own arena. The
+/// threads of other tests do this while they wait.
 pub fn open_files() -> usize {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().map(|file| file.unwrap().path());
-    // A file without a target was closed since the directory was read.
+    // A file without a target was closed after the directory was read.
     let targets = files.filter_map(|file| std::fs::read_link(file).ok());
     targets.filter(|target| target.as_os_str() != "/sys/devices/system/cpu/online").count()
 }
@@ -65,7 +65,7 @@ fn the_file_of_the_allocator_is_not_counted() {
     assert_eq!(open_files(), before);
 }
 
-/// Files in memory; each holds its index.
+/// Returns memory files; each contains its index.
 pub fn files(count: usize) -> Vec<OwnedFd> {
     let file = |index: usize| {
         let file = rustix::fs::memfd_create("kvmem-test", MemfdFlags::CLOEXEC).unwrap();
@@ -75,9 +75,9 @@ pub fn files(count: usize) -> Vec<OwnedFd> {
     (0..count).map(file).collect()
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that depend on their position.
 pub fn bytes(size: usize) -> Vec<u8> {
-    (0..size as u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    (0..size as u32).map(|position| (position.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
 /// Checks a parcel made of [`bytes`] and [`files`].
@@ -101,10 +101,10 @@ pub fn await_readable(fd: impl AsFd) {
     let fd = fd.as_fd();
     let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
     let time = rustix::event::Timespec::try_from(PATIENCE).unwrap();
-    assert_eq!(rustix::event::poll(&mut fds, Some(&time)), Ok(1), "nothing came in time");
+    assert_eq!(rustix::event::poll(&mut fds, Some(&time)), Ok(1), "nothing to read before the timeout");
 }
 
-/// A directory that all users may enter, gone at the end.
+/// A temporary directory that all users may enter. It is removed when dropped.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -133,7 +133,7 @@ impl Drop for Directory {
     }
 }
 
-/// Offers the same parcel to all.
+/// A publication that returns the same parcel to every client.
 pub struct Offer(pub Arc<Parcel>);
 
 impl Offer {
@@ -148,7 +148,7 @@ impl Publication for Offer {
     }
 }
 
-/// Any number of uses, for as long as it is published.
+/// Terms without a limit of uses or time.
 pub fn terms(access: Access) -> TokenTerms {
     TokenTerms { access, max_uses: 0, lifetime: None }
 }
@@ -185,12 +185,12 @@ impl Shop {
         }
     }
 
-    /// Someone who behaves gets what is published, whatever others do.
+    /// Checks that a valid client can fetch the published share.
     pub fn check_service(&self) {
         check(&fetch(&self.fetch(), soon()).unwrap(), 1000, 3);
     }
 
-    /// Returns once the broker has let all its clients go.
+    /// Waits until the broker has disconnected all its clients.
     pub fn await_no_clients(&self) {
         self.await_clients(0);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! docs/reference.md lists the functions of the headers. `make header` writes it anew.
+//! docs/reference.md lists the functions of the headers. `make header` writes it again.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ const HEADERS: [(&str, &str); 3] = [
 const INTRODUCTION: &str = "\
 # Reference
 All functions, in the order of the headers. The comments in the headers are the reference: what a function does, what it
-returns, who owns what. This page is generated from them by `make header`.
+returns, and which objects the caller owns. `make header` generates this page from them.
 
 | header | functions | contains |
 |---|---|---|
@@ -24,7 +24,7 @@ struct Function {
     summary: String,
 }
 
-/// What stands under one `/* ---- Title ---- */` of a header.
+/// The functions under one `/* ---- Title ---- */` of a header.
 struct Section {
     title: String,
     functions: Vec<Function>,
@@ -37,7 +37,7 @@ fn the_committed_reference_lists_the_functions_of_the_headers() {
     if std::env::var_os("KVMEM_BLESS").is_some() {
         std::fs::write(&path, &generated).unwrap();
     }
-    let committed = std::fs::read_to_string(&path).expect("docs/reference.md is there");
+    let committed = std::fs::read_to_string(&path).expect("docs/reference.md exists");
     assert!(
         committed == generated,
         "docs/reference.md does not list the functions of the headers; run `make header`"
@@ -68,7 +68,7 @@ fn functions_are_listed_by_section_with_their_first_sentences() {
     );
 }
 
-/// Made of what src/ffi says, since another test may be writing the headers.
+/// Generates the page from src/ffi, because another test may be writing the headers.
 fn page() -> String {
     let mut contents = String::from(INTRODUCTION);
     let mut lists = String::new();
@@ -93,7 +93,7 @@ fn write_section(page: &mut String, section: &Section) {
     }
 }
 
-/// The sections of a header, and in each its functions with the first sentences of their comments.
+/// Returns the sections of a header with their functions and the first sentences of the comments.
 fn read(text: &str) -> Vec<Section> {
     let mut sections = Vec::new();
     let mut comment = String::new();
@@ -106,7 +106,7 @@ fn read(text: &str) -> Vec<Section> {
         if let Some(title) = line.strip_prefix("/* ---- ").and_then(|rest| rest.strip_suffix(" ---- */")) {
             sections.push(Section { title: title.to_owned(), functions: Vec::new() });
         } else if let Some(name) = function(line) {
-            let section = sections.last_mut().expect("a function stands under a title");
+            let section = sections.last_mut().expect("a function comes after a title");
             section.functions.push(Function { name, summary: first_sentence(&comment) });
         }
         comment.clear();
@@ -114,7 +114,7 @@ fn read(text: &str) -> Vec<Section> {
     sections
 }
 
-/// The name that the first line of a declaration has: `kvmem_status kvmem_x_verb(...`.
+/// Returns the name of a function from the first line of its declaration: `kvmem_status kvmem_x_verb(...`.
 fn function(line: &str) -> Option<String> {
     if line.starts_with([' ', '#', '/', '}']) || line.starts_with("typedef") {
         return None;

@@ -6,8 +6,8 @@
 
 use std::io::Write;
 
-/// Reports that the running test, or a part of it, is skipped, because this machine lacks something. Returns: the test
-/// ends or continues by itself. Call it on the thread of the test, whose name is the test's.
+/// Reports that the running test, or a part of it, is skipped because the machine lacks something. The caller then
+/// returns from the test, or continues with the rest. Call it on the test's own thread, whose name is that of the test.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();
     let test = thread.name().expect("a skip is reported on the thread of its test");

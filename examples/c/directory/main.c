@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process publishes its cache under a name; another one finds it by that name, reads a block, and notices when it ends.
+// A process publishes its cache under a name; another one finds it by that name, reads a block, and notices when it
+// ends.
 #include <kvmem.h>
 #include <kvmem_nixl.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ static void own(const char *folder)
     const kvmem_named_layout layouts[] = {{"cache", cache}};
     check(kvmem_directory_publish(directory, agent, layouts, 1, patience_ns, &error), &error);
 
-    // The memory stays until the reader has said that it is done with it.
+    // The memory must exist until the reader has reported that it has read it.
     kvmem_notifications *notifications;
     check(kvmem_agent_take_notifications(agent, patience_ns, &notifications, &error), &error);
     kvmem_notifications_destroy(notifications);

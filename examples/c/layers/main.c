@@ -38,7 +38,7 @@ static void load_and_attend(kvmem_transfer *load, kvmem_layout *cache, uint64_t 
     check(kvmem_transfer_wait(load, KVMEM_TIMEOUT_FOREVER, error), error);
 }
 
-/* Returns whether the load was cancelled before all of it had started. */
+/* Returns whether the load was cancelled before all its parts had started. */
 static bool load_and_stop(kvmem_transfer *load, kvmem_error **error)
 {
     check(kvmem_transfer_submit(load, error), error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine's cache as it is: one buffer, pages larger than their content, and in each row the keys of a token before its
-// values. The order of its axes and the stride of its pages describe it.
+// An engine's cache as it is: one buffer, pages larger than their content, and in each row the keys of a token before
+// its values. The order of its axes and the stride of its pages describe it.
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process reads a KV block out of another's memory by NIXL: the least that two peers have to do.
+// One process reads a KV block from another's memory by NIXL, with the fewest calls that two peers need.
 #include <kvmem.h>
 #include <kvmem_nixl.h>
 #include <signal.h>
@@ -85,7 +85,7 @@ static void own(int socket)
     send_bytes(socket, kvmem_blob_data(metadata), kvmem_blob_size(metadata));
     send_bytes(socket, kvmem_blob_data(descriptor), kvmem_blob_size(descriptor));
 
-    // The memory stays until the reader has said that it is done with it.
+    // The memory must exist until the reader has reported that it has read it.
     kvmem_notifications *notifications;
     check(kvmem_agent_take_notifications(agent, patience_ns, &notifications, &error), &error);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL without layouts: one agent writes to memory of another one, and the message of each write arrives in a queue. Both
-// agents are in this process; between processes, the metadata and the descriptors are sent over any connection.
+// NIXL without layouts: one agent writes to memory of another one, and the message of each write arrives in a queue.
+// Both agents are in this process; between processes, the metadata and the descriptors are sent over any connection.
 #include <kvmem.h>
 #include <kvmem_nixl.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 enum { SIZE = 4096 };
 
 static const uint64_t patience_ns = 30ull * 1000 * 1000 * 1000;
-static char to_send[SIZE], received[SIZE]; // of the engine: they are in no region
+static char to_send[SIZE], received[SIZE]; // memory of the engine, in no region
 
 static void check(kvmem_status status, kvmem_error **error)
 {
@@ -39,7 +39,7 @@ static kvmem_segments *register_memory(kvmem_agent *agent, void *memory, size_t 
     return segments;
 }
 
-// Waits for the completion that says that messages have arrived, and takes the first of them.
+// Waits for the completion that reports messages, and takes the first of them.
 static void print_message(kvmem_agent *agent, kvmem_queue *queue, kvmem_error **error)
 {
     kvmem_completion completion;

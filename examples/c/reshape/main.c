@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefill runs with tensor parallelism 2, and decode without: each rank of prefill has half of the heads, in blocks of 16 tokens
-// in HND order, and decode has all heads, in blocks of 64 tokens in NHD order. Decode gets the tokens of one sequence.
+// Prefill runs with tensor parallelism 2, and decode without: each rank of prefill has half of the heads, in blocks of
+// 16 tokens in HND order, and decode has all heads, in blocks of 64 tokens in NHD order. Decode gets the tokens of one
+// sequence.
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -80,6 +80,6 @@ void Channel::receive_end() {
     do {
         received = recv(fd_, &byte, 1, 0);
     } while (received < 0 && errno == EINTR);
-    if (received > 0) throw std::runtime_error("the other process sent a message that was not expected");
+    if (received > 0) throw std::runtime_error("the other process sent an unexpected message");
     if (received < 0 && errno != ECONNRESET) throw_lost(received);
 }

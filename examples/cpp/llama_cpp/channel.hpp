@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket between the prefill and the decode process: what an engine's control plane carries.
+// The socket between the prefill and the decode process. An engine has its own control plane for this.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 class Channel {
 public:
-    // How long the peer may take for a message: as long as the largest prompt takes it to evaluate.
+    // The timeout for a message of the peer, which may first have to evaluate the largest prompt.
     static constexpr std::chrono::minutes patience{5};
 
     explicit Channel(int fd);

@@ -39,7 +39,7 @@ private:
     int fd_;
 };
 
-// Small messages alternate: none may wait for more bytes to send with it.
+// Small messages alternate, so none may wait for more bytes (TCP_NODELAY).
 void send_at_once(int fd) {
     const int yes = 1;
     check(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes), "setsockopt");

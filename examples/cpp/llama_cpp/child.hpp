@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This program again, as another process.
+// Another process of this program.
 #pragma once
 
 #include "channel.hpp"
@@ -28,7 +28,7 @@ public:
     Channel &channel() { return *channel_; }
     // Waits for its end. Throws if it failed.
     void finish();
-    // Stops it where it is. It keeps its memory and its sockets, but does nothing.
+    // Stops the process (SIGSTOP). Its memory and its sockets remain, but it does not run.
     void freeze();
     void kill();  // does nothing if it was killed
 

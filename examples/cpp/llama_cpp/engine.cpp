@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An unmodified llama.cpp shows its cache in the graphs that it evaluates: the nodes that write keys, values and states have
-// tensors named cache_* as destinations, and the rows that they write are the cells.
+// An unmodified llama.cpp shows its cache in the graphs that it evaluates: the nodes that write keys, values and states
+// have tensors named cache_* as destinations, and the rows that they write are the cells.
 #include "engine.hpp"
 
 #include "state.hpp"
@@ -37,7 +37,7 @@ struct Name {
 Name parse(const std::string &name) {
     const std::size_t end = name.find("_l", prefix.size());
     if (end != prefix.size() + 1 || std::string_view("kvrs").find(name[prefix.size()]) == std::string_view::npos) {
-        throw std::runtime_error("the cache has a tensor " + name + ", which this example does not know");
+        throw std::runtime_error("the cache has a tensor " + name + ", which this example does not support");
     }
     return {name[prefix.size()], std::stoi(name.substr(end + 2))};
 }
@@ -75,8 +75,8 @@ Engine::Engine(const llama_model *model, const EngineOptions &options)
     params.n_ctx = options.context;
     params.n_batch = params.n_ubatch = 512;
     params.n_seq_max = options.sequences;
-    // Several threads would divide the cells of one token's attention among them, by cell numbers: then the last bits of a sum depend
-    // on the cells that a sequence has.
+    // Several threads would divide the cells of one token's attention among them, by cell numbers: then the last bits
+    // of a sum depend on the cells that a sequence has.
     params.n_threads = 1;
     params.n_threads_batch = options.threads;
     params.kv_unified = true;  // all sequences share the cells
@@ -122,7 +122,7 @@ void Engine::note(const ggml_tensor *node) {
         ggml_backend_tensor_get(node->src[1], rows.data(), 0, rows.size() * sizeof rows[0]);
         for (const std::int64_t row : rows) written.push_back(static_cast<std::uint32_t>(row));
     } else if (ggml_nelements(node) > 0) {
-        // The state is written after the states of other sequences have been moved out of the way: the last one counts.
+        // The state is written after the states of other sequences have been moved, so the last node counts.
         written.assign(1, static_cast<std::uint32_t>(node->view_offs / root->nb[1]));
     }
 }
@@ -143,7 +143,7 @@ void Engine::discover() {
         const Name parsed = parse(name);
         layers[parsed.layer][parsed.role] = {name, seen};
     }
-    std::vector<const void *> keys;  // what the tensors of a group have in common
+    std::vector<const void *> keys;  // equal for the tensors of a group
     const auto group_of = [&](const void *key) -> CacheGroup & {
         const auto found = std::find(keys.begin(), keys.end(), key);
         if (found != keys.end()) return groups_[static_cast<std::size_t>(found - keys.begin())];
@@ -283,7 +283,7 @@ std::vector<Cell> Engine::cells(llama_seq_id sequence, std::size_t group) const 
         if (owners[index].sequence != sequence || owners[index].position < first) continue;
         cells.push_back({owners[index].position, static_cast<std::uint32_t>(index)});
     }
-    if (cells.empty()) throw std::runtime_error("llama.cpp restored the sequence itself: which cells it has is not known");
+    if (cells.empty()) throw std::runtime_error("llama.cpp restored the sequence itself, so its cells are not known");
     std::sort(cells.begin(), cells.end(), [](Cell one, Cell other) { return one.position < other.position; });
     return cells;
 }

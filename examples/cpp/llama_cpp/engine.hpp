@@ -20,7 +20,7 @@ struct CacheTensor {
     char role;  // 'k' keys, 'v' values, 'r' and 's' recurrent state
     const ggml_tensor *tensor;
     std::int32_t type;  // ggml_type
-    int gpu;  // whose memory it is in; -1 for host memory
+    int gpu;  // the GPU whose memory it is in; -1 for host memory
     std::byte *data;
     std::uint64_t cells;
     std::uint64_t row_bytes;  // of one cell
@@ -45,12 +45,12 @@ struct Cell {
 
 using CellIds = std::vector<std::uint32_t>;
 
-// What a process tells another of a sequence: its positions, group by group. Keys and values are not in it.
+// The positions of a sequence, group by group, as one process sends them to another. Keys and values are not included.
 using Positions = std::vector<std::vector<llama_pos>>;
 
 struct EngineOptions {
     std::uint32_t context = 4096;  // cells
-    std::uint32_t sequences = 4;  // of which the last one has the cells that are set aside
+    std::uint32_t sequences = 4;  // the last one has the cells that are set aside
     std::int32_t threads = 1;  // for prompts
     ggml_type type_k = GGML_TYPE_F16;
     ggml_type type_v = GGML_TYPE_F16;
@@ -67,11 +67,12 @@ public:
     llama_context *context() const { return context_; }
     const std::vector<CacheGroup> &groups() const { return groups_; }
 
-    // The model and the types of its cache: what two engines have in common if one can continue a sequence of the other. Models of one
-    // architecture and size are not distinguished.
+    // The model and the types of its cache. Two engines need equal descriptions to continue each other's sequences.
+    // Models of one architecture and size are not distinguished.
     std::string description() const;
 
-    // Appends tokens to a sequence, and returns the logits of the last one. If it throws, the sequence is not in the context.
+    // Appends tokens to a sequence, and returns the logits of the last one. If it throws, the sequence is not in the
+    // context.
     std::vector<float> evaluate(llama_seq_id sequence, const std::vector<llama_token> &tokens);
     void forget(llama_seq_id sequence);
     // Removes a sequence, but keeps its cells out of use, because a transfer that failed may still write to them.
@@ -82,12 +83,12 @@ public:
     CellIds cell_ids(llama_seq_id sequence, std::size_t group) const;
     Positions positions(llama_seq_id sequence) const;
 
-    // Has llama.cpp restore a sequence itself, by a function that returns whether it could. For comparison: which cells it uses
-    // then is not known.
+    // Restores a sequence by llama.cpp itself, for comparison. `load` returns whether that succeeded. The cells that
+    // llama.cpp uses are then not known.
     void restore(llama_seq_id sequence, const Positions &positions, const std::function<bool(llama_context *)> &load);
 
-    // Makes the context hold a sequence with these positions. Its cells contain no keys, values or states yet. If it throws, the
-    // sequence is not in the context.
+    // Makes the context hold a sequence with these positions. Its cells contain no keys, values or states yet. If it
+    // throws, the sequence is not in the context.
     void reserve(llama_seq_id sequence, const Positions &positions);
 
 private:
@@ -95,7 +96,7 @@ private:
         llama_seq_id sequence = -1;
         llama_pos position = -1;
     };
-    struct Watch;  // what the callback of an evaluation writes to
+    struct Watch;  // written by the callback of an evaluation
 
     static bool on_node(ggml_tensor *node, bool asks, void *engine);
     bool wants(const ggml_tensor *node);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of sessions, which exist as long as an object.
+// Temporary files of sessions.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
-// A new directory, which is removed with all that is in it.
+// A new directory. The destructor removes it with its files.
 class SessionFiles {
 public:
     explicit SessionFiles(const std::filesystem::path &parent);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket carries positions, cell numbers, and what kvmem needs to access the other side's memory. The keys and values go from
-// cache to cache, in one transfer per group.
+// The processes send positions, cell numbers, and kvmem's descriptions of their memory over the socket. Keys and values
+// are transferred from cache to cache, in one transfer per group.
 #include "handover.hpp"
 
 #include <chrono>
@@ -12,7 +12,7 @@ constexpr std::chrono::seconds patience{60};
 
 enum class Ask : std::uint64_t { connect, positions, cells, state };
 
-// What decode sends. The value is a link or a sequence.
+// A request of decode. The value is a link or a sequence.
 struct Request {
     Ask ask;
     std::uint64_t value;
@@ -96,7 +96,7 @@ private:
         options.flags = kvmem::ShareFlag::read_only;
         for (std::size_t group = 0; group < layouts_->groups(); ++group) {
             kvmem::Share::create((*layouts_)[group], options).send(decode_.fd(), patience);
-            decode_.receive();  // it is open there
+            decode_.receive();  // decode has opened it
         }
     }
 

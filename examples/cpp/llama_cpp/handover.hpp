@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
-// How decode reads the cells of prefill. On one host the cache can be mapped; NIXL chooses shared memory there, unless it is
-// restricted to TCP.
+// The link by which decode reads the cells of prefill. On one host the cache can be mapped, and NIXL uses shared memory
+// unless it is restricted to TCP.
 enum class Link : std::uint64_t { mapped, nixl, nixl_tcp };
 
 using Prompts = std::vector<std::vector<llama_token>>;
 
-// Memory that is kept, so that only its first use has page faults, and that is not set to zero.
+// Memory that is reused, so that only its first use has page faults. It is not set to zero.
 class Buffer {
 public:
     std::uint8_t *of_size(std::size_t size) {
@@ -34,7 +34,8 @@ private:
     std::size_t size_ = 0;
 };
 
-// The prefill process: evaluates the prompts, one sequence each, and serves requests until decode closes the connection.
+// The prefill process: evaluates the prompts, one sequence each, and serves requests until decode closes the
+// connection.
 void run_prefill(Engine &engine, const Prompts &prompts, Channel &decode);
 
 // The decode process's connection to prefill. If a function throws, the sequence is not in the context.
@@ -46,7 +47,8 @@ public:
     // Prepares a link; once per link, not per sequence.
     void connect(Link link);
 
-    // Allocates the cells of a sequence, whose positions follow from its prompt. Decode can do so while prefill still evaluates.
+    // Allocates the cells of a sequence. Its positions follow from the prompt, so decode can do this while prefill
+    // evaluates.
     void reserve(llama_seq_id theirs, llama_seq_id ours);
     Positions positions(llama_seq_id theirs);
     // Functions that are called while a cache is pulled: before the second half starts, and while it is in flight.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cell is a block of one token. Each layer's tensor is a region: rows of cells, or for transposed values rows of elements,
-// in which the cells lie side by side.
+// A cell is a block of one token. Each layer's tensor is a region: rows of cells, or for transposed values rows of
+// elements, in which the cells are adjacent.
 #include "layouts.hpp"
 
 #include <algorithm>
@@ -72,8 +72,9 @@ kvmem::Layout build_cells(const Part &part, const std::vector<CacheMemory> &memo
     return kvmem::Layout::build(config, regions, agent);
 }
 
-// A state is a block of its own. Tokens have blocks of 16. The store has one session, so its order is that of the cache: what is
-// contiguous there is contiguous here, however many tokens it is. A store of many sessions would have the block outermost ("BLNC").
+// A state is one block. Tokens have blocks of 16. The store has one session, so it uses the order of the cache: any
+// number of tokens that is contiguous in the cache is contiguous in the store. A store of many sessions would have the
+// block outermost ("BLNC").
 kvmem::LayoutConfig store_shape(const CacheGroup &group, const Part &part, std::size_t cells) {
     auto config = shape_of(part);
     config.page_size = group.is_recurrent ? 1 : SessionStore::block_tokens;
@@ -133,7 +134,7 @@ bool is_in_use(kvmem::Transfer &transfer) {
     try {
         transfer.submit_pairs({});
     } catch (const kvmem::Error &error) {
-        return error.status() == kvmem::Status::busy;  // otherwise: there are no pairs
+        return error.status() == kvmem::Status::busy;  // otherwise the error is that there are no pairs
     }
     throw std::logic_error("a transfer without pairs was started");
 }

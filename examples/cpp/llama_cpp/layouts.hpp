@@ -20,8 +20,8 @@ struct Part {
 // The memory of an engine's caches, as regions that other processes can open.
 std::vector<CacheMemory> share_memory(const Engine &engine);
 
-// An engine's caches as kvmem sees them: one layout per group, with a part for the keys and one for the values. Its blocks are
-// the cells.
+// An engine's caches as kvmem sees them: one layout per group, with a part for the keys and one for the values. Its
+// blocks are the cells.
 class CacheLayouts {
 public:
     // With an agent, peers can access the layouts over NIXL. The engine has to outlive the layouts.
@@ -46,7 +46,8 @@ struct Moved {
     std::string path;
 };
 
-// Starts to move `tokens` tokens from one place to another, from token `first` of both on. Their blocks may have other sizes.
+// Starts to move `tokens` tokens from one place to another, from token `first` of both on. Their blocks may have other
+// sizes.
 kvmem::Transfer start_move(const Place &from, const Place &to, std::uint64_t first, std::uint64_t tokens);
 // Waits for the end of a move, and adds it to `moved`.
 void finish_move(const kvmem::Transfer &transfer, Moved &moved);
@@ -54,16 +55,16 @@ void finish_move(const kvmem::Transfer &transfer, Moved &moved);
 bool is_in_use(kvmem::Transfer &transfer);
 void move_tokens(const Place &from, const Place &to, std::uint64_t tokens, Moved &moved);
 
-// Where a session goes when the context needs its cells.
+// Memory or files for a session that leaves the context.
 class SessionStore {
 public:
     enum class Memory { system, pinned };
     static constexpr std::uint64_t block_tokens = 16;
 
-    // For a session with so many cells in each group.
+    // For a session with this number of cells in each group.
     SessionStore(const Engine &engine, const std::vector<std::size_t> &cells, Memory memory);
     // In files of this directory, one per part.
-    enum class Files { write, read };  // created or used again, or opened only to load a session
+    enum class Files { write, read };  // write: created or reused; read: opened only to load a session
     SessionStore(const Engine &engine, const std::vector<std::size_t> &cells, const std::filesystem::path &directory, Files files);
 
     // The blocks of the session in the store of a group.

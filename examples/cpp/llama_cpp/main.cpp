@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model evaluates a prompt in one process, or before it was offloaded, and continues elsewhere with the same tokens.
+// A session of a model continues in another process, or after it was offloaded, with the same tokens.
 #include "roles.hpp"
 #include "steps.hpp"
 #include "table.hpp"
@@ -17,7 +17,7 @@ namespace {
 void run_variant(const Options &options, const Variant &variant, const char *program) {
     const Run run = prepare(options, variant, program);
     Engine engine = run.engine();
-    engine.evaluate(1, std::vector<llama_token>(other_tokens, 1));  // has the first cells
+    engine.evaluate(1, std::vector<llama_token>(other_tokens, 1));  // occupies the first cells
     const auto memory = share_memory(engine);
     hand_over(run, engine, memory);
     lose_prefill(run, engine, memory);
@@ -28,7 +28,7 @@ void run_variant(const Options &options, const Variant &variant, const char *pro
 }
 
 void write_model(const Options &options) {
-    // llama.cpp does not report that it cannot.
+    // llama.cpp does not report failures.
     if (!std::ofstream(options.write_model)) {
         throw std::system_error(errno, std::generic_category(), "cannot write " + options.write_model);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// llama.cpp allocates host memory with posix_memalign, which no other process can map. The bytes are copied to a memfd once, at
-// the start, and the memfd is mapped in place of the pages. GPU memory is adopted as it is.
+// llama.cpp allocates host memory with posix_memalign, which no other process can map. The bytes are copied to a memfd
+// once, at the start, and the memfd is mapped in place of the pages. GPU memory is adopted as it is.
 #include "memory.hpp"
 
 #include <sys/mman.h>
@@ -64,7 +64,7 @@ Span whole_pages(Span span) {
     return {reinterpret_cast<std::byte *>(begin), reinterpret_cast<std::byte *>(end)};
 }
 
-// Spans that overlap or lie side by side become one.
+// Spans that overlap or are adjacent become one.
 std::vector<Span> merge(std::vector<Span> spans) {
     std::sort(spans.begin(), spans.end(), [](Span one, Span other) { return one.begin < other.begin; });
     std::vector<Span> merged;

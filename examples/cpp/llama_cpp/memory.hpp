@@ -17,11 +17,12 @@ struct CacheMemory {
     kvmem::Region region;
 };
 
-// Puts a file in memory under the pages of these spans of host memory: same addresses, same bytes. No other thread may write to
-// them during the call. Spans that have a page in common, or lie side by side, have one region.
+// Replaces the pages of these spans of host memory by those of a memory file, with the same addresses and bytes. No
+// other thread may write to them during the call. Spans that have a page in common, or are adjacent, become one region.
 std::vector<CacheMemory> make_shareable(std::vector<Span> spans);
 
-// Adopts spans of one allocation of a GPU's memory, which can be opened elsewhere as they are. Neighbours have one region.
+// Adopts spans of one allocation of GPU memory, which other processes can open without a change. Adjacent spans become
+// one region.
 std::vector<CacheMemory> adopt_gpu(std::vector<Span> spans, int gpu);
 
 // The part of a region that contains the span.

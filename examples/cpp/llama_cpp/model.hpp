@@ -16,7 +16,7 @@ using Model = std::unique_ptr<llama_model, FreeModel>;
 // Initialises llama.cpp. It prints errors only.
 void start_llama();
 
-// A model's size, in what its cache depends on.
+// The sizes of a model on which its cache depends.
 struct ModelSize {
     std::uint32_t layers = 8;
     std::uint32_t heads = 16;  // of queries
@@ -25,7 +25,7 @@ struct ModelSize {
     std::uint32_t vocabulary = 1000;
 };
 
-// "gqa", "mla", "swa" (sliding window), "recurrent" or "hybrid", with weights that are the same in every process; or the path of a
-// GGUF file. On a GPU, or on the CPU if `gpu` is negative.
+// "gqa", "mla", "swa" (sliding window), "recurrent" or "hybrid", with weights that are the same in every process; or
+// the path of a GGUF file. On a GPU, or on the CPU if `gpu` is negative.
 Model make_model(const std::string &name, const ModelSize &size, int gpu);
 bool is_model_file(const std::string &name);

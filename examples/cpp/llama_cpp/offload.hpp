@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions that leave the context for other memory or a file, and come back.
+// Sessions that are offloaded from the context to other memory or a file, and restored.
 #pragma once
 
 #include "engine.hpp"
@@ -8,7 +8,8 @@
 #include <filesystem>
 #include <string>
 
-// A session that has left the context: which engines can continue it, and what llama.cpp needs to allocate its cells again.
+// A session outside the context: the engines that can continue it, and the positions that llama.cpp needs to allocate
+// its cells.
 struct Session {
     std::string engine;  // its description
     Positions positions;
@@ -28,16 +29,17 @@ private:
     std::vector<kvmem::Transfer> transfers_;
 };
 
-// Makes the session a sequence of the context again, in whatever cells llama.cpp allocates. If it throws, the sequence is not in the
-// context.
+// Restores the session as a sequence of the context, in the cells that llama.cpp allocates. If it throws, the sequence
+// is not in the context.
 void load(Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence, const Session &session,
           Moved &moved);
 // The second part of it: after engine.reserve with the session's positions.
 void load_reserved(Engine &engine, const CacheLayouts &cache, const SessionStore &store, llama_seq_id sequence, Moved &moved);
 
-// The session in a directory, next to the files of its store, which are written before: what is read is complete.
+// Writes the session to a directory. The files of its store are written before, so a session that can be read is
+// complete.
 void write_session(const std::filesystem::path &directory, const Session &session);
-// Before the files of its store are written again.
+// Removes the session, before the files of its store are written again.
 void remove_session(const std::filesystem::path &directory);
 // Throws if the session is of another engine.
 Session read_session(const std::filesystem::path &directory, const Engine &engine);

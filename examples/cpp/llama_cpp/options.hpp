@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program is asked for on its command line, and the models that it knows.
+// The command line, and the models of the program.
 #pragma once
 
 #include "engine.hpp"
@@ -38,9 +38,9 @@ struct Options {
     std::string files;
 };
 
-// Sets what the arguments name. Throws if a value is impossible.
+// Sets the options of the arguments. Throws if a value is invalid.
 void parse(int argc, char **argv, Options &options);
-// The arguments by which a child process gets the same models and sizes.
+// The arguments with which a child process has the same models and sizes.
 std::vector<std::string> arguments_for_child(const Options &options, const Variant &variant);
 
 EngineOptions engine_options(const Options &options, const Variant &variant);

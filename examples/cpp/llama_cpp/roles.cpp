@@ -23,7 +23,7 @@ void save_session(Engine &engine, const std::vector<llama_token> &prompt, const 
 
 // Another process has saved the session and ended. Continues it by the tokens of the parent, until one list is empty.
 void continue_session(Engine &engine, const std::string &directory, Channel &parent) {
-    engine.evaluate(1, std::vector<llama_token>(other_tokens, 1));  // has the first cells
+    engine.evaluate(1, std::vector<llama_token>(other_tokens, 1));  // occupies the first cells
     const CacheLayouts cache(engine, share_memory(engine), nullptr);
     const Session session = read_session(directory, engine);
     engine.reserve(0, session.positions);
@@ -65,7 +65,7 @@ int run_role(const Options &options) {
         run(options, parent);
         return EXIT_SUCCESS;
     } catch (const std::exception &error) {
-        // Before the socket is closed: the parent kills this process then.
+        // Printed before the socket is closed, because the parent then kills this process.
         std::fprintf(stderr, "%s: %s\n", options.role.c_str(), error.what());
         return EXIT_FAILURE;
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What child processes do.
+// The main functions of child processes.
 #pragma once
 
 #include "channel.hpp"
 #include "layouts.hpp"
 #include "options.hpp"
 
-// "prefill" evaluates prompts and serves their caches; "save" saves a session to files and ends; "continue" loads it and continues.
-// Returns the exit status, after it has printed why it failed.
+// "prefill" evaluates prompts and serves their caches; "save" saves a session to files and ends; "continue" loads it
+// and continues. Returns the exit status, after it has printed why it failed.
 int run_role(const Options &options);
 
 // Waits until a process that continues has loaded the session. Returns the seconds that this took.

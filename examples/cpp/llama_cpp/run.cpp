@@ -7,7 +7,8 @@
 
 namespace {
 
-// On a GPU, the order of sums depends on the cells in use. Without the keys and values of the prompt, logits of "gqa" differ by 6.
+// On a GPU, the order of sums depends on the cells in use. Without the keys and values of the prompt, logits of "gqa"
+// differ by 6.
 constexpr float rounding = 0.03f;
 
 std::vector<llama_token> prompt_of(std::uint32_t tokens, std::uint32_t vocabulary, std::uint32_t sequence) {
@@ -20,7 +21,7 @@ std::vector<llama_token> prompt_of(std::uint32_t tokens, std::uint32_t vocabular
     return prompt;
 }
 
-// NaN, a difference from what is no number, is larger than all numbers.
+// The maximum, where NaN is larger than all numbers.
 float larger(float one, float other) { return std::isnan(one) || one >= other ? one : other; }
 
 }  // namespace

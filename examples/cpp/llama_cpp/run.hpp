@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a continuation is compared with: that of a single process.
+// Continuations, and their comparison with that of a single process.
 #pragma once
 
 #include "child.hpp"
@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-// Another sequence has the first cells of decode, so that its sequences get other cells than those of prefill. llama.cpp sums
-// over cells in the order of their numbers, in lanes of vector instructions: equal bits need the same lanes, so this is a multiple
-// of their number.
+// Another sequence has the first cells of decode, so that its sequences get other cells than those of prefill.
+// llama.cpp sums over cells in the order of their numbers, in lanes of vector instructions. Equal bits need the same
+// lanes, so this is a multiple of the number of lanes.
 constexpr std::uint32_t other_tokens = 64;
 
 // The logits of a continuation, token by token.
@@ -29,14 +29,14 @@ struct Likeness {
 };
 // The logits after one more token.
 using Evaluate = std::function<std::vector<float>(llama_token)>;
-// Continues by the tokens of `expected`, and compares the logits. If rounding makes another token the most likely one, it is
-// counted, and the tokens after it can still be compared.
+// Continues by the tokens of `expected`, and compares the logits. If rounding makes another token the most likely one,
+// it is counted, and the tokens after it can still be compared.
 Likeness follow(const Evaluate &evaluate, std::vector<float> logits, const Continuation &expected);
 // The same for a sequence of an engine.
 Likeness follow(Engine &engine, llama_seq_id sequence, std::vector<float> logits, const Continuation &expected);
 // The sums of the tokens, and the larger difference.
 Likeness combine(const Likeness &one, const Likeness &other);
-// Whether it is the continuation of a single process: bit by bit, on a GPU but for rounding.
+// Whether it equals the continuation of a single process: bit by bit, on a GPU except for rounding.
 bool is_alike(const Likeness &likeness, bool on_gpu);
 
 // The runs of one model.

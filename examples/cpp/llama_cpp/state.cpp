@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// llama.cpp allocates cells only when it evaluates tokens or restores a state. So it is given a state that has the positions of
-// the sequence, and zeroes where the keys and values are: pages that were never written, which cost no memory. The rows of the
-// first tensor of each group start with a number, by which the cells that llama.cpp chose are found. The transfer overwrites
-// all of it.
+// llama.cpp allocates cells only when it evaluates tokens or restores a state. So it gets a state with the positions of
+// the sequence, and zeroes for keys and values: pages that were never written, which use no memory. The rows of the
+// first tensor of each group start with a number, by which the cells that llama.cpp chose are found. The transfer
+// overwrites all of this.
 //
-// The form of a state is llama.cpp's own (llama_kv_cache::state_write and llama_memory_recurrent::state_write). It is not
-// stable: llama.cpp refuses a state that it does not understand, and this example then says so.
+// The form of a state is llama.cpp's own (llama_kv_cache::state_write and llama_memory_recurrent::state_write). It is
+// not stable: llama.cpp rejects a state of another form, and this example reports that.
 #include "state.hpp"
 
 #include <ggml-backend.h>
@@ -20,14 +20,14 @@ namespace {
 
 constexpr std::uint32_t magic = 0xaf143cd8;  // of a state of one sequence
 
-// What the rows of one state start with, plus the number of the row. A mark of an earlier state, whose transfer failed, may
-// still be in the cache.
+// The number at the start of the rows of one state, to which the number of the row is added. It differs between states,
+// because numbers of an earlier state, whose transfer failed, may still be in the cache.
 std::uint64_t next_mark() {
     static std::uint64_t count = 0;
     return 0x6b76000000000000 | ++count << 24;
 }
 
-// Memory of zeroes that is written only where something is put.
+// Memory of zeroes. Only the parts that are put into it are written.
 class State {
 public:
     explicit State(std::size_t most) : most_(most) {
@@ -46,7 +46,7 @@ public:
     }
     // Zeroes.
     void skip(std::size_t size) { at(size); }
-    // Rows that start with their mark.
+    // Rows that start with their number.
     void put_marked(std::size_t rows, std::size_t row_bytes, std::uint64_t mark) {
         for (std::uint64_t row = 0; row < rows; ++row) {
             const std::uint64_t value = mark + row;
@@ -147,7 +147,7 @@ std::vector<std::uint64_t> first_words(const CacheTensor &tensor) {
     return words;
 }
 
-// The cells whose row starts with a mark.
+// The cells whose rows start with these numbers.
 CellIds find_marks(const CacheGroup &group, std::size_t count, std::uint64_t mark) {
     CellIds cells(count, UINT32_MAX);
     const auto words = first_words(group.tensors.front());

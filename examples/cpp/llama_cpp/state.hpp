@@ -4,7 +4,7 @@
 
 #include "engine.hpp"
 
-// Has llama.cpp allocate cells for the positions of a sequence, and returns them, group by group, in the order of the
+// Makes llama.cpp allocate cells for the positions of a sequence. Returns them, group by group, in the order of the
 // positions.
 std::vector<CellIds> place_sequence(const llama_model *model, llama_context *context, const std::vector<CacheGroup> &groups,
                                     llama_seq_id sequence, const Positions &positions);

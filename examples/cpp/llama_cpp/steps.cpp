@@ -74,7 +74,7 @@ void hand_over(const Run &run, Engine &engine, const std::vector<CacheMemory> &m
 
 namespace {
 
-// Pulls from a prefill process that ends on the way; evaluates the prompt here if that fails.
+// Pulls from a prefill process that ends during the handover. Evaluates the prompt here if the pull fails.
 void lose(const Run &run, Engine &engine, const std::vector<CacheMemory> &memory, Link link, const char *step,
           const std::function<Prefill::Halfway(Child &)> &accident, bool must_fail) {
     Child child(run.child("prefill"));
@@ -112,10 +112,11 @@ void lose_prefill(const Run &run, Engine &engine, const std::vector<CacheMemory>
     const auto kill_between = [](Child &child) {
         return Prefill::Halfway{[&child] { child.kill(); }, [] {}};
     };
-    // What is mapped stays: memory lives as long as its last user. A GPU's memory ends with the process that allocated it.
+    // Mapped host memory remains until its last user closes it. GPU memory is freed when the process that allocated it
+    // ends.
     if (run.options.gpu < 0) lose(run, engine, memory, Link::mapped, "prefill killed, mapped", kill_between, false);
     if (!run.options.nixl || run.options.gpu >= 0) return;
-    // Over TCP, a process that is stopped sends nothing: so the second half is in flight when it is killed.
+    // Over TCP, a stopped process sends nothing, so the second half is in flight when it is killed.
     const auto kill_during = [](Child &child) {
         return Prefill::Halfway{[&child] { child.freeze(); }, [&child] { child.kill(); }};
     };
@@ -143,7 +144,7 @@ void offload_to(const Run &run, Engine &engine, const CacheLayouts &cache, const
     engine.forget(0);
     engine.evaluate(2, std::vector<llama_token>(other_tokens, 1));  // takes its cells
     engine.reserve(0, session.positions);
-    if (all_cells(engine) == cells) throw std::logic_error("a session came back to the same cells, which proves nothing");
+    if (all_cells(engine) == cells) throw std::logic_error("the session was restored to the same cells, so the test proves nothing");
     const Stopwatch coming;
     load_reserved(engine, cache, store, 0, came);
     const double came_after = coming.seconds();
@@ -153,7 +154,7 @@ void offload_to(const Run &run, Engine &engine, const CacheLayouts &cache, const
     print_row(run.variant.name, std::string("restore from ") + name, came, came_after, likeness);
 }
 
-// Another sequence generates while the session leaves.
+// Another sequence generates while the session is offloaded.
 void offload_beside(const Run &run, Engine &engine, const CacheLayouts &cache, const SessionStore &store) {
     engine.forget(0);
     auto logits = engine.evaluate(0, run.prompts[0]);
@@ -206,7 +207,7 @@ void restart(const Run &run) {
         channel.send_list(std::vector<llama_token>{token});
         return channel.receive_list<float>();
     };
-    // The text so far is known, so the first token is, too.
+    // The text so far is known, and so is the first token.
     const Likeness likeness = follow(evaluate, run.alone[0], run.alone);
     channel.send({});
     next.finish();

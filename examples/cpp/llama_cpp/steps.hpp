@@ -8,9 +8,9 @@
 void hand_over(const Run &run, Engine &engine, const std::vector<CacheMemory> &memory);
 // Prefill ends before the handover, or during it.
 void lose_prefill(const Run &run, Engine &engine, const std::vector<CacheMemory> &memory);
-// A session leaves the context and comes back to other cells.
+// Offloads a session, and restores it to other cells.
 void offload(const Run &run, Engine &engine, const CacheLayouts &cache);
-// A process saves a session to files and ends; this one continues it.
+// A process saves a session to files and exits. A new process continues it.
 void restart(const Run &run);
 // The same by llama.cpp's own functions, for comparison.
 void use_state_functions(const Run &run, Engine &engine);

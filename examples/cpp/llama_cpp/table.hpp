@@ -18,9 +18,9 @@ private:
 
 void print_head();
 void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds);
-// With the comparison of what followed.
+// With the comparison of the continuation.
 void print_row(const std::string &model, const std::string &step, const Moved &moved, double seconds, const Likeness &likeness);
 
-// Whether all rows so far had the logits of a single process, bit by bit; on a GPU, whether they had them but for rounding.
+// Whether all rows so far had the logits of a single process, bit by bit; on a GPU, except for rounding.
 bool all_alike(bool on_gpu);
 std::string verdict(bool on_gpu);

@@ -54,7 +54,7 @@ kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uin
 }
 
 kvmem::Layout build_disk_layout(const Options &options, std::uint64_t blocks) {
-    // Fully contiguous: a block is one extent of the file, whatever it looks like in memory.
+    // Fully contiguous: a block is one extent of the file, whatever its layout in memory.
     const auto config = geometry(options, kvmem::LayoutKind::fully_contiguous, blocks);
     kvmem::DiskOptions file;
     if (!options.disk_dir.empty()) file.directory = options.disk_dir;

@@ -26,15 +26,15 @@ constexpr std::uint64_t largest_message = 64u << 20;
 }
 
 [[noreturn]] void throw_gone() {
-    throw std::runtime_error("the other process went away");
+    throw std::runtime_error("the other process has ended");
 }
 
-// How many bytes a socket call moved: none when it was interrupted or not ready after all.
+// Returns the bytes that a socket call moved: 0 if it was interrupted, or the socket was not ready.
 std::size_t moved(ssize_t result) {
     if (result >= 0) return static_cast<std::size_t>(result);
     if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) return 0;
     if (errno == EPIPE || errno == ECONNRESET) throw_gone();
-    throw_errno("the socket to the other process");
+    throw_errno("I/O on the socket to the other process");
 }
 
 }  // namespace
@@ -52,12 +52,12 @@ void Channel::send(Message kind, std::string_view bytes, const Deadline &deadlin
 std::string Channel::receive(Message kind, const Deadline &deadline) {
     Header header{};
     read_all(&header, sizeof header, deadline);
-    if (header.size > largest_message) throw std::runtime_error("the other process sent too much at once");
+    if (header.size > largest_message) throw std::runtime_error("the other process sent a message that is too large");
     std::string bytes(header.size, '\0');
     read_all(bytes.data(), bytes.size(), deadline);
     const auto got = static_cast<Message>(header.kind);
-    if (got == Message::failure) throw std::runtime_error("stopped, since the other process failed");
-    if (got != kind) throw std::runtime_error("the other process sent a message out of turn");
+    if (got == Message::failure) throw std::runtime_error("stopped, because the other process failed");
+    if (got != kind) throw std::runtime_error("the other process sent a message out of order");
     return bytes;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of the socket pair between the two processes: messages of a kind and some bytes. An engine has its
-// own control plane for this; kvmem needs only that a few blobs reach the other side.
+// One end of the socket pair between the two processes. A message has a kind and some bytes. An engine has its own
+// control plane for this; it only has to send some blobs of kvmem to the other side.
 #pragma once
 
 #include "deadline.hpp"
@@ -33,14 +33,14 @@ public:
 
     void send(Message kind, std::string_view bytes, const Deadline &deadline);
 
-    // The next message, which has to be of that kind. Throws when the peer failed or went away.
+    // Returns the next message, which must have this kind. Throws if the peer has failed or ended.
     std::string receive(Message kind, const Deadline &deadline);
 
-    // A share between two messages: kvmem sends what it is made of, memory included, over the socket.
+    // Sends a share between two messages: kvmem sends its description and its memory over the socket.
     void send_share(const kvmem::Share &share, const Deadline &deadline);
     kvmem::Share receive_share(const Deadline &deadline);
 
-    // Whether receive would find something at once: a message, or that the peer is gone.
+    // Whether `receive` would return or throw without waiting: there is a message, or the peer has ended.
     bool readable() const;
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A point in time by which everything is over, so that no wait of this program lasts for ever.
+// The deadline of the program, so that every wait ends.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ public:
         return std::max<Clock::duration>(end_ - Clock::now(), Clock::duration::zero());
     }
 
-    // As poll takes its timeouts; at most `longest`, for a loop that has to look around now and then.
+    // The remaining milliseconds, as a timeout of poll(2); at most `longest`, for a loop that also checks other
+    // conditions.
     int left_ms(std::chrono::milliseconds longest) const {
         const auto left_ms = std::chrono::duration_cast<std::chrono::milliseconds>(left());
         return static_cast<int>(std::min(left_ms, longest).count());

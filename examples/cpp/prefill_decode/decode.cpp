@@ -9,7 +9,7 @@
 
 namespace {
 
-// Memory that the CPU reaches can be read in place. Returns the row of that.
+// Reads memory that the CPU can access in place. Returns the row.
 std::string read_in_place(const Cache &cache, const BlockIds &blocks) {
     Row row{"decode", "read them in place", blocks.size() * cache.block_bytes()};
     Progress progress("decode reads prefill's memory", row.bytes);
@@ -34,8 +34,8 @@ Offer take_offer(const Options &options, kvmem::Agent &agent, Channel &prefill, 
     return offer;
 }
 
-// Blocks `ids` hold prefill's blocks `origins`, byte for byte, and no other block was touched. Returns the
-// row of the copy that it took to look.
+// Checks that blocks `ids` equal prefill's blocks `origins`, byte for byte, and that no other block has changed.
+// Returns the row of the copy to host memory that the check needs.
 std::string check_cache(const Cache &cache, const BlockIds &ids, const BlockIds &origins,
                         const Deadline &deadline) {
     const BlockIds all = all_blocks(cache.info.num_blocks);
@@ -70,12 +70,12 @@ BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Ch
     const std::size_t count = offer.blocks.size();
     const BlockIds ids = draw_blocks(count, options.blocks, offer.blocks, options.seed + 1);
     Row row{"decode", "pull " + count_blocks(count)};
-    // NIXL notifies prefill with the last block. Memory that is shared has no notifications.
+    // NIXL notifies prefill after the last block. Mapped memory has no notifications.
     const Move move = {offer.layout, cache.layout, offer.blocks, ids, cache.block_bytes(),
                        options.share ? std::string_view() : pulled_notification};
     move_blocks(move, row, deadline);
     report_pulled(options, prefill, deadline);
-    // Checked only after prefill has wiped its memory: what is right now is ours.
+    // Checked after prefill has wiped its memory, so that correct bytes are copies.
     const std::string released = prefill.receive(Message::released, deadline);
     const std::string copied = check_cache(cache, ids, offer.blocks, deadline);
     row.verified = "every byte";
@@ -83,7 +83,7 @@ BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Ch
     return ids;
 }
 
-// To disk and back, to other ids than before, as a paged cache would have it.
+// Offloads blocks to disk and restores them to other ids, like a paged cache.
 void offload_and_restore(const Options &options, const Cache &cache, const BlockIds &ids,
                          const BlockIds &origins, const Deadline &deadline) {
     const std::size_t count = ids.size();
@@ -112,13 +112,13 @@ void offload_and_restore(const Options &options, const Cache &cache, const Block
 
 void run_decode(const Options &options, Channel &prefill, const Deadline &deadline) {
     std::string rows;
-    // Where memory is mapped there is nothing for NIXL to do: files need none.
+    // Mapped memory and files do not need NIXL.
     auto agent = options.share ? kvmem::Agent() : start_agent("decode", rows);
     print(rows);
     rows.clear();
     const auto config = geometry(options, kvmem::LayoutKind::layer_separate, options.blocks);
     const Cache cache = build_cache(options, {"decode", config, agent, false}, rows);
-    // New host memory is zeroed; new GPU memory holds anything.
+    // New host memory is zero; new GPU memory may contain anything.
     print(rows + copy_to_gpu({"decode", "clear GPU memory"}, cache, all_blocks(options.blocks), deadline));
 
     Offer offer = take_offer(options, agent, prefill, deadline);

@@ -12,7 +12,7 @@
 
 namespace {
 
-// What a rank of prefill has offered.
+// The offer of a rank of prefill.
 struct Source {
     PeerRank rank;
     Offer offer;
@@ -48,13 +48,13 @@ kvmem::Transfer start_pull(const Source &source, const Cache &cache, const Heads
     return kvmem::Transfer::start(source.offer.layout, cache.layout, options);
 }
 
-// Prompt by prompt, from all ranks at the same time.
+// Pulls prompt by prompt, from all ranks at the same time.
 void pull(const Options &options, const Cache &cache, const std::vector<Source> &sources,
           const std::vector<Prompt> &prompts, Row &row, const Deadline &deadline) {
     const Heads own = heads_of(options, Role::decode, options.rank);
     const Stopwatch stopwatch;
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-        // Over NIXL the last prompt brings prefill the news.
+        // Over NIXL the transfer of the last prompt notifies prefill.
         const bool notifies = !options.share && i + 1 == prompts.size();
         const std::string_view notification = notifies ? pulled_notification : std::string_view();
         std::vector<kvmem::Transfer> transfers;
@@ -78,7 +78,7 @@ void pull(const Options &options, const Cache &cache, const std::vector<Source> 
     row.time = stopwatch.read();
 }
 
-// Returns the row of the copy that it took to look.
+// Returns the row of the copy to host memory that the check needs.
 std::string check(const Options &options, const Cache &cache, const std::vector<Prompt> &prompts,
                   const Deadline &deadline) {
     const Progress progress("decode verifies", cache.info.num_blocks * cache.block_bytes());
@@ -96,7 +96,7 @@ void run_decode_rank(const Options &options, std::deque<Channel> &prefill, const
     auto agent = options.share ? kvmem::Agent() : start_agent(process, rows);
     const auto config = geometry_of_rank(options, Role::decode);
     const Cache cache = build_cache(options, {process, config, agent, false}, rows);
-    // New host memory is zeroed; new GPU memory holds anything.
+    // New host memory is zero; new GPU memory may contain anything.
     print(rows + copy_to_gpu({process, "clear GPU memory"}, cache, all_blocks(config.num_blocks), deadline));
 
     std::vector<Source> sources = receive_sources(options, agent, prefill, deadline);
@@ -105,7 +105,7 @@ void run_decode_rank(const Options &options, std::deque<Channel> &prefill, const
     Row row{process, "pull " + count_prompts(prompts)};
     pull(options, cache, sources, prompts, row, deadline);
 
-    // Checked only after prefill has wiped its memory: what is right now is ours.
+    // Checked after prefill has wiped its memory, so that correct bytes are copies.
     std::string released;
     for (const Source &source : sources) {
         with(source.rank, [&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fork and exec of this very program, before NIXL is anywhere near: UCX does not survive a bare fork.
+// fork and exec of this program, before NIXL is loaded: UCX does not support a fork without exec.
 #include "launch.hpp"
 
 #include "deadline.hpp"
@@ -24,7 +24,8 @@
 
 namespace {
 
-// How much longer than a child's own deadline the parent waits, and how long a survivor may mourn.
+// The time that the parent waits after a child's own deadline, and that a process has to end after another one has
+// failed.
 constexpr std::chrono::seconds grace{10};
 
 [[noreturn]] void throw_errno(const char *what) {
@@ -128,7 +129,7 @@ bool wait_for_all(const Children &children, Deadline deadline) {
     bool mourning = false;
     while (std::any_of(children.begin(), children.end(), running)) {
         if (deadline.passed()) {
-            std::fputs("out of time: ending what still runs\n", stderr);
+            std::fputs("the deadline has passed: killing the processes that still run\n", stderr);
             for (const auto &child : children) child->end();
             break;
         }
@@ -160,7 +161,7 @@ bool run_all(int argc, char **argv, const Options &options) {
     Children children;
     start_side(argc, argv, options, Role::prefill, prefill, children);
     start_side(argc, argv, options, Role::decode, decode, children);
-    // From here each end has one holder, so that a process that dies is seen by the others.
+    // From here on each end is open in one process only, so that the others notice when that process ends.
     for (const auto &side : {prefill, decode}) {
         for (const Sockets &sockets : side) {
             for (const int socket : sockets) close(socket);

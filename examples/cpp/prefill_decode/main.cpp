@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of prefill and decode move KV caches between them, and prove it byte by byte.
+// Processes of prefill and decode move KV caches between them, and check every byte.
 #include "cache.hpp"
 #include "launch.hpp"
 #include "pattern.hpp"
@@ -26,7 +26,7 @@ std::string name_gpu(const Options &options) {
     return " (" + std::to_string(device) + ": " + gpu.name + ")";
 }
 
-// Refuses a bad geometry or a missing GPU before anything is started, in the library's words.
+// Throws the library's error for an invalid geometry or a missing GPU, before any process is started.
 void introduce_one_to_one(const Options &options) {
     const auto config = geometry(options, kvmem::LayoutKind::fully_contiguous, options.blocks);
     const auto needs = kvmem::layout_requirements(config);
@@ -85,7 +85,7 @@ int run_child(const Options &options) {
         }
         return EXIT_SUCCESS;
     } catch (const std::exception &) {
-        // The peers learn it now, rather than at their deadline; if one is gone already, so be it.
+        // Notifies the peers, which would otherwise wait until their deadline. A peer that has ended is ignored.
         for (Channel &peer : peers) {
             try {
                 peer.send(Message::failure, {}, Deadline(std::chrono::seconds(1)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One transfer after another, each small enough that progress can be seen between them.
+// Consecutive transfers, each small enough to show progress between them.
 #include "move.hpp"
 
 #include "progress.hpp"

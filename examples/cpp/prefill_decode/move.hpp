@@ -20,10 +20,10 @@ struct Move {
     std::string_view notification = {};  // sent to the remote side with the last block
 };
 
-// Waits until all blocks have arrived, filling in the row's bytes, time and path.
+// Moves all blocks, and sets the row's bytes, time and path.
 void move_blocks(const Move &move, Row &row, const Deadline &deadline);
 
 BlockIds all_blocks(std::uint64_t count);
 
-// `count` different ids below `limit`, in no order; where `avoid` has an id in the same place, another one.
+// Returns `count` different ids below `limit`, in random order. The id at each index differs from that of `avoid`.
 BlockIds draw_blocks(std::size_t count, std::uint64_t limit, const BlockIds &avoid, std::uint64_t seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two blobs and the way back for NIXL; one share for memory.
+// With NIXL, prefill sends two blobs, and decode sends its metadata back. Otherwise prefill sends one share.
 #include "offer.hpp"
 
 #include "table.hpp"
@@ -10,7 +10,7 @@
 
 namespace {
 
-// How long prefill listens for a notification before it looks whether decode still lives.
+// The time that prefill waits for a notification before it checks whether decode still runs.
 constexpr std::chrono::milliseconds slice{100};
 
 kvmem::Layout open(const kvmem::Share &share) {
@@ -19,11 +19,11 @@ kvmem::Layout open(const kvmem::Share &share) {
     return share.open_layout(options);
 }
 
-// Who we are and where the blocks lie.
+// The agent's metadata and the descriptor of the layout.
 void offer_by_nixl(const Cache &cache, kvmem::Agent &agent, Channel &decode, const Deadline &deadline) {
     decode.send(Message::metadata, agent.local_metadata().text(), deadline);
     decode.send(Message::layout, cache.layout.export_descriptor().text(), deadline);
-    // Decode's notification comes over NIXL, too.
+    // Decode's notification is sent over NIXL too.
     agent.load_remote_metadata(decode.receive(Message::metadata, deadline));
 }
 
@@ -39,12 +39,12 @@ void take_by_nixl(Offer &offer, const Options &options, kvmem::Agent &agent, Cha
     prefill.send(Message::metadata, agent.local_metadata().text(), deadline);
 }
 
-// The memory itself, to be read and not written.
+// A share of the memory, for reading.
 void offer_by_share(const Cache &cache, Channel &decode, const Deadline &deadline) {
     kvmem::ShareOptions options;
     options.flags = kvmem::ShareFlag::read_only;
     decode.send_share(kvmem::Share::create(cache.layout, options), deadline);
-    // What decode has opened stays open without the share.
+    // The layout that decode has opened does not need the share.
     decode.receive(Message::opened, deadline);
 }
 
@@ -79,9 +79,9 @@ void wait_until_pulled(const Options &options, kvmem::Agent &agent, const std::v
         return;
     }
     std::size_t expected = decode.size();
-    // In slices, since a peer may die instead of notifying; its end of the channel tells.
+    // In slices: a peer that ends without a notification is detected by its end of the channel.
     while (expected > 0) {
-        if (deadline.passed()) throw std::runtime_error("decode's notification did not come");
+        if (deadline.passed()) throw std::runtime_error("decode's notification did not arrive in time");
         const auto notifications = agent.take_notifications(slice);
         for (std::size_t i = 0; i < notifications.size(); ++i) {
             if (notifications.at(i).text() == pulled_notification) --expected;

@@ -23,7 +23,7 @@ struct Option {
     std::string_view help;
 };
 
-// Zero is accepted for the geometry: the message of the library is better than that of a parser.
+// Zero is accepted for the geometry, because the library's message is better than that of a parser.
 const Option table[] = {
     {"--blocks", "N", &Options::blocks, 1u << 20, "blocks in each process's cache (256)"},
     {"--layers", "N", &Options::layers, 1u << 12, "layers of the model (32)"},
@@ -98,7 +98,7 @@ struct Argument {
     std::string_view name, value;
 };
 
-// Takes `--name=value`, `--name value`, or a flag's `--name` off the front.
+// Removes `--name=value`, `--name value`, or a flag's `--name` from the front.
 Argument take_argument(char **&next, char **end) {
     const std::string_view text = *next++;
     if (text == "--help" || text == "-h") return {"--help", {}};
@@ -111,7 +111,7 @@ Argument take_argument(char **&next, char **end) {
     return {text, *next++};
 }
 
-// Each rank has as many heads as the others, and the same ones as long as the model runs.
+// All ranks have the same number of heads.
 void settle_ranks(Options &options) {
     if (options.pull != 0) throw UsageError("--reshard pulls whole prompts; give --prompts, not --pull");
     if (options.page_size == 0 || options.decode_page_size == 0) {
@@ -123,7 +123,7 @@ void settle_ranks(Options &options) {
                          std::to_string(ranks) + " ranks; change --heads or the ranks");
     }
     if (options.prompts == 0) throw UsageError("--prompts takes at least 1");
-    // Half of the cache stays unused, so that bytes which are written to other blocks are seen.
+    // Half of the cache is not used, so that bytes written to wrong blocks are detected.
     if (options.blocks / 2 < options.prompts) {
         throw UsageError("--blocks " + std::to_string(options.blocks) + " is too few for " +
                          std::to_string(options.prompts) + " prompts; give at least two blocks per prompt");

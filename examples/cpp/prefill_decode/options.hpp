@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be asked for on the command line.
+// The options of the command line.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// Which process this is. The user starts the parent; the parent starts the others with the same options.
+// The role of this process. The user starts the parent, which starts the others with the same options.
 enum class Role { parent, prefill, decode };
 
 struct Options {
@@ -22,8 +22,8 @@ struct Options {
     std::uint64_t timeout = 300;
     std::string tier = "system";
     std::uint64_t device = 0;  // the GPU, for tiers that need one
-    std::string disk_dir;  // empty: where temporary files go
-    bool share = false;  // decode maps prefill's cache; else it reads it over NIXL
+    std::string disk_dir;  // empty: the directory for temporary files
+    bool share = false;  // decode maps prefill's cache; otherwise it reads over NIXL
     bool reshard = false;  // several ranks on each side, whose caches differ in heads, order and block size
     std::uint64_t prefill_ranks = 2;  // with reshard, also the three below
     std::uint64_t decode_ranks = 1;
@@ -36,7 +36,7 @@ struct Options {
     std::vector<int> sockets;  // the child's ends of its socket pairs, one for each rank of the other side
 };
 
-// A command line that cannot be meant: the text says what was wrong.
+// An invalid command line. The text has the reason.
 struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

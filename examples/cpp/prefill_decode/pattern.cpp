@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the pattern, and compares with it.
+// Writes and checks the pattern.
 #include "pattern.hpp"
 
 #include "words.hpp"
@@ -9,8 +9,8 @@
 
 namespace {
 
-// A word, from its highest bit: the mark 'K' (8 bits), block (20), layer (12), outer slot (2), position (22).
-// The mark keeps the first word of the first block apart from wiped memory.
+// A word, from its highest bit: the letter 'K' (8 bits), block (20), layer (12), outer slot (2), position (22). With
+// the letter, the first word of the first block differs from wiped memory.
 constexpr std::uint64_t mark = 0x4B;
 constexpr unsigned block_shift = 36, layer_shift = 24, outer_shift = 22;
 constexpr std::uint64_t most_blocks = 1u << 20, most_layers = 1u << 12, most_positions = 1u << 22;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prefill process: fills its cache, offers it, and wipes it once decode has pulled its blocks.
+// The prefill process: fills its cache, offers it, and wipes it after decode has pulled its blocks.
 #include "move.hpp"
 #include "offer.hpp"
 #include "pattern.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of prefill: fills the tokens of all prompts in its heads, offers them to decode, and wipes its
-// cache once all ranks of decode have pulled them.
+// One rank of prefill: fills the tokens of all prompts in its heads, offers them to decode, and wipes its cache after
+// all ranks of decode have pulled them.
 #include "move.hpp"
 #include "offer.hpp"
 #include "pattern.hpp"
@@ -53,7 +53,7 @@ void run_prefill_rank(const Options &options, std::deque<Channel> &decode, const
     for (const PeerRank &peer : find_peers(options, decode)) {
         with(peer, [&] { send_offer(options, cache, agent, blocks, rows, peer.channel, deadline); });
         channels.push_back(&peer.channel);
-        rows.clear();  // one of them prints the rows
+        rows.clear();  // only the first rank of decode prints the rows
     }
     wait_until_pulled(options, agent, channels, deadline);
     std::string wiped = wipe(cache, options, deadline);

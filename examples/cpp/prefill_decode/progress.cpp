@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides when a progress line is due, and writes it.
+// Writes progress lines at intervals.
 #include "progress.hpp"
 
 #include "table.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The first line waits, so that quick steps show none.
+// The first line is delayed, so that short steps print none.
 constexpr milliseconds terminal_first{300}, terminal_every{100};
 constexpr milliseconds log_first{5000}, log_every{5000};
 
@@ -51,7 +51,7 @@ void Progress::show(std::chrono::duration<double> elapsed) const {
     std::string line = step_ + ": ";
     if (done > 0) line += format_bytes(done) + " of ";
     line += format_bytes(total_);
-    // One write, since the other process may be writing as well.
+    // One write, because the other process may write too.
     std::fprintf(stderr, "%s%s, %.1f s%s", terminal_ ? clear_line : "", line.c_str(), elapsed.count(),
                  terminal_ ? "" : "\n");
 }

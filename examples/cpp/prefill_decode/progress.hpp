@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a step has come, on stderr: a line that rewrites itself on a terminal; elsewhere a line now and
-// then, and only for steps that are slow.
+// The progress of a step, on stderr: on a terminal one line that is rewritten; otherwise a line at intervals, only for
+// slow steps.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-// Shown by a thread of its own, so that a step may be one long call.
+// A separate thread prints it, so that a step can be one long call.
 class Progress {
 public:
     Progress(std::string step, std::uint64_t total_bytes);
@@ -35,5 +35,5 @@ private:
     std::thread thread_;  // last: it uses all of the above
 };
 
-// Prints rows of the table, over the line that a process may be showing on a terminal.
+// Prints rows of the table. Overwrites the progress line on a terminal.
 void print(const std::string &rows);

@@ -80,7 +80,7 @@ kvmem::LayoutConfig geometry_of_rank(const Options &options, Role role) {
     if (role == Role::prefill) {
         return geometry(options, "L/OBHNC", heads, options.page_size, options.blocks);
     }
-    // As in prefill, half of the blocks stay unused.
+    // As in prefill, half of the blocks are not used.
     const std::uint64_t blocks = 2 * blocks_for(draw_prompts(options), options.decode_page_size);
     return geometry(options, "L/OBNHC", heads, options.decode_page_size, blocks);
 }

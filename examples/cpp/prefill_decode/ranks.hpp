@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// With --reshard: the heads of each rank, the prompts, and where their tokens are in each cache.
+// With --reshard: the heads of each rank, the prompts, and the locations of their tokens in each cache.
 #pragma once
 
 #include "cache.hpp"
@@ -29,10 +29,10 @@ struct PeerRank {
     Heads common;  // with this process
 };
 
-// Those that have heads in common with this process.
+// Returns the ranks of the other side that have heads in common with this process.
 std::vector<PeerRank> find_peers(const Options &options, std::deque<Channel> &channels);
 
-// A failure of `work` names the peer that it was with.
+// Calls `work`, and adds the peer's name to its failure.
 template <typename Work>
 void with(const PeerRank &peer, Work work) {
     try {
@@ -42,7 +42,7 @@ void with(const PeerRank &peer, Work work) {
     }
 }
 
-// A prompt, and the blocks that a cache has for it, in the order of its tokens.
+// A prompt, and its blocks in a cache, in the order of its tokens.
 struct Prompt {
     std::uint64_t first;  // number of its first token, counted through all prompts
     std::uint64_t tokens;
@@ -54,14 +54,14 @@ std::vector<Prompt> draw_prompts(const Options &options);
 std::string count_prompts(const std::vector<Prompt> &prompts);
 std::uint64_t count_tokens(const std::vector<Prompt> &prompts);
 
-// The layout of a rank's cache: prefill's HND, decode's NHD, both as vLLM has them.
+// The layout of a rank's cache: HND in prefill and NHD in decode, both as in vLLM.
 kvmem::LayoutConfig geometry_of_rank(const Options &options, Role role);
 std::string describe_side(const Options &options, Role role);
 
-// The prompts with blocks of a cache: those of a list of all prompts' blocks, or random ones.
+// Returns the prompts with blocks of a cache: from a list of all prompts' blocks, or random ones.
 std::vector<Prompt> place_prompts(std::vector<Prompt> prompts, const BlockIds &blocks,
                                   std::uint64_t page_size);
 std::vector<Prompt> place_prompts(std::vector<Prompt> prompts, const kvmem::LayoutConfig &cache,
                                   std::uint64_t seed);
-// The list.
+// Returns the list of all prompts' blocks.
 BlockIds list_blocks(const std::vector<Prompt> &prompts);

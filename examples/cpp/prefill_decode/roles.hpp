@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of the processes, and what they have in common.
+// The main functions of the processes, and their common parts.
 #pragma once
 
 #include "cache.hpp"
@@ -10,7 +10,7 @@
 #include <deque>
 #include <string>
 
-// Each returns when its part is done and checked, and throws at the first thing that is not right.
+// Each returns when its part is done and checked, and throws at the first error.
 void run_prefill(const Options &options, Channel &peer, const Deadline &deadline);
 void run_decode(const Options &options, Channel &peer, const Deadline &deadline);
 
@@ -18,8 +18,8 @@ void run_decode(const Options &options, Channel &peer, const Deadline &deadline)
 void run_prefill_rank(const Options &options, std::deque<Channel> &decode, const Deadline &deadline);
 void run_decode_rank(const Options &options, std::deque<Channel> &prefill, const Deadline &deadline);
 
-// How both begin: a NIXL agent that reaches peers, and the process's cache on the tier that was asked for.
-// Each adds to the rows what it did.
+// The first steps of both: a NIXL agent that can access peers, and the process's cache on the chosen tier. Each adds
+// its rows.
 kvmem::Agent start_agent(const std::string &process, std::string &rows);
 
 struct Part {

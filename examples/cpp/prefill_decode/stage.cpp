@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies are transfers like all others; kvmem has the CUDA driver do them.
+// The copies are ordinary transfers, by the CUDA driver.
 #include "stage.hpp"
 
 #include "pattern.hpp"
@@ -12,7 +12,7 @@ std::string copy_to_gpu(Row row, const Cache &cache, const BlockIds &ids, const 
 
 std::string copy_to_host(Row row, const Cache &cache, const BlockIds &ids, const Deadline &deadline) {
     if (!cache.staging) return {};
-    // What is found there afterwards has come from the GPU.
+    // So that correct bytes are copies from the GPU.
     for (const std::uint32_t id : ids) spoil_block(cache, id);
     move_blocks({cache.layout, cache.host(), ids, ids, cache.block_bytes()}, row, deadline);
     return format_row(row);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all processes begin with.
+// The first steps of all processes.
 #include "progress.hpp"
 #include "roles.hpp"
 #include "tier.hpp"
@@ -16,10 +16,10 @@ Cache build_cache(const Options &options, const Part &part, std::string &rows) {
     const auto needs = kvmem::layout_requirements(part.config);
     const Tier &tier = find_tier(options.tier);
     const auto device = static_cast<std::int32_t>(options.device);
-    // GPU memory that is shared moves without NIXL; host memory goes to disk by it.
+    // Shared GPU memory is transferred without NIXL; host memory is written to disk by NIXL.
     const kvmem::Agent *const own = part.agent ? &part.agent : nullptr;
     const kvmem::Agent *const agent = tier.on_gpu && options.share ? nullptr : own;
-    // The same words in both processes, which build at the same time and share a terminal.
+    // The same text in both processes, which build at the same time and write to one terminal.
     const Progress progress("building the cache", needs.total_size);
     const Stopwatch stopwatch;
     auto layout = tier.build(part.config, {device, agent, part.shared});
@@ -27,7 +27,7 @@ Cache build_cache(const Options &options, const Part &part, std::string &rows) {
     rows += format_row({part.process, step, needs.total_size, stopwatch.read()});
     if (!tier.on_gpu) return Cache(std::move(layout), kvmem::Layout());
 
-    // The CPU and files do not reach GPU memory: its blocks are copied through host memory.
+    // The CPU and files cannot access GPU memory, so its blocks are copied through host memory.
     const Stopwatch beside;
     auto staging = build_on_pinned(part.config, {device, own, false});
     rows += format_row({part.process, "the same, pinned on host", needs.total_size, beside.read()});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets rows in columns, and numbers in units that fit them.
+// Formats rows in columns, and numbers with units.
 #include "table.hpp"
 
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-// For rows in which no bytes go anywhere.
+// The path of rows without a transfer.
 constexpr char no_path[] = "-";
 
 struct Row {
@@ -14,8 +14,8 @@ struct Row {
     std::string step;
     std::uint64_t bytes = 0;
     std::chrono::duration<double> time{};
-    std::string path = no_path;  // how the bytes went
-    std::string verified = "-";  // what was compared afterwards; not part of the time
+    std::string path = no_path;  // the path of the transfer
+    std::string verified = "-";  // the check after the step; not included in the time
 };
 
 std::string table_head();
@@ -23,7 +23,7 @@ std::string format_row(const Row &row);
 std::string format_bytes(std::uint64_t bytes);
 std::string count_blocks(std::uint64_t count);
 
-// The time since it was made.
+// The time since its construction.
 class Stopwatch {
 public:
     std::chrono::duration<double> read() const { return std::chrono::steady_clock::now() - start_; }

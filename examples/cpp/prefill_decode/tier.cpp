@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of tiers, and how a cache is built on each.
+// The table of tiers, and the functions that build a cache on each.
 #include "tier.hpp"
 
 #include "options.hpp"
@@ -13,7 +13,7 @@ kvmem::Layout build_on_system(const kvmem::LayoutConfig &config, const Users &us
     kvmem::SystemOptions memory;
     memory.flags = kvmem::SystemFlag::transparent_huge_pages;
     if (users.shareable) memory.flags |= kvmem::SystemFlag::shareable;
-    // A cache serves for hours: its pages come now, not within the first transfers.
+    // A cache is used for hours, so its pages are allocated now and not in the first transfers.
     memory.prefault_threads = std::max(1u, std::thread::hardware_concurrency());
     return kvmem::Layout::build(config, memory, users.agent);
 }
@@ -28,7 +28,7 @@ kvmem::Layout build_on_elastic(const kvmem::LayoutConfig &config, const Users &u
     kvmem::ElasticOptions memory;
     memory.device = users.device;
     auto layout = kvmem::Layout::build(config, memory, users.agent);
-    // An engine gives memory to the blocks it has tokens for; here that is all of them.
+    // An engine commits memory for the blocks that have tokens; in this program all have.
     layout.resize(config.num_blocks);
     return layout;
 }

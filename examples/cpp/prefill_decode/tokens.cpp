@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes tokens into the blocks of their prompts, and compares.
+// Writes and checks tokens in the blocks of their prompts.
 #include "tokens.hpp"
 
 #include "pattern.hpp"
@@ -9,14 +9,14 @@
 
 namespace {
 
-// A word, from its highest bit: the mark 'T' (8 bits), token (20), layer (12), outer slot (1), head (10),
+// A word, from its highest bit: the letter 'T' (8 bits), token (20), layer (12), outer slot (1), head (10),
 // position (13).
 constexpr std::uint64_t mark = 0x54;
 constexpr unsigned mark_shift = 56, token_shift = 36, layer_shift = 24, outer_shift = 23, head_shift = 13;
 constexpr std::uint64_t most_tokens = 1u << 20, most_layers = 1u << 12, most_heads = 1u << 10;
 constexpr std::uint64_t most_positions = 1u << 13;
 
-// One head of one token; its numbers are those of the model.
+// One head of one token, with indices of the model.
 struct Place {
     std::uint64_t token, layer, outer, head;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sequences of 8-byte words in memory: first, first + step, first + 2 * step and so on. The last word may be
-// cut off.
+// incomplete.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ struct Words {
     std::uint64_t step = 1;
 };
 
-// What wiped memory has.
+// The words of wiped memory.
 constexpr Words zeroes{0, 0};
 
 void write_words(std::byte *bytes, std::size_t size, Words words);
@@ -22,5 +22,5 @@ struct WrongWord {
     std::uint64_t found;
 };
 
-// The first word that differs; there has to be one.
+// Returns the first word that differs. There must be one.
 WrongWord find_wrong_word(const std::byte *bytes, std::size_t size, Words words);

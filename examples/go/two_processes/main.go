@@ -121,7 +121,7 @@ func prefill(ctx context.Context) error {
 		return err
 	}
 
-	// The memory stays until decode has said that it is done with it.
+	// The memory must exist until decode has reported that it has read it.
 	_, err = agent.TakeNotifications(ctx)
 	return err
 }
@@ -166,7 +166,7 @@ func decode(ctx context.Context) error {
 	}
 	defer share.Close()
 
-	// The message of the transfer says to prefill that it is done.
+	// The message of the transfer notifies prefill of its end.
 	if err := move(ctx, remote, cache, pairs, []byte("done")); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ fn prefill(socket: i32, diagnostics: *kvmem.Diagnostics) !void {
     defer share.deinit();
     try share.send(socket, patience_ns, diagnostics);
 
-    // The memory stays until decode has said that it is done with it.
+    // The memory must exist until decode has reported that it has read it.
     const messages = try agent.takeNotifications(patience_ns, diagnostics);
     messages.deinit();
 }
@@ -108,7 +108,7 @@ fn decode(socket: i32, diagnostics: *kvmem.Diagnostics) !void {
     const share = try kvmem.Share.receive(socket, patience_ns, diagnostics);
     defer share.deinit();
 
-    // The message of the transfer says to prefill that it is done.
+    // The message of the transfer notifies prefill of its end.
     try move(remote, cache, &pairs, "done", diagnostics);
     try verify(cache, diagnostics);
     std.debug.print("blocks read over NIXL have prefill's bytes\n", .{});
