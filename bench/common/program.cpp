@@ -11,8 +11,8 @@
 namespace bench {
 namespace {
 
-// glibc gives large free blocks back to the kernel in a young process, and each run would fault them in anew:
-// 0.5 ms of noise per 10,000 descriptors on either side. An engine that has run a while does not see that.
+// In a process that has just started, glibc returns large free blocks to the kernel, and each run would have page faults:
+// 0.5 ms of noise per 10,000 descriptors, for kvmem and reference alike. An engine that has run for a while has none.
 void keep_freed_memory()
 {
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -28,7 +28,7 @@ struct arguments {
     std::string output;
 };
 
-// Of "1,2,3".
+// The numbers of a text such as "1,2,3".
 std::vector<unsigned> numbers(const std::string &text)
 {
     std::vector<unsigned> found;
@@ -38,7 +38,7 @@ std::vector<unsigned> numbers(const std::string &text)
     return found;
 }
 
-// Answers whether it is an option with a value.
+// Returns whether it is an option with a value.
 bool take_value(arguments &all, const std::string &option, const std::string &value)
 {
     if (option == "--output")
