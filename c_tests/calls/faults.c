@@ -86,7 +86,7 @@ void faults_end(void) {
 }
 
 void faults_spare(bool is_spared) {
-    if (settings.faults) SIM(sim_spare(is_spared));
+    if (settings.faults) SIM(sim_exempt_thread(is_spared));
 }
 
 uint64_t faults_planned(void) { return planned; }

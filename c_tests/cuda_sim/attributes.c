@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attributes of devices, as an H200 answers them, unless a test has set one.
+// Attributes of devices: the values of an H200, unless a test sets others.
 #include "call.h"
 #include "cuda_sim.h"
 #include "devices.h"
@@ -8,8 +8,8 @@
 typedef struct attribute_info {
     CUdevice_attribute attribute;
     int value;
-    bool is_set; /* by a test, */
-    int set_to;  /* to this */
+    bool is_set; /* by a test */
+    int set_to;
 } attribute_info;
 
 #define ATTRIBUTE(name, value) {CU_DEVICE_ATTRIBUTE_##name, value, false, 0}
@@ -32,11 +32,11 @@ static attribute_info attributes[] = {
     ATTRIBUTE(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
     ATTRIBUTE(HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1),
     ATTRIBUTE(GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1),
-    ATTRIBUTE(READ_ONLY_HOST_REGISTER_SUPPORTED, 0), /* no H200 was asked yet: the less kind answer */
+    ATTRIBUTE(READ_ONLY_HOST_REGISTER_SUPPORTED, 0), /* not known of an H200: the stricter value */
     ATTRIBUTE(MEMORY_POOLS_SUPPORTED, 1),
     ATTRIBUTE(GPU_DIRECT_RDMA_SUPPORTED, 1),
     ATTRIBUTE(DMA_BUF_SUPPORTED, 1),
-    ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1), /* and yet nothing can be created so, unless a test lets it */
+    ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1), /* although creation fails, unless a test sets sim_set_fabric */
     ATTRIBUTE(MULTICAST_SUPPORTED, 0),
     ATTRIBUTE(HOST_NUMA_ID, 0), ATTRIBUTE(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
 };
@@ -63,7 +63,7 @@ bool attribute_is_set(CUdevice_attribute attribute) {
 void attributes_reset(void) {
     for (size_t i = 0; i < NUM_ATTRIBUTES; i++) attributes[i].is_set = false;
     sim.no_peer_access = false;
-    sim.ipc_is_of_opener = false;
+    sim.ipc_ordinal_of_opener = false;
     sim.allocation_offset = 0;
     fabric_reset();
 }

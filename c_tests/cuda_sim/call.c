@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Begins and ends a driver call.
+// The beginning and end of a driver call.
 #include "call.h"
 
 #include "captures.h"
@@ -13,7 +13,7 @@ const function_info functions[NUM_FUNCTIONS] = {
 #undef FUNCTION
 };
 
-/* A forked child does not have the driver that its parent initialised. */
+/* In a forked child the driver is not initialised. */
 static CUresult check_need(function which) {
     const need need = functions[which].need;
     RETURN_IF(need == NOTHING, CUDA_SUCCESS);
@@ -27,9 +27,9 @@ static CUresult check_need(function which) {
 call call_begin(function which) {
     pthread_mutex_lock(&sim.lock);
     call begun = {.result = CUDA_SUCCESS};
-    failing when = AT_ONCE;
+    failure_time when = AT_ONCE;
     CUresult result = CUDA_SUCCESS;
-    if (!faults_is_spared()) resets_take(which == CALL_cuCtxGetId);
+    if (!faults_is_exempt()) resets_take(which == CALL_cuCtxGetId);
     if (!faults_take(which, &when, &result)) {
         begun.result = check_need(which);
     } else if (when == AT_ONCE) {

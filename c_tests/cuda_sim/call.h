@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a driver call begins and ends: the lock, the count, the failure on demand, what must be there before.
+// The beginning and end of each driver call: the lock, the count, the planned failure, the preconditions.
 #pragma once
 
 #include "cuda_api.h"
@@ -21,16 +21,16 @@ typedef struct function_info {
 } function_info;
 extern const function_info functions[NUM_FUNCTIONS];
 
-/* When a call fails on demand: at once, after it has let go, or when its work is done. */
-typedef enum failing { AT_ONCE, AFTERWARDS, LATER } failing;
+/* When a call fails on demand: without effect, after it has released, or after its work has run. */
+typedef enum failure_time { AT_ONCE, AFTERWARDS, LATER } failure_time;
 
 typedef struct call {
-    CUresult result; /* the answer, when there is nothing to do */
-    CUresult afterwards;
-    CUresult later;
+    CUresult result;     /* if not CUDA_SUCCESS, the call returns it without effect */
+    CUresult afterwards; /* the result after the function has released */
+    CUresult later;      /* the result of the submitted work */
 } call;
 
-/* The first line of every driver function. The rest runs under the lock, which its end releases. */
+/* The first line of every driver function. The rest runs under the lock, which is released when it returns. */
 #define DRIVER_CALL(name)                                                                            \
     const call this_call __attribute__((cleanup(call_end))) = call_begin(CALL_##name);               \
     if (this_call.result != CUDA_SUCCESS) {                                                          \
@@ -38,34 +38,35 @@ typedef struct call {
     }                                                                                                \
     (void)0
 
-/* The answer of a function that RELEASES: the one that is demanded, once it has let go. */
+/* The result of a function that RELEASES: the planned failure if there is one. */
 #define RELEASED(result) call_released(&this_call, (result))
 
 call call_begin(function which);
 void call_end(const call *call);
 CUresult call_released(const call *call, CUresult result);
 
-/* In primary_contexts.c: resets the device if that is planned before this call, and no thread has just checked a
-   context. */
+/* In primary_contexts.c: resets the device if a reset is planned before this call and no thread is between a check
+   of a context and its use. */
 void resets_take(bool is_check);
 
-/* In faults.c: counts the call and takes the failure that is planned for it. */
-bool faults_is_spared(void);
-/* Has a function fail from here on: "cuCtxCreate_v3 2". Under the lock. */
+/* In faults.c. Returns whether sim_exempt_thread applies to the calling thread. */
+bool faults_is_exempt(void);
+/* Makes every call of a function fail; `text` is its name and the result: "cuCtxCreate_v3 2". Under the lock. */
 void faults_plan(const char *text);
-bool faults_take(function which, failing *when, CUresult *result);
+/* Counts the call. Returns whether a failure is planned for it, and which. */
+bool faults_take(function which, failure_time *when, CUresult *result);
 
-/* Ends a function with the result of a call that fails. */
+/* Returns from the function with the result of the call if it fails. */
 #define TRY(call)                                                                                    \
     do {                                                                                             \
         const CUresult tried_ = (call);                                                              \
         RETURN_IF(tried_ != CUDA_SUCCESS, tried_);                                                   \
     } while (0)
 
-/* Ends a function with CUDA_ERROR_INVALID_VALUE if the condition holds. */
+/* Returns CUDA_ERROR_INVALID_VALUE if the condition holds. */
 #define INVALID_IF(condition) RETURN_IF(condition, CUDA_ERROR_INVALID_VALUE)
 
-/* Ends a function with this result if the condition holds. */
+/* Returns this result if the condition holds. */
 #define RETURN_IF(condition, result)                                                                 \
     do {                                                                                             \
         if (condition) {                                                                             \

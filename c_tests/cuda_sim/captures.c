@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may not be called while streams are captured: by the thread that captures, unless it does so RELAXED,
-// and by every thread while one captures GLOBAL. A thread may change that for itself. Which functions these
-// are was tried with driver 580.
+// Calls that are forbidden while streams are captured: in the capturing thread, unless its mode is RELAXED, and in
+// every thread while the mode of a capture is GLOBAL. A thread may change its own mode. The list of functions was
+// determined with driver 580.
 #include "captures.h"
 
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -26,7 +26,7 @@ static bool is_forbidden(function which) {
 static bool forbids(const stream *captured, function which) {
     if (captured->captured == NULL) return false;
     if (which == CALL_cuCtxSynchronize) {
-        return true; /* whatever the modes */
+        return true; /* in every mode */
     }
     const bool is_own = pthread_equal(captured->capture.thread, pthread_self());
     const CUstreamCaptureMode mode = captured->capture.mode;

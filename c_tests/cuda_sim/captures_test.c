@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be called while a stream is captured, and what becomes of the capture.
+// Calls that fail while a stream is captured, and the state of the capture afterwards.
 #include "driver_test.h"
 
 #include <pthread.h>
@@ -54,28 +54,28 @@ static CUresult on_another_thread(CUcontext context, action action) {
     return visit.result;
 }
 
-/* The call's answer, and that the capture ends in failure exactly where the call was refused. */
-static void check(CUstreamCaptureMode mode, bool elsewhere, action action, bool is_refused) {
+/* Checks the result of the call, and that the capture is invalidated exactly if the call is forbidden. */
+static void check(CUstreamCaptureMode mode, bool is_other_thread, action action, bool is_forbidden) {
     const CUcontext context = open_device(0);
     CUgraph graph = NULL;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CU(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
     CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     CU(cuStreamBeginCapture_v2(captured, mode));
-    CU_EXPECT(is_refused ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS,
-              elsewhere ? on_another_thread(context, action) : action());
+    CU_EXPECT(is_forbidden ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS,
+              is_other_thread ? on_another_thread(context, action) : action());
     CU(cuStreamIsCapturing(captured, &status));
-    CHECK_EQ(status, is_refused ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    CU_EXPECT(is_refused ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS,
+    CHECK_EQ(status, is_forbidden ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU_EXPECT(is_forbidden ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS,
               cuStreamEndCapture(captured, &graph));
-    CHECK((graph == NULL) == is_refused);
+    CHECK((graph == NULL) == is_forbidden);
     if (graph != NULL) CU(cuGraphDestroy(graph));
     CU(cuStreamDestroy_v2(captured));
     CU(cuStreamDestroy_v2(other));
     close_device(0);
 }
 
-TEST(a_global_capture_forbids_it_everywhere) {
+TEST(a_global_capture_forbids_calls_in_all_threads) {
     static const action forbidden[] = {query, allocate, synchronize};
     for (size_t i = 0; i < NUM(forbidden); i++) {
         check(CU_STREAM_CAPTURE_MODE_GLOBAL, false, forbidden[i], true);
@@ -84,13 +84,13 @@ TEST(a_global_capture_forbids_it_everywhere) {
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, create, false);
 }
 
-TEST(a_local_capture_forbids_it_to_its_thread) {
+TEST(a_thread_local_capture_forbids_calls_in_its_thread) {
     check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, false, query, true);
     check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, query, false);
     check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, allocate, false);
 }
 
-TEST(a_relaxed_capture_or_thread_forbids_nothing_but_the_context) {
+TEST(in_relaxed_mode_only_context_synchronisation_is_forbidden) {
     check(CU_STREAM_CAPTURE_MODE_RELAXED, false, query, false);
     check(CU_STREAM_CAPTURE_MODE_RELAXED, true, allocate, false);
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, false, query_relaxed, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the library's checksum kernel: the same tiles, bit by bit, with every address checked.
+// Executes the library's checksum kernel: the same tiles, bit by bit, and a check of every address.
 #include "kernels.h"
 
 #include "call.h"
@@ -30,15 +30,15 @@ static uint32_t times_words(uint32_t a, unsigned words) {
     return a;
 }
 
-/* What the kernel looks up and multiplies by must be what it takes it for. */
-static void check_constants(const kvmem_checksum *asked) {
+/* Checks the constants in the parameter that the kernel multiplies by. */
+static void check_constants(const kvmem_checksum *checksum) {
     for (unsigned i = 0; i < 32; i++) {
-        if (asked->further[i] != times_words(UINT32_C(1) << i, KVMEM_CHECKSUM_ROW))
-            sim_crash("the checksum kernel is told that bit %u is wrong a row further", i);
+        if (checksum->further[i] != times_words(UINT32_C(1) << i, KVMEM_CHECKSUM_ROW))
+            sim_crash("the checksum kernel gets a wrong remainder of bit %u after a row", i);
     }
     for (unsigned i = 0; i < KVMEM_CHECKSUM_ROW; i++) {
-        if (asked->words[i] != times_words(UINT32_C(1) << 31, KVMEM_CHECKSUM_ROW - i)) {
-            sim_crash("the checksum kernel is told a wrong power for word %u", i);
+        if (checksum->words[i] != times_words(UINT32_C(1) << 31, KVMEM_CHECKSUM_ROW - i)) {
+            sim_crash("the checksum kernel gets a wrong power for word %u", i);
         }
     }
 }
@@ -55,21 +55,21 @@ static uint32_t divide(CUdeviceptr from, size_t size) {
     return remainder;
 }
 
-static bool divide_tile(const kvmem_checksum *asked, unsigned index, const context *on) {
-    const unsigned tiles_a_block = asked->num_layers * asked->num_outers * asked->tiles;
-    const unsigned slot = index % tiles_a_block / asked->tiles;
-    const uint64_t offset = (uint64_t)(index % asked->tiles) * asked->tile_size;
+static bool divide_tile(const kvmem_checksum *checksum, unsigned index, const context *on) {
+    const unsigned tiles_a_block = checksum->num_layers * checksum->num_outers * checksum->tiles;
+    const unsigned slot = index % tiles_a_block / checksum->tiles;
+    const uint64_t offset = (uint64_t)(index % checksum->tiles) * checksum->tile_size;
     uint32_t block;
-    reach_copy((uintptr_t)&block, asked->blocks + index / tiles_a_block * sizeof(block), sizeof(block));
-    const CUdeviceptr from = asked->layers[slot / asked->num_outers] +
-                             slot % asked->num_outers * asked->outer_stride + block * asked->block_stride +
+    reach_copy((uintptr_t)&block, checksum->blocks + index / tiles_a_block * sizeof(block), sizeof(block));
+    const CUdeviceptr from = checksum->layers[slot / checksum->num_outers] +
+                             slot % checksum->num_outers * checksum->outer_stride + block * checksum->block_stride +
                              offset;
-    const uint64_t left = asked->piece_size - offset;
-    const size_t size = left < asked->tile_size ? left : asked->tile_size;
+    const uint64_t left = checksum->piece_size - offset;
+    const size_t size = left < checksum->tile_size ? left : checksum->tile_size;
     if (!kernel_reaches(from, size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) return false;
     uint32_t behind;
-    reach_copy((uintptr_t)&behind, asked->behind + index % tiles_a_block * sizeof(behind), sizeof(behind));
-    const CUdeviceptr sum_at = asked->checksums + index / tiles_a_block * sizeof(uint32_t);
+    reach_copy((uintptr_t)&behind, checksum->behind + index % tiles_a_block * sizeof(behind), sizeof(behind));
+    const CUdeviceptr sum_at = checksum->checksums + index / tiles_a_block * sizeof(uint32_t);
     uint32_t sum;
     reach_copy((uintptr_t)&sum, sum_at, sizeof(sum));
     sum ^= product(divide(from, size), behind);
@@ -77,21 +77,22 @@ static bool divide_tile(const kvmem_checksum *asked, unsigned index, const conte
     return true;
 }
 
-CUresult checksum_run(const kvmem_checksum *asked, const context *on) {
-    const uint64_t tiles = (uint64_t)asked->num_blocks * asked->num_layers * asked->num_outers * asked->tiles;
-    if (tiles > UINT32_MAX || asked->num_layers > KVMEM_CHECKSUM_MAX_LAYERS || asked->tile_size == 0) {
-        sim_crash("the checksum kernel is asked for what its integers do not hold");
+CUresult checksum_run(const kvmem_checksum *checksum, const context *on) {
+    const uint64_t tiles =
+        (uint64_t)checksum->num_blocks * checksum->num_layers * checksum->num_outers * checksum->tiles;
+    if (tiles > UINT32_MAX || checksum->num_layers > KVMEM_CHECKSUM_MAX_LAYERS || checksum->tile_size == 0) {
+        sim_crash("the parameter of the checksum kernel overflows its integers");
     }
-    check_constants(asked);
-    if (!kernel_reaches(asked->blocks, asked->num_blocks * sizeof(uint32_t), CU_MEM_ACCESS_FLAGS_PROT_READ,
+    check_constants(checksum);
+    if (!kernel_reaches(checksum->blocks, checksum->num_blocks * sizeof(uint32_t), CU_MEM_ACCESS_FLAGS_PROT_READ,
                         on) ||
-        !kernel_reaches(asked->behind, tiles / asked->num_blocks * sizeof(uint32_t),
+        !kernel_reaches(checksum->behind, tiles / checksum->num_blocks * sizeof(uint32_t),
                         CU_MEM_ACCESS_FLAGS_PROT_READ, on) ||
-        !kernel_reaches(asked->checksums, asked->num_blocks * sizeof(uint32_t),
+        !kernel_reaches(checksum->checksums, checksum->num_blocks * sizeof(uint32_t),
                         CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     for (unsigned index = (unsigned)tiles; index > 0; index--)
-        RETURN_IF(!divide_tile(asked, index - 1, on), CUDA_ERROR_ILLEGAL_ADDRESS);
+        RETURN_IF(!divide_tile(checksum, index - 1, on), CUDA_ERROR_ILLEGAL_ADDRESS);
     return CUDA_SUCCESS;
 }

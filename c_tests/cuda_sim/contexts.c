@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stack of contexts of each thread, contexts that a program creates, and what dies with one.
+// The stack of contexts of each thread, contexts that a program creates, and their destruction.
 #include "contexts.h"
 
 #include "call.h"
@@ -26,7 +26,7 @@ void context_pop(void) { depth--; }
 
 context *context_find(CUcontext wanted) {
     context *found = list_find(sim.contexts, wanted);
-    if (found == NULL) sim_crash("%p is no context and never was one", (void *)wanted);
+    if (found == NULL) sim_crash("%p is not a context and never was one", (void *)wanted);
     return found;
 }
 
@@ -102,7 +102,7 @@ CUresult cuCtxSetCurrent(CUcontext wanted) {
     return CUDA_SUCCESS;
 }
 
-/* A destroyed context still knows its device. */
+/* Succeeds also for a destroyed context. */
 CUresult cuCtxGetDevice(CUdevice *device) {
     DRIVER_CALL(cuCtxGetDevice);
     RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
@@ -111,17 +111,17 @@ CUresult cuCtxGetDevice(CUdevice *device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetId(CUcontext asked, unsigned long long *id) {
+CUresult cuCtxGetId(CUcontext queried, unsigned long long *id) {
     DRIVER_CALL(cuCtxGetId);
     INVALID_IF(id == NULL);
-    const context *found = asked == NULL ? context_current() : context_find(asked);
+    const context *found = queried == NULL ? context_current() : context_find(queried);
     RETURN_IF(found == NULL, CUDA_ERROR_INVALID_CONTEXT);
     RETURN_IF(!found->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *id = found->id;
     return CUDA_SUCCESS;
 }
 
-/* From one context to another of another device, once. */
+/* Succeeds once per pair of contexts of different devices. */
 CUresult cuCtxEnablePeerAccess(CUcontext wanted, unsigned flags) {
     DRIVER_CALL(cuCtxEnablePeerAccess);
     RETURN_IF(wanted == NULL, CUDA_ERROR_INVALID_CONTEXT);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: which one is current on this thread, and the end of one with all that it holds.
+// Contexts: the current context of a thread, and the destruction of a context with its objects.
 #pragma once
 
 #include "state.h"
 
-/* The top of the calling thread's stack; NULL when it is empty. */
+/* Returns the top of the calling thread's stack; NULL if it is empty. */
 context *context_current(void);
 size_t context_depth(void);
 
-/* A context of this device, alive. */
+/* Creates a context of a device. */
 context *context_create(CUdevice device);
 /* Destroys it with its memory, streams and events. Handles and mappings belong to no context. */
 void context_destroy(context *ended);
 
-/* The context of this address; crashes on one that never was. */
+/* Returns the context at this address, alive or destroyed; ends the process if there never was one. */
 context *context_find(CUcontext wanted);
-/* Puts a context on the stack of the calling thread, or takes the top away. */
+/* Push to and pop from the stack of the calling thread. */
 void context_push(context *pushed);
 void context_pop(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: the stack of a thread, the counted primary context, and what a destroyed one still answers.
+// Contexts: the stack of a thread, the reference-counted primary context, and calls on a destroyed context.
 #include "driver_test.h"
 
 #include <pthread.h>
@@ -30,8 +30,8 @@ TEST(stack_pushes_pops_and_sets) {
     CUdevice device = -1;
     CU(cuCtxGetDevice(&device));
     CHECK_EQ(device, 1);
-    CU(cuCtxSetCurrent(first)); /* in place of the top */
-    CU(cuCtxSetCurrent(NULL));  /* takes the top away */
+    CU(cuCtxSetCurrent(first)); /* replaces the top */
+    CU(cuCtxSetCurrent(NULL));  /* pops the top */
     CHECK(current() == first);
     CU(cuCtxPopCurrent_v2(&popped));
     CHECK(popped == first);
@@ -45,16 +45,16 @@ TEST(stack_pushes_pops_and_sets) {
     CU(cuDevicePrimaryCtxRelease_v2(1));
 }
 
-static void *read_current(void *answer) {
-    *(CUcontext *)answer = current();
+static void *read_current(void *context) {
+    *(CUcontext *)context = current();
     return NULL;
 }
 
-TEST(stack_is_of_the_thread) {
-    CUcontext elsewhere = (CUcontext)&elsewhere;
+TEST(each_thread_has_its_own_stack) {
+    CUcontext of_other_thread = (CUcontext)&of_other_thread;
     OPEN_DEVICE(0);
-    threads_run(1, read_current, &elsewhere, 0);
-    CHECK(elsewhere == NULL);
+    threads_run(1, read_current, &of_other_thread, 0);
+    CHECK(of_other_thread == NULL);
 }
 
 TEST(memory_needs_a_context) {
@@ -77,7 +77,7 @@ TEST(memory_needs_a_context) {
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuStreamCreate(&stream, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(NULL));
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuEventCreate(&event, 0));
-    /* What frees needs none. */
+    /* Functions that free do not need one. */
     CU(cuMemFree_v2(0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ADDRESS(local)));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(local));
@@ -91,7 +91,7 @@ TEST(vmm_needs_no_context) {
     unmap_and_free(address, GRANULE);
 }
 
-TEST(primary_is_counted) {
+TEST(primary_context_is_reference_counted) {
     CUcontext first = NULL;
     CUcontext again = NULL;
     CU(cuInit(0));
@@ -110,21 +110,21 @@ TEST(primary_is_counted) {
     CU(cuDevicePrimaryCtxRelease_v2(0));
 }
 
-/* It stays current, knows its device, and nothing else. */
+/* Checks that the context is current and that every call except cuCtxGetDevice fails. */
 static void expect_destroyed(CUcontext context, CUdevice device) {
-    CUdevice asked = -1;
+    CUdevice found = -1;
     CUdeviceptr address = 0;
     size_t bytes = 0;
     CHECK(current() == context);
-    CU(cuCtxGetDevice(&asked));
-    CHECK_EQ(asked, device);
+    CU(cuCtxGetDevice(&found));
+    CHECK_EQ(found, device);
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc_v2(&address, 1));
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemFree_v2(0));
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemGetInfo_v2(&bytes, &bytes));
 }
 
-TEST(released_primary_takes_its_memory_along) {
+TEST(released_primary_context_frees_its_memory) {
     const CUcontext context = open_device(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
     CU(cuDevicePrimaryCtxRelease_v2(0));
@@ -134,7 +134,7 @@ TEST(released_primary_takes_its_memory_along) {
     check_nothing_left();
 }
 
-TEST(reset_primary_is_dead_until_retained) {
+TEST(reset_primary_context_is_destroyed_until_retained) {
     CUcontext again = NULL;
     const CUcontext context = open_device(0);
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
@@ -144,7 +144,7 @@ TEST(reset_primary_is_dead_until_retained) {
     expect_destroyed(context, 0);
     CU(cuDevicePrimaryCtxRetain(&again, 0));
     CHECK(again == context);
-    check_device_filled(mapped, 7, GRANULE); /* of no context */
+    check_device_filled(mapped, 7, GRANULE); /* mappings belong to no context */
     unmap_and_free(mapped, GRANULE);
     CU(cuDevicePrimaryCtxRelease_v2(0));
     close_device(0);
@@ -156,8 +156,8 @@ static uint64_t id_of(CUcontext context) {
     return id;
 }
 
-/* A primary context has the same handle each time it comes back to life, and another id. */
-TEST(every_context_has_an_id_of_its_own) {
+/* A primary context that is created again has the same handle and another id. */
+TEST(every_context_has_a_unique_id) {
     CUcontext again = NULL;
     CUcontext created = NULL;
     unsigned long long id = 0;
@@ -174,7 +174,7 @@ TEST(every_context_has_an_id_of_its_own) {
     CU(cuCtxCreate_v2(&created, 0, 0));
     CHECK(id_of(created) != id_of(primary));
     CU(cuCtxDestroy_v2(created));
-    CU(cuDevicePrimaryCtxRelease_v2(0)); /* what was retained before the reset counts on */
+    CU(cuDevicePrimaryCtxRelease_v2(0)); /* references from before the reset still count */
     CHECK(is_active(0));
     CU(cuDevicePrimaryCtxRelease_v2(0));
     CHECK(is_active(0));
@@ -189,13 +189,13 @@ TEST(created_context_is_current_until_destroyed) {
     CU(cuCtxCreate_v2(&created, 0, 1));
     CHECK(current() == created);
     CU(cuCtxDestroy_v2(created));
-    CHECK(current() == primary); /* taken off the stack */
+    CHECK(current() == primary); /* it was popped */
     CU(cuCtxCreate_v2(&created, 0, 1));
     CU(cuCtxPushCurrent_v2(primary));
     CU(cuCtxDestroy_v2(created));
     CHECK(current() == primary);
     CU(cuCtxPopCurrent_v2(NULL));
-    expect_destroyed(created, 1); /* not being on top, it stayed */
+    expect_destroyed(created, 1); /* it was not on top, so it was not popped */
     CU(cuCtxPopCurrent_v2(NULL));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxDestroy_v2(NULL));
     close_device(0);

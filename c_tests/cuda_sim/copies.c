@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single copies: what a function's name calls a device's memory must be known to the driver.
+// Single copies. The driver must know an address that the function's name calls device memory.
 #include "copying.h"
 
 static CUdeviceptr address_of(const void *host) { return (CUdeviceptr)(uintptr_t)host; }

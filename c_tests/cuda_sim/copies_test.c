@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: bytes arrive, ranges are checked, page-locked memory ends where its registration ends; batches.
+// Copies and batches of copies: contents, checks of ranges, ranges of page-locked memory.
 #include "driver_test.h"
 
 #include <sys/mman.h>
@@ -29,12 +29,12 @@ static void sides_close(sides *sides) {
     close_device(0);
 }
 
-/* The bytes of the host went through both allocations and are back. */
+/* Checks that the bytes of the host were copied to both allocations and back. */
 static void expect_back(const unsigned char *back, const sides *sides) {
     CHECK_BYTES(back, sides->host, SIZE);
 }
 
-TEST(every_form_moves_the_bytes) {
+TEST(every_copy_function_copies_the_bytes) {
     OPENED(sides, sides);
     unsigned char *back = test_allocate(SIZE);
     CU(cuMemcpyHtoD_v2(sides.one, sides.host, SIZE));
@@ -53,7 +53,7 @@ TEST(every_form_moves_the_bytes) {
     CU(cuMemcpyAsync(ADDRESS(back), sides.one, SIZE, sides.stream));
     CU(cuStreamSynchronize(sides.stream));
     expect_back(back, &sides);
-    CU(cuMemcpy(ADDRESS(back), ADDRESS(sides.host) + 1, SIZE - 1)); /* from host to host */
+    CU(cuMemcpy(ADDRESS(back), ADDRESS(sides.host) + 1, SIZE - 1)); /* between host memory */
     CHECK_BYTES(back, sides.host + 1, SIZE - 1);
     free(back);
 }
@@ -67,11 +67,11 @@ TEST(ranges_are_checked) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy(sides.one, 0, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy(0, sides.one, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2(sides.one, NULL, 64));
-    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoD_v2(sides.one, host, 64)); /* for a device's memory */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoD_v2(sides.one, host, 64)); /* host memory as device memory */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD_v2(host, sides.host + 64, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(sides.host, host + 64, 64));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(host, 0, 64));
-    CU(cuMemcpyDtoH_v2(POINTER(sides.one), sides.two, 64)); /* the other way round is taken */
+    CU(cuMemcpyDtoH_v2(POINTER(sides.one), sides.two, 64)); /* device memory as host memory is accepted */
     check_device_filled(sides.one, 2, 64);
     CU(cuMemcpy(0, 0, 0));
     CU(cuMemsetD8_v2(0, 1, 0));
@@ -113,7 +113,7 @@ TEST(peers_copy_but_do_not_fill) {
     CU(cuDevicePrimaryCtxRelease_v2(1));
 }
 
-TEST(a_stream_brings_its_context) {
+TEST(copies_on_a_stream_need_no_current_context) {
     CUcontext popped = NULL;
     OPENED(sides, sides);
     CU(cuCtxPopCurrent_v2(&popped));
@@ -135,7 +135,7 @@ typedef struct batch {
     size_t count, num_attributes;
 } batch;
 
-/* From the second allocation to the first, 1 KiB in every 4. */
+/* From the second allocation to the first, 1 KiB of every 4 KiB. */
 static batch batch_of(const sides *sides) {
     batch made = {.count = NUM_COPIES, .num_attributes = 1};
     for (size_t i = 0; i < NUM_COPIES; i++) {
@@ -167,14 +167,14 @@ TEST(a_batch_moves_its_copies) {
     }
     batch.num_attributes = NUM_COPIES;
     CU(submit(&batch, &failed, CU_STREAM_PER_THREAD));
-    batch.destinations[1] = ADDRESS(sides.host); /* pageable memory is taken */
+    batch.destinations[1] = ADDRESS(sides.host); /* pageable memory is accepted */
     CU(submit(&batch, &failed, sides.stream));
     CU(cuStreamSynchronize(sides.stream));
     CU(cuStreamSynchronize(CU_STREAM_PER_THREAD));
     CHECK_FILLED(sides.host, 2, 1024);
 }
 
-static void refuses(batch batch, CUstream stream, size_t expected_failed) {
+static void expect_invalid(batch batch, CUstream stream, size_t expected_failed) {
     size_t failed = 0;
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, submit(&batch, &failed, stream));
     CHECK_EQ(failed, expected_failed);
@@ -184,28 +184,28 @@ TEST(a_batch_is_checked) {
     OPENED(sides, sides);
     const batch good = batch_of(&sides);
     batch bad = good;
-    refuses(good, NULL, 77); /* the legacy stream, before anything is looked at */
-    refuses(good, CU_STREAM_LEGACY, NONE_FAILED);
+    expect_invalid(good, NULL, 77); /* fails before all other checks */
+    expect_invalid(good, CU_STREAM_LEGACY, NONE_FAILED);
     bad.count = 0;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.num_attributes = 0;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.num_attributes = 3, bad.count = 2;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.first_copies[0] = 1;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.num_attributes = 2, bad.first_copies[1] = 0;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.num_attributes = 2, bad.first_copies[1] = 3;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.attributes[0].flags = 8;
-    refuses(bad, sides.stream, NONE_FAILED);
+    expect_invalid(bad, sides.stream, NONE_FAILED);
     bad = good, bad.sizes[1] = 0;
-    refuses(bad, sides.stream, 1);
+    expect_invalid(bad, sides.stream, 1);
     bad = good, bad.destinations[2] = 0;
-    refuses(bad, sides.stream, 2);
+    expect_invalid(bad, sides.stream, 2);
     bad = good, bad.sizes[1] = SIZE;
-    refuses(bad, sides.stream, 1);
+    expect_invalid(bad, sides.stream, 1);
 }

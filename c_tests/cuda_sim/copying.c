@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks copies and does them.
+// Checks and executes copies.
 #include "copying.h"
 
 #include "contexts.h"
@@ -34,7 +34,7 @@ void submit_or_fail(const work *submitted, const call *call) {
     queue_submit(call->later != CUDA_SUCCESS ? &failing : submitted);
 }
 
-/* Whether it is memory of this device alone. */
+/* Whether the address is in memory of this device that is not managed. */
 static bool is_of(CUdevice device, CUdeviceptr address) {
     const span *known = span_at(address);
     return known != NULL && !known->is_managed && !span_is_host(known) && span_device(known) == device;
@@ -45,9 +45,9 @@ static bool is_host(CUdeviceptr address) {
     return known == NULL || span_is_host(known);
 }
 
-void copy_submit(const copy *wanted, stream *on, bool may_be_early, const call *call) {
+void copy_submit(const copy *wanted, stream *on, bool may_read_early, const call *call) {
     unsigned char *early = NULL;
-    if (may_be_early && on->captured == NULL && call->later == CUDA_SUCCESS) {
+    if (may_read_early && on->captured == NULL && call->later == CUDA_SUCCESS) {
         early = sim_allocate(wanted->size);
         reach_copy((uintptr_t)early, wanted->source, wanted->size);
     }
@@ -55,8 +55,8 @@ void copy_submit(const copy *wanted, stream *on, bool may_be_early, const call *
                            .source = wanted->source, .size = wanted->size, .early = early}, call);
 }
 
-/* A synchronous copy inside a device is not waited for: it is done when the legacy default stream gets to it.
-   From pageable memory the bytes have left, and are on their way when the call returns. */
+/* A synchronous copy inside a device returns before the copy is complete; the copy runs on the legacy default stream.
+   A copy from pageable memory returns when the source has been read, before the bytes are at the destination. */
 CUresult copy_now(const copy *wanted) {
     const CUdevice device = context_current()->device;
     const bool is_to_device = is_of(device, wanted->destination);
@@ -72,18 +72,18 @@ CUresult copy_now(const copy *wanted) {
     return CUDA_SUCCESS;
 }
 
-#define AT_ONCE ((size_t)64 << 10)
+#define EARLY_READ_LIMIT ((size_t)64 << 10)
 
-/* Whether the source is host memory that is not page-locked, and little: the driver has it at once. */
-static bool is_had_at_once(const copy *wanted) {
-    return wanted->size > 0 && wanted->size <= AT_ONCE && span_at(wanted->source) == NULL;
+/* Whether the driver reads the source during the call: a small copy from pageable memory. */
+static bool is_read_at_call(const copy *wanted) {
+    return wanted->size > 0 && wanted->size <= EARLY_READ_LIMIT && span_at(wanted->source) == NULL;
 }
 
-/* Whether it is host memory that is not page-locked, where the driver returns when it has had all bytes in
-   its hands, or host memory on both sides, where it copies itself. */
-static bool takes_its_time(const copy *wanted) {
+/* Whether the call returns after the copy. The driver copies pageable memory through a buffer of its own, and copies
+   between host memory on the host. */
+static bool is_synchronous(const copy *wanted) {
     return span_at(wanted->destination) == NULL ||
-           (span_at(wanted->source) == NULL && wanted->size > AT_ONCE) ||
+           (span_at(wanted->source) == NULL && wanted->size > EARLY_READ_LIMIT) ||
            (is_host(wanted->source) && is_host(wanted->destination));
 }
 
@@ -91,8 +91,8 @@ CUresult copy_on_stream(const copy *wanted, CUstream handle, const call *call) {
     stream *on = NULL;
     TRY(find_healthy_stream(handle, &on));
     TRY(copy_check(wanted, copy_device(on)));
-    copy_submit(wanted, on, is_had_at_once(wanted), call);
-    if (on->captured == NULL && takes_its_time(wanted)) {
+    copy_submit(wanted, on, is_read_at_call(wanted), call);
+    if (on->captured == NULL && is_synchronous(wanted)) {
         queue_wait_for_stream(on);
     }
     return CUDA_SUCCESS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every copy does: check both sides, then move the bytes now or on a stream.
+// Common to all copies: check both ranges, then copy the bytes now or on a stream.
 #pragma once
 
 #include "call.h"
@@ -12,19 +12,19 @@ typedef struct copy {
     size_t size;
 } copy;
 
-/* The device that a copy runs on: that of the current context, or else of the stream. */
+/* Returns the device that a copy runs on: that of the current context; without one, that of the stream. */
 CUdevice copy_device(const stream *on);
 CUresult copy_check(const copy *copy, CUdevice device);
 
-/* Waits for the legacy default stream of the current context, as synchronous work does; tells its error. */
+/* Waits for the legacy default stream of the current context, as synchronous work does, and returns its error. */
 CUresult await_legacy_stream(void);
-/* The stream of this handle, unless something failed on it before: that is told now. */
+/* Finds the stream of a handle. Fails with the error of earlier work on it, if there is one. */
 CUresult find_healthy_stream(CUstream handle, stream **found);
-/* Submits the work, or in its place the failure that is planned for this call. */
+/* Submits the work, or, if a failure of the work is planned for this call, that failure. */
 void submit_or_fail(const work *work, const call *call);
 
-/* Submits a copy that was checked. If that may be, its source is read now. */
-void copy_submit(const copy *copy, stream *on, bool may_be_early, const call *call);
-/* As the synchronous functions copy, and the asynchronous ones. */
+/* Submits a checked copy. Reads its source now if may_read_early. */
+void copy_submit(const copy *copy, stream *on, bool may_read_early, const call *call);
+/* Copies of the synchronous and the asynchronous functions. */
 CUresult copy_now(const copy *copy);
 CUresult copy_on_stream(const copy *copy, CUstream stream, const call *call);

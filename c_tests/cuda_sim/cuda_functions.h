@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver function of the stand-in: FUNCTION(name, what must be there before, how it fails on demand,
-// its parameters).
+// The driver functions of the stand-in: FUNCTION(name, precondition, how it fails on demand, parameters).
 #pragma once
 
-/* What must be there:
+/* Preconditions:
    - NOTHING;
-   - DRIVER: cuInit;
-   - HANDLE: what the handle names. The real driver follows it before it looks at the current context: it
-     crashes if that was destroyed with its context, and so does the stand-in;
-   - LIVE: a current context, if any, that is not destroyed;
-   - CONTEXT: a current context that is not destroyed.
+   - DRIVER: cuInit was called;
+   - HANDLE: the object of the handle exists. The real driver dereferences the handle before it checks the current
+     context. So it crashes if the object was destroyed with its context, and so does the stand-in;
+   - LIVE: the current context, if there is one, is not destroyed;
+   - CONTEXT: there is a current context, and it is not destroyed.
    How it fails:
-   - ACTS: before it does anything;
+   - ACTS: without effect;
    - RELEASES: after it has released, as when the driver reports an error of earlier work;
-   - SUBMITS: as ACTS, or on a later call, when the work is done. */
+   - SUBMITS: as ACTS, or in a later call, after the work has run. */
 #define CUDA_FUNCTIONS(FUNCTION)                                                                             \
     FUNCTION(cuInit, NOTHING, ACTS, (unsigned flags))                                                        \
     FUNCTION(cuDriverGetVersion, NOTHING, ACTS, (int *version))                                              \
@@ -61,7 +60,7 @@
              (size_t *granularity, const CUmemAllocationProp *prop,                                          \
               CUmemAllocationGranularity_flags option))                                                      \
     FUNCTION(cuMemAddressReserve, DRIVER, ACTS,                                                              \
-             (CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,                         \
+             (CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr hint,                         \
               unsigned long long flags))                                                                     \
     FUNCTION(cuMemAddressFree, DRIVER, RELEASES, (CUdeviceptr address, size_t size))                         \
     FUNCTION(cuMemCreate, DRIVER, ACTS,                                                                      \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The test's side of the stand-in driver: failing on demand, holding work back, and counting what is alive.
-// A test finds these functions with dlsym in the libcuda.so.1 that the library under test has loaded.
+// Functions of the stand-in driver for tests: they make calls fail, hold work back, and count live objects.
+// A test gets them with dlsym from the libcuda.so.1 that the library under test has loaded.
 #pragma once
 
 #include "cuda_types.h"
@@ -11,105 +11,110 @@
 
 #pragma GCC visibility push(default)
 
-/* In place of a count of calls: all of them from now on. */
+/* As `nth`: every call from now on. */
 #define SIM_EVERY_CALL UINT64_C(0)
 
-/* The nth call from now of a driver function (1 is the next one) answers `result`. A function that gives
- * something back (cuMemFree_v2, cuMemUnmap, cuCtxPopCurrent_v2, ...) has done so all the same, as when the
- * driver reports an error of earlier work; every other function has done nothing. */
+/* Makes the nth call from now of a driver function (1 is the next one) return `result`. A function that releases
+ * something (cuMemFree_v2, cuMemUnmap, cuCtxPopCurrent_v2, ...) releases it before it fails, as when the driver
+ * reports an error of earlier work. Every other function fails without effect. */
 void sim_fail(const char *function, uint64_t nth, CUresult result);
-/* The same, but the call does nothing at all, also where it gives something back. */
-void sim_refuse(const char *function, uint64_t nth, CUresult result);
-/* The nth call of a function that submits work answers CUDA_SUCCESS, its work is not done, and the next call
- * that looks at its stream answers `result`, once. An event recorded after it does until recorded again. */
+/* As sim_fail, but a function that releases something fails without effect, too. */
+void sim_fail_without_effect(const char *function, uint64_t nth, CUresult result);
+/* Makes the nth call of a function that submits work return CUDA_SUCCESS, but drops the work. The next call that
+ * reads the state of the stream returns `result`, once. Queries of an event recorded after the work return it until
+ * the event is recorded again. */
 void sim_fail_later(const char *function, uint64_t nth, CUresult result);
-/* As sim_fail, for the nth driver call from now of whatever function. */
+/* As sim_fail, for the nth driver call from now of any function. */
 void sim_fail_nth_of_all(uint64_t nth, CUresult result);
-/* Another thread resets device 0 between the (n-1)th and the nth driver call from now, of whatever function, and
- * retains the context again if told so. A thread that checks a context (cuCtxGetId) and uses it in its next call
- * cannot notice a reset between these two, whatever it does: so the reset comes later, when no thread is
- * between two such calls. What is in flight is dropped, also if it is held back. */
+/* Resets device 0 between the (n-1)th and the nth driver call from now, of any function, as another thread would.
+ * If is_retained, also retains the primary context again. Drops all work in flight, also work that is held back.
+ *
+ * A thread that checks a context (cuCtxGetId) and uses it in its next call cannot detect a reset between the two.
+ * So the reset is delayed until no thread is between two such calls. */
 void sim_reset_device_before(uint64_t nth, bool is_retained);
-/* Whether it has; it does not from here. */
+/* Returns whether the planned reset has happened, and cancels it otherwise. */
 bool sim_has_reset_device(void);
-/* From here calls of this thread are neither counted nor made to fail, as those of an engine beside the
- * library; until told otherwise. */
-void sim_spare(bool is_spared);
-/* Until the reset, cuCtxGetId is neither counted nor made to fail while a context is current: the library calls it
+/* If true, calls of this thread are neither counted nor made to fail until it is set to false. For calls of a test
+ * that acts as the inference engine. */
+void sim_exempt_thread(bool is_exempt);
+/* Until sim_reset, cuCtxGetId is neither counted nor made to fail while a context is current: the library calls it
  * before each use of an object. */
-void sim_spare_checks(void);
-/* The function that failed on demand last; NULL when none has. */
+void sim_exempt_context_checks(void);
+/* Returns the function that last failed on demand, or NULL. */
 const char *sim_last_failed(void);
 
-/* Calls since the start or the last reset, of one function and of all. */
+/* Calls of one function, and of all functions, since the start or the last sim_reset. */
 uint64_t sim_calls(const char *function);
 uint64_t sim_call_count(void);
 
-/* Work is done when somebody looks or waits: a query of a stream or event has the device do a few pieces of
- * all that is left, whosever they are. In what order pieces are done: order.h.
+/* The device executes work only in calls of the program. A query of a stream or an event executes a few of the
+ * unfinished tasks of any stream; a synchronising call executes tasks until its condition holds. order.h
+ * specifies the order.
  *
- * From here all submitted work waits: queries answer CUDA_ERROR_NOT_READY, and what waits for work blocks. So
- * does what frees, unregisters, or ends a context, and a copy to host memory that is not page-locked, or of
- * much from there. Synchronous copies wait for the legacy default stream. */
+ * sim_hold holds all submitted work back. Queries return CUDA_ERROR_NOT_READY. These calls block until sim_go:
+ * - calls that wait for work;
+ * - calls that free or unregister memory, or destroy a context;
+ * - copies to host memory that is not page-locked, and large copies from it;
+ * - synchronous copies, which wait for the legacy default stream. */
 void sim_hold(void);
-/* Does all that waits, and holds nothing back any more. */
+/* Executes all work that is held back, and ends the hold. */
 void sim_go(void);
 
-/* From here what streams leave open is done in an order by chance, of this seed; 0: what was submitted last
- * comes first, which is so unless KVMEM_SIM_ORDER in the environment is another seed. */
+/* Sets the seed of a random order of tasks that streams do not order. 0: the task submitted last runs first. The
+ * default is the environment variable KVMEM_SIM_ORDER, or 0. */
 void sim_set_order(uint64_t seed);
 
-/* From here every device answers this for the attribute, and behaves so where it is one of the VMM. */
+/* Sets an attribute of every device. An attribute of virtual memory management also changes what calls support. */
 void sim_set_attribute(CUdevice_attribute attribute, int value);
-/* Whether devices can reach the memory of each other. Default: they can, unless the environment has
+/* Sets whether devices can access each other's memory. Default: true, unless the environment has
  * KVMEM_SIM_PEER_ACCESS=0. */
 void sim_set_peer_access(bool can);
 
-/* Whether memory can be created with fabric handles, exported and imported by them; it can't, unless told
- * here or by KVMEM_SIM_FABRIC=1 in the environment. */
+/* Sets whether fabric handles can be requested, exported and imported. Default: false, unless the environment has
+ * KVMEM_SIM_FABRIC=1. */
 void sim_set_fabric(bool is_permitted);
-/* Which device's ordinal a pointer has that was opened by an IPC handle in a context of a peer of its
- * memory's device: that of its memory or, when told so, that of the context. */
+/* Sets which device ordinal a pointer reports if an IPC handle was opened in a context of a peer device: false, the
+ * default: that of the device that owns the memory; true: that of the context. */
 void sim_set_ipc_ordinal_of_opener(bool is_of_opener);
-/* How many bytes behind a page cuMemAlloc's memory starts: less than a page, and a multiple of 256, as on a
- * real device that is used by several programs; 0, unless told. */
+/* Sets the offset in a page at which memory of cuMemAlloc starts: a multiple of 256, less than a page. Default: 0.
+ * Real devices use such offsets if several programs use the device. */
 void sim_set_allocation_offset(size_t offset);
 
-/* Forgets planned failures. */
+/* Cancels planned failures. */
 void sim_forget_failures(void);
-/* Forgets planned failures and counts, does what waits, and takes back what was set; leaves memory, contexts
- * and streams as they are. */
+/* Cancels planned failures, clears counts, executes work that is held back, and restores the defaults of all
+ * settings. Memory, contexts and streams are unchanged. */
 void sim_reset(void);
 
-/* What is alive in this process: all zero when everything has been given back. */
+/* Live objects of this process; all counts are 0 after everything has been released. */
 typedef struct sim_counts {
-    uint64_t primary_retains;   /* of primary contexts, not released */
-    uint64_t contexts;          /* created, not destroyed */
+    uint64_t primary_retains;   /* references to primary contexts */
+    uint64_t contexts;          /* except primary contexts */
     uint64_t allocations;       /* device memory */
     uint64_t host_allocations;
     uint64_t registrations;     /* of host memory */
     uint64_t reservations;
-    uint64_t handles;           /* references to memory handles: releases that are due */
+    uint64_t handles;           /* references to memory handles */
     uint64_t mappings;
     uint64_t ipc_openings;
     uint64_t streams;
     uint64_t events;
     uint64_t modules;
-    uint64_t graphs;            /* and executable ones */
-    uint64_t open_fds;          /* open files on device memory that the program exported or received */
-    uint64_t lost_with_context; /* objects that were alive when their context was destroyed; never falls */
+    uint64_t graphs;            /* including executable graphs */
+    uint64_t open_fds;          /* file descriptors of device memory that the program exported or received */
+    uint64_t lost_with_context; /* objects that were alive when their context was destroyed; never decreases */
 } sim_counts;
 void sim_live(sim_counts *counts);
 
-/* How often work on streams read or wrote where its device has no memory, since the start: on a real device
- * each of these destroys the context. */
+/* Accesses by work on streams to addresses without memory of its device, since the start. On a real device each of
+ * these destroys the context. */
 uint64_t sim_illegal_accesses(void);
 
-/* Copies bytes from memory to memory, of devices or the host, past the driver: no call is counted, none
- * fails. What streams still hold back is not done by it. */
+/* Copies bytes between memory of devices or the host without a driver call, so nothing is counted or fails. Does
+ * not execute work of streams. */
 void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size);
 
-/* Contexts on the stack of the calling thread. */
+/* Number of contexts on the stack of the calling thread. */
 size_t sim_current_context_depth(void);
 
 #pragma GCC visibility pop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types and numbers of the driver's public ABI, as far as the stand-in and its tests use them.
+// The types and constants of the driver's public ABI that the stand-in and its tests use.
 #pragma once
 
 #include "cuda_results.h"
@@ -21,7 +21,7 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
-/* Streams that need no creation; NULL is the legacy one too. */
+/* The default streams; NULL is the legacy one, too. */
 #define CU_STREAM_LEGACY ((CUstream)0x1)
 #define CU_STREAM_PER_THREAD ((CUstream)0x2)
 

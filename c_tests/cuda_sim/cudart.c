@@ -3,7 +3,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The current device is the runtime's own affair, and nothing here asks for it. */
+/* The current device is not stored, because nothing here reads it. */
 EXPORT int cudaSetDevice(int device) { return device >= 0 ? 0 : 101; }
 
 EXPORT const char *cudaGetErrorString(int error) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for cuFile, for NIXL's GDS plugins: always by way of host memory, and it does not tell. What it
-// shall say of itself, and get wrong, it reads from the environment:
-// - CUFILE_ALLOW_COMPAT_MODE, as the real one: false or 0 for a library that would rather fail;
-// - KVMEM_SIM_CUFILE: "absent" if nothing has what GDS needs, "wrong-write" or "wrong-read" for a byte that
-//   is not the one it should be, "fails" for reads and writes that do.
+// A stand-in for cuFile, for NIXL's GDS plugins. It always copies through host memory, and does not report it.
+// Environment variables:
+// - CUFILE_ALLOW_COMPAT_MODE, as for cuFile: false or 0 if registering a file must fail without GDS;
+// - KVMEM_SIM_CUFILE: "absent" if GDS is not supported, "wrong-write" or "wrong-read" to change a byte of each write
+//   or read, "fails" if reads and writes fail.
 #include "cuda_api.h"
 
 #include <errno.h>
@@ -44,16 +44,16 @@ typedef struct CUfileDrvProps_t {
 } CUfileDrvProps_t;
 
 static const CUfileError_t success = {0, CUDA_SUCCESS};
-static bool may_bounce;
+static bool allows_compat_mode;
 
-static bool shall(const char *what) {
-    const char *told = getenv("KVMEM_SIM_CUFILE");
-    return told != NULL && strcmp(told, what) == 0;
+static bool simulates(const char *what) {
+    const char *value = getenv("KVMEM_SIM_CUFILE");
+    return value != NULL && strcmp(value, what) == 0;
 }
 
 EXPORT CUfileError_t cuFileDriverOpen(void) {
-    const char *told = getenv("CUFILE_ALLOW_COMPAT_MODE");
-    may_bounce = told == NULL || (strcmp(told, "false") != 0 && strcmp(told, "0") != 0);
+    const char *value = getenv("CUFILE_ALLOW_COMPAT_MODE");
+    allows_compat_mode = value == NULL || (strcmp(value, "false") != 0 && strcmp(value, "0") != 0);
     return success;
 }
 
@@ -61,12 +61,12 @@ EXPORT CUfileError_t cuFileDriverClose_v2(void) { return success; }
 
 EXPORT CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *properties) {
     memset(properties, 0, sizeof(*properties));
-    properties->nvfs.dcontrolflags = may_bounce ? 1u << ALLOW_COMPAT_MODE : 0;
+    properties->nvfs.dcontrolflags = allows_compat_mode ? 1u << ALLOW_COMPAT_MODE : 0;
     return success;
 }
 
 EXPORT CUfileError_t cuFileHandleRegister(void **handle, const CUfileDescr_t *described) {
-    if (shall("absent") && !may_bounce) return (CUfileError_t){IO_NOT_SUPPORTED, CUDA_SUCCESS};
+    if (simulates("absent") && !allows_compat_mode) return (CUfileError_t){IO_NOT_SUPPORTED, CUDA_SUCCESS};
     *handle = (void *)((intptr_t)described->handle.fd + 1);
     return success;
 }
@@ -87,7 +87,7 @@ EXPORT CUfileError_t cuFileBufDeregister(const void *memory) {
 
 static int file_of(void *handle) { return (int)((intptr_t)handle - 1); }
 
-/* From any thread, whatever context it has. The bytes are there when it returns. */
+/* For any thread, with any current context. The copy is complete on return. */
 static bool copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUdeviceptr of_device) {
     CUcontext context = NULL;
     CUcontext popped = NULL;
@@ -101,7 +101,7 @@ static bool copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUdeviceptr of_d
     return result == CUDA_SUCCESS;
 }
 
-/* Direct I/O takes no memory but such. */
+/* Direct I/O needs aligned memory. */
 static unsigned char *bounce_buffer(size_t size) {
     void *memory = NULL;
     return posix_memalign(&memory, 4096, size) == 0 ? memory : NULL;
@@ -112,8 +112,8 @@ EXPORT ssize_t cuFileWrite(void *handle, const void *memory, size_t size, off_t 
     unsigned char *bounce = bounce_buffer(size);
     ssize_t moved = -1;
     errno = EIO;
-    if (bounce != NULL && !shall("fails") && copy((CUdeviceptr)(uintptr_t)bounce, from, size, from)) {
-        bounce[size / 2] ^= shall("wrong-write");
+    if (bounce != NULL && !simulates("fails") && copy((CUdeviceptr)(uintptr_t)bounce, from, size, from)) {
+        bounce[size / 2] ^= simulates("wrong-write");
         moved = pwrite(file_of(handle), bounce, size, offset);
     }
     free(bounce);
@@ -125,9 +125,9 @@ EXPORT ssize_t cuFileRead(void *handle, void *memory, size_t size, off_t offset,
     unsigned char *bounce = bounce_buffer(size);
     ssize_t moved = -1;
     errno = EIO;
-    if (bounce != NULL && !shall("fails")) {
+    if (bounce != NULL && !simulates("fails")) {
         moved = pread(file_of(handle), bounce, size, offset);
-        bounce[size / 2] ^= shall("wrong-read");
+        bounce[size / 2] ^= simulates("wrong-read");
         if (moved > 0 && !copy(to, (CUdeviceptr)(uintptr_t)bounce, (size_t)moved, to)) moved = -1;
     }
     free(bounce);

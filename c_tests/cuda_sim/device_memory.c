@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain memory of a device. The program gets addresses that it can't touch itself, as on a real device.
+// Memory of cuMemAlloc and cuMemAllocManaged. The host cannot access addresses of cuMemAlloc, as on a real device.
 #include "call.h"
 #include "contexts.h"
 #include "memory.h"
@@ -8,13 +8,13 @@
 
 #include <sys/mman.h>
 
-/* Where nothing else of a process is mapped, as a rule, and the sanitizers let a program map memory. */
+/* In an area where a process rarely has other mappings, and where the sanitizers allow mappings. */
 #define FIRST_ADDRESS UINT64_C(0x7ec000000000)
 
-/* As on a real device, an allocation of whole granules often starts where the one before it ends. */
-static void *map_beside_last(size_t size, int fd) {
+/* As on a real device, an allocation often starts at the end of the previous one. */
+static void *map_after_last(size_t size, int fd) {
     static uint64_t next = FIRST_ADDRESS;
-    void *start = map_untouchable_near((void *)(uintptr_t)next, size, fd);
+    void *start = map_inaccessible_near((void *)(uintptr_t)next, size, fd);
     next += (size + 4095) / 4096 * 4096;
     return start;
 }
@@ -24,14 +24,14 @@ static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span 
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, context_current()->device},
     };
-    memory *behind = NULL;
-    TRY(memory_create(OF_ALLOCATION, size, &prop, &behind));
-    void *start = map_beside_last(offset + size, behind->fd);
+    memory *backing = NULL;
+    TRY(memory_create(OF_ALLOCATION, size, &prop, &backing));
+    void *start = map_after_last(offset + size, backing->fd);
     if (start == MAP_FAILED) {
-        memory_destroy_if_unused(behind);
+        memory_destroy_if_unused(backing);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *allocated = span_add(SPAN_ALLOCATION, (uintptr_t)start + offset, size, behind, context_current());
+    *allocated = span_add(SPAN_ALLOCATION, (uintptr_t)start + offset, size, backing, context_current());
     *address = (*allocated)->start;
     return CUDA_SUCCESS;
 }
@@ -43,7 +43,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     return allocate(address, size, sim.allocation_offset, &allocated);
 }
 
-/* The program can touch it, and devices can too. */
+/* The host and all devices can access managed memory. */
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
     DRIVER_CALL(cuMemAllocManaged);
     INVALID_IF(address == NULL || size == 0 || flags != CU_MEM_ATTACH_GLOBAL);

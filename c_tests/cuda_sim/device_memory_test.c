@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain device memory: allocated, measured, freed, out of the program's own reach.
+// Memory of cuMemAlloc: ranges, sizes, freeing; the host cannot access it.
 #include "driver_test.h"
 
 TEST(allocation_has_its_exact_range) {
@@ -17,14 +17,14 @@ TEST(allocation_has_its_exact_range) {
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, 0));
 }
 
-TEST(program_cannot_touch_it) {
+TEST(the_host_cannot_access_device_memory) {
     OPEN_DEVICE(0);
     OWN_MEMORY(address, 4096, 1);
-    check_untouchable(address);
+    check_inaccessible(address);
     check_device_filled(address, 1, 4096);
 }
 
-TEST(sizes_out_of_range_are_refused) {
+TEST(sizes_out_of_range_fail) {
     CUdeviceptr address = 0;
     size_t free = 0;
     size_t total = 0;
@@ -37,7 +37,7 @@ TEST(sizes_out_of_range_are_refused) {
     CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, (size_t)1 << 62));
 }
 
-TEST(free_memory_goes_and_comes) {
+TEST(free_memory_is_reported) {
     size_t before = 0;
     size_t during = 0;
     size_t after = 0;
@@ -51,7 +51,7 @@ TEST(free_memory_goes_and_comes) {
     CHECK_EQ(after, before);
 }
 
-TEST(only_a_start_is_freed_once) {
+TEST(only_the_start_of_an_allocation_is_freed_and_once) {
     unsigned char local = 0;
     OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
@@ -65,7 +65,7 @@ TEST(only_a_start_is_freed_once) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
 }
 
-TEST(freeing_needs_no_context_of_its_own) {
+TEST(freeing_does_not_need_the_context_of_the_memory) {
     CUcontext popped = NULL;
     OPEN_DEVICE(0);
     const CUdeviceptr one = allocate_filled(4096, 1);
@@ -73,10 +73,10 @@ TEST(freeing_needs_no_context_of_its_own) {
     CUcontext other = NULL;
     CU(cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
-    CU(cuMemFree_v2(one)); /* under the context of another device */
+    CU(cuMemFree_v2(one)); /* with the context of another device */
     CU(cuCtxPopCurrent_v2(NULL));
     CU(cuDevicePrimaryCtxRelease_v2(1));
     CU(cuCtxPopCurrent_v2(&popped));
-    CU(cuMemFree_v2(two)); /* under none */
+    CU(cuMemFree_v2(two)); /* without a context */
     CU(cuCtxPushCurrent_v2(popped));
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuInit and the devices: how many and how large, from the environment.
+// cuInit and the devices. Environment variables, with their defaults:
 //
-// KVMEM_SIM_DEVICES: how many devices the machine has (2). KVMEM_SIM_MEMORY: the bytes of each (8 GiB).
-// KVMEM_SIM_FABRIC: 1 when fabric handles work. KVMEM_SIM_VMM: 0 when virtual memory management does not.
-// KVMEM_SIM_FAIL: a function of the driver and the number of the error that it returns, with a blank between.
-// KVMEM_SIM_INIT: cuInit ends the process (abort) or does not return (hang).
-// CUDA_VISIBLE_DEVICES: which of them the process may use, in which order, by number.
+// - KVMEM_SIM_DEVICES: the number of devices (2).
+// - KVMEM_SIM_MEMORY: the bytes of memory of each device (8 GiB).
+// - KVMEM_SIM_FABRIC: 1 if fabric handles work (0).
+// - KVMEM_SIM_VMM: 0 if virtual memory management is not supported (1).
+// - KVMEM_SIM_PEER_ACCESS: 0 if devices cannot access each other's memory (1).
+// - KVMEM_SIM_FAIL: a driver function and the number of the error that it returns, separated by a space.
+// - KVMEM_SIM_INIT: "abort" if cuInit ends the process, "hang" if it does not return.
+// - CUDA_VISIBLE_DEVICES: the devices that the process may use, by number, in this order.
 #include "devices.h"
 
 #include "call.h"
@@ -22,18 +25,18 @@
 static const char device_name[] = "kvmem stand-in device";
 static const char uuid_prefix[15] = "kvmem-sim-dev-0";
 
-static uint64_t number_from_environment(const char *name, uint64_t otherwise) {
+static uint64_t number_from_environment(const char *name, uint64_t default_value) {
     const char *text = getenv(name);
-    if (text == NULL) return otherwise;
+    if (text == NULL) return default_value;
     char *end = NULL;
     const unsigned long long number = strtoull(text, &end, 10);
-    if (end == text || *end != '\0') sim_crash("%s=%s is no number", name, text);
+    if (end == text || *end != '\0') sim_crash("%s=%s is not a number", name, text);
     return number;
 }
 
 static bool is_listed(int physical) { return device_of_physical(physical) != NO_ORDINAL; }
 
-/* A number that is no device hides itself and all after it; one that comes twice hides all. */
+/* As in the driver: an invalid number hides the rest of the list, and a number listed twice hides all devices. */
 static void list_visible(const char *text, int on_machine) {
     while (*text != '\0') {
         char *end = NULL;
@@ -61,11 +64,11 @@ static void list_devices(void) {
     for (uint64_t i = 0; i < on_machine; i++) sim.devices[sim.num_devices++].physical = (int)i;
 }
 
-/* Programs that do not know the stand-in get a broken one from the environment. */
-static void break_as_told(void) {
-    const char *told = getenv("KVMEM_SIM_INIT");
-    if (told != NULL && strcmp(told, "abort") == 0) abort();
-    while (told != NULL && strcmp(told, "hang") == 0) pause();
+/* For programs that cannot call sim_fail. */
+static void apply_environment_failures(void) {
+    const char *value = getenv("KVMEM_SIM_INIT");
+    if (value != NULL && strcmp(value, "abort") == 0) abort();
+    while (value != NULL && strcmp(value, "hang") == 0) pause();
     if (number_from_environment("KVMEM_SIM_VMM", 1) == 0)
         attribute_set(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
     const char *failing = getenv("KVMEM_SIM_FAIL");
@@ -77,7 +80,7 @@ CUresult cuInit(unsigned flags) {
     INVALID_IF(flags != 0);
     if (sim.initialised_in != 0)
         return sim.initialised_in == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
-    break_as_told();
+    apply_environment_failures();
     list_devices();
     RETURN_IF(sim.num_devices == 0, CUDA_ERROR_NO_DEVICE);
     sim.memory_per_device = number_from_environment("KVMEM_SIM_MEMORY", 8 * GIB);
@@ -113,7 +116,7 @@ void sim_set_peer_access(bool can) {
 
 void sim_set_ipc_ordinal_of_opener(bool is_of_opener) {
     LOCKED;
-    sim.ipc_is_of_opener = is_of_opener;
+    sim.ipc_ordinal_of_opener = is_of_opener;
 }
 
 void sim_set_allocation_offset(size_t offset) {
@@ -128,29 +131,29 @@ CUresult cuDeviceGetCount(int *count) {
     return CUDA_SUCCESS;
 }
 
-/* What every question about a device begins with. */
-static CUresult check_question(const void *answer, CUdevice device) {
-    INVALID_IF(answer == NULL);
+/* The checks that all queries of a device have in common. */
+static CUresult check_query(const void *result, CUdevice device) {
+    INVALID_IF(result == NULL);
     return device_exists(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     DRIVER_CALL(cuDeviceGet);
-    TRY(check_question(device, ordinal));
+    TRY(check_query(device, ordinal));
     *device = ordinal;
     return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
     DRIVER_CALL(cuDeviceGetName);
-    TRY(check_question(name, device));
+    TRY(check_query(name, device));
     if (size <= 0) sim_crash("cuDeviceGetName into %d bytes", size);
     snprintf(name, (size_t)size, "%s", device_name);
     return CUDA_SUCCESS;
 }
 
 static CUresult get_uuid(CUuuid *uuid, CUdevice device) {
-    TRY(check_question(uuid, device));
+    TRY(check_query(uuid, device));
     memcpy(uuid->bytes, uuid_prefix, sizeof(uuid_prefix));
     uuid->bytes[sizeof(uuid_prefix)] = (unsigned char)sim.devices[device].physical;
     return CUDA_SUCCESS;
@@ -168,14 +171,14 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     DRIVER_CALL(cuDeviceTotalMem_v2);
-    TRY(check_question(bytes, device));
+    TRY(check_query(bytes, device));
     *bytes = sim.memory_per_device;
     return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     DRIVER_CALL(cuDeviceGetAttribute);
-    TRY(check_question(value, device));
+    TRY(check_query(value, device));
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) {
         *value = sim.devices[device].physical;
         return CUDA_SUCCESS;
@@ -185,7 +188,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 
 CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
     DRIVER_CALL(cuDeviceGetPCIBusId);
-    TRY(check_question(id, device));
+    TRY(check_query(id, device));
     char text[16];
     const int length = snprintf(text, sizeof(text), "0000:00:%02x.0", (unsigned)sim.devices[device].physical);
     INVALID_IF(size <= length);
@@ -193,10 +196,10 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-/* A device is no peer of itself. */
+/* A device is not a peer of itself. */
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     DRIVER_CALL(cuDeviceCanAccessPeer);
-    TRY(check_question(can, device));
+    TRY(check_query(can, device));
     RETURN_IF(!device_exists(peer), CUDA_ERROR_INVALID_DEVICE);
     *can = device != peer && device_reaches(device, peer);
     return CUDA_SUCCESS;

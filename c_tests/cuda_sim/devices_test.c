@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: their questions, their peers, and the order that CUDA_VISIBLE_DEVICES gives them.
+// Devices: their properties, their peers, and their order with CUDA_VISIBLE_DEVICES.
 #include "driver_test.h"
 
-enum { TELL_COUNT = 1, TELL_UUID };
+enum { DEVICE_COUNT = 1, DEVICE_UUID };
 
-/* Tells the count of devices, and the UUID of each. */
-ROLE(tell_devices) {
+/* Sends the number of devices, and the UUID of each. */
+ROLE(list_devices) {
     int count = 0;
     CU(cuInit(0));
     CU(cuDeviceGetCount(&count));
-    frame_send(socket, TELL_COUNT, &count, sizeof(count));
+    frame_send(socket, DEVICE_COUNT, &count, sizeof(count));
     for (CUdevice device = 0; device < count; device++) {
         CUuuid uuid;
         CU(cuDeviceGetUuid_v2(&uuid, device));
-        frame_send(socket, TELL_UUID, &uuid, sizeof(uuid));
+        frame_send(socket, DEVICE_UUID, &uuid, sizeof(uuid));
     }
 }
 
@@ -23,19 +23,19 @@ static CUuuid uuid_of(CUdevice device) {
     return uuid;
 }
 
-/* A process with this list sees these devices, by the ordinals that they have here. */
+/* Checks that a process with this list has these devices. `devices` are their ordinals in this process. */
 static void expect_visible(const char *list, int count, const CUdevice *devices) {
     setenv("CUDA_VISIBLE_DEVICES", list, 1);
-    CLEANUP(peer_finish) peer other = peer_start("tell_devices");
+    CLEANUP(peer_finish) peer other = peer_start("list_devices");
     unsetenv("CUDA_VISIBLE_DEVICES");
-    message told = frame_expect(other.socket, TELL_COUNT);
-    CHECK_EQ(*(int *)(void *)told.data, count);
-    free(told.data);
+    message received = frame_expect(other.socket, DEVICE_COUNT);
+    CHECK_EQ(*(int *)(void *)received.data, count);
+    free(received.data);
     for (int i = 0; i < count; i++) {
         const CUuuid expected = uuid_of(devices[i]);
-        told = frame_expect(other.socket, TELL_UUID);
-        CHECK_BYTES(told.data, expected.bytes, sizeof(expected.bytes));
-        free(told.data);
+        received = frame_expect(other.socket, DEVICE_UUID);
+        CHECK_BYTES(received.data, expected.bytes, sizeof(expected.bytes));
+        free(received.data);
     }
 }
 
@@ -67,7 +67,7 @@ TEST(devices_differ) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGetPCIBusId(ids[0], 5, 0));
 }
 
-TEST(names_are_cut_to_the_buffer) {
+TEST(names_are_truncated_to_the_buffer) {
     char name[64];
     char start[4];
     CU(cuInit(0));
@@ -77,7 +77,7 @@ TEST(names_are_cut_to_the_buffer) {
     CHECK(strncmp(name, start, 3) == 0);
 }
 
-TEST(unknown_devices_are_refused) {
+TEST(unknown_devices_are_invalid) {
     CU(cuInit(0));
     const CUdevice unknown[] = {-1, 100};
     for (size_t i = 0; i < NUM(unknown); i++) {
@@ -101,7 +101,7 @@ TEST(unknown_devices_are_refused) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGet(NULL, 0));
 }
 
-TEST(attributes_are_those_of_the_card) {
+TEST(attributes_are_those_of_an_h200) {
     static const struct {
         CUdevice_attribute attribute;
         int value;
@@ -124,11 +124,11 @@ TEST(attributes_are_those_of_the_card) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGetAttribute(&value, (CUdevice_attribute)9999, 0));
 }
 
-TEST(peers_reach_each_other) {
+TEST(peers_can_access_each_other) {
     int can = 0;
     CU(cuInit(0));
     CU(cuDeviceCanAccessPeer(&can, 0, 1));
     CHECK_EQ(can, 1);
     CU(cuDeviceCanAccessPeer(&can, 1, 1));
-    CHECK_EQ(can, 0); /* a device is no peer of itself */
+    CHECK_EQ(can, 0); /* a device is not a peer of itself */
 }

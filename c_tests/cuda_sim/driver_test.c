@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of driver results, and the memory that the tests begin with.
+// Checks of driver results, and objects for tests.
 #include "driver_test.h"
 
 #include "cuda_sim.h"
@@ -40,16 +40,6 @@ CUdevice open_for_scope(CUdevice device) {
 }
 
 void close_opened(const CUdevice *device) { close_device(*device); }
-
-CUdevice enter_for_scope(CUdevice device) {
-    open_device(device);
-    return device;
-}
-
-void leave_entered(const CUdevice *device) {
-    CU(cuCtxPopCurrent_v2(NULL));
-    CU(cuDevicePrimaryCtxRelease_v2(*device));
-}
 
 CUresult init_for_scope(void) {
     CU(cuInit(0));
@@ -92,7 +82,7 @@ void check_nothing_left(void) {
         const uint64_t *numbers = (const uint64_t *)&counts;
         for (size_t i = 0; i < sizeof(counts) / sizeof(*numbers); i++) {
             if (numbers[i] != 0)
-                FAIL("count %zu of what is alive is %llu", i, (unsigned long long)numbers[i]);
+                FAIL("count %zu of sim_counts is %llu instead of 0", i, (unsigned long long)numbers[i]);
         }
     }
 }
@@ -142,7 +132,7 @@ CUdeviceptr allocate_filled(size_t size, unsigned char value) {
     CUdeviceptr address = 0;
     CU(cuMemAlloc_v2(&address, size));
     CU(cuMemsetD8_v2(address, value, size));
-    CU(cuCtxSynchronize()); /* streams that do not block would not wait for it */
+    CU(cuCtxSynchronize()); /* non-blocking streams do not wait for the fill */
     return address;
 }
 
@@ -159,7 +149,7 @@ void check_unknown(CUdeviceptr address) {
               cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
 }
 
-void check_untouchable(CUdeviceptr address) {
+void check_inaccessible(CUdeviceptr address) {
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's results in words.
+// Names and descriptions of the driver's results.
 #include "call.h"
 
 typedef struct result_info {

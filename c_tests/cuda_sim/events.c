@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events: each stands for the mark of its last record, and for nothing before the first.
+// Events: each refers to its latest record, if it was recorded.
 #include "contexts.h"
 #include "queue.h"
 
@@ -8,13 +8,13 @@
 static CUresult find(CUevent handle, event **found) {
     RETURN_IF(handle == NULL, CUDA_ERROR_INVALID_HANDLE);
     *found = list_find(sim.events, handle);
-    if (*found == NULL) sim_crash("%p is no event, or one that was destroyed", (void *)handle);
+    if (*found == NULL) sim_crash("%p is not an event, or a destroyed one", (void *)handle);
     return CUDA_SUCCESS;
 }
 
-/* Its mark stays where work is to reach it, or waits for it. */
+/* Its record stays alive while tasks refer to it. */
 static void destroy(event *ended) {
-    mark_release(ended->mark);
+    record_release(ended->record);
     list_retire(&sim.events, &ended->node);
 }
 
@@ -29,7 +29,7 @@ uint64_t events_destroy_of(const context *ended) {
     return count;
 }
 
-/* One for other processes must not measure time. */
+/* An interprocess event must not measure time. */
 CUresult cuEventCreate(CUevent *created, unsigned flags) {
     DRIVER_CALL(cuEventCreate);
     const bool is_shared = (flags & CU_EVENT_INTERPROCESS) != 0;
@@ -58,14 +58,14 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
     TRY(stream_find(on, &recording));
     RETURN_IF(recorded->context != recording->context, CUDA_ERROR_INVALID_HANDLE);
     if (recording->captured == NULL) {
-        mark_release(recorded->mark);
-        recorded->mark = mark_make();
-        queue_submit(&(work){.kind = WORK_RECORD, .stream = recording, .mark = mark_hold(recorded->mark)});
+        record_release(recorded->record);
+        recorded->record = record_create();
+        queue_submit(&(work){.kind = WORK_RECORD, .stream = recording, .record = record_retain(recorded->record)});
     }
     return CUDA_SUCCESS;
 }
 
-/* What the event stands for now; recorded again, it stands for something else. */
+/* The stream waits for the latest record; a later record does not change that. */
 CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     DRIVER_CALL(cuStreamWaitEvent);
     event *waited = NULL;
@@ -73,32 +73,32 @@ CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     INVALID_IF(flags > 1);
     TRY(find(handle, &waited));
     TRY(stream_find(waiting, &found));
-    if (found->captured == NULL && !mark_is_reached(waited->mark))
-        queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(waited->mark)});
+    if (found->captured == NULL && !record_is_complete(waited->record))
+        queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .record = record_retain(waited->record)});
     return CUDA_SUCCESS;
 }
 
 static CUresult error_of(const event *reached) {
-    return reached->mark == NULL ? CUDA_SUCCESS : reached->mark->error;
+    return reached->record == NULL ? CUDA_SUCCESS : reached->record->error;
 }
 
 CUresult cuEventQuery(CUevent handle) {
     DRIVER_CALL(cuEventQuery);
-    event *asked = NULL;
-    TRY(find(handle, &asked));
-    queue_look();
-    return mark_is_reached(asked->mark) ? error_of(asked) : CUDA_ERROR_NOT_READY;
+    event *queried = NULL;
+    TRY(find(handle, &queried));
+    queue_advance();
+    return record_is_complete(queried->record) ? error_of(queried) : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
     DRIVER_CALL(cuEventSynchronize);
     event *waited = NULL;
     TRY(find(handle, &waited));
-    queue_wait_for_mark(waited->mark);
+    queue_wait_for_record(waited->record);
     return error_of(waited);
 }
 
-/* Between two that measure time, were recorded and have happened. */
+/* Both events must measure time, and their records must be complete. */
 CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last) {
     DRIVER_CALL(cuEventElapsedTime);
     event *from = NULL;
@@ -108,8 +108,8 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last) {
     TRY(find(last, &until));
     RETURN_IF(from->context != until->context, CUDA_ERROR_INVALID_HANDLE);
     RETURN_IF(!from->is_timed || !until->is_timed, CUDA_ERROR_INVALID_HANDLE);
-    RETURN_IF(from->mark == NULL || until->mark == NULL, CUDA_ERROR_INVALID_HANDLE);
-    RETURN_IF(!mark_is_reached(from->mark) || !mark_is_reached(until->mark), CUDA_ERROR_NOT_READY);
-    *milliseconds = (float)(until->mark->happened - from->mark->happened);
+    RETURN_IF(from->record == NULL || until->record == NULL, CUDA_ERROR_INVALID_HANDLE);
+    RETURN_IF(!record_is_complete(from->record) || !record_is_complete(until->record), CUDA_ERROR_NOT_READY);
+    *milliseconds = (float)(until->record->completed_at - from->record->completed_at);
     return error_of(until);
 }

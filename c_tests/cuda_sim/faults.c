@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failing on demand, and counting calls.
+// Planned failures, and counts of calls.
 #include "call.h"
 #include "contexts.h"
 #include "cuda_sim.h"
@@ -17,7 +17,7 @@ typedef struct plan {
     function which; /* NUM_FUNCTIONS for all */
     uint64_t calls_left;
     bool every_call;
-    bool refuses; /* AT_ONCE in any case */
+    bool is_without_effect; /* AT_ONCE also for functions that release */
     bool is_later;
     CUresult result;
 } plan;
@@ -25,15 +25,15 @@ typedef struct plan {
 static plan plans[MAX_PLANS];
 static uint64_t counts[NUM_FUNCTIONS];
 static const char *last_failed;
-static _Thread_local bool is_spared;
-static bool checks_are_spared;
+static _Thread_local bool is_exempt;
+static bool checks_are_exempt;
 
-static failing how_it_fails(const plan *plan, function which) {
+static failure_time how_it_fails(const plan *plan, function which) {
     if (plan->is_later) return LATER;
-    return functions[which].manner == RELEASES && !plan->refuses ? AFTERWARDS : AT_ONCE;
+    return functions[which].manner == RELEASES && !plan->is_without_effect ? AFTERWARDS : AT_ONCE;
 }
 
-/* Whether it is this plan's turn. */
+/* Counts a call for the plan. Returns whether the plan applies to it. */
 static bool is_due(plan *plan, function which) {
     if (!plan->is_set || (plan->which != which && plan->which != NUM_FUNCTIONS)) return false;
     if (plan->every_call) return true;
@@ -42,11 +42,11 @@ static bool is_due(plan *plan, function which) {
     return !plan->is_set;
 }
 
-bool faults_is_spared(void) { return is_spared; }
+bool faults_is_exempt(void) { return is_exempt; }
 
-bool faults_take(function which, failing *when, CUresult *result) {
+bool faults_take(function which, failure_time *when, CUresult *result) {
     bool taken = false;
-    if (is_spared || (checks_are_spared && which == CALL_cuCtxGetId && context_current() != NULL))
+    if (is_exempt || (checks_are_exempt && which == CALL_cuCtxGetId && context_current() != NULL))
         return taken;
     counts[which]++;
     for (size_t i = 0; i < MAX_PLANS; i++) {
@@ -64,7 +64,7 @@ static function find(const char *name) {
     for (size_t i = 0; i < NUM_FUNCTIONS; i++) {
         if (strcmp(functions[i].name, name) == 0) return (function)i;
     }
-    sim_crash("a test names %s, which it does not have", name);
+    sim_crash("a test names %s, which is not a function of the stand-in", name);
 }
 
 static void add(plan added) {
@@ -92,18 +92,18 @@ void faults_plan(const char *text) {
     char name[64];
     int result = 0;
     if (sscanf(text, "%63s %d", name, &result) != 2)
-        sim_crash("KVMEM_SIM_FAIL=%s is no function and number", text);
+        sim_crash("KVMEM_SIM_FAIL=%s is not a function and a number", text);
     add((plan){.which = find(name), .calls_left = SIM_EVERY_CALL, .result = (CUresult)result});
 }
 
-void sim_refuse(const char *name, uint64_t nth, CUresult result) {
-    add_locked((plan){.which = find(name), .calls_left = nth, .result = result, .refuses = true});
+void sim_fail_without_effect(const char *name, uint64_t nth, CUresult result) {
+    add_locked((plan){.which = find(name), .calls_left = nth, .result = result, .is_without_effect = true});
 }
 
 void sim_fail_later(const char *name, uint64_t nth, CUresult result) {
     const function which = find(name);
     if (functions[which].manner != SUBMITS)
-        sim_crash("a test lets %s fail later, which submits no work", name);
+        sim_crash("a test plans a later failure of %s, which submits no work", name);
     add_locked((plan){.which = which, .calls_left = nth, .result = result, .is_later = true});
 }
 
@@ -111,11 +111,11 @@ void sim_fail_nth_of_all(uint64_t nth, CUresult result) {
     add_locked((plan){.which = NUM_FUNCTIONS, .calls_left = nth, .result = result});
 }
 
-void sim_spare(bool is) { is_spared = is; }
+void sim_exempt_thread(bool is) { is_exempt = is; }
 
-void sim_spare_checks(void) {
+void sim_exempt_context_checks(void) {
     LOCKED;
-    checks_are_spared = true;
+    checks_are_exempt = true;
 }
 
 const char *sim_last_failed(void) {
@@ -145,7 +145,7 @@ void sim_reset(void) {
     memset(plans, 0, sizeof(plans));
     memset(counts, 0, sizeof(counts));
     last_failed = NULL;
-    is_spared = checks_are_spared = false;
+    is_exempt = checks_are_exempt = false;
     attributes_reset();
     order_reset();
     queue_go();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills, which run on the device itself: plain memory of a peer is out of their reach.
+// Fills. They run on the device, so they cannot access memory from cuMemAlloc of a peer.
 #include "contexts.h"
 #include "copying.h"
 #include "spans.h"
@@ -14,12 +14,12 @@ static CUresult check_fill(range filled, CUdevice device) {
     return check_reach(filled, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, KNOWN, device);
 }
 
-static bool is_touchable(CUdeviceptr address) {
+static bool is_host_accessible(CUdeviceptr address) {
     const span *known = span_at(address);
     return known == NULL || known->is_managed || span_is_host(known);
 }
 
-/* It is waited for if it fills memory that the program can touch. */
+/* Returns after the fill only if the host can access the memory. */
 CUresult cuMemsetD8_v2(CUdeviceptr destination, unsigned char value, size_t size) {
     DRIVER_CALL(cuMemsetD8_v2);
     stream *legacy = NULL;
@@ -27,7 +27,7 @@ CUresult cuMemsetD8_v2(CUdeviceptr destination, unsigned char value, size_t size
     TRY(check_fill((range){destination, size}, context_current()->device));
     queue_submit(&(work){.kind = WORK_FILL, .stream = legacy, .destination = destination, .size = size,
                          .value = value});
-    return is_touchable(destination) ? await_legacy_stream() : CUDA_SUCCESS;
+    return is_host_accessible(destination) ? await_legacy_stream() : CUDA_SUCCESS;
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t size, CUstream handle) {

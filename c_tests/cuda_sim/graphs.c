@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures streams and launches what was captured. Only what one stream does alone can be captured here.
+// Captures streams and launches graphs. Only the work of a single stream can be captured.
 #include "graphs.h"
 
 #include "copying.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The work with a parameter of its own. */
+/* Returns a copy of the work with a copy of its parameter. */
 static work copy_of(const work *copied) {
     work copy = *copied;
     if (copied->blocks != NULL) copy.blocks = kernel_copy(copied->blocks);
@@ -15,7 +15,7 @@ static work copy_of(const work *copied) {
 }
 
 void graph_add(graph *captured, const work *added) {
-    if (added->kind == WORK_CHECKSUM) sim_crash("checksums are computed into a graph");
+    if (added->kind == WORK_CHECKSUM) sim_crash("the checksum kernel is launched on a captured stream");
     work *works = realloc(captured->works, (captured->count + 1) * sizeof(*works));
     if (works == NULL) {
         sim_crash("no memory for a graph");
@@ -26,24 +26,24 @@ void graph_add(graph *captured, const work *added) {
 
 static graph *find(const void *handle) {
     graph *found = list_find(sim.graphs, handle);
-    if (found == NULL) sim_crash("%p is no graph, or one that was destroyed", handle);
+    if (found == NULL) sim_crash("%p is not a graph, or a destroyed one", handle);
     return found;
 }
 
 static void destroy(graph *ended) {
     for (size_t i = 0; i < ended->count; i++) work_free(&ended->works[i]);
     free(ended->works);
-    mark_release(ended->last_launch);
+    record_release(ended->last_launch);
     list_remove(&sim.graphs, &ended->node);
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     DRIVER_CALL(cuStreamIsCapturing);
-    stream *asked = NULL;
-    TRY(stream_find(handle, &asked));
+    stream *found = NULL;
+    TRY(stream_find(handle, &found));
     INVALID_IF(status == NULL);
-    *status = asked->captured == NULL       ? CU_STREAM_CAPTURE_STATUS_NONE
-              : asked->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+    *status = found->captured == NULL       ? CU_STREAM_CAPTURE_STATUS_NONE
+              : found->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                           : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
@@ -87,22 +87,22 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph handle, un
     return CUDA_SUCCESS;
 }
 
-/* A launch begins when the one before is done, on whatever stream that was. */
+/* A launch begins when the previous launch is complete, on any stream. */
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     DRIVER_CALL(cuGraphLaunch);
     graph *launched = find(handle);
     stream *found = NULL;
     TRY(find_healthy_stream(on, &found));
-    if (!mark_is_reached(launched->last_launch))
-        queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(launched->last_launch)});
+    if (!record_is_complete(launched->last_launch))
+        queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .record = record_retain(launched->last_launch)});
     for (size_t i = 0; i < launched->count; i++) {
         work each = copy_of(&launched->works[i]);
         each.stream = found;
         queue_submit(&each);
     }
-    mark_release(launched->last_launch);
-    launched->last_launch = mark_make();
-    queue_submit(&(work){.kind = WORK_RECORD, .stream = found, .mark = mark_hold(launched->last_launch)});
+    record_release(launched->last_launch);
+    launched->last_launch = record_create();
+    queue_submit(&(work){.kind = WORK_RECORD, .stream = found, .record = record_retain(launched->last_launch)});
     return CUDA_SUCCESS;
 }
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: work of captured streams, to be done as often as they are launched.
+// Graphs: work of captured streams, which runs each time a graph is launched.
 #pragma once
 
 #include "queue.h"
 
-/* A graph, or an executable one. */
+/* A graph or an executable graph. */
 struct CUgraph_st {
     node node;
     work *works;
     size_t count;
-    mark *last_launch; /* of an executable one; NULL before the first */
+    record *last_launch; /* of an executable one; NULL before the first */
 };
 
-/* Puts a copy of the work at its end. */
+/* Adds a copy of the work at the end. */
 void graph_add(graph *captured, const work *work);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-locked host memory: allocated by the driver, or the program's own, registered.
+// Page-locked host memory: allocated by the driver, or allocated by the program and registered.
 #include "call.h"
 #include "contexts.h"
 #include "devices.h"
@@ -49,7 +49,7 @@ static CUresult check_free(CUdeviceptr start, size_t size) {
     return CUDA_SUCCESS;
 }
 
-/* Brings the pages in, as locking does; false when some are not there or not to be written. */
+/* Populates the pages, as locking does. Returns false if some are not mapped or not writable. */
 static bool populate(CUdeviceptr start, size_t size, bool read_only) {
     const CUdeviceptr first = start / PAGE * PAGE;
     const int how = read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
@@ -80,7 +80,7 @@ CUresult cuMemHostUnregister(void *address) {
     return RELEASED(CUDA_SUCCESS);
 }
 
-/* Devices use the addresses of the host. */
+/* Devices and the host use the same addresses. */
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned flags) {
     DRIVER_CALL(cuMemHostGetDevicePointer_v2);
     INVALID_IF(device == NULL);

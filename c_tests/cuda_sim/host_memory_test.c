@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-locked host memory: allocated by the driver, or the program's own, no byte of it registered twice.
+// Page-locked host memory: allocated by the driver, or allocated by the program and registered.
 #include "driver_test.h"
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ static void registers(void *start, size_t size) {
     CU(cuMemHostRegister_v2(start, size, PORTABLE_AND_MAPPED));
 }
 
-static void refuses(CUresult expected, void *start, size_t size) {
+static void expect_failure(CUresult expected, void *start, size_t size) {
     CU_EXPECT(expected, cuMemHostRegister_v2(start, size, PORTABLE_AND_MAPPED));
 }
 
@@ -44,23 +44,23 @@ TEST(allocations_are_host_memory) {
 
 TEST(only_mapped_host_memory_is_registered) {
     unsigned char *host = map_host(4 * MIB, PROT_READ | PROT_WRITE);
-    unsigned char *untouchable = map_host(MIB, PROT_NONE);
+    unsigned char *inaccessible = map_host(MIB, PROT_NONE);
     void *allocated = NULL;
     OPEN_DEVICE(0);
     OWN_MEMORY(device, MIB, 1);
     CU(cuMemHostAlloc(&allocated, MIB, 0));
     CHECK_EQ(munmap(host + MIB, MIB), 0);
-    refuses(CUDA_ERROR_INVALID_VALUE, NULL, MIB);
-    refuses(CUDA_ERROR_INVALID_VALUE, host, 0);
-    refuses(CUDA_ERROR_INVALID_VALUE, host, 3 * MIB); /* with a hole */
-    refuses(CUDA_ERROR_INVALID_VALUE, untouchable, MIB);
-    refuses(CUDA_ERROR_INVALID_VALUE, POINTER(device), MIB);
-    refuses(CUDA_ERROR_INVALID_VALUE, allocated, MIB);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, NULL, MIB);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, host, 0);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, host, 3 * MIB); /* with a hole */
+    expect_failure(CUDA_ERROR_INVALID_VALUE, inaccessible, MIB);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, POINTER(device), MIB);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, allocated, MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister_v2(host, MIB, 0x100));
     CU(cuMemFreeHost(allocated));
     munmap(host, MIB);
     munmap(host + 2 * MIB, 2 * MIB);
-    munmap(untouchable, MIB);
+    munmap(inaccessible, MIB);
 }
 
 TEST(a_byte_is_registered_once) {
@@ -68,14 +68,14 @@ TEST(a_byte_is_registered_once) {
     const CUresult again = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     OPEN_DEVICE(0);
     registers(host + MIB, MIB);
-    refuses(again, host + MIB, MIB);
-    refuses(again, host, 4 * MIB);
-    refuses(again, host + MIB + MIB / 2, MIB);
-    refuses(again, host + MIB / 2, MIB);
-    refuses(again, host + MIB + PAGE, PAGE);
-    registers(host + 2 * MIB, MIB); /* beside it */
+    expect_failure(again, host + MIB, MIB);
+    expect_failure(again, host, 4 * MIB);
+    expect_failure(again, host + MIB + MIB / 2, MIB);
+    expect_failure(again, host + MIB / 2, MIB);
+    expect_failure(again, host + MIB + PAGE, PAGE);
+    registers(host + 2 * MIB, MIB); /* adjacent to it */
     registers(host + 100, PAGE);
-    refuses(again, host + PAGE, PAGE);
+    expect_failure(again, host + PAGE, PAGE);
     registers(host + 2 * PAGE + 100, 64);
     registers(host + 2 * PAGE, 64); /* other bytes of the same page */
     CU(cuMemHostUnregister(host + MIB));
@@ -88,7 +88,7 @@ TEST(a_byte_is_registered_once) {
     munmap(host, 4 * MIB);
 }
 
-TEST(only_a_start_is_unregistered_once) {
+TEST(only_the_start_of_a_registration_is_unregistered_and_once) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     CUcontext popped = NULL;
     OPEN_DEVICE(0);
@@ -105,7 +105,7 @@ TEST(only_a_start_is_unregistered_once) {
     munmap(host, MIB);
 }
 
-TEST(the_device_sees_it_at_the_same_address) {
+TEST(registered_memory_has_the_same_address_on_the_device) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     CUdeviceptr device = 0;
     OPEN_DEVICE(0);
@@ -122,7 +122,7 @@ TEST(the_device_sees_it_at_the_same_address) {
     munmap(host, MIB);
 }
 
-TEST(registrations_go_with_their_context) {
+TEST(registrations_end_with_their_context) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     open_device(0);
     registers(host, MIB);

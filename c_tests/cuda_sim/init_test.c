@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before cuInit, in a forked child, without a device; and the results' names.
+// Calls before cuInit, in a forked child, and without a device; names of results.
 #include "driver_test.h"
 
 #include <sys/wait.h>
 
-/* All that may be asked of a driver that is not initialised, and some of what may not. */
+/* Calls that succeed before cuInit, and examples of calls that fail. */
 static void check_uninitialised(void) {
     int number = 0;
     const char *text = NULL;
@@ -70,7 +70,7 @@ TEST(nothing_works_in_a_forked_child) {
     CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
 }
 
-TEST(results_have_names_and_sentences) {
+TEST(results_have_names_and_descriptions) {
     static const struct {
         CUresult result;
         const char *name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library's kernels do, done by the host.
+// The library's kernels, executed by the host.
 #pragma once
 
 #include "state.h"
@@ -11,14 +11,14 @@
 struct kvmem_copy;
 struct kvmem_checksum;
 
-/* A copy of its parameter, to be freed. */
+/* Checks a launch of the copy kernels, and returns a copy of the parameter, which the caller frees. */
 const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, bool of_rows);
 const struct kvmem_copy *kernel_copy(const struct kvmem_copy *parameter);
-/* Tile by tile as the kernel does. What its context does not reach ends it: CUDA_ERROR_ILLEGAL_ADDRESS. */
-CUresult kernel_run(const struct kvmem_copy *asked, const context *on);
-/* The same of the one that computes checksums. */
+/* Copies the tiles that the kernel copies. Fails with CUDA_ERROR_ILLEGAL_ADDRESS if the context has no access. */
+CUresult kernel_run(const struct kvmem_copy *copy, const context *on);
+/* The same for the checksum kernel. */
 const struct kvmem_checksum *checksum_parameter(const void *parameter, unsigned long threads);
-CUresult checksum_run(const struct kvmem_checksum *asked, const context *on);
+CUresult checksum_run(const struct kvmem_checksum *checksum, const context *on);
 
-/* Whether kernels of a context reach all of a range. */
+/* Returns whether kernels of a context have the needed access to a whole range. */
 bool kernel_reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts what is alive, for tests that look for leaks.
+// Counts live objects, for tests that check for leaks.
 #include "contexts.h"
 #include "cuda_sim.h"
 #include "graphs.h"
@@ -49,7 +49,7 @@ static bool is_own_file(int fd) {
     return false;
 }
 
-/* Files on device memory that are not the stand-in's own were exported to the program, or received by it. */
+/* Counts open files of device memory that the stand-in did not open for itself: exported or received ones. */
 static void count_open_fds(sim_counts *counts) {
     DIR *directory = opendir("/proc/self/fd");
     if (directory == NULL) sim_crash("/proc/self/fd cannot be read");

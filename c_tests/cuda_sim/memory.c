@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes, opens and ends memory. Its file's name says whose it is, for whoever gets the file.
+// Creates, opens and destroys backing memory. The name of the file contains the owner, for processes that import it.
 #include "memory.h"
 
 #include "call.h"
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What a device takes for the smallest allocation. */
+/* The smallest amount of device memory that an allocation uses. */
 #define ALLOCATION_UNIT 512
 
 static uint64_t cost(size_t size) {
@@ -23,7 +23,7 @@ static void name_file(char *name, size_t length, memory_kind kind, CUdevice owne
     else snprintf(name, length, "kvmem-sim-%s-dev%d", what, sim.devices[owner].physical);
 }
 
-static bool has_room(CUdevice owner, size_t size) {
+static bool has_memory(CUdevice owner, size_t size) {
     return owner == NO_ORDINAL || (size <= sim.memory_per_device &&
                                    cost(size) <= sim.memory_per_device - sim.devices[owner].used);
 }
@@ -31,7 +31,7 @@ static bool has_room(CUdevice owner, size_t size) {
 CUresult memory_create(memory_kind kind, size_t size, const CUmemAllocationProp *prop, memory **created) {
     const bool on_device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     const CUdevice owner = on_device ? prop->location.id : NO_ORDINAL;
-    RETURN_IF(!has_room(owner, size), CUDA_ERROR_OUT_OF_MEMORY);
+    RETURN_IF(!has_memory(owner, size), CUDA_ERROR_OUT_OF_MEMORY);
     char name[64];
     name_file(name, sizeof(name), kind, owner, prop->location.id);
     const int fd = memfd_create(name, MFD_CLOEXEC);
@@ -82,7 +82,7 @@ memory *memory_find(CUmemGenericAllocationHandle handle) {
 
 memory *memory_of_handle(CUmemGenericAllocationHandle handle) {
     memory *found = memory_find(handle);
-    if (found == NULL) sim_crash("0x%llx is no handle of memory, or one that was released", handle);
+    if (found == NULL) sim_crash("0x%llx is not a memory handle, or a released one", handle);
     return found;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads modules: PTX, of which only names are read. What a kernel does, the stand-in knows by its name.
+// Loads modules. Of the PTX only names are read, and the name of a kernel selects its implementation here.
 #include "modules.h"
 
 #include "contexts.h"
@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_THREADS 1024
+#define MAX_THREADS 1024
 
 static module *find(CUmodule handle) {
     module *found = list_find(sim.modules, handle);
-    if (found == NULL) sim_crash("%p is no module, or one that was unloaded", (void *)handle);
+    if (found == NULL) sim_crash("%p is not a module, or an unloaded one", (void *)handle);
     return found;
 }
 
@@ -60,16 +60,16 @@ CUresult cuModuleUnload(CUmodule handle) {
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *name) {
     DRIVER_CALL(cuModuleGetFunction);
-    module *asked = find(handle);
+    module *found = find(handle);
     char entry[128];
     snprintf(entry, sizeof(entry), ".entry %s(", name);
     INVALID_IF(function == NULL);
-    RETURN_IF(strstr(asked->text, entry) == NULL, CUDA_ERROR_NOT_FOUND);
-    asked->function.module = asked;
-    asked->function.kind = strcmp(name, KERNEL_NAME) == 0     ? KERNEL_COPY
+    RETURN_IF(strstr(found->text, entry) == NULL, CUDA_ERROR_NOT_FOUND);
+    found->function.module = found;
+    found->function.kind = strcmp(name, KERNEL_NAME) == 0     ? KERNEL_COPY
                            : strcmp(name, ROWS_NAME) == 0     ? KERNEL_ROWS
                            : strcmp(name, CHECKSUM_NAME) == 0 ? KERNEL_CHECKSUM : KERNEL_OTHER;
-    *function = &asked->function;
+    *function = &found->function;
     return CUDA_SUCCESS;
 }
 
@@ -80,18 +80,18 @@ static bool is_live(CUfunction function) {
     return false;
 }
 
-/* What is launched reads its parameter later: a copy of it goes with the work. */
+/* The kernel runs after the call, so the work gets a copy of the parameter. */
 CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z,
                         unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
                         CUstream handle, void **parameters, void **extra) {
     DRIVER_CALL(cuLaunchKernel);
     if (!is_live(function) || function->kind == KERNEL_OTHER)
-        sim_crash("%p is no kernel, or one of a module that was unloaded", (void *)function);
+        sim_crash("%p is not a kernel that the stand-in runs, or its module was unloaded", (void *)function);
     RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
     stream *on = NULL;
     TRY(find_healthy_stream(handle, &on));
     const unsigned long threads = (unsigned long)threads_x * threads_y * threads_z;
-    INVALID_IF(ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS);
+    INVALID_IF(ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MAX_THREADS);
     INVALID_IF(shared_bytes > 49152 || parameters == NULL || extra != NULL);
     RETURN_IF(on->context != function->module->context, CUDA_ERROR_INVALID_HANDLE);
     work launched = {.kind = function->kind == KERNEL_CHECKSUM ? WORK_CHECKSUM : WORK_LAUNCH, .stream = on};

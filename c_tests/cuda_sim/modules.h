@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that was loaded into contexts.
+// Modules: code that was loaded into contexts.
 #pragma once
 
 #include "state.h"
 
-/* Its kernels are told by their addresses: one for each name it has been asked for. */
+/* Its functions share one object, because the library gets one function per module. */
 typedef struct CUmod_st {
     node node;
     context *context;
     char *text; /* the PTX */
     struct CUfunc_st {
         struct CUmod_st *module;
-        /* Which one it is; another the stand-in can't run. */
+        /* The stand-in cannot run KERNEL_OTHER. */
         enum { KERNEL_OTHER, KERNEL_COPY, KERNEL_ROWS, KERNEL_CHECKSUM } kind;
     } function;
 } module;
 
-/* Destroys all that belong to a context, and answers how many. */
+/* Destroys all modules of a context, and returns their number. */
 uint64_t modules_destroy_of(const context *ended);

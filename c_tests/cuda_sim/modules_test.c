@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules and their kernels, rows of bytes, and what a captured stream puts into a graph.
+// Modules and their kernels, copies of rows, and graphs of captured streams.
 #include "driver_test.h"
 
 static const char ptx[] =
     ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
 
-TEST(a_module_gives_its_kernels_by_name) {
+TEST(kernels_of_a_module_are_found_by_name) {
     OPEN_DEVICE(0);
     CUmodule module = NULL;
     CUfunction function = NULL;
@@ -16,7 +16,7 @@ TEST(a_module_gives_its_kernels_by_name) {
     CU(cuModuleUnload(module));
 }
 
-TEST(without_a_context_nothing_is_loaded) {
+TEST(loading_a_module_needs_a_context) {
     CUmodule module = NULL;
     CU(cuInit(0));
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuModuleLoadData(&module, ptx));
@@ -24,8 +24,8 @@ TEST(without_a_context_nothing_is_loaded) {
 
 #define SIZE ((size_t)4096)
 
-/* Rows of 16 bytes, 64 apart here and 32 apart there. */
-TEST(rows_move_and_what_lies_between_stays) {
+/* Rows of 16 bytes with pitches of 64 and 32. */
+TEST(copies_of_rows_leave_the_gaps_unchanged) {
     OPEN_DEVICE(0);
     unsigned char *host = test_allocate(SIZE);
     unsigned char *back = test_allocate(SIZE);
@@ -54,7 +54,7 @@ static CUstreamCaptureStatus status_of(CUstream stream) {
     return status;
 }
 
-TEST(a_graph_does_its_work_when_it_is_launched) {
+TEST(a_graph_runs_its_work_when_it_is_launched) {
     OPEN_DEVICE(0);
     OWN_MEMORY(from, SIZE, 1);
     OWN_MEMORY(to, SIZE, 2);
@@ -85,7 +85,7 @@ TEST(the_default_stream_is_not_captured) {
               cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
-TEST(a_stream_knows_its_context) {
+TEST(a_stream_returns_its_context) {
     const CUcontext context = open_device(0);
     CUcontext owner = NULL;
     CUstream stream = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses what the device does next.
+// Chooses the task that the device runs next.
 #include "order.h"
 
 #include "cuda_sim.h"
@@ -12,37 +12,37 @@ typedef struct choice {
 } choice;
 
 static bool is_set;
-static uint64_t seed; /* 0: what was submitted last */
-static uint64_t chance;
+static uint64_t seed; /* 0: the task submitted last */
+static uint64_t random_state;
 
-bool order_is_left(const stream *asked, uint64_t number) {
-    return asked->first != NULL && asked->first->number <= number;
+bool order_is_unfinished(const stream *queried, uint64_t number) {
+    return queried->first != NULL && queried->first->number <= number;
 }
 
-static bool is_blocking_left(const context *of, uint64_t number) {
+static bool is_blocking_unfinished(const context *of, uint64_t number) {
     EACH(stream, known, sim.streams) {
-        if (known->context == of && known->is_blocking && order_is_left(known, number)) return true;
+        if (known->context == of && known->is_blocking && order_is_unfinished(known, number)) return true;
     }
-    return order_is_left(&of->per_thread, number);
+    return order_is_unfinished(&of->per_thread, number);
 }
 
-bool order_is_left_before_legacy(const context *of, uint64_t number) {
-    return order_is_left(&of->legacy, number) || is_blocking_left(of, number);
+bool order_is_unfinished_before_legacy(const context *of, uint64_t number) {
+    return order_is_unfinished(&of->legacy, number) || is_blocking_unfinished(of, number);
 }
 
-static bool may_begin(const stream *asked) {
-    const piece *next = asked->first;
-    if (next == NULL || (next->work.kind == WORK_WAIT && !mark_is_reached(next->work.mark))) return false;
-    if (asked == &asked->context->legacy) return !is_blocking_left(asked->context, next->number);
-    return !asked->is_blocking || !order_is_left(&asked->context->legacy, next->number);
+static bool may_begin(const stream *queried) {
+    const task *next = queried->first;
+    if (next == NULL || (next->work.kind == WORK_WAIT && !record_is_complete(next->work.record))) return false;
+    if (queried == &queried->context->legacy) return !is_blocking_unfinished(queried->context, next->number);
+    return !queried->is_blocking || !order_is_unfinished(&queried->context->legacy, next->number);
 }
 
-/* Xorshift: anything will do that is the same each time. */
-static uint64_t next_by_chance(void) {
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return chance;
+/* Xorshift; it only has to be reproducible. */
+static uint64_t next_random(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
 }
 
 static void consider(stream *candidate, choice *chosen) {
@@ -50,22 +50,22 @@ static void consider(stream *candidate, choice *chosen) {
     chosen->candidates++;
     const bool is_better = chosen->stream == NULL ||
                            (seed == 0 ? candidate->first->number > chosen->stream->first->number
-                                      : next_by_chance() % chosen->candidates == 0);
+                                      : next_random() % chosen->candidates == 0);
     if (is_better) chosen->stream = candidate;
 }
 
 static void set(uint64_t wanted) {
     is_set = true;
     seed = wanted;
-    chance = wanted * UINT64_C(0x9e3779b97f4a7c15);
+    random_state = wanted * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 void order_reset(void) {
-    const char *told = getenv("KVMEM_SIM_ORDER");
-    set(told == NULL ? 0 : strtoull(told, NULL, 10));
+    const char *value = getenv("KVMEM_SIM_ORDER");
+    set(value == NULL ? 0 : strtoull(value, NULL, 10));
 }
 
-stream *order_choose(void) {
+stream *order_next_stream(void) {
     if (!is_set) order_reset();
     choice chosen = {0};
     EACH(context, known, sim.contexts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver promises of the order between streams: by events, by the legacy default stream, by graphs.
+// The order between streams that the driver promises: by events, the legacy default stream, and graphs.
 #include "driver_test.h"
 
 #define SIZE ((size_t)4096)
@@ -57,17 +57,17 @@ TEST(a_stream_waits_for_an_event) {
     }
 }
 
-/* What was recorded, not the event, is waited for: after the second record the first is as good as ever. */
-TEST(an_event_that_is_recorded_again_moves_no_wait) {
+/* A stream waits for a record, not for the event. */
+TEST(recording_an_event_again_does_not_change_a_wait) {
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     OWN_STREAM(third, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(pair.second, pair.event, 0));
-    CU(cuEventRecord(pair.event, third)); /* of nothing */
+    CU(cuEventRecord(pair.event, third)); /* without earlier work */
     read_pair(&pair, pair.second);
     expect_read(&pair, 4, pair.second);
-    /* Neither does one that is destroyed. */
+    /* Neither does destroying it. */
     fill(&pair, 5, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(pair.second, pair.event, 0));
@@ -88,11 +88,11 @@ TEST(an_event_is_waited_for_through_another_stream) {
     CU(cuEventRecord(next, third));
     CU(cuStreamWaitEvent(pair.second, next, 0));
     read_pair(&pair, pair.second);
-    CU(cuStreamDestroy_v2(third)); /* which goes on */
+    CU(cuStreamDestroy_v2(third)); /* its work still runs */
     expect_read(&pair, 4, pair.second);
 }
 
-TEST(an_event_is_synchronised_with_what_came_before_it) {
+TEST(synchronising_an_event_waits_for_the_work_before_it) {
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
     read_pair(&pair, pair.first);
@@ -131,15 +131,14 @@ TEST(blocking_streams_and_the_default_stream_wait_for_each_other) {
     read_pair(&pair, CU_STREAM_LEGACY);
     expect_read(&pair, 6, NULL);
     fill(&pair, 7, pair.first);
-    CU(cuMemsetD8_v2(pair.end, 0, 1)); /* on the default stream: between the two others, that it orders */
+    CU(cuMemsetD8_v2(pair.end, 0, 1)); /* on the default stream, which orders the two others */
     read_pair(&pair, pair.second);
     expect_read(&pair, 7, pair.second);
     fill(&pair, 8, pair.first);
     read_pair(&pair, pair.first);
-    check_device_filled(pair.end, 8, SIZE); /* a synchronous copy is of the default stream */
+    check_device_filled(pair.end, 8, SIZE); /* a synchronous copy runs on the default stream */
 }
 
-/* The default stream takes part in events like any other. */
 TEST(the_default_stream_waits_for_events) {
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
@@ -154,7 +153,7 @@ TEST(the_default_stream_waits_for_events) {
     expect_read(&pair, 5, pair.second);
 }
 
-TEST(launches_of_a_graph_follow_each_other) {
+TEST(launches_of_a_graph_run_in_order) {
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
@@ -166,6 +165,6 @@ TEST(launches_of_a_graph_follow_each_other) {
     CU(cuGraphDestroy(graph));
     CU(cuGraphLaunch(executable, pair.first));
     CU(cuGraphLaunch(executable, pair.second));
-    expect_read(&pair, 1, pair.second); /* what the first launch brought into the middle */
+    expect_read(&pair, 1, pair.second); /* the value that the first launch copied to the middle */
     CU(cuGraphExecDestroy(executable));
 }

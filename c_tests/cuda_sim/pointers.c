@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an address is: the range around it, and its attributes.
+// Attributes of addresses, and the ranges that contain them.
 #include "call.h"
 #include "contexts.h"
 #include "reach.h"
@@ -7,10 +7,10 @@
 
 #include <string.h>
 
-/* What the driver answers for the ordinal of memory that it does not know. */
+/* The ordinal that the driver returns for memory that it does not know. */
 #define UNKNOWN_ORDINAL (-2)
 
-/* Addresses that the device may not reach are as good as unmapped. */
+/* The driver treats addresses that the device may not access as unmapped. */
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
     DRIVER_CALL(cuMemGetAddressRange_v2);
     const span *known = span_at(address);
@@ -21,29 +21,29 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     return CUDA_SUCCESS;
 }
 
-/* A value of an attribute: an int, also for a flag, or 64 bits. */
-typedef struct answer {
+/* The value of an attribute: an int, also for a flag, or 64 bits. */
+typedef struct attribute_value {
     uint64_t value;
     size_t size;
-} answer;
+} attribute_value;
 
-static answer answer_address(uint64_t value) {
-    return (answer){value, sizeof(value)};
+static attribute_value attribute_u64(uint64_t value) {
+    return (attribute_value){value, sizeof(value)};
 }
 
-static answer answer_int(int value) {
-    return (answer){(unsigned)value, sizeof(value)};
+static attribute_value attribute_int(int value) {
+    return (attribute_value){(unsigned)value, sizeof(value)};
 }
 
-/* The whole reservation around a mapping, and the range itself of all else. */
+/* Returns the whole reservation for a mapping, and the range itself for other memory. */
 static void enclosing_range(const span *known, CUdeviceptr *start, size_t *size) {
-    const reservation *around = reservation_around(known->start, known->size);
+    const reservation *around = reservation_containing(known->start, known->size);
     const bool is_mapping = known->kind == SPAN_MAPPING;
     *start = is_mapping ? around->start : known->start;
     *size = is_mapping ? around->size : known->size;
 }
 
-static bool is_touchable(const span *known) {
+static bool is_host_accessible(const span *known) {
     return known->memory == NULL || known->is_managed || known->host_access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
@@ -53,8 +53,8 @@ static bool is_rdma_capable(const span *known) {
     return is_plain(known) || (known->memory != NULL && known->memory->prop.allocFlags.gpuDirectRDMACapable);
 }
 
-/* False when this memory has no such attribute. */
-static bool describe(const span *known, CUpointer_attribute attribute, CUdeviceptr address, answer *given) {
+/* Returns false if this memory does not have the attribute. */
+static bool describe(const span *known, CUpointer_attribute attribute, CUdeviceptr address, attribute_value *found) {
     const context *current = context_current();
     const CUmemAccess_flags access = access_of(known, current ? current->device : span_device(known));
     CUdeviceptr start = 0;
@@ -64,29 +64,29 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
     switch (attribute) {
 #define ATTRIBUTE(name, kind, value)                                                                 \
     case CU_POINTER_ATTRIBUTE_##name:                                                                \
-        *given = answer_##kind(value);                                                               \
+        *found = attribute_##kind(value);                                                               \
         break;
-        ATTRIBUTE(CONTEXT, address, (uintptr_t)known->context)
+        ATTRIBUTE(CONTEXT, u64, (uintptr_t)known->context)
         ATTRIBUTE(MEMORY_TYPE, int, span_is_host(known) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE)
         ATTRIBUTE(SYNC_MEMOPS, int, false)
         ATTRIBUTE(IS_MANAGED, int, known->is_managed)
-        ATTRIBUTE(BUFFER_ID, address, known->buffer)
+        ATTRIBUTE(BUFFER_ID, u64, known->buffer)
         ATTRIBUTE(DEVICE_ORDINAL, int, span_device(known))
         ATTRIBUTE(IS_LEGACY_CUDA_IPC_CAPABLE, int, is_plain(known))
-        ATTRIBUTE(RANGE_START_ADDR, address, start)
-        ATTRIBUTE(RANGE_SIZE, address, size)
+        ATTRIBUTE(RANGE_START_ADDR, u64, start)
+        ATTRIBUTE(RANGE_SIZE, u64, size)
         ATTRIBUTE(MAPPED, int, true)
-        ATTRIBUTE(ALLOWED_HANDLE_TYPES, address, known->memory ? known->memory->prop.requestedHandleTypes : 0)
+        ATTRIBUTE(ALLOWED_HANDLE_TYPES, u64, known->memory ? known->memory->prop.requestedHandleTypes : 0)
         ATTRIBUTE(IS_GPU_DIRECT_RDMA_CAPABLE, int, is_rdma_capable(known))
         ATTRIBUTE(ACCESS_FLAGS, int, access)
 #undef ATTRIBUTE
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *given = answer_address(address);
+        *found = attribute_u64(address);
         has_it = access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        *given = answer_address(address);
-        has_it = is_touchable(known);
+        *found = attribute_u64(address);
+        has_it = is_host_accessible(known);
         break;
     default:
         has_it = false;
@@ -94,25 +94,26 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
     return has_it;
 }
 
-/* What the plural function answers where the singular one fails; false when there is no such attribute. */
-static bool describe_unknown(CUpointer_attribute attribute, answer *given) {
+/* Returns the value that cuPointerGetAttributes returns if cuPointerGetAttribute fails; false if there is no such
+   attribute. */
+static bool describe_unknown(CUpointer_attribute attribute, attribute_value *found) {
     const span nothing = {.kind = SPAN_REGISTRATION};
-    if (!describe(&nothing, attribute, 0, given)) return false;
-    const size_t size = given->size;
+    if (!describe(&nothing, attribute, 0, found)) return false;
+    const size_t size = found->size;
     const bool is_ordinal = attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
-    *given = (answer){is_ordinal ? answer_int(UNKNOWN_ORDINAL).value : 0, size};
+    *found = (attribute_value){is_ordinal ? attribute_int(UNKNOWN_ORDINAL).value : 0, size};
     return true;
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
     DRIVER_CALL(cuPointerGetAttribute);
     const span *known = span_at(address);
-    answer given;
+    attribute_value found;
     if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && known != NULL && context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT; /* it is of the current context */
+        return CUDA_ERROR_INVALID_CONTEXT; /* the value depends on the current context */
     }
-    INVALID_IF(data == NULL || known == NULL || !describe(known, attribute, address, &given));
-    memcpy(data, &given.value, given.size);
+    INVALID_IF(data == NULL || known == NULL || !describe(known, attribute, address, &found));
+    memcpy(data, &found.value, found.size);
     return CUDA_SUCCESS;
 }
 
@@ -122,10 +123,10 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     INVALID_IF(count == 0 || attributes == NULL || data == NULL);
     const span *known = span_at(address);
     for (unsigned i = 0; i < count; i++) {
-        answer given;
-        const bool is_described = known != NULL && describe(known, attributes[i], address, &given);
-        INVALID_IF(!is_described && !describe_unknown(attributes[i], &given));
-        memcpy(data[i], &given.value, given.size);
+        attribute_value found;
+        const bool is_described = known != NULL && describe(known, attributes[i], address, &found);
+        INVALID_IF(!is_described && !describe_unknown(attributes[i], &found));
+        memcpy(data[i], &found.value, found.size);
     }
     return CUDA_SUCCESS;
 }

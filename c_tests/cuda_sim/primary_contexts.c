@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primary context of each device: one for the process, counted, the same each time it comes back to life,
-// but for its id.
+// The primary context of each device: one per process, reference-counted. When it is created again, it has the same
+// address and another id.
 #include "call.h"
 #include "contexts.h"
 #include "cuda_sim.h"
@@ -42,7 +42,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return RELEASED(CUDA_SUCCESS);
 }
 
-/* Whoever has retained it still has, but the context is dead until retained again. */
+/* The references remain, but the context is destroyed until the next retain. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxReset_v2);
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
@@ -50,7 +50,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return RELEASED(CUDA_SUCCESS);
 }
 
-/* What is in flight is dropped. */
+/* Drops work in flight. */
 static void reset_at_once(context *primary) {
     if (primary != NULL && primary->is_alive) {
         queue_discard(primary);
@@ -58,13 +58,13 @@ static void reset_at_once(context *primary) {
     }
 }
 
-/* Calls until the planned reset; 0 for none. */
+/* Calls until the planned reset; 0 if none is planned. */
 static uint64_t calls_to_reset;
 static bool is_retained_then;
-/* Threads whose last call since then was a check. */
+/* Plans so far, and the threads whose last call since the plan was a check. */
 static uint64_t num_plans, num_checked;
 static _Thread_local uint64_t checked_for_plan;
-/* The last plan during which this thread made a call. A thread may have checked just before the plan was made. */
+/* The last plan during which this thread made a call. Needed because a thread may have made a check just before. */
 static _Thread_local uint64_t called_for_plan;
 
 void resets_take(bool is_check) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes work for streams, and does it when somebody looks or waits.
+// Queues the work of streams, and runs it in queries and synchronising calls.
 #include "queue.h"
 
 #include "cuda_sim.h"
@@ -14,8 +14,8 @@
 static bool is_holding;
 static uint64_t last_number;
 
-/* Memory may have gone since the work was submitted: then the device finds nothing at the address. */
-static bool is_still_there(CUdeviceptr address, bool was_known) {
+/* Whether memory that was mapped when the work was submitted is still mapped. */
+static bool is_still_mapped(CUdeviceptr address, bool was_known) {
     return !was_known || span_at(address) != NULL;
 }
 
@@ -32,7 +32,7 @@ static void do_work(const work *work) {
         break;
     }
     case WORK_FILL: reach_fill(work->destination, work->value, work->size); break;
-    case WORK_RECORD: mark_reach(work->mark, work->stream->error); break;
+    case WORK_RECORD: record_complete(work->record, work->stream->error); break;
     case WORK_WAIT: break;
     case WORK_LAUNCH: fail(work->stream, kernel_run(work->blocks, work->stream->context)); break;
     case WORK_CHECKSUM: fail(work->stream, checksum_run(work->tiles, work->stream->context)); break;
@@ -40,30 +40,30 @@ static void do_work(const work *work) {
     }
 }
 
-static void put(const work *work) {
-    piece *added = sim_allocate(sizeof(*added));
+static void push_task(const work *work) {
+    task *added = sim_allocate(sizeof(*added));
     stream *on = work->stream;
     added->work = *work;
     added->number = ++last_number;
-    added->knew_destination = span_at(work->destination) != NULL;
-    added->knew_source = span_at(work->source) != NULL;
+    added->destination_was_known = span_at(work->destination) != NULL;
+    added->source_was_known = span_at(work->source) != NULL;
     if (on->first == NULL) on->first = added;
     else on->last->node.next = &added->node;
     on->last = added;
 }
 
-static piece *take_from(stream *on) {
-    piece *taken = on->first;
-    on->first = (piece *)taken->node.next;
+static task *pop_task(stream *on) {
+    task *taken = on->first;
+    on->first = (task *)taken->node.next;
     if (on->first == NULL) on->last = NULL;
     return taken;
 }
 
-static void do_piece_of(stream *on) {
-    piece *done = take_from(on);
+static void run_next_task(stream *on) {
+    task *done = pop_task(on);
     const work *work = &done->work;
-    if (is_still_there(work->destination, done->knew_destination) &&
-        is_still_there(work->source, done->knew_source)) {
+    if (is_still_mapped(work->destination, done->destination_was_known) &&
+        is_still_mapped(work->source, done->source_was_known)) {
         do_work(work);
     } else {
         fail(on, CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -77,60 +77,59 @@ void work_free(const work *done) {
     free((void *)(uintptr_t)done->blocks);
     free((void *)(uintptr_t)done->tiles);
     free((void *)(uintptr_t)done->early);
-    mark_release(done->mark);
+    record_release(done->record);
 }
 
 void queue_submit(const work *work) {
     if (work->stream->captured != NULL) graph_add(work->stream->captured, work);
-    else put(work);
+    else push_task(work);
 }
 
-/* So few that who asks for more than a little sees some of it done. */
-void queue_look(void) {
-    for (int i = 0; i < PIECES_A_LOOK && !is_holding; i++) {
-        stream *on = order_choose();
+void queue_advance(void) {
+    for (int i = 0; i < TASKS_PER_QUERY && !is_holding; i++) {
+        stream *on = order_next_stream();
         if (on == NULL) return;
-        do_piece_of(on);
+        run_next_task(on);
     }
 }
 
-bool queue_is_done(const stream *asked) {
-    return asked == &asked->context->legacy ? !order_is_left_before_legacy(asked->context, last_number)
-                                            : !order_is_left(asked, last_number);
+bool queue_is_done(const stream *queried) {
+    return queried == &queried->context->legacy ? !order_is_unfinished_before_legacy(queried->context, last_number)
+                                            : !order_is_unfinished(queried, last_number);
 }
 
-/* What is waited for, among the pieces up to a number: of a stream, before a mark, or of a context. */
+/* The tasks that a call waits for: up to a number, of a stream, before a record, or of a context. */
 typedef struct awaited {
     const stream *stream;
-    const mark *mark;
+    const record *record;
     const context *context;
     uint64_t number;
 } awaited;
 
-static bool is_any_left(const context *of, uint64_t number) {
+static bool is_any_unfinished(const context *of, uint64_t number) {
     EACH(context, known, sim.contexts) {
-        if ((of == NULL || known == of) && order_is_left_before_legacy(known, number)) return true;
+        if ((of == NULL || known == of) && order_is_unfinished_before_legacy(known, number)) return true;
     }
     EACH(stream, known, sim.streams) {
-        if ((of == NULL || known->context == of) && order_is_left(known, number)) return true;
+        if ((of == NULL || known->context == of) && order_is_unfinished(known, number)) return true;
     }
     return false;
 }
 
-static bool is_over(const awaited *what) {
-    if (what->mark != NULL) return mark_is_reached(what->mark);
-    if (what->stream == NULL) return !is_any_left(what->context, what->number);
+static bool is_done(const awaited *what) {
+    if (what->record != NULL) return record_is_complete(what->record);
+    if (what->stream == NULL) return !is_any_unfinished(what->context, what->number);
     const bool is_legacy = what->stream == &what->stream->context->legacy;
-    return is_legacy ? !order_is_left_before_legacy(what->stream->context, what->number)
-                     : !order_is_left(what->stream, what->number);
+    return is_legacy ? !order_is_unfinished_before_legacy(what->stream->context, what->number)
+                     : !order_is_unfinished(what->stream, what->number);
 }
 
-/* The piece of the least number waits for none that is left, so that there always is one to do. */
+/* The task with the lowest number waits for no other, so there is always a task that may run. */
 static void wait_until(awaited what) {
     what.number = last_number;
-    while (!is_over(&what)) {
+    while (!is_done(&what)) {
         if (is_holding) pthread_cond_wait(&sim.work_done, &sim.lock);
-        else do_piece_of(order_choose());
+        else run_next_task(order_next_stream());
     }
 }
 
@@ -142,20 +141,20 @@ void queue_wait_for_stream(const stream *waited) {
     wait_until((awaited){.stream = waited});
 }
 
-/* It is held meanwhile: its event may be recorded again by others. */
-void queue_wait_for_mark(mark *waited) {
+/* Another thread may record the event again during the wait, which releases the event's reference. */
+void queue_wait_for_record(record *waited) {
     if (waited != NULL) {
-        mark_hold(waited);
-        wait_until((awaited){.mark = waited});
-        mark_release(waited);
+        record_retain(waited);
+        wait_until((awaited){.record = waited});
+        record_release(waited);
     }
 }
 
 static void discard_of(stream *on) {
     while (on->first != NULL) {
-        piece *dropped = take_from(on);
+        task *dropped = pop_task(on);
         if (dropped->work.kind == WORK_RECORD)
-            mark_reach(dropped->work.mark, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+            record_complete(dropped->work.record, CUDA_ERROR_CONTEXT_IS_DESTROYED);
         work_free(&dropped->work);
         free(dropped);
     }

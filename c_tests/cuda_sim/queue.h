@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on streams. Each stream has a queue of its own, and nothing is done when it is submitted: the device
-// gets on with it when somebody looks (a query: a few pieces further) or waits, in the order that order.h
-// tells of.
+// Work on streams. Each stream has a queue, and nothing runs when it is submitted. The device runs a few tasks in each
+// query, and runs tasks in each call that waits until its condition holds. order.h specifies the order.
 #pragma once
 
 #include "call.h"
-#include "marks.h"
+#include "records.h"
 #include "state.h"
 
 typedef enum work_kind {
@@ -18,52 +17,52 @@ typedef struct work {
     CUdeviceptr destination, source; /* of WORK_COPY; WORK_FILL has no source */
     size_t size;
     unsigned char value; /* of WORK_FILL */
-    mark *mark;          /* held; WORK_RECORD reaches it, WORK_WAIT waits for it */
-    const unsigned char *early; /* of WORK_COPY: its source as it was, where it was read at the call */
+    record *record;      /* a reference; WORK_RECORD completes it, WORK_WAIT waits for it */
+    const unsigned char *early; /* of WORK_COPY: the bytes of its source if the call read them; otherwise NULL */
     const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
-    const struct kvmem_checksum *tiles; /* of WORK_CHECKSUM, likewise; it goes into no graph */
-    CUresult error;      /* of WORK_FAIL: the work was to fail */
+    const struct kvmem_checksum *tiles; /* of WORK_CHECKSUM, likewise; graphs do not support it */
+    CUresult error;      /* of WORK_FAIL: the planned failure */
 } work;
 
-/* Work on its stream's queue. */
-typedef struct piece {
+/* Work in the queue of its stream. */
+typedef struct task {
     node node;
     work work;
-    uint64_t number; /* from one for all streams: later pieces have greater ones */
-    bool knew_destination, knew_source;
-} piece;
+    uint64_t number; /* of all streams, in order of submission */
+    bool destination_was_known, source_was_known;
+} task;
 
-/* Puts a copy of the work at the end of its stream's queue; on a captured stream it goes into the graph. */
+/* Adds a copy of the work at the end of its stream's queue, or to the graph if the stream is captured. */
 void queue_submit(const work *work);
-/* Frees what it owns. */
+/* Frees the buffers and the reference that the work owns. */
 void work_free(const work *done);
-/* Does what waits, and holds nothing back any more. */
+/* Runs all tasks, and ends the hold. */
 void queue_go(void);
-/* Drops what a context's streams have not done: what waits for it goes on. */
+/* Drops the tasks of a context's streams. Calls that wait for them continue. */
 void queue_discard(context *of);
 
-/* Somebody looks: the device does so many pieces of what is left, unless all is held back. */
-#define PIECES_A_LOOK 16
-void queue_look(void);
-/* Whether all that a stream was given until now is done; for the legacy default stream also all that it
- * waits for. */
-bool queue_is_done(const stream *asked);
+/* Runs up to this number of tasks, unless work is held back. Called by queries. */
+#define TASKS_PER_QUERY 16
+void queue_advance(void);
+/* Returns whether a stream has no unfinished tasks; for the legacy default stream, whether the streams that it waits
+ * for have none, either. */
+bool queue_is_done(const stream *queried);
 
-/* Have the device work, or block while all is held back, until that is done which was there at the call: of a
- * context (NULL for all), on a stream, before a mark. */
+/* Run tasks, or block while work is held back, until the tasks that were submitted before the call are complete: of a
+ * context (NULL for all), on a stream, before a record. */
 void queue_drain(const context *of);
 void queue_wait_for_stream(const stream *stream);
-void queue_wait_for_mark(mark *mark);
+void queue_wait_for_record(record *record);
 
-/* The stream of this handle, NULL and the other special ones too; the result says why there is none. */
+/* Finds the stream of a handle, including NULL and the handles of the default streams. */
 CUresult stream_find(CUstream handle, stream **found);
-/* What failed on it, which is then forgotten. */
+/* Returns the error of the stream, and clears it. */
 CUresult stream_take_error(stream *stream);
-/* The same for the first stream of a context on which something failed. */
+/* The same for the first stream of a context that has an error. */
 CUresult streams_take_error_of(context *context);
 
-/* Destroy all that belong to a context, and answer how many. */
+/* Destroy all streams or events of a context, and return their number. */
 uint64_t streams_destroy_of(const context *context);
 uint64_t events_destroy_of(const context *context);
-/* Frees destroyed ones that have no work any more. */
+/* Frees destroyed streams without tasks. */
 void streams_sweep(void);

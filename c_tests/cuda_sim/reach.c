@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows addresses to bytes. Memory side by side is one range only when it is mapped piece by piece.
+// Resolves addresses to bytes. Adjacent memory is one range only if it consists of VMM mappings.
 #include "reach.h"
 
 #include "call.h"
@@ -16,7 +16,7 @@ static size_t left_in(const span *known, CUdeviceptr address) {
     return known->size - (size_t)(address - known->start);
 }
 
-/* A range may go on from mapping to mapping, but it ends where any other memory does. */
+/* A range may extend over adjacent mappings, but not over adjacent memory of other kinds. */
 static CUresult check_known(range wanted, CUmemAccess_flags needed, CUdevice device) {
     const span *first = span_at(wanted.start);
     if (first->kind != SPAN_MAPPING)
@@ -38,8 +38,8 @@ CUresult check_reach(range wanted, CUmemAccess_flags needed, must_be must_be, CU
     return must_be == ANY && wanted.start != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The bytes behind an address, and how many of `size` lie there in one piece. What the driver does not know
- * is host memory: should there be none, the process ends here as in the real driver. */
+/* Returns the bytes that an address is mapped to, and limits `size` to those that are contiguous. An address that the
+ * driver does not know is host memory. If nothing is mapped there, the process crashes here, as in the real driver. */
 static unsigned char *bytes_at(CUdeviceptr address, size_t *size) {
     const span *known = span_at(address);
     if (known == NULL || known->memory == NULL) return (unsigned char *)(uintptr_t)address;
@@ -50,23 +50,23 @@ static unsigned char *bytes_at(CUdeviceptr address, size_t *size) {
 
 void reach_copy(CUdeviceptr destination, CUdeviceptr source, size_t size) {
     while (size > 0) {
-        size_t piece = size;
-        unsigned char *to = bytes_at(destination, &piece);
-        const unsigned char *from = bytes_at(source, &piece);
-        memmove(to, from, piece);
-        destination += piece;
-        source += piece;
-        size -= piece;
+        size_t part = size;
+        unsigned char *to = bytes_at(destination, &part);
+        const unsigned char *from = bytes_at(source, &part);
+        memmove(to, from, part);
+        destination += part;
+        source += part;
+        size -= part;
     }
 }
 
 void reach_fill(CUdeviceptr destination, unsigned char value, size_t size) {
     while (size > 0) {
-        size_t piece = size;
-        unsigned char *to = bytes_at(destination, &piece);
-        memset(to, value, piece);
-        destination += piece;
-        size -= piece;
+        size_t part = size;
+        unsigned char *to = bytes_at(destination, &part);
+        memset(to, value, part);
+        destination += part;
+        size -= part;
     }
 }
 

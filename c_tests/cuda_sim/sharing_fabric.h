@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fabric handles: 64 bytes that name memory of another process, and keep nothing.
+// Fabric handles: 64 bytes that identify memory of another process, and do not keep it alive.
 #pragma once
 
 #include "state.h"
 
-/* Whether the driver gives them. An H200 alone in its machine promises them, and does not. */
+/* Returns whether fabric handles work. On a single H200 the attribute is set, but fabric handles do not work. */
 bool fabric_is_permitted(void);
-/* What was told of it is forgotten. */
+/* Restores the setting of the environment. */
 void fabric_reset(void);
 
 CUresult fabric_export(const memory *exported, void *handle);
-/* A file on the memory that a handle names. */
+/* Opens the file of the memory that a handle identifies. */
 CUresult fabric_open(const void *handle, int *fd);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles that another process turns back into one of its own: as file descriptors, each an open file on the
-// memory, and, where a test lets them, as fabric handles. Whose memory it is stands in the file's name; the
-// importer knows nothing else of how it was created.
+// Memory handles that other processes import: as file descriptors of the memory and, if enabled, as fabric handles. The
+// name of the file contains the location of the memory, and nothing else of its properties.
 #include "call.h"
 #include "devices.h"
 #include "memory.h"
@@ -13,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the driver answers for a descriptor that is not one of its own. */
+/* The error that the driver returns for a descriptor that it did not export. */
 #define NOT_OURS CUDA_ERROR_UNKNOWN
 
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
@@ -31,7 +30,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     return CUDA_SUCCESS;
 }
 
-/* The location that the name of the file states; false when it is no file of a handle. */
+/* Reads the location from the name of the file. Returns false if it is not the file of a memory handle. */
 static bool read_location(int fd, CUmemLocation *location) {
     char name[128];
     memory_file_name(fd, name, sizeof(name));

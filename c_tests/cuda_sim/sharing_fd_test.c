@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles as file descriptors, from one process to another.
+// Sharing memory handles between processes by file descriptors.
 #include "driver_test.h"
 
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 #define DEVICE 1
 
-enum { READ_IT = 1, HAVE_READ, STOP };
+enum { READ = 1, HAVE_READ, STOP };
 
 static int export(CUmemGenericAllocationHandle handle) {
     int fd = -1;
@@ -31,7 +31,7 @@ static CUdeviceptr map_handle(CUmemGenericAllocationHandle handle, CUmemAccess_f
     return address;
 }
 
-/* Maps what comes, for reading; reads it when told to, and checks that its own promise holds. */
+/* Imports and maps memory with read access, and checks its contents for each READ message. */
 ROLE(be_importer) {
     OPEN_DEVICE(DEVICE);
     const int fd = receive_fd(socket);
@@ -47,17 +47,17 @@ ROLE(be_importer) {
     OWN_MAPPED(address, map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READ), GRANULE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 0, 64));
     uint32_t tag = 0;
-    message told = frame_receive(socket, &tag);
-    while (tag == READ_IT) {
-        check_device_filled(address, told.data[0], GRANULE);
-        free(told.data);
+    message received = frame_receive(socket, &tag);
+    while (tag == READ) {
+        check_device_filled(address, received.data[0], GRANULE);
+        free(received.data);
         frame_send(socket, HAVE_READ, "", 0);
-        told = frame_receive(socket, &tag);
+        received = frame_receive(socket, &tag);
     }
-    free(told.data);
+    free(received.data);
 }
 
-/* Exports memory, and kills itself when told to. */
+/* Exports memory, and waits for STOP. */
 ROLE(be_exporter) {
     open_device(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
@@ -69,12 +69,12 @@ ROLE(be_exporter) {
     free(frame_expect(socket, STOP).data);
 }
 
-static void reads(const peer *importer, unsigned char value) {
-    frame_send(importer->socket, READ_IT, &value, 1);
+static void expect_read(const peer *importer, unsigned char value) {
+    frame_send(importer->socket, READ, &value, 1);
     free(frame_expect(importer->socket, HAVE_READ).data);
 }
 
-TEST(another_process_sees_the_same_bytes) {
+TEST(an_importer_reads_what_the_exporter_writes) {
     OPEN_DEVICE(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
@@ -85,10 +85,10 @@ TEST(another_process_sees_the_same_bytes) {
     for (unsigned char value = 1; value < 4; value++) {
         CU(cuMemsetD8_v2(address, value, GRANULE));
         CU(cuCtxSynchronize());
-        reads(&importer, value);
+        expect_read(&importer, value);
     }
     unmap_and_free(address, GRANULE);
-    reads(&importer, 3); /* it has the memory for itself now */
+    expect_read(&importer, 3); /* the memory lives as long as the import */
     frame_send(importer.socket, STOP, "", 0);
 }
 
@@ -102,7 +102,7 @@ TEST(memory_outlives_a_killed_exporter) {
     check_device_filled(address, 9, GRANULE);
 }
 
-TEST(exports_are_files_closed_on_exec) {
+TEST(exports_have_different_fds_with_close_on_exec) {
     NOTHING_LEFT;
     OWN_HANDLE(handle, DEVICE, GRANULE);
     const int first = export(handle);
@@ -146,7 +146,7 @@ TEST(imports_are_checked) {
     close(null_file);
 }
 
-TEST(an_own_export_comes_back_as_another_handle) {
+TEST(importing_in_the_same_process_returns_another_handle) {
     OPEN_DEVICE(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
@@ -159,7 +159,7 @@ TEST(an_own_export_comes_back_as_another_handle) {
     close(fd);
 }
 
-TEST(an_import_leaves_no_file_behind) {
+TEST(an_import_leaves_no_open_file) {
     NOTHING_LEFT;
     OWN_HANDLE(handle, DEVICE, GRANULE);
     const int fd = export(handle);

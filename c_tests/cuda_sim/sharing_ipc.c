@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Legacy IPC: 64 bytes that name a process, and the file of an allocation there, which another process opens.
+// Legacy IPC: 64 bytes that identify a process and the file of an allocation there, which another process opens.
 #include "call.h"
 #include "contexts.h"
 #include "devices.h"
-#include "elsewhere.h"
+#include "foreign_file.h"
 #include "memory.h"
 #include "spans.h"
 
@@ -13,11 +13,11 @@
 
 #define MAGIC UINT64_C(0x6d69732d6d656d76)
 
-/* What the 64 bytes hold. */
+/* The contents of the 64 bytes. */
 typedef struct ipc_name {
     uint64_t magic;
     uint64_t size;
-    elsewhere file;
+    foreign_file file;
     int32_t physical_device;
     int32_t zero;
 } ipc_name;
@@ -30,7 +30,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     const ipc_name name = {
         .magic = MAGIC,
         .size = known->size,
-        .file = elsewhere_of(known->memory->fd),
+        .file = foreign_file_of(known->memory->fd),
         .physical_device = sim.devices[known->memory->owner].physical,
     };
     memset(handle, 0, sizeof(*handle));
@@ -38,12 +38,12 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     return CUDA_SUCCESS;
 }
 
-/* Each device of a process has a mapping of its own, that its kernels reach. */
+/* Each device of a process has its own mapping, which only its kernels can access. */
 static span *find_opened(const ipc_name *name) {
     const CUdevice device = context_current()->device;
     EACH(span, known, sim.spans) {
         if (known->kind == SPAN_IPC && known->context->device == device &&
-            inode_of(known->memory->fd) == name->file.file) {
+            inode_of(known->memory->fd) == name->file.inode) {
             return known;
         }
     }
@@ -54,20 +54,20 @@ static CUresult open_memory(const ipc_name *name, span **opened) {
     const CUdevice owner = device_of_physical(name->physical_device);
     RETURN_IF(owner == NO_ORDINAL, CUDA_ERROR_INVALID_DEVICE);
     RETURN_IF(!device_reaches(context_current()->device, owner), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-    const int fd = elsewhere_open(&name->file);
+    const int fd = foreign_file_open(&name->file);
     RETURN_IF(fd < 0, CUDA_ERROR_NOT_PERMITTED);
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, owner},
     };
-    memory *behind = NULL;
-    TRY(memory_open(fd, name->size, &prop, owner, &behind));
-    void *start = map_untouchable(NULL, behind->size, behind->fd);
+    memory *backing = NULL;
+    TRY(memory_open(fd, name->size, &prop, owner, &backing));
+    void *start = map_inaccessible(NULL, backing->size, backing->fd);
     if (start == MAP_FAILED) {
-        memory_destroy_if_unused(behind);
+        memory_destroy_if_unused(backing);
         return CUDA_ERROR_MAP_FAILED;
     }
-    *opened = span_add(SPAN_IPC, (uintptr_t)start, behind->size, behind, context_current());
+    *opened = span_add(SPAN_IPC, (uintptr_t)start, backing->size, backing, context_current());
     return CUDA_SUCCESS;
 }
 

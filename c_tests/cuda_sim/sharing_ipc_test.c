@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Legacy IPC handles, from one process to another.
+// Sharing memory between processes by legacy IPC handles.
 #include "driver_test.h"
 
-/* Large enough that a real driver keeps none of them in one allocation of its own with another. */
+/* Large enough that a real driver does not place two of them in one allocation. */
 #define SIZE ((size_t)4 * MIB)
 #define FLAGS CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
 enum { HANDLES = 1, READY, STOP };
 
-/* What the owner shares: two allocations, and one that it has freed again. */
+/* Handles of two allocations, and of one that the owner has freed. */
 typedef struct handles {
     CUipcMemHandle one, two, freed;
 } handles;
@@ -29,7 +29,7 @@ ROLE(be_owner) {
     CU(cuCtxSynchronize());
     frame_send(socket, HANDLES, &shared, sizeof(shared));
     free(frame_expect(socket, STOP).data);
-    check_device_filled(one, 7, SIZE); /* what the other wrote */
+    check_device_filled(one, 7, SIZE); /* written by the other process */
 }
 
 static peer start_owner(handles *shared) {
@@ -59,10 +59,10 @@ TEST(another_process_reads_and_writes) {
     CU(cuMemGetAddressRange_v2(&base, &size, address + 5));
     CHECK_EQ(base, address);
     CHECK_EQ(size, SIZE);
-    check_untouchable(address);
+    check_inaccessible(address);
     CU(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address));
     CHECK_EQ(capable, 0);
-    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, address)); /* not its to share */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, address)); /* not an allocation of this process */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
     CU(cuIpcCloseMemHandle(address));
     frame_send(owner.socket, STOP, "", 0);
@@ -85,7 +85,7 @@ TEST(openings_are_counted) {
     CU(cuIpcCloseMemHandle(other));
 }
 
-TEST(a_killed_owner_leaves_open_memory) {
+TEST(opened_memory_outlives_a_killed_owner) {
     handles shared;
     CUdeviceptr refused = 0;
     OPEN_DEVICE(0);
@@ -103,7 +103,7 @@ TEST(openings_are_checked) {
     CUdeviceptr address = 0;
     OPEN_DEVICE(0);
     CLEANUP(peer_kill) peer owner = start_owner(&shared);
-    /* With one error or another. */
+    /* The error depends on the driver. */
     CHECK(cuIpcOpenMemHandle_v2(&address, shared.freed, FLAGS) != CUDA_SUCCESS);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&address, shared.one, 0));
     memset(&nonsense, 0, sizeof(nonsense));
@@ -114,7 +114,7 @@ TEST(openings_are_checked) {
     CHECK_EQ(address, 0);
 }
 
-TEST(a_handle_names_the_base_allocation) {
+TEST(a_handle_identifies_the_whole_allocation) {
     CUdeviceptr opened = 0;
     CUipcMemHandle refused;
     void *host = NULL;
@@ -124,7 +124,7 @@ TEST(a_handle_names_the_base_allocation) {
     const CUipcMemHandle base = handle_of(address);
     const CUipcMemHandle interior = handle_of(address + 100);
     CHECK_BYTES(&interior, &base, sizeof(base));
-    /* In its own process. */
+    /* A process cannot open its own handle. */
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&opened, base, FLAGS));
     CU(cuMemHostAlloc(&host, 64, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, ADDRESS(host)));

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failing on demand: the nth call, every call, the nth of all; with and without effect; later.
+// Planned failures: of the nth call, of every call, of the nth of all calls; with and without effect; of work.
 #include "cuda_sim.h"
 #include "driver_test.h"
 
 #define FAILURE CUDA_ERROR_ECC_UNCORRECTABLE
 
-static void forget_failures(const int *planned) {
+static void cancel_failures(const int *planned) {
     (void)planned;
     sim_reset();
 }
 
-/* Device 0 is open until the scope ends, and no failure is planned at its beginning and end. */
+/* Opens device 0 until the scope ends; cancels planned failures before and after. */
 #define OPEN_DEVICE_TO_FAIL                                                                          \
     sim_reset();                                                                                     \
     OPEN_DEVICE(0);                                                                                  \
-    CLEANUP(forget_failures) const int planned_failures_ = 0
+    CLEANUP(cancel_failures) const int planned_failures_ = 0
 
 static sim_counts live(void) {
     sim_counts counts;
@@ -37,7 +37,7 @@ TEST(the_nth_call_fails_once) {
     CU(cuMemFree_v2(addresses[2]));
 }
 
-TEST(two_failures_are_planned_at_once) {
+TEST(two_failures_can_be_planned) {
     CUdeviceptr address = 0;
     int count = 0;
     OPEN_DEVICE_TO_FAIL;
@@ -69,7 +69,6 @@ TEST(the_nth_of_all_calls_fails) {
     CU(cuDeviceGet(&device, 0));
 }
 
-/* What the library calls first can fail too. */
 TEST(init_fails_on_demand) {
     sim_reset();
     sim_fail("cuInit", 1, CUDA_ERROR_SYSTEM_NOT_READY);
@@ -93,8 +92,8 @@ TEST(calls_are_counted) {
     CHECK_EQ(sim_call_count(), 4);
 }
 
-/* A failing release has let go, as when the driver tells of earlier work. */
-TEST(a_failed_release_has_released) {
+/* As when the driver reports an error of earlier work. */
+TEST(a_failing_release_releases) {
     sim_reset();
     open_device(0);
     const CUdeviceptr address = allocate_filled(64, 1);
@@ -102,7 +101,7 @@ TEST(a_failed_release_has_released) {
     CU_EXPECT(FAILURE, cuMemFree_v2(address));
     CHECK_EQ(live().allocations, 0);
     sim_fail("cuMemFree_v2", 1, FAILURE);
-    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address)); /* its own error comes first */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address)); /* the error of the call precedes the planned one */
     sim_fail("cuCtxPopCurrent_v2", 1, FAILURE);
     CU_EXPECT(FAILURE, cuCtxPopCurrent_v2(NULL));
     CHECK_EQ(sim_current_context_depth(), 0);
@@ -112,30 +111,30 @@ TEST(a_failed_release_has_released) {
     sim_reset();
 }
 
-TEST(a_refused_release_has_not) {
+TEST(a_release_that_fails_without_effect_does_not_release) {
     OPEN_DEVICE_TO_FAIL;
     const CUdeviceptr address = allocate_filled(64, 1);
-    sim_refuse("cuMemFree_v2", 1, FAILURE);
+    sim_fail_without_effect("cuMemFree_v2", 1, FAILURE);
     CU_EXPECT(FAILURE, cuMemFree_v2(address));
     CHECK_EQ(live().allocations, 1);
     CU(cuMemFree_v2(address));
 }
 
-TEST(work_fails_later_and_is_told_once) {
+TEST(the_error_of_failed_work_is_reported_once) {
     OPEN_DEVICE_TO_FAIL;
     OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     OWN_STREAM(other, CU_STREAM_NON_BLOCKING);
     OWN_MEMORY(address, 64, 1);
     sim_fail_later("cuMemsetD8Async", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
     CU(cuMemsetD8Async(address, 2, 64, stream));
-    check_device_filled(address, 1, 64); /* not done */
-    CU(cuStreamSynchronize(other));      /* nothing of its own */
+    check_device_filled(address, 1, 64); /* it did not run */
+    CU(cuStreamSynchronize(other));      /* does not report errors of other streams */
     CU_EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
     CU(cuStreamSynchronize(stream));
     sim_fail_later("cuMemcpyDtoDAsync_v2", 1, FAILURE);
     CU(cuMemcpyDtoDAsync_v2(address, address + 32, 32, stream));
-    CU(cuStreamQuery(other)); /* whoever looks, the work is done */
-    CU_EXPECT(FAILURE, cuMemsetD8Async(address, 3, 64, stream)); /* the next to submit is told too */
+    CU(cuStreamQuery(other)); /* runs work of all streams */
+    CU_EXPECT(FAILURE, cuMemsetD8Async(address, 3, 64, stream)); /* submitting reports the error, too */
     CU(cuMemsetD8Async(address, 4, 64, stream));
     sim_fail_later("cuMemsetD8Async", 1, FAILURE);
     CU(cuMemsetD8Async(address, 5, 64, stream));
@@ -144,7 +143,7 @@ TEST(work_fails_later_and_is_told_once) {
     check_device_filled(address, 4, 64);
 }
 
-TEST(an_event_after_failed_work_tells_of_it) {
+TEST(an_event_after_failed_work_reports_the_error) {
     OPEN_DEVICE_TO_FAIL;
     OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     OWN_EVENT(event, CU_EVENT_DISABLE_TIMING);

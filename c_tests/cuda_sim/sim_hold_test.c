@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is held back: asked for, waited for, done in order, and too late for memory that has gone.
+// Work that is held back: queries, waits, order, and memory that is unmapped before the work runs.
 #include "cuda_sim.h"
 #include "driver_test.h"
 
@@ -24,7 +24,7 @@ static void tear_down(const CUcontext *context) {
     close_device(0);
 }
 
-/* Work of a device is held back; the device is closed when the scope ends. */
+/* Opens a device and holds its work back; closes the device when the scope ends. */
 #define HELD_DEVICE(context) CLEANUP(tear_down) const CUcontext context = set_up()
 
 TEST(held_work_is_not_ready) {
@@ -40,7 +40,7 @@ TEST(held_work_is_not_ready) {
     CU(cuEventQuery(event));
     check_device_filled(address, 3, 32); /* in order */
     check_device_filled(address + 32, 2, 32);
-    CU(cuMemsetD8Async(address, 4, 64, stream)); /* held back no more */
+    CU(cuMemsetD8Async(address, 4, 64, stream)); /* the hold has ended */
     CU(cuStreamSynchronize(stream));
     check_device_filled(address, 4, 64);
 }
@@ -56,8 +56,8 @@ static CUresult wait_for_stream(void) { return cuStreamSynchronize(stream); }
 
 static CUresult wait_for_event(void) { return cuEventSynchronize(event); }
 
-/* Waits on a thread of its own, and looks whether the work was done when it came back. */
-static void *wait_elsewhere(void *argument) {
+/* A thread that waits, and queries afterwards whether the work is complete. */
+static void *wait_on_thread(void *argument) {
     waiter *waiter = argument;
     cuCtxPushCurrent_v2(waiter->context);
     waiter->result = waiter->wait();
@@ -66,15 +66,15 @@ static void *wait_elsewhere(void *argument) {
     return NULL;
 }
 
-TEST(waiting_blocks_until_the_work_goes) {
-    CUresult (*const ways[])(void) = {wait_for_stream, wait_for_event, cuCtxSynchronize};
-    for (size_t i = 0; i < NUM(ways); i++) {
+TEST(waiting_blocks_until_the_hold_ends) {
+    CUresult (*const waits[])(void) = {wait_for_stream, wait_for_event, cuCtxSynchronize};
+    for (size_t i = 0; i < NUM(waits); i++) {
         HELD_DEVICE(own);
-        waiter waiter = {.wait = ways[i], .context = own};
+        waiter waiter = {.wait = waits[i], .context = own};
         threads thread;
         CU(cuMemsetD8Async(address, 2, 64, stream));
         CU(cuEventRecord(event, stream));
-        threads_start(&thread, 1, wait_elsewhere, &waiter, 0);
+        threads_start(&thread, 1, wait_on_thread, &waiter, 0);
         CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
         sim_go();
         threads_join(&thread);
@@ -83,11 +83,11 @@ TEST(waiting_blocks_until_the_work_goes) {
     }
 }
 
-TEST(work_that_comes_too_late_is_an_illegal_address) {
+TEST(work_on_unmapped_memory_fails_with_illegal_address) {
     HELD_DEVICE(own);
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
     CU(cuMemsetD8Async(mapped, 2, 64, stream));
-    unmap_and_free(mapped, GRANULE); /* waits for nothing */
+    unmap_and_free(mapped, GRANULE); /* does not wait for the work */
     sim_go();
     CU_EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
 }
@@ -102,7 +102,7 @@ TEST(destroyed_streams_finish_their_work) {
     check_device_filled(address, 5, 64);
 }
 
-TEST(reset_lets_work_go) {
+TEST(sim_reset_ends_the_hold) {
     HELD_DEVICE(own);
     CU(cuMemsetD8Async(address, 6, 64, stream));
     sim_reset();

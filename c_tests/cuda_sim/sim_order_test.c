@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver promises no order of, the stand-in does the other way round: a wait that is missing shows.
+// The stand-in reverses the order of work that the driver does not order, so that tests detect missing waits.
 #include "cuda_sim.h"
 #include "driver_test.h"
 
 #define SIZE ((size_t)64)
-#define MOST 8
+#define NUM_STREAMS 8
 
-/* Memory that streams write their numbers into: what is there in the end was written last. */
+/* Memory that each stream writes its number to: afterwards it contains the number that was written last. */
 static CUdeviceptr board;
-static CUstream streams[MOST];
+static CUstream streams[NUM_STREAMS];
 static CUevent event;
 
 static unsigned set_up(unsigned flags) {
     sim_reset();
     sim_set_order(0);
     open_device(0);
-    for (size_t i = 0; i < MOST; i++) CU(cuStreamCreate(&streams[i], flags));
+    for (size_t i = 0; i < NUM_STREAMS; i++) CU(cuStreamCreate(&streams[i], flags));
     CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     board = allocate_filled(SIZE, 0xff);
     CU(cuCtxSynchronize());
@@ -25,20 +25,20 @@ static unsigned set_up(unsigned flags) {
 static void tear_down(const unsigned *flags) {
     (void)flags;
     sim_reset();
-    for (size_t i = 0; i < MOST; i++) CU(cuStreamDestroy_v2(streams[i]));
+    for (size_t i = 0; i < NUM_STREAMS; i++) CU(cuStreamDestroy_v2(streams[i]));
     CU(cuEventDestroy_v2(event));
     CU(cuMemFree_v2(board));
     close_device(0);
 }
 
-/* The board and streams of these flags, until the scope ends. */
+/* Creates the board, and streams with these flags, until the scope ends. */
 #define STREAMS(flags) CLEANUP(tear_down) const unsigned flags_of_streams = set_up(flags)
 
 static void write_value(unsigned char value, CUstream stream) {
     CU(cuMemsetD8Async(board, value, SIZE, stream));
 }
 
-/* What the board has once all is done. */
+/* Returns the value on the board after all work. */
 static unsigned char last(void) {
     unsigned char read[SIZE];
     CU(cuCtxSynchronize());
@@ -47,32 +47,32 @@ static unsigned char last(void) {
     return read[0];
 }
 
-TEST(without_an_event_what_came_last_is_done_first) {
+TEST(without_an_event_the_last_work_runs_first) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
         if (held) sim_hold();
-        for (unsigned char i = 0; i < MOST; i++) write_value(i, streams[i]);
+        for (unsigned char i = 0; i < NUM_STREAMS; i++) write_value(i, streams[i]);
         if (held) sim_go();
         CHECK_EQ(last(), 0);
     }
 }
 
-TEST(with_an_event_it_is_not) {
+TEST(with_an_event_work_runs_in_order) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
         if (held) sim_hold();
         write_value(1, streams[1]);
         CU(cuEventRecord(event, streams[1]));
         CU(cuStreamWaitEvent(streams[2], event, 0));
-        CU(cuEventRecord(event, streams[3])); /* moves nothing */
+        CU(cuEventRecord(event, streams[3])); /* does not change the wait */
         write_value(2, streams[2]);
         if (held) sim_go();
         CHECK_EQ(last(), 2);
     }
 }
 
-/* Only what comes after the wait waits, and only for what came before the record. */
-TEST(an_event_orders_no_more_than_it_says) {
+/* Only work after the wait waits, and only for work before the record. */
+TEST(an_event_orders_nothing_else) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     CU(cuEventRecord(event, streams[1]));
     write_value(1, streams[1]);
@@ -84,11 +84,10 @@ TEST(an_event_orders_no_more_than_it_says) {
     write_value(4, streams[2]);
     CU(cuStreamWaitEvent(streams[2], event, 0));
     CHECK_EQ(last(), 3);
-    CU(cuStreamWaitEvent(streams[2], event, 0)); /* of what is done: holds nothing back */
+    CU(cuStreamWaitEvent(streams[2], event, 0)); /* for complete work: delays nothing */
 }
 
-/* An event that is recorded after the wait is not what was waited for. */
-TEST(a_wait_before_the_record_is_none) {
+TEST(a_wait_before_the_first_record_has_no_effect) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     CU(cuStreamWaitEvent(streams[2], event, 0));
     write_value(1, streams[1]);
@@ -97,7 +96,7 @@ TEST(a_wait_before_the_record_is_none) {
     CHECK_EQ(last(), 1);
 }
 
-TEST(the_default_stream_leaves_streams_alone_that_do_not_block) {
+TEST(non_blocking_streams_and_the_default_stream_are_not_ordered) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     write_value(1, NULL);
     write_value(2, streams[2]);
@@ -106,12 +105,12 @@ TEST(the_default_stream_leaves_streams_alone_that_do_not_block) {
     write_value(4, NULL);
     CHECK_EQ(last(), 3);
     write_value(5, streams[3]);
-    CU(cuStreamSynchronize(NULL)); /* does not wait for it */
+    CU(cuStreamSynchronize(NULL)); /* does not wait for the non-blocking stream */
     CU(cuMemsetD8_v2(board, 6, SIZE));
     CHECK_EQ(last(), 5);
 }
 
-TEST(streams_that_block_have_no_order_without_it) {
+TEST(blocking_streams_are_ordered_only_by_the_default_stream) {
     STREAMS(0);
     write_value(1, streams[1]);
     write_value(2, streams[2]);
@@ -122,8 +121,7 @@ TEST(streams_that_block_have_no_order_without_it) {
     CHECK_EQ(last(), 5);
 }
 
-/* Work is nobody's business but its stream's: what waits for one leaves others undone. */
-TEST(what_waits_for_a_stream_waits_for_no_other) {
+TEST(waiting_for_a_stream_does_not_wait_for_others) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     CUcontext other = NULL;
     CUstream far = NULL;
@@ -145,33 +143,33 @@ TEST(what_waits_for_a_stream_waits_for_no_other) {
     CU(cuDevicePrimaryCtxRelease_v2(1));
 }
 
-/* A query has the device do some pieces. */
-TEST(looking_is_enough_for_work_to_go_on) {
+/* Each query runs some tasks. */
+TEST(queries_are_enough_for_work_to_complete) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     for (unsigned char i = 0; i < 3 * 16; i++) write_value(i, streams[1]);
     CU(cuEventRecord(event, streams[1]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(streams[1]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(event));
-    CU(cuStreamQuery(streams[2])); /* whoever looks */
+    CU(cuStreamQuery(streams[2])); /* runs work of all streams */
     CU(cuEventQuery(event));
 }
 
-TEST(the_order_by_chance_is_the_same_for_a_seed) {
+TEST(a_seed_determines_the_random_order) {
     unsigned char first[16];
     STREAMS(CU_STREAM_NON_BLOCKING);
     bool differs = false;
-    for (int turn = 0; turn < 3; turn++) {
-        sim_set_order(turn < 2 ? 7 : 8);
+    for (int round = 0; round < 3; round++) {
+        sim_set_order(round < 2 ? 7 : 8);
         for (size_t i = 0; i < NUM(first); i++) {
-            for (unsigned char value = 0; value < MOST; value++) write_value(value, streams[value]);
+            for (unsigned char value = 0; value < NUM_STREAMS; value++) write_value(value, streams[value]);
             const unsigned char was_last = last();
-            CHECK(turn != 1 || was_last == first[i]);
+            CHECK(round != 1 || was_last == first[i]);
             differs = differs || (i > 0 && was_last != first[i - 1]);
             first[i] = was_last;
         }
     }
     CHECK(differs);
-    /* What is ordered stays so. */
+    /* Work that is ordered runs in order. */
     write_value(1, streams[1]);
     CU(cuEventRecord(event, streams[1]));
     CU(cuStreamWaitEvent(streams[2], event, 0));
@@ -179,8 +177,8 @@ TEST(the_order_by_chance_is_the_same_for_a_seed) {
     CHECK_EQ(last(), 2);
 }
 
-/* Inside a device and for fills of it the driver's synchronous functions wait for nothing. */
-TEST(copies_inside_a_device_are_not_waited_for) {
+/* The driver's synchronous functions return before copies inside a device, and fills of device memory, are complete. */
+TEST(synchronous_copies_inside_a_device_do_not_wait) {
     STREAMS(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr source = allocate_filled(SIZE, 9);
     sim_hold();
@@ -196,8 +194,7 @@ TEST(copies_inside_a_device_are_not_waited_for) {
     CU(cuMemFree_v2(source));
 }
 
-/* From pageable memory they leave before it gets to the device. */
-TEST(pageable_memory_is_on_its_way_when_the_call_returns) {
+TEST(copies_from_pageable_memory_read_the_source_before_they_return) {
     unsigned char bytes[SIZE];
     STREAMS(CU_STREAM_NON_BLOCKING);
     memset(bytes, 1, SIZE);
@@ -207,8 +204,8 @@ TEST(pageable_memory_is_on_its_way_when_the_call_returns) {
     CHECK_EQ(last(), 1);
 }
 
-/* Unless it is told to read in turn, a batch reads its sources as they are at the call. */
-TEST(a_batch_reads_as_early_as_it_may) {
+/* A batch reads its sources during the call, unless the attributes require stream order. */
+TEST(a_batch_reads_its_sources_as_early_as_allowed) {
     static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
                                                     CU_MEMCPY_SRC_ACCESS_ORDER_ANY};
     STREAMS(CU_STREAM_NON_BLOCKING);

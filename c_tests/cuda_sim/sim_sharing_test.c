@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sharing as a test has it: fabric handles that work, and memory opened by an IPC handle for another device.
+// Sharing with settings of tests: fabric handles that work, and IPC handles opened for another device.
 #include "cuda_sim.h"
 #include "driver_test.h"
 
@@ -21,7 +21,7 @@ static CUmemGenericAllocationHandle create_with_fabric(void) {
     return handle;
 }
 
-/* Memory that is mapped, and memory that is not. */
+/* Shares memory of a fabric handle and of an IPC handle. */
 ROLE(be_owner) {
     sim_set_fabric(true);
     OPEN_DEVICE(0);
@@ -53,7 +53,7 @@ static void stop(peer *owner) {
     peer_finish(owner);
 }
 
-TEST(a_fabric_handle_opens_memory_and_keeps_none) {
+TEST(a_fabric_handle_does_not_keep_memory_alive) {
     handles shared;
     CUmemGenericAllocationHandle first = 0;
     CUmemGenericAllocationHandle late = 0;
@@ -68,7 +68,7 @@ TEST(a_fabric_handle_opens_memory_and_keeps_none) {
     release(&owner);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&late, &shared.fabric, FABRIC));
     const CUdeviceptr address = reserve(GRANULE);
-    CU(cuMemMap(address, GRANULE, 0, first, 0)); /* whoever has it has it */
+    CU(cuMemMap(address, GRANULE, 0, first, 0)); /* the import keeps it alive */
     CU(cuMemUnmap(address, GRANULE));
     CU(cuMemAddressFree(address, GRANULE));
     CU(cuMemRelease(first));
@@ -77,7 +77,7 @@ TEST(a_fabric_handle_opens_memory_and_keeps_none) {
     sim_reset();
 }
 
-TEST(other_bytes_are_no_fabric_handle) {
+TEST(invalid_fabric_handles_fail) {
     CUmemFabricHandle bytes;
     CUmemGenericAllocationHandle handle = 0;
     NOTHING_LEFT;
@@ -94,18 +94,18 @@ TEST(other_bytes_are_no_fabric_handle) {
 
 static CUdeviceptr open_for(CUdevice device, CUipcMemHandle handle, int ordinal) {
     CUdeviceptr address = 0;
-    int told = -1;
+    int found = -1;
     CUcontext context = NULL;
     CU(cuDevicePrimaryCtxRetain(&context, device));
     CU(cuCtxPushCurrent_v2(context));
     CU(cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    CU(cuPointerGetAttribute(&told, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
-    CHECK_EQ(told, ordinal);
+    CU(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
+    CHECK_EQ(found, ordinal);
     CU(cuCtxPopCurrent_v2(NULL));
     return address;
 }
 
-TEST(each_device_has_a_mapping_of_its_own) {
+TEST(each_device_has_its_own_mapping) {
     handles shared;
     OPEN_DEVICE(0);
     peer owner = start_owner(&shared);

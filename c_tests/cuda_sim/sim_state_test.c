@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counting what is alive; sizes from the environment; attributes and peers as a test sets them; misuse.
+// Counts of live objects; sizes from the environment; attributes and peer access set by tests; misuse.
 #include "cuda_sim.h"
 #include "driver_test.h"
 
@@ -15,7 +15,7 @@ static sim_counts live(void) {
     return counts;
 }
 
-TEST(everything_alive_is_counted) {
+TEST(all_live_objects_are_counted) {
     CUcontext created = NULL;
     CUdeviceptr plain = 0;
     CUmemGenericAllocationHandle again = 0;
@@ -53,7 +53,7 @@ TEST(everything_alive_is_counted) {
     munmap(pages, MIB);
 }
 
-TEST(what_dies_with_its_context_is_counted) {
+TEST(objects_destroyed_with_their_context_are_counted) {
     CUstream stream = NULL;
     const uint64_t before = live().lost_with_context;
     open_device(0);
@@ -63,7 +63,7 @@ TEST(what_dies_with_its_context_is_counted) {
     CHECK_EQ(live().lost_with_context, before + 2);
 }
 
-TEST(cycles_leave_nothing_in_the_process) {
+TEST(cycles_leave_no_files_or_mappings) {
     size_t files = 0;
     size_t mappings = 0;
     for (int cycle = 0; cycle < 100; cycle++) {
@@ -80,7 +80,7 @@ TEST(cycles_leave_nothing_in_the_process) {
     CHECK_EQ(count_mappings(), mappings);
 }
 
-TEST(attributes_can_be_taken_away) {
+TEST(unset_attributes_make_calls_fail) {
     const CUmemAllocationProp prop = device_prop(0);
     CUmemAllocationProp rdma = prop;
     CUmemAllocationProp numa = prop;
@@ -109,7 +109,7 @@ TEST(attributes_can_be_taken_away) {
     CU(cuMemRelease(handle));
 }
 
-TEST(peer_access_can_be_taken_away) {
+TEST(without_peer_access_setting_it_fails) {
     const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     int can = 1;
     NOTHING_LEFT;
@@ -124,7 +124,7 @@ TEST(peer_access_can_be_taken_away) {
 
 enum { HANDLE = 1, STOP };
 
-/* Shares memory that it has freed, and allocates other memory in its place. */
+/* Shares memory that it has freed, and allocates other memory at its address. */
 ROLE(be_stale_owner) {
     CUipcMemHandle handle;
     OPEN_DEVICE(0);
@@ -136,7 +136,7 @@ ROLE(be_stale_owner) {
     free(frame_expect(socket, STOP).data);
 }
 
-/* A real driver may well open the other memory. */
+/* A real driver may open the other memory. */
 TEST(a_stale_ipc_handle_opens_nothing_else) {
     CUipcMemHandle handle;
     CUdeviceptr address = 0;
@@ -148,7 +148,7 @@ TEST(a_stale_ipc_handle_opens_nothing_else) {
     frame_send(owner.socket, STOP, "", 0);
 }
 
-/* As the environment of the case below says. */
+/* Has 3 devices of 4 MiB. */
 ROLE(be_small) {
     (void)socket;
     int count = 0;
@@ -193,7 +193,7 @@ static void query_a_destroyed_stream(void) {
     cuStreamQuery(stream);
 }
 
-/* A stream of a context that was reset: the driver follows it before it looks at the current context. */
+/* Returns a stream of a context that was reset. The driver dereferences it before it checks the current context. */
 static CUstream lose_a_stream(void) {
     CUstream stream = NULL;
     open_device(0);
@@ -210,7 +210,7 @@ static void destroy_a_lost_stream_in_a_new_context(void) {
     const CUstream stream = lose_a_stream();
     CU(cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuStreamCreate(&fresh, 0));
-    if (fresh != stream) { /* no new stream has its handle */
+    if (fresh != stream) { /* handles are not reused */
         cuStreamDestroy_v2(stream);
     }
 }
@@ -223,17 +223,17 @@ static void wait_for_a_lost_event(void) {
     cuStreamWaitEvent(NULL, event, 0);
 }
 
-static void push_what_is_no_context(void) {
+static void push_an_invalid_context(void) {
     int local = 0;
     CU(cuInit(0));
     cuCtxPushCurrent_v2((CUcontext)&local);
 }
 
-static void fail_what_is_no_function(void) { sim_fail("cuMemAllocate", 1, CUDA_ERROR_UNKNOWN); }
+static void plan_a_failure_of_an_unknown_function(void) { sim_fail("cuMemAllocate", 1, CUDA_ERROR_UNKNOWN); }
 
-static void fail_later_what_submits_nothing(void) { sim_fail_later("cuMemAlloc_v2", 1, CUDA_ERROR_UNKNOWN); }
+static void plan_a_later_failure_without_work(void) { sim_fail_later("cuMemAlloc_v2", 1, CUDA_ERROR_UNKNOWN); }
 
-/* The child says why on its standard error, and aborts. */
+/* Checks that a child process aborts. Its message on stderr is discarded. */
 static void expect_abort(void (*misuse)(void)) {
     const pid_t child = fork();
     CHECK(child >= 0);
@@ -250,7 +250,7 @@ static void expect_abort(void (*misuse)(void)) {
     CHECK_EQ(WTERMSIG(state), SIGABRT);
 }
 
-/* In a process whose driver is not initialised, so that its children may do so. */
+/* In a process that has not initialised the driver, so that its children can. */
 ROLE(be_misused) {
     (void)socket;
     expect_abort(map_a_released_handle);
@@ -258,14 +258,14 @@ ROLE(be_misused) {
     expect_abort(query_a_lost_stream);
     expect_abort(destroy_a_lost_stream_in_a_new_context);
     expect_abort(wait_for_a_lost_event);
-    expect_abort(push_what_is_no_context);
-    expect_abort(fail_what_is_no_function);
-    expect_abort(fail_later_what_submits_nothing);
+    expect_abort(push_an_invalid_context);
+    expect_abort(plan_a_failure_of_an_unknown_function);
+    expect_abort(plan_a_later_failure_without_work);
 }
 
 TEST(the_environment_sets_count_and_size) {
-    peer as_it_is = peer_start("be_two_devices_of_8_gib");
-    peer_finish(&as_it_is);
+    peer with_defaults = peer_start("be_two_devices_of_8_gib");
+    peer_finish(&with_defaults);
     setenv("KVMEM_SIM_DEVICES", "3", 1);
     setenv("KVMEM_SIM_MEMORY", "4194304", 1);
     CLEANUP(peer_finish) peer small = peer_start("be_small");
@@ -273,13 +273,13 @@ TEST(the_environment_sets_count_and_size) {
     unsetenv("KVMEM_SIM_MEMORY");
 }
 
-/* Where the real driver would crash, and where a test itself is wrong. */
-TEST(misuse_stops_the_process) {
+/* Misuse that crashes the real driver, and errors of a test. */
+TEST(misuse_ends_the_process) {
     CLEANUP(peer_finish) peer misused = peer_start("be_misused");
 }
 
-/* Without the flag what may only be read is not registered; with it where the device can. */
-TEST(read_only_memory_is_registered_where_the_attribute_says) {
+/* Registering read-only memory needs the flag and the attribute of the device. */
+TEST(read_only_memory_is_registered_if_the_device_supports_it) {
     const unsigned plain = CU_MEMHOSTREGISTER_PORTABLE;
     const unsigned to_read = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY;
     void *host = mmap(NULL, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -7,23 +7,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *behind, context *owner) {
+span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *backing, context *owner) {
     span *added = list_add(&sim.spans, sizeof(*added));
     added->kind = kind;
     added->start = start;
     added->size = size;
-    added->memory = behind;
+    added->memory = backing;
     added->context = owner;
     added->buffer = next_number();
-    if (behind != NULL) behind->spans++;
+    if (backing != NULL) backing->spans++;
     return added;
 }
 
-/* A reservation stays reserved; what was mapped for the span alone goes. */
+/* The addresses of a reservation stay reserved; other mappings of the driver are unmapped. */
 static void unmap(const span *ended) {
     void *start = (void *)(uintptr_t)ended->start;
     if (ended->kind == SPAN_MAPPING) {
-        map_untouchable(start, ended->size, -1);
+        map_inaccessible(start, ended->size, -1);
     } else if (ended->kind != SPAN_REGISTRATION) {
         const size_t offset = ended->start % (size_t)sysconf(_SC_PAGESIZE);
         munmap((void *)(uintptr_t)(ended->start - offset), offset + ended->size);
@@ -31,12 +31,12 @@ static void unmap(const span *ended) {
 }
 
 void span_remove(span *ended) {
-    memory *behind = ended->memory;
+    memory *backing = ended->memory;
     unmap(ended);
     list_remove(&sim.spans, &ended->node);
-    if (behind != NULL) {
-        behind->spans--;
-        memory_destroy_if_unused(behind);
+    if (backing != NULL) {
+        backing->spans--;
+        memory_destroy_if_unused(backing);
     }
 }
 
@@ -58,7 +58,7 @@ bool span_overlaps(const span *known, CUdeviceptr start, size_t size) {
     return known->start < start + size && start < known->start + known->size;
 }
 
-reservation *reservation_around(CUdeviceptr start, size_t size) {
+reservation *reservation_containing(CUdeviceptr start, size_t size) {
     EACH(reservation, known, sim.reservations) {
         if (start >= known->start && size <= known->size && start - known->start <= known->size - size)
             return known;
@@ -66,19 +66,19 @@ reservation *reservation_around(CUdeviceptr start, size_t size) {
     return NULL;
 }
 
-void *map_untouchable(void *at, size_t size, int fd) {
+void *map_inaccessible(void *at, size_t size, int fd) {
     const int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     return mmap(at, size, PROT_NONE, kind | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
 }
 
-void *map_untouchable_near(void *at, size_t size, int fd) {
+void *map_inaccessible_near(void *at, size_t size, int fd) {
     return mmap(at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 }
 
 bool span_is_host(const span *known) { return known->memory == NULL || known->memory->owner == NO_ORDINAL; }
 
 CUdevice span_device(const span *known) {
-    if (known->kind == SPAN_IPC && sim.ipc_is_of_opener) return known->context->device;
+    if (known->kind == SPAN_IPC && sim.ipc_ordinal_of_opener) return known->context->device;
     if (known->memory != NULL && known->memory->owner != NO_ORDINAL) return known->memory->owner;
     return known->context != NULL ? known->context->device : 0;
 }

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of addresses that the driver knows, each with what lies behind it.
+// The address ranges that the driver knows, and the memory they are mapped to.
 #pragma once
 
 #include "state.h"
 
-/* A new entry, with the memory behind it held. */
+/* Adds a range that refers to the memory. */
 span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *memory, context *context);
-/* Removes the entry, its mapping where the driver made it, and the memory when nothing else shows it. */
+/* Removes the range, its mapping if the driver created it, and the memory if nothing else refers to it. */
 void span_remove(span *span);
 
-/* The range that this address lies in; NULL when the driver knows none. */
+/* Returns the range that contains the address, or NULL. */
 span *span_at(CUdeviceptr address);
-/* The range of this kind that begins here. */
+/* Returns the range of this kind that starts at the address, or NULL. */
 span *span_starting(span_kind kind, CUdeviceptr start);
-/* Whether any part of [start, start + size) belongs to a range. */
+/* Returns whether the range overlaps [start, start + size). */
 bool span_overlaps(const span *span, CUdeviceptr start, size_t size);
-/* The reservation that holds all of [start, start + size). */
-reservation *reservation_around(CUdeviceptr start, size_t size);
+/* Returns the reservation that contains all of [start, start + size), or NULL. */
+reservation *reservation_containing(CUdeviceptr start, size_t size);
 
-/* Memory that the program can't touch: PROT_NONE over a file or, with fd -1, over nothing. */
-void *map_untouchable(void *at, size_t size, int fd);
-/* The same at this address if nothing is mapped there, else at any other. */
-void *map_untouchable_near(void *at, size_t size, int fd);
+/* Maps memory that the program cannot access (PROT_NONE): of a file, or anonymous if fd is -1. */
+void *map_inaccessible(void *at, size_t size, int fd);
+/* The same at this address if nothing is mapped there, otherwise at any address. */
+void *map_inaccessible_near(void *at, size_t size, int fd);
 
 bool span_is_host(const span *span);
-/* The device that it belongs to; for host memory the one whose context made it, or the first. */
+/* Returns the device that owns the memory; for host memory the device of its context, or 0. */
 CUdevice span_device(const span *span);
 
-/* Removes all that belong to a context, and answers how many. */
+/* Removes all ranges of a context, and returns their number. */
 uint64_t spans_destroy_of(const context *context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one state, its lists, and the way out when the real driver would crash.
+// The global state, its lists, and the end of the process where the real driver would crash.
 #include "state.h"
 
 #include <stdarg.h>
@@ -21,7 +21,7 @@ static void lock(void) { sim_lock(); }
 
 static void unlock(void) { sim_unlock(NULL); }
 
-/* No fork in the middle of a call: the child has the lock as it was in that moment. */
+/* A fork waits for calls in progress: the child inherits the state of the lock. */
 __attribute__((constructor)) static void keep_lock_over_fork(void) { pthread_atfork(lock, unlock, unlock); }
 
 void *sim_allocate(size_t size) {
@@ -60,16 +60,17 @@ void list_remove(node **list, node *item) {
     free(item);
 }
 
-/* So many that no test reuses one by chance, and few beside what tests of memory allow. */
-#define MOST_RETIRED 2048
+/* Enough that no test gets the address of a destroyed object again, and little memory compared with the limits of
+   tests that measure memory. */
+#define MAX_RETIRED 2048
 
 void list_retire(node **list, node *item) {
-    static node *retired[MOST_RETIRED];
+    static node *retired[MAX_RETIRED];
     static size_t next;
     unlink_item(list, item);
     free(retired[next]);
     retired[next] = item;
-    next = (next + 1) % MOST_RETIRED;
+    next = (next + 1) % MAX_RETIRED;
 }
 
 uint64_t next_number(void) { return ++sim.last_number; }

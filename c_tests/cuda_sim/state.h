@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that the stand-in driver knows, behind one lock.
+// The state of the stand-in driver, under one lock.
 #pragma once
 
 #include "cuda_types.h"
@@ -15,14 +15,14 @@
 #define GIB (UINT64_C(1) << 30)
 #define NO_ORDINAL (-1)
 
-/* The head of everything that is kept in a list. */
+/* The first member of each type of which there are lists. */
 typedef struct node {
     struct node *next;
 } node;
 
 #define EACH(type, name, list) \
     for (type *name = (type *)(list); name != NULL; name = (type *)name->node.next)
-/* The same where items are removed meanwhile. */
+/* As EACH; the body may remove the item. */
 #define EACH_TO_REMOVE(type, name, list)                                                             \
     for (type *name = (type *)(list), *next_ = NULL;                                                 \
          name != NULL && (next_ = (type *)name->node.next, true); name = next_)
@@ -31,10 +31,10 @@ typedef struct CUctx_st context;
 typedef struct CUstream_st stream;
 typedef struct CUevent_st event;
 typedef struct CUgraph_st graph;
-struct mark;
-struct piece;
+struct record;
+struct task;
 
-/* How a stream is captured: see captures.h. */
+/* How a stream is captured; see captures.h. */
 typedef struct capture {
     CUstreamCaptureMode mode;
     pthread_t thread;
@@ -44,41 +44,41 @@ typedef struct capture {
 struct CUstream_st {
     node node;
     context *context;
-    struct piece *first, *last; /* what is left to do */
-    CUresult error;   /* of work that failed, until a call reports it */
-    bool destroyed;   /* and freed when nothing is left to do */
+    struct task *first, *last; /* the tasks that have not run */
+    CUresult error;   /* of failed work, until a call reports it */
+    bool destroyed;   /* it is freed when it has no tasks */
     bool is_blocking; /* it and the legacy default stream wait for each other */
-    graph *captured;  /* what work goes into instead of being done */
-    capture capture;  /* how, while there is that */
+    graph *captured;  /* while the stream is captured: the graph that its work is added to */
+    capture capture;  /* valid while the stream is captured */
 };
 
 struct CUevent_st {
     node node;
     context *context;
     bool is_timed;
-    struct mark *mark; /* what it stands for since it was recorded last; NULL before */
+    struct record *record; /* the latest one; NULL if it was never recorded */
 };
 
-/* Kept for ever, so that a stale one is known for what it is. */
+/* Never freed, so that the use of a destroyed context is detected. */
 struct CUctx_st {
     node node;
     CUdevice device;
-    uint64_t id; /* another each time a primary context comes back to life */
+    uint64_t id; /* a primary context gets a new one each time it is created again */
     bool is_primary;
     bool is_alive;
-    uint32_t peers; /* devices whose plain memory its kernels reach, a bit for each */
+    uint32_t peers; /* a bit for each device whose memory from cuMemAlloc its kernels may access */
     stream legacy;
     stream per_thread;
 };
 
 typedef struct device {
-    int physical; /* its number before CUDA_VISIBLE_DEVICES */
+    int physical; /* its number on the machine, regardless of CUDA_VISIBLE_DEVICES */
     uint64_t used;
     uint64_t retains;
     context *primary; /* NULL until first retained */
 } device;
 
-/* Memory as such: a file in memory, and a mapping of it that only the stand-in uses. */
+/* Backing memory: a memfd, and a mapping of it that only the stand-in uses. */
 typedef struct memory {
     node node;
     CUmemGenericAllocationHandle handle;
@@ -88,29 +88,29 @@ typedef struct memory {
     unsigned char *bytes;
     size_t size;
     uint64_t references; /* to the handle */
-    uint64_t spans;      /* that show it */
-    bool is_accounted;   /* counts towards what its device has used */
+    uint64_t spans;      /* number of spans that map it */
+    bool is_accounted;   /* its size is part of `used` of its device */
 } memory;
 
 typedef enum span_kind {
     SPAN_ALLOCATION, SPAN_IPC, SPAN_MAPPING, SPAN_HOST_ALLOCATION, SPAN_REGISTRATION, } span_kind;
 
-/* A range of addresses with memory behind it. */
+/* A range of addresses that are mapped to memory. */
 typedef struct span {
     node node;
     span_kind kind;
     CUdeviceptr start;
     size_t size;
-    memory *memory;       /* NULL for registrations and host allocations: they are their own bytes */
+    memory *memory;       /* NULL for registrations and host allocations: the host accesses the bytes at `start` */
     context *context;     /* NULL for mappings */
-    uint64_t buffer;      /* a number of its own */
+    uint64_t buffer;      /* a unique number */
     uint64_t openings;    /* of SPAN_IPC */
-    bool is_managed;      /* of SPAN_ALLOCATION: its pages move between the host and devices */
+    bool is_managed;      /* of SPAN_ALLOCATION: managed memory */
     CUmemAccess_flags device_access[MAX_DEVICES]; /* of SPAN_MAPPING */
     CUmemAccess_flags host_access;
 } span;
 
-/* Addresses that were reserved for mappings. */
+/* A range of addresses that is reserved for mappings. */
 typedef struct reservation {
     node node;
     CUdeviceptr start;
@@ -126,34 +126,34 @@ typedef struct state {
     uint64_t memory_per_device;
     uint64_t last_number; /* of handles and buffers */
     uint64_t last_context_id;
-    uint64_t illegal_accesses; /* by kernels and copies; never falls */
+    uint64_t illegal_accesses; /* by kernels and copies; never decreases */
     uint64_t lost_with_context;
     bool no_peer_access;
-    size_t allocation_offset; /* of the device's memory, behind a page */
-    bool ipc_is_of_opener; /* what a pointer's ordinal says of memory opened by an IPC handle */
+    size_t allocation_offset; /* of device memory in its first page */
+    bool ipc_ordinal_of_opener; /* see sim_set_ipc_ordinal_of_opener */
     node *contexts, *streams, *events, *memories, *spans, *reservations, *modules, *graphs;
 } state;
 
 extern state sim;
 
-/* Holds the lock from here to the end of the scope. */
+/* Holds the lock until the end of the scope. */
 #define LOCKED __attribute__((cleanup(sim_unlock))) const bool is_locked_ = sim_lock()
 bool sim_lock(void);
 void sim_unlock(const bool *is_locked);
 
-/* Zeroed memory: the stand-in has no use for a NULL. */
+/* Allocates zeroed memory, and ends the process if there is none. */
 void *sim_allocate(size_t size);
-/* Zeroed, at the head of a list. */
+/* Allocates a zeroed item at the head of a list. */
 void *list_add(node **list, size_t size);
-/* The item of this address; NULL if the list has none. */
+/* Returns the item at this address, or NULL if it is not in the list. */
 void *list_find(node *list, const void *item);
 uint64_t list_length(const node *list);
 /* Unlinks and frees. */
 void list_remove(node **list, node *item);
-/* Unlinks an item whose address is a handle of the program's. The address is no new handle soon: a stale one
-   is detected. */
+/* Unlinks an item whose address the program has as a handle. The address is not reused for a while, so that the use
+   of a destroyed handle is detected. */
 void list_retire(node **list, node *item);
 uint64_t next_number(void);
 
-/* Ends the process with a sentence: where the real driver would crash. */
+/* Ends the process with a message where the real driver would crash. */
 _Noreturn void sim_crash(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: made, asked, waited for, destroyed. What failed on one is told by the next call that looks at it.
+// Creates, queries, synchronises and destroys streams. The next call on a stream reports the error of failed work.
 #include "contexts.h"
 #include "queue.h"
 
@@ -8,7 +8,7 @@
 static stream *find_created(CUstream handle) {
     stream *found = list_find(sim.streams, handle);
     if (found == NULL || found->destroyed)
-        sim_crash("%p is no stream, or one that was destroyed", (void *)handle);
+        sim_crash("%p is not a stream, or a destroyed one", (void *)handle);
     return found;
 }
 
@@ -28,9 +28,9 @@ CUresult stream_find(CUstream handle, stream **found) {
     return CUDA_SUCCESS;
 }
 
-CUresult stream_take_error(stream *asked) {
-    const CUresult error = asked->error;
-    asked->error = CUDA_SUCCESS;
+CUresult stream_take_error(stream *found) {
+    const CUresult error = found->error;
+    found->error = CUDA_SUCCESS;
     return error;
 }
 
@@ -75,14 +75,14 @@ CUresult cuStreamCreate(CUstream *created, unsigned flags) {
     return create(created, flags);
 }
 
-/* A priority out of its range is taken for the nearest in it, so there is none to refuse. */
+/* The driver clamps a priority to the range of the device, so no value is an error. */
 CUresult cuStreamCreateWithPriority(CUstream *created, unsigned flags, int priority) {
     DRIVER_CALL(cuStreamCreateWithPriority);
     (void)priority;
     return create(created, flags);
 }
 
-/* Returns at once; what is left on it is done all the same, and then it goes. */
+/* Returns at once. The tasks of the stream still run, and then it is freed. */
 CUresult cuStreamDestroy_v2(CUstream handle) {
     DRIVER_CALL(cuStreamDestroy_v2);
     RETURN_IF(is_special(handle), CUDA_ERROR_INVALID_HANDLE);
@@ -101,19 +101,19 @@ CUresult cuStreamSynchronize(CUstream handle) {
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
     DRIVER_CALL(cuStreamGetCtx);
-    stream *asked = NULL;
-    TRY(stream_find(handle, &asked));
+    stream *found = NULL;
+    TRY(stream_find(handle, &found));
     INVALID_IF(owner == NULL);
-    RETURN_IF(asked->captured != NULL && asked->capture.is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    *owner = asked->context;
+    RETURN_IF(found->captured != NULL && found->capture.is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    *owner = found->context;
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamQuery(CUstream handle) {
     DRIVER_CALL(cuStreamQuery);
-    stream *asked = NULL;
-    TRY(stream_find(handle, &asked));
-    RETURN_IF(asked->captured != NULL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    queue_look();
-    return queue_is_done(asked) ? stream_take_error(asked) : CUDA_ERROR_NOT_READY;
+    stream *found = NULL;
+    TRY(stream_find(handle, &found));
+    RETURN_IF(found->captured != NULL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    queue_advance();
+    return queue_is_done(found) ? stream_take_error(found) : CUDA_ERROR_NOT_READY;
 }

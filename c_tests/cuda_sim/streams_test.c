@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events: made, asked, waited for, destroyed; which context they need.
+// Streams and events: created, queried, synchronised, destroyed; the contexts they need.
 #include "driver_test.h"
 
-TEST(streams_are_made_and_destroyed) {
+TEST(streams_are_created_and_destroyed) {
     CUstream stream = NULL;
     OPEN_DEVICE(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(&stream, 0x100));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(NULL, 0));
-    CU(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -100)); /* taken for the nearest */
+    CU(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -100)); /* clamped */
     CU(cuStreamQuery(stream));
     CU(cuStreamSynchronize(stream));
     CU(cuStreamDestroy_v2(stream));
@@ -15,7 +15,7 @@ TEST(streams_are_made_and_destroyed) {
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(CU_STREAM_PER_THREAD));
 }
 
-TEST(special_streams_are_of_the_current_context) {
+TEST(default_streams_belong_to_the_current_context) {
     CUcontext popped = NULL;
     const CUstream special[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     OPEN_DEVICE(0);
@@ -28,7 +28,7 @@ TEST(special_streams_are_of_the_current_context) {
     CU(cuCtxPushCurrent_v2(popped));
 }
 
-TEST(events_are_made_and_destroyed) {
+TEST(events_are_created_and_destroyed) {
     CUevent event = NULL;
     OPEN_DEVICE(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&event, 0x100));
@@ -41,11 +41,11 @@ TEST(events_are_made_and_destroyed) {
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamWaitEvent(NULL, NULL, 0));
 }
 
-TEST(an_event_follows_its_stream) {
+TEST(a_recorded_event_completes_with_its_stream) {
     OPEN_DEVICE(0);
     OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     OWN_EVENT(event, CU_EVENT_DISABLE_TIMING);
-    CU(cuEventQuery(event)); /* one that was never recorded is reached */
+    CU(cuEventQuery(event)); /* an event that was never recorded is complete */
     CU(cuEventSynchronize(event));
     CU(cuStreamWaitEvent(stream, event, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(stream, event, 9));
@@ -54,7 +54,7 @@ TEST(an_event_follows_its_stream) {
     CU(cuEventQuery(event));
 }
 
-TEST(events_tell_the_time_between_them) {
+TEST(events_measure_elapsed_time) {
     CUevent events[3];
     float milliseconds = -1;
     OPEN_DEVICE(0);
@@ -71,7 +71,7 @@ TEST(events_tell_the_time_between_them) {
     for (size_t i = 0; i < 3; i++) CU(cuEventDestroy_v2(events[i]));
 }
 
-TEST(streams_work_under_any_context) {
+TEST(streams_work_with_any_current_context) {
     CUstream stream = NULL;
     CUevent event = NULL;
     CUcontext other = NULL;
@@ -83,12 +83,12 @@ TEST(streams_work_under_any_context) {
     CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CU(cuMemsetD8Async(address, 8, 64, stream));
     CU(cuStreamSynchronize(stream));
-    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, stream)); /* of two contexts */
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, stream)); /* their contexts differ */
     CU(cuCtxPopCurrent_v2(NULL));
     check_device_filled(address, 8, 64);
     CU(cuMemFree_v2(address));
     CU(cuCtxPopCurrent_v2(NULL));
-    CU(cuStreamQuery(stream)); /* and under none */
+    CU(cuStreamQuery(stream)); /* without a context, too */
     CU(cuStreamDestroy_v2(stream));
     CU(cuEventQuery(event));
     CU(cuEventDestroy_v2(event));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of virtual memory management have in common.
+// Common to the functions of virtual memory management.
 #pragma once
 
 #include "state.h"
@@ -7,5 +7,5 @@
 #define GRANULARITY (2 * MIB)
 
 bool vmm_is_supported(void);
-/* Whether it is a multiple of the granularity. */
+/* Returns whether it is a multiple of the granularity. */
 bool is_granular(uint64_t size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may reach a mapping: each device for itself, and the host where the memory is the host's.
+// Access to mappings: of each device and, for host memory, of the host.
 #include "call.h"
 #include "devices.h"
 #include "spans.h"
@@ -7,7 +7,7 @@
 
 #include <sys/mman.h>
 
-/* Whether whole mappings, side by side, fill the range. */
+/* Whether the range consists of whole, adjacent mappings. */
 static bool is_filled(CUdeviceptr start, size_t size) {
     const CUdeviceptr end = start + size;
     while (start < end) {
@@ -32,7 +32,7 @@ static CUresult check_access(const span *known, const CUmemAccessDesc *access) {
     return reaches ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-static void let_host(span *known, CUmemAccess_flags flags) {
+static void set_host_access(span *known, CUmemAccess_flags flags) {
     const int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE   ? PROT_NONE
                            : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_READ | PROT_WRITE;
     mprotect((void *)(uintptr_t)known->start, known->size, protection);
@@ -40,7 +40,7 @@ static void let_host(span *known, CUmemAccess_flags flags) {
 }
 
 static void set_access(span *known, const CUmemAccessDesc *access) {
-    if (is_host(&access->location)) let_host(known, access->flags);
+    if (is_host(&access->location)) set_host_access(known, access->flags);
     else known->device_access[access->location.id] = access->flags;
 }
 
@@ -66,7 +66,7 @@ static void set_all(const mappings *these, const CUmemAccessDesc *access) {
     }
 }
 
-/* All or nothing. */
+/* Sets access of all mappings, or fails without effect. */
 CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *accesses, size_t count) {
     DRIVER_CALL(cuMemSetAccess);
     INVALID_IF(size == 0 || accesses == NULL || count == 0 || !is_filled(address, size));

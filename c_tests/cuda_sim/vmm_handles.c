@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles of memory without an address: created, counted, released.
+// Memory handles: created, reference-counted, released.
 #include "call.h"
 #include "devices.h"
 #include "memory.h"
@@ -19,7 +19,7 @@ bool vmm_is_supported(void) {
 
 bool is_granular(uint64_t size) { return size % GRANULARITY == 0; }
 
-/* Whatever the question's details, the answer is the same. */
+/* The same for all properties. */
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags option) {
     DRIVER_CALL(cuMemGetAllocationGranularity);
@@ -42,7 +42,7 @@ static CUresult check_location(const CUmemLocation *location) {
     }
 }
 
-/* The attribute promises fabric handles; whether the driver gives them is another matter. */
+/* The attribute of fabric handles is set even if they do not work. */
 static CUresult check_handle_types(unsigned types) {
     INVALID_IF((types & WINDOWS_HANDLE_TYPES) != 0);
     RETURN_IF((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !fabric_is_permitted(), CUDA_ERROR_NOT_PERMITTED);

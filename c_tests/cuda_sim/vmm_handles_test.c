@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles of memory: what may be asked for, what the card can hold, how releases are counted.
+// Memory handles: valid properties, the memory of the device, reference counts.
 #include "driver_test.h"
 
 TEST(granularity_is_2_mib) {
@@ -14,22 +14,22 @@ TEST(granularity_is_2_mib) {
               cuMemGetAllocationGranularity(&granularity, &prop, (CUmemAllocationGranularity_flags)7));
 }
 
-static void refuses(CUresult expected, size_t size, const CUmemAllocationProp *prop) {
+static void expect_failure(CUresult expected, size_t size, const CUmemAllocationProp *prop) {
     CUmemGenericAllocationHandle handle = 77;
     CU_EXPECT(expected, cuMemCreate(&handle, size, prop, 0));
     CHECK_EQ(handle, 77);
 }
 
-TEST(sizes_out_of_range_are_refused) {
+TEST(sizes_out_of_range_fail) {
     const CUmemAllocationProp prop = device_prop(0);
     CUmemGenericAllocationHandle handle = 0;
     size_t total = 0;
     NOTHING_LEFT;
     CU(cuDeviceTotalMem_v2(&total, 0));
-    refuses(CUDA_ERROR_INVALID_VALUE, 0, &prop);
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE / 2, &prop);
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE + 4096, &prop);
-    refuses(CUDA_ERROR_OUT_OF_MEMORY, (total / GRANULE + 1) * GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, 0, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE / 2, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE + 4096, &prop);
+    expect_failure(CUDA_ERROR_OUT_OF_MEMORY, (total / GRANULE + 1) * GRANULE, &prop);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(NULL, GRANULE, &prop, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, GRANULE, NULL, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, GRANULE, &prop, 1));
@@ -38,40 +38,40 @@ TEST(sizes_out_of_range_are_refused) {
 TEST(properties_are_checked) {
     NOTHING_LEFT;
     CUmemAllocationProp prop = WITH(device_prop(0), it.type = CU_MEM_ALLOCATION_TYPE_INVALID);
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop = device_prop(99);
-    refuses(CUDA_ERROR_INVALID_DEVICE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_DEVICE, GRANULE, &prop);
     prop = device_prop(0);
     prop.location.type = CU_MEM_LOCATION_TYPE_INVALID;
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop.location.type = CU_MEM_LOCATION_TYPE_HOST;
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 50};
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop = device_prop(0);
     prop.requestedHandleTypes = 2; /* of Windows */
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop = device_prop(0);
     prop.allocFlags.usage = 7;
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop = device_prop(0);
     prop.allocFlags.reserved[0] = 1;
-    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
 }
 
-TEST(fabric_is_promised_but_not_permitted) {
-    int promised = 0;
+TEST(fabric_handles_fail_although_the_attribute_is_set) {
+    int is_supported = 0;
     CUmemAllocationProp prop = device_prop(0);
     CU(cuInit(0));
-    CU(cuDeviceGetAttribute(&promised, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0));
-    CHECK_EQ(promised, 1);
+    CU(cuDeviceGetAttribute(&is_supported, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0));
+    CHECK_EQ(is_supported, 1);
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
-    refuses(CUDA_ERROR_NOT_PERMITTED, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_NOT_PERMITTED, GRANULE, &prop);
     prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    refuses(CUDA_ERROR_NOT_PERMITTED, GRANULE, &prop);
+    expect_failure(CUDA_ERROR_NOT_PERMITTED, GRANULE, &prop);
 }
 
-TEST(properties_are_kept) {
+TEST(properties_of_a_handle_are_returned) {
     CUmemAllocationProp kept;
     CUmemAllocationProp prop = device_prop(1);
     CUmemGenericAllocationHandle handle = 0;
@@ -87,10 +87,10 @@ TEST(properties_are_kept) {
     CU(cuMemRelease(handle));
 }
 
-TEST(releases_are_counted) {
+TEST(handles_are_reference_counted) {
     CUmemGenericAllocationHandle again = 0;
     OPEN_DEVICE(0);
-    OWN_MAPPING(address, 0, GRANULE); /* the handle is released already */
+    OWN_MAPPING(address, 0, GRANULE); /* the handle has been released */
     CU(cuMemsetD8_v2(address, 5, GRANULE));
     CU(cuMemRetainAllocationHandle(&again, POINTER(address + 5)));
     const CUmemGenericAllocationHandle first = again;
@@ -100,11 +100,11 @@ TEST(releases_are_counted) {
     CU(cuMemRelease(first));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRelease(first));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRelease(0));
-    check_device_filled(address, 5, GRANULE); /* the mapping keeps it */
+    check_device_filled(address, 5, GRANULE); /* the mapping keeps the memory alive */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&again, &again));
 }
 
-TEST(memory_is_back_when_released_and_unmapped) {
+TEST(memory_is_freed_when_released_and_unmapped) {
     size_t before = 0;
     size_t free = 0;
     OPEN_DEVICE(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reserving, mapping, unmapping, and access: per device, all or nothing, checked by every copy.
+// Reserving, mapping and unmapping; access per device, which every copy checks.
 #include "driver_test.h"
 
 TEST(reservations_are_aligned_and_freed_whole) {
@@ -15,7 +15,7 @@ TEST(reservations_are_aligned_and_freed_whole) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 2 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address + 2 * MIB, 2 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 8 * MIB));
-    check_untouchable(address);
+    check_inaccessible(address);
     CU(cuMemAddressFree(address, 4 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 4 * MIB));
 }
@@ -43,7 +43,7 @@ TEST(a_handle_is_mapped_whole_and_once) {
     CU(cuMemAddressFree(address, 16 * MIB));
 }
 
-/* Two handles side by side, 4 and 2 MiB, in 8 MiB of addresses. */
+/* Maps two adjacent handles, of 4 and 2 MiB, in a reservation of 8 MiB. */
 static CUdeviceptr map_two(void) {
     const CUdeviceptr address = reserve(8 * MIB);
     const CUmemGenericAllocationHandle four = create_handle(0, 4 * MIB);
@@ -64,7 +64,7 @@ TEST(a_mapping_is_unmapped_whole) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(address, 0));
     CU(cuMemUnmap(address + 6 * MIB, 2 * MIB)); /* nothing is mapped there */
     CU(cuMemUnmap(address, 8 * MIB));           /* two mappings and a hole */
-    CU(cuMemUnmap(address, 8 * MIB));           /* nothing any more */
+    CU(cuMemUnmap(address, 8 * MIB));           /* nothing is mapped */
     CU(cuMemAddressFree(address, 8 * MIB));
 }
 
@@ -75,7 +75,7 @@ static CUmemAccess_flags access_at(CUdeviceptr address, CUdevice device) {
     return (CUmemAccess_flags)flags;
 }
 
-TEST(nothing_is_reached_before_access_is_set) {
+TEST(mappings_are_inaccessible_until_access_is_set) {
     CUdeviceptr base = 0;
     size_t size = 0;
     unsigned char local[64];
@@ -99,14 +99,14 @@ TEST(one_access_covers_many_mappings) {
     CU(cuMemsetD8_v2(address, 9, 6 * MIB)); /* across both */
     check_device_filled(address + 3 * MIB, 9, 2 * MIB);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 9, 6 * MIB + 1));
-    CU(cuMemGetAddressRange_v2(&base, &size, address + 5 * MIB)); /* knows one mapping, not the reservation */
+    CU(cuMemGetAddressRange_v2(&base, &size, address + 5 * MIB)); /* the mapping, not the reservation */
     CHECK_EQ(base, address + 4 * MIB);
     CHECK_EQ(size, 2 * MIB);
-    check_untouchable(address);
+    check_inaccessible(address);
 }
 
-static void refuses(CUresult expected, CUdeviceptr address, size_t size, CUmemLocationType type, int id,
-                    int flags) {
+static void expect_failure(CUresult expected, CUdeviceptr address, size_t size, CUmemLocationType type, int id,
+                           int flags) {
     const CUmemAccessDesc access = {{type, id}, (CUmemAccess_flags)flags};
     CU_EXPECT(expected, cuMemSetAccess(address, size, &access, 1));
 }
@@ -118,23 +118,23 @@ TEST(access_is_checked) {
     NOTHING_LEFT;
     OWN_MAPPED(address, map_two(), 8 * MIB);
     const CUmemLocationType device = CU_MEM_LOCATION_TYPE_DEVICE;
-    refuses(CUDA_ERROR_INVALID_VALUE, address, 2 * MIB, device, 0, 3); /* half a mapping */
-    refuses(CUDA_ERROR_INVALID_VALUE, address + 2 * MIB, 2 * MIB, device, 0, 3);
-    refuses(CUDA_ERROR_INVALID_VALUE, address, 8 * MIB, device, 0, 3); /* with a hole */
-    refuses(CUDA_ERROR_INVALID_VALUE, address + 6 * MIB, 2 * MIB, device, 0, 3);
-    refuses(CUDA_ERROR_INVALID_VALUE, address, 0, device, 0, 3);
-    refuses(CUDA_ERROR_INVALID_VALUE, address, 6 * MIB, device, 0, 2);
-    refuses(CUDA_ERROR_INVALID_VALUE, address, 6 * MIB, device, 99, 3);
-    refuses(CUDA_ERROR_INVALID_VALUE, address, 6 * MIB, CU_MEM_LOCATION_TYPE_INVALID, 0, 3);
-    refuses(CUDA_ERROR_NOT_SUPPORTED, address, 6 * MIB, CU_MEM_LOCATION_TYPE_HOST, 0, 3);
-    refuses(CUDA_ERROR_NOT_SUPPORTED, address, 6 * MIB, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, 3);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address, 2 * MIB, device, 0, 3); /* half a mapping */
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address + 2 * MIB, 2 * MIB, device, 0, 3);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address, 8 * MIB, device, 0, 3); /* with a hole */
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address + 6 * MIB, 2 * MIB, device, 0, 3);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address, 0, device, 0, 3);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address, 6 * MIB, device, 0, 2);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address, 6 * MIB, device, 99, 3);
+    expect_failure(CUDA_ERROR_INVALID_VALUE, address, 6 * MIB, CU_MEM_LOCATION_TYPE_INVALID, 0, 3);
+    expect_failure(CUDA_ERROR_NOT_SUPPORTED, address, 6 * MIB, CU_MEM_LOCATION_TYPE_HOST, 0, 3);
+    expect_failure(CUDA_ERROR_NOT_SUPPORTED, address, 6 * MIB, CU_MEM_LOCATION_TYPE_HOST_NUMA, 0, 3);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, 6 * MIB, &access, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemSetAccess(address, 6 * MIB, NULL, 1));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemGetAccess(&flags, &access.location, address + 6 * MIB));
     CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuMemGetAccess(&flags, &unknown, address));
 }
 
-TEST(access_is_set_for_all_or_none) {
+TEST(access_is_set_for_all_devices_or_none) {
     const CUmemAccessDesc both[] = {
         access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
         access_for(99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
@@ -146,7 +146,7 @@ TEST(access_is_set_for_all_or_none) {
     CHECK_EQ(access_at(address + 4 * MIB, 0), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
-TEST(read_only_is_not_written) {
+TEST(read_only_mappings_are_not_written) {
     unsigned char local[64];
     const CUmemAccessDesc read = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
@@ -165,7 +165,7 @@ TEST(read_only_is_not_written) {
     CU(cuMemFree_v2(source));
 }
 
-TEST(access_is_of_each_device) {
+TEST(each_device_has_its_own_access) {
     const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     unsigned char local[64];
@@ -174,7 +174,7 @@ TEST(access_is_of_each_device) {
     OWN_MAPPING(address, 0, GRANULE);
     CU(cuMemsetD8_v2(address, 4, GRANULE));
     CU(cuMemSetAccess(address, GRANULE, &peer, 1));
-    CU(cuMemSetAccess(address, GRANULE, &none, 1)); /* the owner itself may not */
+    CU(cuMemSetAccess(address, GRANULE, &none, 1)); /* the device of the memory has no access */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(local, address, sizeof(local)));
     CU(cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
@@ -184,7 +184,7 @@ TEST(access_is_of_each_device) {
     CU(cuDevicePrimaryCtxRelease_v2(1));
 }
 
-TEST(host_memory_can_be_opened_to_the_host) {
+TEST(the_host_can_get_access_to_host_memory) {
     CUmemAllocationProp prop = device_prop(0);
     prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
     const CUmemAccessDesc both[] = {
@@ -197,7 +197,7 @@ TEST(host_memory_can_be_opened_to_the_host) {
     const CUdeviceptr address = reserve(GRANULE);
     CU(cuMemMap(address, GRANULE, 0, handle, 0));
     CU(cuMemRelease(handle));
-    check_untouchable(address);
+    check_inaccessible(address);
     CU(cuMemSetAccess(address, GRANULE, both, NUM(both)));
     CU(cuMemsetD8_v2(address, 6, GRANULE));
     CU(cuCtxSynchronize());

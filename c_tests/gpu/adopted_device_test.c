@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine's device memory as regions: checked with the driver, left as it is, released once.
+// Regions of device memory that an engine owns: checked with the driver, unchanged, released once.
 #include "engine.h"
 #include "filled.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #define ALLOCATION (8 * MIB)
 
@@ -17,7 +17,7 @@ static kvmem_region *adopt(uint64_t address, uint64_t size, int device, int *rel
     return MADE(kvmem_region, kvmem_region_adopt_device, &options, device);
 }
 
-/* Refused, and nothing released. */
+/* Checks that adopting fails, and that the release callback is not called. */
 static void refuse(uint64_t address, uint64_t size, int device, kvmem_status status, const char *part) {
     int releases = 0;
     const kvmem_adopt_options options = adopt_options(address, size, &releases);
@@ -44,14 +44,14 @@ TEST_EACH_DEVICE(an_allocation_is_adopted_whole_or_in_part) {
     check_adopted(address + ALLOCATION - 1, 1, device);
 }
 
-TEST(it_is_left_as_it_is) {
+TEST(adopted_memory_is_unchanged_and_not_freed) {
     ENGINE_MEMORY(address, 0, ALLOCATION);
     fill_device(0, address, ALLOCATION, 0x3C);
     CALL(kvmem_region_destroy(adopt(address, ALLOCATION, 0, NULL)));
-    check_device(0, address, ALLOCATION, 0x3C); /* the library has not freed it: the test does */
+    check_device(0, address, ALLOCATION, 0x3C);
 }
 
-TEST(it_is_released_once_by_the_last_who_holds_it) {
+TEST(memory_is_released_once_with_its_last_reference) {
     int releases = 0;
     ENGINE_MEMORY(address, 0, ALLOCATION);
     kvmem_region *region = adopt(address, ALLOCATION, 0, &releases);
@@ -64,7 +64,7 @@ TEST(it_is_released_once_by_the_last_who_holds_it) {
     expect_releases(&releases, 1);
 }
 
-TEST(the_same_memory_may_be_adopted_twice) {
+TEST(memory_can_be_adopted_twice) {
     int releases = 0;
     ENGINE_MEMORY(address, 0, ALLOCATION);
     kvmem_region *first = adopt(address, ALLOCATION, 0, &releases);
@@ -75,7 +75,7 @@ TEST(the_same_memory_may_be_adopted_twice) {
     expect_releases(&releases, 2);
 }
 
-TEST(a_range_past_the_end_is_refused) {
+TEST(a_range_past_the_end_is_rejected) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
     ENGINE_MEMORY(address, 0, ALLOCATION);
@@ -85,7 +85,7 @@ TEST(a_range_past_the_end_is_refused) {
     refuse(address, UINT64_MAX, 0, KVMEM_STATUS_INVALID_ARGUMENT, "address space");
 }
 
-TEST(freed_memory_is_refused) {
+TEST(freed_memory_is_rejected) {
     RETAIN_DEVICE(0);
     const uint64_t freed = engine_allocate(0, ALLOCATION);
     engine_free(0, freed);
@@ -93,21 +93,21 @@ TEST(freed_memory_is_refused) {
     refuse(freed + 4096, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
 }
 
-TEST(host_memory_is_refused) {
+TEST(host_memory_is_rejected) {
     static int of_the_program;
     int on_the_stack = 0;
     void *on_the_heap = test_allocate(4096);
-    const void *const ordinary[] = {&of_the_program, &on_the_stack, on_the_heap, (const void *)16};
-    for (size_t i = 0; i < NUM(ordinary); i++)
-        refuse((uint64_t)(uintptr_t)ordinary[i], 4, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
+    const void *const pageable[] = {&of_the_program, &on_the_stack, on_the_heap, (const void *)16};
+    for (size_t i = 0; i < NUM(pageable); i++)
+        refuse((uint64_t)(uintptr_t)pageable[i], 4, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
     free(on_the_heap);
     void *pinned = engine_allocate_host(0, 4096);
     refuse((uint64_t)(uintptr_t)pinned, 4096, 0, KVMEM_STATUS_INVALID_ARGUMENT, "host memory");
     engine_free_host(0, pinned);
 }
 
-/* The driver calls it memory of a device, but its pages come and go. */
-TEST(managed_memory_is_refused) {
+/* The driver reports it as device memory, but its pages can migrate to the host. */
+TEST(managed_memory_is_rejected) {
     CUdeviceptr address = 0;
     RETAIN_DEVICE(0);
     CU_ON(0, cuMemAllocManaged(&address, ALLOCATION, CU_MEM_ATTACH_GLOBAL));
@@ -115,13 +115,13 @@ TEST(managed_memory_is_refused) {
     CU_ON(0, cuMemFree_v2(address));
 }
 
-TEST(nothing_is_refused) {
+TEST(an_empty_range_and_null_are_rejected) {
     ENGINE_MEMORY(address, 0, ALLOCATION);
     refuse(0, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "NULL");
     refuse(address, 0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
 }
 
-TEST(the_wrong_device_is_refused) {
+TEST(the_wrong_device_is_rejected) {
     ENGINE_MEMORY(address, 0, ALLOCATION);
     const int wrong[] = {driver_devices(), 1, -1, 1000000};
     for (size_t i = 0; i < NUM(wrong); i++)
@@ -135,14 +135,14 @@ TEST(memory_of_several_mappings_is_adopted) {
     check_adopted(span.address + 100, 3 * span.granule - 200, 0);
 }
 
-TEST(memory_that_ends_before_the_range_is_refused) {
+TEST(memory_that_ends_before_the_range_is_rejected) {
     OPENED(span, span, 0, 4, 2);
     refuse(span.address, 2 * span.granule + 1, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(span.address + 5, 3 * span.granule, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(span.address + 2 * span.granule, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
 }
 
-/* Not every engine works in the device's primary context. */
+/* Some engines do not use the primary context. */
 TEST(memory_of_another_context_is_adopted) {
     CUcontext own = NULL;
     CUcontext popped = NULL;

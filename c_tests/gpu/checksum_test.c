@@ -4,12 +4,12 @@
 #include "elastic_side.h"
 #include "engine.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const uint32_t some_blocks[] = {6, 0, 3, 3, 5};
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 
-/* Those of these blocks, with all layers, are the checksums of the bytes. */
+/* Checks the checksums of blocks with all layers. */
 static void check_checksums_of(const side *side, const uint32_t *blocks, uint32_t count) {
     CLEANUP(test_free) uint32_t *checksums = test_allocate(count * sizeof(*checksums));
     memset(checksums, 0xEE, count * sizeof(*checksums));
@@ -20,7 +20,7 @@ static void check_checksums_of(const side *side, const uint32_t *blocks, uint32_
 
 static void check_checksums(const side *side) { check_checksums_of(side, some_blocks, NUM(some_blocks)); }
 
-TEST(every_place_has_the_checksums_of_the_bytes) {
+TEST(checksums_are_computed_in_every_place) {
     static const uint64_t alignments[] = {1, 64};
     RETAIN_DEVICE(0);
     for (place place = 0; place < NUM_PLACES; place++) {
@@ -34,8 +34,8 @@ TEST(every_place_has_the_checksums_of_the_bytes) {
     }
 }
 
-/* Pieces whose size is no multiple of a word. */
-TEST(odd_sizes_have_the_same_checksums) {
+/* The size of pieces is not a multiple of a word. */
+TEST(checksums_of_odd_sizes) {
     static const place places[] = {PLACE_PINNED, PLACE_DEVICE, PLACE_ELASTIC};
     RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
@@ -46,7 +46,7 @@ TEST(odd_sizes_have_the_same_checksums) {
     }
 }
 
-/* A block has a part in each plane, and only the first extent of each plane has memory. */
+/* Each block has bytes in every plane, and only the first extent of each plane has memory. */
 TEST(elastic_blocks_of_several_planes_have_checksums) {
     static const char *const orders[] = {"LHBNC", "NBLHC", "LH/BNC", "HBLNC"};
     RETAIN_DEVICE(0);
@@ -77,8 +77,8 @@ TEST(elastic_blocks_of_several_planes_have_checksums) {
     }
 }
 
-/* 40 blocks of 1 MiB in an order of their own. */
-TEST(many_blocks_are_read_part_by_part) {
+/* 40 blocks of 1 MiB, in a permuted order. */
+TEST(checksums_of_many_large_blocks) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = 40, it.num_layers = 4,
                                             it.page_size = 64, it.inner_dim = 1024);
     uint32_t blocks[40];
@@ -87,8 +87,8 @@ TEST(many_blocks_are_read_part_by_part) {
     check_checksums_of(&side, blocks, NUM(blocks));
 }
 
-/* More layers, and more tiles, than the library has a GPU read at a time. */
-TEST(many_layers_and_many_small_blocks_are_put_together) {
+/* More layers and tiles than one launch of the checksum kernel reads. */
+TEST(checksums_of_many_layers_and_many_small_blocks) {
     static const struct {
         uint64_t blocks, layers;
     } sizes[] = {{270000, 1}, {20000, 3}, {9, 250}};
@@ -105,7 +105,7 @@ TEST(many_layers_and_many_small_blocks_are_put_together) {
     }
 }
 
-/* Those of the source's blocks, as they are to arrive. */
+/* Computes the expected checksums of the moved blocks from the source. */
 static void compute_checksums(const flight *flight, uint32_t *checksums) {
     const kv_move *move = flight->move;
     for (size_t i = 0; i < move->num_pairs; i++)
@@ -113,7 +113,7 @@ static void compute_checksums(const flight *flight, uint32_t *checksums) {
                                     move->num_layers);
 }
 
-/* Twice, by the same transfer. */
+/* Runs the same transfer twice. */
 static void run_twice(const flight *flight, kvmem_status status, const char *part) {
     for (int again = 0; again < 2; again++) {
         flight_submit(flight);
@@ -121,9 +121,9 @@ static void run_twice(const flight *flight, kvmem_status status, const char *par
     }
 }
 
-static void verify_between(route way, const kv_move *move) {
+static void verify_between(route route, const kv_move *move) {
     const kvmem_layout_config source = side_config(&kv_kinds[0]), destination = side_config(&kv_kinds[2]);
-    OPENED(flight, flight, .from = way.from, .to = way.to, .source = &source, .destination = &destination,
+    OPENED(flight, flight, .from = route.from, .to = route.to, .source = &source, .destination = &destination,
            .move = move);
     uint32_t checksums[NUM(pairs)];
     compute_checksums(&flight, checksums);
@@ -139,18 +139,18 @@ static void verify_between(route way, const kv_move *move) {
 }
 
 TEST(transfers_from_and_to_a_gpu_are_verified) {
-    static const route ways[] = {
+    static const route routes[] = {
         {PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED},   {PLACE_SYSTEM, PLACE_ELASTIC},
         {PLACE_DEVICE, PLACE_SYSTEM}, {PLACE_ADOPTED, PLACE_ELASTIC}, {PLACE_ELASTIC_PARTLY, PLACE_PINNED},
     };
     static const kv_move moves[] = {{pairs, NUM(pairs), 0, 0, 3}, {pairs, NUM(pairs), 1, 0, 2}};
     RETAIN_DEVICE(0);
-    for (size_t i = 0; i < NUM(ways) * NUM(moves); i++)
-        verify_between(ways[i % NUM(ways)], &moves[i / NUM(ways)]);
+    for (size_t i = 0; i < NUM(routes) * NUM(moves); i++)
+        verify_between(routes[i % NUM(routes)], &moves[i / NUM(routes)]);
 }
 
-/* The host compares when the stream has moved them; a graph's runs it does not see. */
-TEST(transfers_on_a_stream_are_verified_and_graphs_refused) {
+/* The host compares checksums after the work on the stream. It is not notified of launches of a graph. */
+TEST(transfers_on_a_stream_are_verified_but_not_in_graphs) {
     static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     static const kvmem_status expected[] = {KVMEM_STATUS_OK, KVMEM_STATUS_CORRUPT};
     uint32_t checksums[NUM(pairs)];

@@ -1,56 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: the caller's stay as they are, none is made that nobody asked for, and the library's go with its
-// last object.
+// Contexts: the caller's current context is unchanged, kvmem creates a context only if an object needs it, and releases
+// it with the last object.
 #include "engine.h"
-#include "stance.h"
-#include "work.h"
+#include "caller_context.h"
+#include "exercise.h"
 
 #include <pthread.h>
 
-/* Does the work with a context current, and finds the same one after each call. */
-static void work_with(CUcontext context) {
+/* Calls kvmem with this current context, which must be unchanged after each call. */
+static void exercise_with(CUcontext context) {
     const CUcontext before = current_context();
-    stance_take(context);
-    for (int device = 0; device < driver_devices(); device++) work_on(device);
-    stance_take(before);
+    caller_context_set(context);
+    for (int device = 0; device < driver_devices(); device++) exercise_device(device);
+    caller_context_set(before);
 }
 
-TEST_EACH_DEVICE(the_current_context_stays) {
+TEST_EACH_DEVICE(the_current_context_is_unchanged) {
     CUcontext own = NULL;
     CUcontext popped = NULL;
     CU(cuCtxCreate_v2(&own, 0, device));
     CU(cuCtxPopCurrent_v2(&popped));
-    work_with(own);
+    exercise_with(own);
     CU(cuCtxDestroy_v2(own));
 }
 
-/* What an engine with the CUDA runtime has. */
-TEST_EACH_DEVICE(a_primary_context_stays_current) {
+/* As in an engine that uses the CUDA runtime. */
+TEST_EACH_DEVICE(a_current_primary_context_is_unchanged) {
     CUcontext primary = NULL;
     CU(cuDevicePrimaryCtxRetain(&primary, device));
-    work_with(primary);
+    exercise_with(primary);
     CHECK(has_primary_context(device));
     release_device(device);
 }
 
-TEST_CALL(having_none_stays_so, work_with(NULL))
+TEST_CALL(no_context_stays_current, exercise_with(NULL))
 
-TEST(the_stack_below_stays) {
+TEST(the_context_stack_is_unchanged) {
     const CUcontext before = current_context();
     CUcontext stack[3] = {NULL};
     for (size_t i = 0; i < NUM(stack); i++) CU(cuCtxCreate_v2(&stack[i], 0, 0));
-    stance_take(stack[2]);
-    work_on(0);
+    caller_context_set(stack[2]);
+    exercise_device(0);
     for (size_t i = NUM(stack); i > 0; i--) {
         CUcontext popped = NULL;
         CU(cuCtxPopCurrent_v2(&popped));
         CHECK(popped == stack[i - 1]);
     }
-    stance_take(before);
+    caller_context_set(before);
     for (size_t i = 0; i < NUM(stack); i++) CU(cuCtxDestroy_v2(stack[i]));
 }
 
-static void *use_a_region(void *argument) {
+static void *create_and_destroy_a_region(void *argument) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = MIB);
     kvmem_region *region = NULL;
     const kvmem_status status = kvmem_region_create_device(&options, &region, NULL);
@@ -61,7 +61,7 @@ static void *use_a_region(void *argument) {
 
 TEST(another_thread_has_its_own_stack) {
     bool good = false;
-    threads_run(1, use_a_region, &good, 0);
+    threads_run(1, create_and_destroy_a_region, &good, 0);
     CHECK(good);
 }
 
@@ -83,7 +83,7 @@ TEST(host_memory_needs_no_context) {
     check_no_contexts();
 }
 
-TEST_EACH_DEVICE(a_context_lives_as_long_as_what_needs_it) {
+TEST_EACH_DEVICE(a_context_lives_as_long_as_objects_need_it) {
     check_no_contexts();
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = MIB);
     GET(kvmem_region *, region, kvmem_region_create_device, &options);
@@ -95,15 +95,15 @@ TEST_EACH_DEVICE(a_context_lives_as_long_as_what_needs_it) {
     check_no_contexts();
 }
 
-TEST_EACH_DEVICE(after_the_work_no_context_is_left) {
-    work_on_memory(device);
+TEST_EACH_DEVICE(no_context_is_left_after_all_objects_are_destroyed) {
+    exercise_memory(device);
     check_no_contexts();
-    work_on(device);
-    await_no_context(device);
+    exercise_device(device);
+    await_context_release(device);
     check_no_contexts();
 }
 
-TEST(what_is_refused_leaves_no_context) {
+TEST(failed_calls_leave_no_context) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = UINT64_C(1) << 50);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "", kvmem_region_create_device, &options);
     check_no_contexts();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles,
+// Asynchronous GPU copies: submitted again, reported once to their queue, in flight after their handles are destroyed,
 // many at a time.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 
-/* One of blocks that are large. */
+/* A transfer of large blocks. */
 typedef flight large_flight;
 #define large_flight_close flight_close
 static void large_flight_open(flight *flight, place from, place to) {
@@ -22,12 +22,12 @@ static void large_flight_open(flight *flight, place from, place to) {
     flight_create(flight, it.path = 0);
 }
 
-static void expect_landed(flight *flight) {
+static void expect_moved(flight *flight) {
     flight_expect_completion(flight, KVMEM_STATUS_OK);
     flight_check_moved(flight);
 }
 
-TEST(before_the_first_submit_nothing_moves) {
+TEST(nothing_is_moved_before_the_first_submit) {
     OPENED(large_flight, flight, PLACE_PINNED, PLACE_DEVICE);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
@@ -41,46 +41,46 @@ TEST(before_the_first_submit_nothing_moves) {
 
 TEST_CALL(the_path_has_a_name, CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_COPY), "CUDA copy"))
 
-TEST(submitted_again_it_moves_what_is_there_then) {
-    static const route ways[] = {
+TEST(each_submit_moves_the_current_bytes) {
+    static const route routes[] = {
         {PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_SYSTEM}, {PLACE_DEVICE, PLACE_ADOPTED}};
-    for (size_t way = 0; way < NUM(ways); way++) {
-        OPENED(large_flight, flight, ways[way].from, ways[way].to);
+    for (size_t route = 0; route < NUM(routes); route++) {
+        OPENED(large_flight, flight, routes[route].from, routes[route].to);
         for (uint32_t seed = 0; seed < 5; seed++) {
             flight_refill(&flight, seed);
             flight_submit(&flight);
-            expect_landed(&flight);
+            expect_moved(&flight);
             EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
             EXPECT_OK(kvmem_transfer_wait(flight.transfer, 0, ERR));
         }
     }
 }
 
-TEST(the_queue_wakes_who_polls_its_fd) {
+TEST(the_fd_of_the_queue_becomes_readable) {
     OPENED(large_flight, flight, PLACE_PINNED, PLACE_DEVICE);
     struct pollfd ready = {.events = POLLIN};
     EXPECT_OK(kvmem_queue_get_fd(flight.queue, &ready.fd, ERR));
     CHECK_EQ(poll(&ready, 1, 0), 0);
     flight_submit(&flight);
     CHECK_EQ(poll(&ready, 1, 20000), 1);
-    expect_landed(&flight);
+    expect_moved(&flight);
     CHECK_EQ(poll(&ready, 1, 0), 0);
 }
 
-TEST(destroyed_at_once_it_still_arrives) {
+TEST(a_transfer_completes_after_its_handle_is_destroyed) {
     OPENED(large_flight, flight, PLACE_DEVICE, PLACE_PINNED);
     flight_submit(&flight);
     flight_destroy_transfer(&flight);
-    expect_landed(&flight);
+    expect_moved(&flight);
 }
 
-/* A layout over an allocation of the engine's, which learns when it is let go. */
+/* Builds a layout on memory of the engine, with a release callback. */
 static kvmem_layout *layout_with_release(const kvmem_layout_config *config, uint64_t address) {
     OWNED(kvmem_region) region = region_adopt_on_gpu(address, kv_region_size(config), note_release);
     return regions_lay_out(config, &region, 1, NULL);
 }
 
-TEST(all_handles_may_go_at_once) {
+TEST(all_handles_can_be_destroyed_while_in_flight) {
     const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
     const size_t size = kv_region_size(&config);
     const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
@@ -96,12 +96,12 @@ TEST(all_handles_may_go_at_once) {
     CALL(kvmem_queue_destroy(queue));
     CALL(kvmem_layout_destroy(layouts[1]));
     CALL(kvmem_transfer_destroy(transfer));
-    await_releases(before + 2); /* and not before the last byte has moved: the engine frees it now */
+    await_releases(before + 2); /* after the last byte was moved, because the engine frees the memory then */
     engine_free(0, memory[0]);
     engine_free(0, memory[1]);
 }
 
-/* Each of many transfers to its own block, all in flight together; no completion is lost or doubled. */
+/* Each transfer moves another block, and all are in flight together. */
 TEST(many_in_flight_are_each_reported_once) {
     enum { MANY = 200 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -122,13 +122,12 @@ TEST(many_in_flight_are_each_reported_once) {
     for (size_t i = 0; i < MANY; i++) CALL(kvmem_transfer_destroy(transfers[i]));
 }
 
-/* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read
-   yet. */
-enum { STUCK = 40, STUCK_SIZE = 1 << 20 };
+/* More host copies than kvmem has threads for, all blocked: they read memory that is not readable yet. */
+enum { BLOCKED = 40, BLOCKED_SIZE = 1 << 20 };
 
-static int gate[2]; /* a pipe whose other end is closed when the memory can be read */
+static int gate[2]; /* a pipe whose write end is closed when the memory is readable */
 
-/* Whoever reads too early waits here, and reads again. */
+/* The handler of SIGSEGV: blocks until the memory is readable. Then the access is repeated. */
 static void wait_at_the_gate(int number) {
     char byte;
     (void)number;
@@ -139,20 +138,20 @@ static void wait_at_the_gate(int number) {
 static kvmem_layout *adopted_block(void *memory) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
                                             it.outer_dim = 1, it.page_size = 64,
-                                            it.inner_dim = STUCK_SIZE / it.page_size / it.dtype_width);
-    CHECK_EQ(kv_region_size(&config), STUCK_SIZE);
-    OWNED(kvmem_region) region = region_adopt(memory, STUCK_SIZE);
+                                            it.inner_dim = BLOCKED_SIZE / it.page_size / it.dtype_width);
+    CHECK_EQ(kv_region_size(&config), BLOCKED_SIZE);
+    OWNED(kvmem_region) region = region_adopt(memory, BLOCKED_SIZE);
     return regions_lay_out(&config, &region, 1, NULL);
 }
 
 static void *map_memory(void) {
-    void *memory = mmap(NULL, STUCK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, BLOCKED_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     return memory;
 }
 
-/* The end of a GPU copy is told by its queue while no thread is left that copies host memory. */
-TEST(stuck_host_copies_delay_no_gpu_copy) {
+/* The queue reports the end of a GPU copy while all threads that copy host memory are blocked. */
+TEST(blocked_host_copies_do_not_delay_gpu_copies) {
     static const kvmem_block_pair one[] = {{0, 0}};
     const kv_move whole = {one, 1, 0, 0, 1};
     struct sigaction before;
@@ -161,31 +160,31 @@ TEST(stuck_host_copies_delay_no_gpu_copy) {
     CHECK_EQ(pipe(gate), 0);
     CHECK_EQ(sigaction(SIGSEGV, &waiting, &before), 0);
     void *unreadable = map_memory();
-    void *written[STUCK];
+    void *written[BLOCKED];
     kvmem_layout *source = adopted_block(unreadable);
-    CHECK_EQ(mprotect(unreadable, STUCK_SIZE, PROT_NONE), 0);
-    kvmem_layout *destinations[STUCK];
-    kvmem_transfer *stuck[STUCK];
+    CHECK_EQ(mprotect(unreadable, BLOCKED_SIZE, PROT_NONE), 0);
+    kvmem_layout *destinations[BLOCKED];
+    kvmem_transfer *blocked[BLOCKED];
     const kvmem_transfer_options options = kv_transfer_options(&whole);
-    for (size_t i = 0; i < STUCK; i++) {
+    for (size_t i = 0; i < BLOCKED; i++) {
         written[i] = map_memory();
         destinations[i] = adopted_block(written[i]);
-        EXPECT_OK(kvmem_transfer_create(source, destinations[i], &options, &stuck[i], ERR));
-        EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));
+        EXPECT_OK(kvmem_transfer_create(source, destinations[i], &options, &blocked[i], ERR));
+        EXPECT_OK(kvmem_transfer_submit(blocked[i], ERR));
     }
     flight_submit(&flight);
-    expect_landed(&flight);
-    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(stuck[0], ERR));
-    CHECK_EQ(mprotect(unreadable, STUCK_SIZE, PROT_READ), 0);
+    expect_moved(&flight);
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(blocked[0], ERR));
+    CHECK_EQ(mprotect(unreadable, BLOCKED_SIZE, PROT_READ), 0);
     CHECK_EQ(close(gate[1]), 0);
-    for (size_t i = 0; i < STUCK; i++) {
-        EXPECT_OK(kvmem_transfer_wait(stuck[i], PATIENCE, ERR));
-        CALL(kvmem_transfer_destroy(stuck[i]));
+    for (size_t i = 0; i < BLOCKED; i++) {
+        EXPECT_OK(kvmem_transfer_wait(blocked[i], PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(blocked[i]));
         CALL(kvmem_layout_destroy(destinations[i]));
-        CHECK_EQ(munmap(written[i], STUCK_SIZE), 0);
+        CHECK_EQ(munmap(written[i], BLOCKED_SIZE), 0);
     }
     CALL(kvmem_layout_destroy(source));
     CHECK_EQ(sigaction(SIGSEGV, &before, NULL), 0);
-    CHECK_EQ(munmap(unreadable, STUCK_SIZE), 0);
+    CHECK_EQ(munmap(unreadable, BLOCKED_SIZE), 0);
     CHECK_EQ(close(gate[0]), 0);
 }

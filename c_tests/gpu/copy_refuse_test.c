@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of
-// layouts without a path between them.
+// Transfers with GPU memory that cannot be created: overlaps, blocks that do not exist, layouts without a path between
+// them.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
-/* Refused at creation. */
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, const kvmem_block_pair *pairs,
                    size_t count, kvmem_status status, const char *part) {
     const kv_move move = {pairs, count, 0, 0, 3};
@@ -12,7 +11,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
     REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
-TEST(what_is_read_is_not_written) {
+TEST(blocks_that_are_read_and_written_are_rejected) {
     static const kvmem_block_pair onto_itself[] = {{2, 2}};
     static const kvmem_block_pair chain[] = {{0, 1}, {1, 2}};
     static const kvmem_block_pair swap[] = {{0, 5}, {5, 0}};
@@ -30,7 +29,7 @@ TEST(what_is_read_is_not_written) {
     }
 }
 
-/* A second layout over a side's first region, from `offset` on. */
+/* Builds a second layout on a side's first region, from the offset on. */
 static kvmem_layout *second_layout(side *side, uint64_t offset, kvmem_layout_config *config) {
     *config = side->model.config;
     config->num_blocks = 3;
@@ -38,15 +37,15 @@ static kvmem_layout *second_layout(side *side, uint64_t offset, kvmem_layout_con
     return regions_lay_out(config, &view, 1, NULL);
 }
 
-/* Blocks of 288 bytes; the other layout begins 100 bytes into the third. */
-TEST(another_layout_in_the_same_memory_is_seen) {
-    static const kvmem_block_pair meeting[] = {{2, 0}};
+/* Blocks have 288 bytes; the other layout starts 100 bytes after the start of the third. */
+TEST(overlaps_of_two_layouts_are_detected) {
+    static const kvmem_block_pair overlapping[] = {{2, 0}};
     static const kvmem_block_pair apart[] = {{1, 0}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(side, side, PLACE_DEVICE, 0, &config, NULL, 1);
     kvmem_layout_config small;
     kvmem_layout *other = second_layout(&side, 2 * 288 + 100, &small);
-    refuse(side.model.layout, other, meeting, 1, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+    refuse(side.model.layout, other, overlapping, 1, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
     const kv_move move = {apart, 1, 0, 0, 3};
     kv_run(side.model.layout, other, &move);
     CALL(kvmem_layout_destroy(other));
@@ -55,7 +54,7 @@ TEST(another_layout_in_the_same_memory_is_seen) {
     side_check(&side);
 }
 
-TEST(blocks_that_are_not_there_are_named) {
+TEST(errors_contain_the_ids_of_invalid_blocks) {
     static const kvmem_block_pair source_out[] = {{0, 0}, {7, 1}};
     static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
     static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
@@ -70,7 +69,7 @@ TEST(blocks_that_are_not_there_are_named) {
     side_check(&flight.destination);
 }
 
-TEST(blocks_that_differ_are_refused_by_the_field) {
+TEST(errors_contain_the_field_in_which_blocks_differ) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kvmem_layout_config wider = WITH(kv_config(&kv_kinds[0]), it.inner_dim = 7);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config,
@@ -78,7 +77,7 @@ TEST(blocks_that_differ_are_refused_by_the_field) {
     flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim", it.path = 0);
 }
 
-TEST(a_notification_has_nobody_to_go_to) {
+TEST(notifications_need_a_peer) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "notification", it.notification = "done",
                   it.notification_size = 4);

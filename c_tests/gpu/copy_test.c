@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between GPU and host memory, byte by byte: what moves, where to, and that nothing else changes.
+// Transfers between GPU and host memory, compared byte by byte: the moved blocks arrive, and nothing else changes.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static void check_info(const kvmem_transfer_info *info, const flight *flight) {
     const uint64_t pieces =
@@ -15,9 +15,9 @@ static void check_info(const kvmem_transfer_info *info, const flight *flight) {
     CHECK(info->duration_ns > 0);
 }
 
-static void copy(route way, const kvmem_layout_config *source, const kvmem_layout_config *destination,
+static void copy(route route, const kvmem_layout_config *source, const kvmem_layout_config *destination,
                  const kv_move *move) {
-    OPENED(flight, flight, .from = way.from, .to = way.to, .source = source, .destination = destination,
+    OPENED(flight, flight, .from = route.from, .to = route.to, .source = source, .destination = destination,
            .move = move, .seed = 11);
     flight_create(&flight, it.path = 0);
     flight_run(&flight);
@@ -25,9 +25,9 @@ static void copy(route way, const kvmem_layout_config *source, const kvmem_layou
     check_info(&info, &flight);
 }
 
-/* All places and all kinds of layout, on this side fixed and on the other in turn. */
+/* To all places, between all kinds of layouts. */
 static void copy_from(place from) {
-    RETAIN_DEVICE(0); /* or each copy would make a context of its own, which takes the longest */
+    RETAIN_DEVICE(0); /* otherwise each copy creates a context, which is slow */
     for (place to = 0; to < NUM_PLACES; to++) {
         for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
             const kvmem_layout_config source = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
@@ -47,40 +47,40 @@ TEST_CALL(from_several_mappings_to_every_place, copy_from(PLACE_SPANNED))
 TEST_CALL(from_elastic_memory_to_every_place, copy_from(PLACE_ELASTIC))
 TEST_CALL(from_elastic_memory_with_holes_to_every_place, copy_from(PLACE_ELASTIC_PARTLY))
 
-/* The routes between a GPU and the rest that engines take most. */
-static const route ways[] = {
+/* The routes that engines use most. */
+static const route routes[] = {
     {PLACE_PINNED, PLACE_DEVICE},
     {PLACE_DEVICE, PLACE_PINNED},
     {PLACE_ADOPTED, PLACE_DEVICE},
     {PLACE_ELASTIC, PLACE_PINNED},
 };
 
-TEST(layer_ranges_land_at_other_layers) {
+TEST(layer_ranges_are_moved_to_other_layers) {
     static const struct {
         uint64_t source, destination, count;
     } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
     RETAIN_DEVICE(0);
-    for (size_t way = 0; way < NUM(ways); way++) {
+    for (size_t route = 0; route < NUM(routes); route++) {
         for (size_t i = 0; i < NUM(ranges); i++) {
             const kvmem_layout_config source = side_config(&kv_kinds[i % KV_NUM_KINDS]);
-            const kvmem_layout_config destination = side_config(&kv_kinds[(i + way) % KV_NUM_KINDS]);
+            const kvmem_layout_config destination = side_config(&kv_kinds[(i + route) % KV_NUM_KINDS]);
             const kv_move move = {scattered_move.pairs, scattered_move.num_pairs, ranges[i].source,
                                   ranges[i].destination, ranges[i].count};
-            copy(ways[way], &source, &destination, &move);
+            copy(routes[route], &source, &destination, &move);
         }
     }
 }
 
-TEST(padding_may_differ_and_stays_as_it_is) {
+TEST(padding_may_differ_and_is_unchanged) {
     static const uint64_t alignments[] = {1, 64, 512};
     RETAIN_DEVICE(0);
-    for (size_t way = 0; way < NUM(ways); way++) {
+    for (size_t route = 0; route < NUM(routes); route++) {
         for (size_t i = 0; i < NUM(alignments) * NUM(alignments); i++) {
             const kvmem_layout_config source = WITH(side_config(&kv_kinds[i % KV_NUM_KINDS]),
                                                     it.alignment = alignments[i / NUM(alignments)]);
-            const kvmem_layout_config destination = WITH(side_config(&kv_kinds[way % KV_NUM_KINDS]),
+            const kvmem_layout_config destination = WITH(side_config(&kv_kinds[route % KV_NUM_KINDS]),
                                                          it.alignment = alignments[i % NUM(alignments)]);
-            copy(ways[way], &source, &destination, &scattered_move);
+            copy(routes[route], &source, &destination, &scattered_move);
         }
     }
 }
@@ -88,21 +88,21 @@ TEST(padding_may_differ_and_stays_as_it_is) {
 TEST(the_numbers_of_blocks_and_layers_may_differ) {
     static const kvmem_block_pair pairs[] = {{6, 30}, {0, 31}};
     static const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
-    for (size_t way = 0; way < NUM(ways); way++) {
-        const kvmem_layout_config source = side_config(&kv_kinds[way % KV_NUM_KINDS]);
+    for (size_t route = 0; route < NUM(routes); route++) {
+        const kvmem_layout_config source = side_config(&kv_kinds[route % KV_NUM_KINDS]);
         const kvmem_layout_config destination = WITH(side_config(&kv_kinds[1]), it.num_blocks = 32,
                                                      it.num_layers = 8);
-        copy(ways[way], &source, &destination, &move);
+        copy(routes[route], &source, &destination, &move);
     }
 }
 
-TEST(one_source_may_feed_many_destinations) {
+TEST(a_source_block_is_copied_to_many_blocks) {
     const kv_move move = KV_MOVE(3, {3, 0}, {3, 1}, {3, 2}, {3, 6});
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    for (size_t way = 0; way < NUM(ways); way++) copy(ways[way], &config, &config, &move);
+    for (size_t route = 0; route < NUM(routes); route++) copy(routes[route], &config, &config, &move);
 }
 
-TEST(whole_neighbouring_blocks_merge_into_one_move) {
+TEST(adjacent_whole_blocks_merge_into_one_move) {
     const kv_move move = KV_MOVE(3, {2, 3}, {3, 4}, {4, 5});
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move);
@@ -112,8 +112,8 @@ TEST(whole_neighbouring_blocks_merge_into_one_move) {
     CHECK_EQ(flight_info(&flight).num_moves, 1);
 }
 
-/* Blocks may move within one layout while none is both read and written. */
-TEST(a_layout_copies_to_itself) {
+/* Allowed if no block is both read and written. */
+TEST(blocks_are_copied_within_a_layout) {
     static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
     static const place places[] = {PLACE_DEVICE, PLACE_ELASTIC};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -125,8 +125,8 @@ TEST(a_layout_copies_to_itself) {
     }
 }
 
-/* 256 blocks of 256 KiB, every second one to a place at the other end. */
-TEST(large_transfers_are_exact_too) {
+/* Every second of 256 blocks of 256 KiB, in reverse order. */
+TEST(large_transfers) {
     const kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 256, it.num_layers = 4,
                                           it.page_size = 16, it.inner_dim = 1024);
     const kvmem_layout_config to = WITH(kv_config(&kv_kinds[2]), it.num_blocks = 256, it.num_layers = 4,
@@ -134,5 +134,5 @@ TEST(large_transfers_are_exact_too) {
     kvmem_block_pair pairs[128];
     for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 255 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
-    for (size_t way = 0; way < NUM(ways); way++) copy(ways[way], &from, &to, &move);
+    for (size_t route = 0; route < NUM(routes); route++) copy(routes[route], &from, &to, &move);
 }

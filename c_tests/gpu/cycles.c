@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts before and after; threads that end a while after their work are waited for.
+// Compares counts before and after. Waits for threads that end some time after their work.
 #include "cycles.h"
 
 #include "patience.h"
-#include "stance.h"
+#include "caller_context.h"
 #include "usage.h"
 
 #include <ctype.h>
 #include <malloc.h>
 
 #define WARM_UP 20
-/* Each run has a deadline of its own in place of the process's: thousands of cycles take a minute or two. */
+/* The deadline of each run, in place of the deadline of the process: thousands of cycles take minutes. */
 #define DEADLINE_SECONDS 240
 
 static uint32_t num_cycles = 10000;
@@ -21,22 +21,22 @@ int cycles_take_count(int argc, char **argv) {
     return 1;
 }
 
-/* A copy's stream is given back by the thread that copied, which itself ends after idling for a while. */
-static void await_as_before(size_t threads_before, uint64_t memory_before) {
+/* The thread that watches a transfer releases its stream, and ends after it has been idle for a while. */
+static void await_released(size_t threads_before, uint64_t memory_before) {
     const uint64_t end = patience_end();
     while (count_threads() > threads_before || free_memory(0) < memory_before)
-        patience_wait(end, "threads to end and memory to come back");
+        patience_wait(end, "threads to end and memory to be freed");
 }
 
-/* What the process holds, without what its allocator keeps for later. */
-static uint64_t memory_held(void) {
+/* Returns the resident memory of the process after the allocator has returned free memory to the system. */
+static uint64_t memory_in_use(void) {
     malloc_trim(0);
     return resident_memory();
 }
 
-/* Under the stand-in all is ours and its own: what is held grows by what threads and tables need once, some
-   100 KiB, however many cycles there are. A driver of hardware, and NIXL with it, keep what they don't tell
-   of: there half a page a cycle is allowed, which any page of ours that a cycle lost would pass. */
+/* With the stand-in, memory grows once by about 100 KiB for threads and tables, regardless of the number of cycles. A
+   real driver, and NIXL with it, keep an unknown amount of memory. So half a page per cycle is allowed there; a leak of
+   a page per cycle in kvmem exceeds it. */
 static uint64_t growth_allowed(void) {
     const bool is_stand_in = driver_symbol("sim_reset") != NULL;
     return MIB + (is_stand_in ? 0 : num_cycles * UINT64_C(2048));
@@ -44,17 +44,17 @@ static uint64_t growth_allowed(void) {
 
 void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
     alarm(DEADLINE_SECONDS);
-    retain_device(0); /* a context takes memory and threads of its own */
+    retain_device(0); /* creating a context takes memory and threads */
     for (uint32_t i = 0; i < WARM_UP; i++) cycle(place, i);
     const size_t threads_before = count_threads();
     const uint64_t memory_before = free_memory(0);
     const size_t files_before = count_open_files();
-    const uint64_t held_before = memory_held();
+    const uint64_t used_before = memory_in_use();
     for (uint32_t i = 0; i < num_cycles; i++) cycle(place, i);
-    await_as_before(threads_before, memory_before);
+    await_released(threads_before, memory_before);
     CHECK_EQ(count_open_files(), files_before);
-    const uint64_t held = memory_held();
-    printf("  %lld bytes more after %u cycles\n", (long long)(held - held_before), num_cycles);
-    CHECK(held < held_before + growth_allowed());
+    const uint64_t used = memory_in_use();
+    printf("  %lld bytes more after %u cycles\n", (long long)(used - used_before), num_cycles);
+    CHECK(used < used_before + growth_allowed());
     release_device(0);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of device memory: as large as asked, on the device asked for, and gone when destroyed.
+// Regions of device memory: of the requested size, on the requested device, freed when destroyed.
 #include "filled.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static kvmem_device_options device_options(int device, uint64_t size) {
     return OPTIONS(kvmem_device_options, it.device = device, it.size = size);
@@ -17,12 +17,12 @@ static void refuse(int device, uint64_t size, kvmem_status status, const char *p
     REFUSE(status, part, kvmem_region_create_device, &options);
 }
 
-/* Whether the driver knows an address as memory of a device. */
+/* Returns whether the driver reports an address as device memory. */
 static bool is_device_memory(uint64_t address) { return driver_memory_type(address) == CU_MEMORYTYPE_DEVICE; }
 
 static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};
 
-TEST_EACH_DEVICE(info_says_what_it_is) {
+TEST_EACH_DEVICE(info_of_a_device_region) {
     for (size_t i = 0; i < NUM(sizes); i++) {
         OWNED(kvmem_region) region = create(device, sizes[i]);
         const kvmem_region_info info = region_info(region);
@@ -40,7 +40,7 @@ TEST_EACH_DEVICE(info_says_what_it_is) {
     }
 }
 
-TEST_EACH_DEVICE(the_driver_finds_it_on_that_device) {
+TEST_EACH_DEVICE(the_driver_reports_the_requested_device) {
     OWNED(kvmem_region) region = create(device, 3 * MIB);
     const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
     for (size_t i = 0; i < NUM(ends); i++) {
@@ -51,7 +51,7 @@ TEST_EACH_DEVICE(the_driver_finds_it_on_that_device) {
     }
 }
 
-TEST(every_byte_holds_what_is_written) {
+TEST(every_byte_can_be_written_and_read) {
     for (size_t i = 0; i < NUM(sizes); i++) {
         OWNED(kvmem_region) region = create(0, sizes[i]);
         fill_device(0, region_info(region).address, sizes[i], 0x5A);
@@ -59,8 +59,8 @@ TEST(every_byte_holds_what_is_written) {
     }
 }
 
-TEST(destroying_frees) {
-    RETAIN_DEVICE(0); /* without a context the driver would forget all memory */
+TEST(destroying_a_region_frees_its_memory) {
+    RETAIN_DEVICE(0); /* otherwise the end of the context frees the memory */
     kvmem_region *region = create(0, 64 * MIB);
     const uint64_t address = region_info(region).address;
     CHECK(is_device_memory(address));
@@ -69,7 +69,7 @@ TEST(destroying_frees) {
     CALL(kvmem_region_destroy(NULL));
 }
 
-TEST(views_keep_it) {
+TEST(views_keep_the_memory_alive) {
     kvmem_region *region = create(0, MIB);
     const uint64_t address = region_info(region).address;
     OWN(kvmem_region, view, kvmem_region_create_view, region, 4096, 8192);
@@ -84,7 +84,7 @@ TEST(views_keep_it) {
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_view(view, 1, 8192, &region, ERR));
 }
 
-TEST_EACH_DEVICE(more_than_the_device_has_says_asked_and_free) {
+TEST_EACH_DEVICE(errors_contain_the_requested_and_the_free_bytes) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, device));
     const uint64_t too_much[] = {2 * memory, UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX};
@@ -94,18 +94,18 @@ TEST_EACH_DEVICE(more_than_the_device_has_says_asked_and_free) {
         CHECK_CAUSE(KVMEM_DOMAIN_CUDA, CUDA_ERROR_OUT_OF_MEMORY);
         CHECK_STR(test_last_cause().name, "CUDA_ERROR_OUT_OF_MEMORY");
     }
-    CALL(kvmem_region_destroy(create(device, MIB))); /* the device is none the worse */
+    CALL(kvmem_region_destroy(create(device, MIB))); /* the device still works */
 }
 
-TEST_CALL(nothing_is_refused, refuse(0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes"))
+TEST_CALL(zero_bytes_are_rejected, refuse(0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes"))
 
-TEST(devices_that_are_not_there_are_refused) {
+TEST(missing_devices_are_rejected) {
     EACH_MISSING_DEVICE(missing) {
         refuse(*missing, MIB, KVMEM_STATUS_OUT_OF_RANGE, TEXT("%d", *missing));
     }
 }
 
-TEST(there_is_nothing_to_sync_and_no_path) {
+TEST(device_regions_have_no_file_to_sync_and_no_path) {
     OWNED(kvmem_region) region = create(0, MIB);
     EXPECT_OK(kvmem_region_sync(region, ERR));
     REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_path, region);

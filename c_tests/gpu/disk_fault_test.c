@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that fail a transfer from or to a GPU in the middle: the error says why, and the ring is fit for the
-// next one.
+// File errors in the middle of a transfer from or to a GPU: the error contains the cause, and the staging ring can be
+// used again.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <errno.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 static const kv_move move = KV_MOVE(3, {0, 0}, {2, 2}, {4, 4}, {6, 6});
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t paths[] = {KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_URING_STAGED};
-/* Slots of two pieces: what comes before the failure has been through the ring. */
+/* Slots of two pieces, so that the ring is used before the failure. */
 #define STAGING (4 * 2 * 4096)
 
 static void expect_failure(const flight *flight, kvmem_status status, int code) {
@@ -20,9 +20,9 @@ static void expect_failure(const flight *flight, kvmem_status status, int code) 
     CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, code);
 }
 
-/* The process may write no further than the middle of the file; once it may, all goes through. The
-   default action of SIGXFSZ, which the kernel sends too, would end the process. */
-TEST(there_is_no_room_in_the_middle) {
+/* The limit of file sizes is the middle of the file; without the limit the transfer succeeds. The kernel also sends
+   SIGXFSZ, whose default action ends the process. */
+TEST(writing_fails_at_the_file_size_limit) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     for (size_t i = 0; i < NUM(modes) * (can_test_io_uring() ? 2 : 1); i++) {
         OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &move,
@@ -30,15 +30,15 @@ TEST(there_is_no_room_in_the_middle) {
         flight_create(&flight, it.path = paths[i / NUM(modes)], it.staging_size = STAGING);
         struct rlimit before;
         CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-        const struct rlimit little = {flight.destination.model.size / 2, before.rlim_max};
-        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+        const struct rlimit half = {flight.destination.model.size / 2, before.rlim_max};
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &half), 0);
         expect_failure(&flight, KVMEM_STATUS_OUT_OF_MEMORY, EFBIG);
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
         flight_run(&flight);
     }
 }
 
-/* In a process of its own: the file's second half can't be read or written, by threads that start later. */
+/* A process in which reading and writing the second half of the file fails, in threads that start later. */
 ROLE(failing_role) {
     int code = 0;
     frame_expect_into(socket, 1, &code, sizeof(code));
@@ -50,14 +50,14 @@ ROLE(failing_role) {
     const uint32_t middle = (uint32_t)(file->starts[0] + 4 * kv_block_stride(&config));
     fail_system_call_from(SYS_pwritev, middle, code);
     fail_system_call_from(SYS_preadv, middle, code);
-    for (int way = 0; way < 2; way++) {
+    for (int direction = 0; direction < 2; direction++) {
         flight_create(&flight, it.path = KVMEM_PATH_PREAD_STAGED, it.staging_size = STAGING);
         expect_failure(&flight, status, code);
-        flight_turn_round(&flight);
+        flight_reverse(&flight);
     }
 }
 
-TEST(what_the_kernel_answers_is_kept) {
+TEST(the_errno_of_the_kernel_is_reported) {
     const int codes[] = {EIO, ENOSPC};
     for (size_t i = 0; i < NUM(codes); i++) {
         CLEANUP(peer_finish) peer other = peer_start("failing_role");

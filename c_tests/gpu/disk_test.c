@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever
-// the slots hold, and what is refused.
+// Transfers between a file and GPU memory through a ring of page-locked memory, with slots of several sizes, compared
+// byte by byte; transfers that cannot be created.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
 static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {5, 6}};
@@ -14,7 +14,7 @@ static const kv_move moves[] = {
 static const place device_places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED, PLACE_ELASTIC};
 static const place pinned_places[] = {PLACE_PINNED, PLACE_CHUNKED, PLACE_ENGINE_PINNED};
 
-/* Page-locked memory takes part itself; to a GPU's the bytes go through some. */
+/* Transfers with GPU memory are staged; transfers with page-locked memory are not. */
 static uint32_t uring_path(flight *flight) {
     return place_is_device(flight_memory(flight)->place) ? KVMEM_PATH_URING_STAGED : KVMEM_PATH_URING;
 }
@@ -38,26 +38,26 @@ static void run_twice(flight *flight, uint32_t path, uint64_t staging_size) {
     }
 }
 
-static void out_and_back(flight *flight, uint64_t staging_size) {
+static void run_in_both_directions(flight *flight, uint64_t staging_size) {
     const uint32_t paths[] = {0, pread_path(flight), uring_path(flight)};
     for (uint32_t i = 0; i < (can_test_io_uring() ? 6 : 4); i++) {
         flight_refill(flight, 50 + i);
         run_twice(flight, paths[i / 2], staging_size);
-        flight_turn_round(flight);
+        flight_reverse(flight);
     }
 }
 
-/* Kinds and moves take turns; the slots hold one piece each, so that most copies go round the ring. */
+/* Alternates kinds and moves. With slots of one piece, most copies wrap around the ring. */
 static void every_kind_from_and_to(const place *places, size_t num_places,
                                    kvmem_layout_config (*config)(const kv_kind *), uint64_t flags,
                                    uint64_t staging_size) {
     RETAIN_DEVICE(0);
-    for (size_t turn = 0; turn < num_places * KV_NUM_KINDS; turn++) {
-        const kvmem_layout_config memory = config(&kv_kinds[turn % KV_NUM_KINDS]);
-        const kvmem_layout_config disk = config(&kv_kinds[(turn + turn / KV_NUM_KINDS) % KV_NUM_KINDS]);
-        OPENED(flight, flight, .from = places[turn / KV_NUM_KINDS], .to = PLACE_FILE, .source = &memory,
-               .destination = &disk, .file_flags = flags, .move = &moves[turn % NUM(moves)]);
-        out_and_back(&flight, staging_size);
+    for (size_t i = 0; i < num_places * KV_NUM_KINDS; i++) {
+        const kvmem_layout_config memory = config(&kv_kinds[i % KV_NUM_KINDS]);
+        const kvmem_layout_config disk = config(&kv_kinds[(i + i / KV_NUM_KINDS) % KV_NUM_KINDS]);
+        OPENED(flight, flight, .from = places[i / KV_NUM_KINDS], .to = PLACE_FILE, .source = &memory,
+               .destination = &disk, .file_flags = flags, .move = &moves[i % NUM(moves)]);
+        run_in_both_directions(&flight, staging_size);
     }
 }
 
@@ -72,63 +72,63 @@ TEST(files_from_and_to_pinned_memory) {
     every_kind_from_and_to(pinned_places, NUM(pinned_places), kv_aligned_config, 0, 0);
 }
 
-/* Pieces of 512 KiB through slots that hold one and a half. */
-TEST(pieces_that_are_cut_are_exact_too) {
+/* Pieces of 512 KiB, slots of 768 KiB. */
+TEST(pieces_are_split_between_slots) {
     const kv_move move = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
     const kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 16,
                                             it.num_layers = 2, it.inner_dim = 16384);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &move);
-    out_and_back(&flight, 4 * 768 * 1024);
-    out_and_back(&flight, 0);
+    run_in_both_directions(&flight, 4 * 768 * 1024);
+    run_in_both_directions(&flight, 0);
 }
 
-/* From and to the file. */
-#define REFUSE_BOTH_WAYS(flight, status, part, ...)                                                  \
+/* To the file and from it. */
+#define REFUSE_BOTH_DIRECTIONS(flight, status, part, ...)                                                  \
     do {                                                                                             \
-        for (int way = 0; way < 2; way++) {                                                          \
+        for (int direction = 0; direction < 2; direction++) {                                                          \
             flight_refuse(flight, status, part, __VA_ARGS__);                                        \
-            flight_turn_round(flight);                                                               \
+            flight_reverse(flight);                                                               \
         }                                                                                            \
     } while (0)
 
-TEST(what_does_not_fit_is_refused) {
+TEST(invalid_options_are_rejected) {
     static const uint64_t unsupported[] = {KVMEM_TRANSFER_NO_HOST_BOUNCE, KVMEM_TRANSFER_ZERO_COPY};
-    static const uint32_t strange[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD, KVMEM_PATH_NIXL_FILE_READ,
+    static const uint32_t other_paths[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD, KVMEM_PATH_NIXL_FILE_READ,
                                        KVMEM_PATH_CUDA_COPY};
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
-    REFUSE_BOTH_WAYS(&flight, invalid, "staging_size is 16383 bytes", it.staging_size = 4 * 4096 - 1);
-    REFUSE_BOTH_WAYS(&flight, invalid, "a piece of 4096 bytes", it.staging_size = 4 * 4096 - 1);
-    REFUSE_BOTH_WAYS(&flight, invalid, "", it.staging_size = UINT64_MAX);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "staging_size is 16383 bytes", it.staging_size = 4 * 4096 - 1);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "a piece of 4096 bytes", it.staging_size = 4 * 4096 - 1);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "", it.staging_size = UINT64_MAX);
     for (size_t i = 0; i < NUM(unsupported); i++)
-        REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.flags = unsupported[i]);
-    for (size_t i = 0; i < NUM(strange); i++)
-        REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]),
-                         it.path = strange[i]);
+        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.flags = unsupported[i]);
+    for (size_t i = 0; i < NUM(other_paths); i++)
+        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(other_paths[i]),
+                         it.path = other_paths[i]);
     side_check(&flight.source);
     side_check(&flight.destination);
 }
 
-/* GDS is NIXL's, and here no agent knows either side: that is said wherever it would have mattered. */
-TEST(why_it_is_not_gds_is_told) {
+/* The GDS paths need an agent with which both sides are registered. */
+TEST(errors_and_explanations_contain_why_gds_is_not_used) {
     static const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
     const char *const reason = "no agent with a GDS backend knows both layouts";
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
-    REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
+    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
     for (size_t i = 0; i < NUM(paths); i++) { /* to the file, then from it */
         flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.path = paths[i]);
         flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "is not possible between these layouts",
                       it.path = paths[1 - i]);
         flight_create(&flight, it.path = 0);
         flight_explain(&flight, TEXT("%s: not used: %s", kvmem_path_name(paths[i]), reason));
-        flight_turn_round(&flight);
+        flight_reverse(&flight);
     }
 }
 
-/* Blocks past the seventh have no memory: what touches them does not start, and what does not is as ever. */
-TEST(elastic_blocks_without_memory_are_refused) {
+/* Only the first seven blocks have memory. Transfers with other blocks fail, transfers without them succeed. */
+TEST(elastic_blocks_without_memory_are_rejected) {
     static const kvmem_block_pair out[] = {{1, 2}, {9, 3}}, back[] = {{2, 1}, {3, 13}};
     static const kv_move beyond[] = {{out, NUM(out), 0, 0, 3}, {back, NUM(back), 0, 0, 3}};
     const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[2]);
@@ -144,19 +144,19 @@ TEST(elastic_blocks_without_memory_are_refused) {
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
         side_check(&flight.source);
         side_check(&flight.destination);
-        flight_turn_round(&flight);
+        flight_reverse(&flight);
     }
     flight.move = &moves[0];
-    out_and_back(&flight, 4 * 4096);
+    run_in_both_directions(&flight, 4 * 4096);
 }
 
-TEST(spans_that_direct_io_does_not_take_are_refused) {
+TEST(unaligned_blocks_are_rejected_if_direct_io_is_required) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .file_flags = KVMEM_DISK_DIRECT_REQUIRED,
            .move = &moves[0]);
-    REFUSE_BOTH_WAYS(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", it.path = 0);
+    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", it.path = 0);
 }
 
-TEST(a_file_cut_short_is_an_error) {
+TEST(reading_from_a_truncated_file_fails) {
     static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     for (size_t i = 0; i < NUM(modes); i++) {
@@ -171,12 +171,12 @@ TEST(a_file_cut_short_is_an_error) {
 
 #define MANY 500
 
-/* Many small transfers share the ring; all are in flight at once. */
-TEST(hundreds_in_flight_lose_nothing) {
+/* Many small transfers share the ring, and all are in flight together. */
+TEST(hundreds_in_flight_are_each_reported_once) {
     const kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
                                             it.num_layers = 1, it.outer_dim = 1);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .has_queue = true);
-    for (int way = 0; way < 2; way++) {
+    for (int direction = 0; direction < 2; direction++) {
         static kvmem_transfer *transfers[MANY];
         flight_refill(&flight, 5);
         for (uint32_t i = 0; i < MANY; i++) {
@@ -191,6 +191,6 @@ TEST(hundreds_in_flight_lose_nothing) {
         for (uint32_t i = 0; i < MANY; i++) CALL(kvmem_transfer_destroy(transfers[i]));
         side_check(&flight.source);
         side_check(&flight.destination);
-        flight_turn_round(&flight);
+        flight_reverse(&flight);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks the functions up in the loaded library, and wraps what the tests need most.
+// Looks the functions up in the loaded library, and wraps the most frequent calls.
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -10,14 +10,14 @@ static driver functions;
 static void *find_library(void) {
     GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     void *found = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (found == NULL) FAIL("the library says it has a driver, and libcuda.so.1 is not loaded");
+    if (found == NULL) FAIL("kvmem reports a driver, but libcuda.so.1 is not loaded");
     return found;
 }
 
-/* A pointer to data becomes one to a function by its bytes: C has no conversion for that. */
+/* Copies the bytes of the pointer: C has no conversion from a pointer to data to a pointer to a function. */
 static void look_up(void *found, const char *name, void *function) {
     void *symbol = dlsym(found, name);
-    if (symbol == NULL && strcmp(name, "cuMemcpyBatchAsync") != 0) { /* which older drivers lack */
+    if (symbol == NULL && strcmp(name, "cuMemcpyBatchAsync") != 0) { /* optional */
         FAIL("the driver has no %s", name);
     }
     memcpy(function, &symbol, sizeof(symbol));
@@ -56,7 +56,7 @@ void driver_check(const char *file, int line, const char *call, CUresult result)
     if (result != CUDA_SUCCESS) {
         const char *name = NULL;
         driver_get()->cuGetErrorName(result, &name);
-        test_fail(file, line, "%s: the driver answers %d, %s", call, (int)result, name ? name : "no name");
+        test_fail(file, line, "%s: the driver returned %d, %s", call, (int)result, name ? name : "no name");
     }
 }
 
@@ -125,7 +125,7 @@ void write_device(int device, uint64_t to, const void *from, size_t size) {
     if (size == 0) return;
     enter_device(device);
     CU(cuMemcpyHtoD_v2(to, from, size));
-    CU(cuStreamSynchronize(NULL)); /* pageable memory may still be on its way when the copy returns */
+    CU(cuStreamSynchronize(NULL)); /* a copy from pageable memory may return before it is complete */
     leave_device(device);
 }
 

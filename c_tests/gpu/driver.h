@@ -1,60 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver as an engine uses it beside the library: contexts, memory and copies of the test's own.
+// The CUDA driver as an engine uses it in addition to kvmem: contexts, memory and copies of the test.
 //
-// It is the driver that the library found, whether the machine's or the stand-in of the tests.
+// It is the driver that kvmem has loaded: the real one or the stand-in.
 #pragma once
 
 #include "cuda_api.h"
 #include "harness.h"
 
-/* Every function that the stand-in has. An older driver lacks cuMemcpyBatchAsync. */
+/* The functions of the stand-in. Older drivers lack cuMemcpyBatchAsync; then it is NULL. */
 typedef struct driver {
 #define FUNCTION(name, need, manner, parameters) __typeof__(name) *name;
     CUDA_FUNCTIONS(FUNCTION)
 #undef FUNCTION
 } driver;
 
-/* Has the library find the driver, the first time. */
+/* The first call makes kvmem load the driver. */
 const driver *driver_get(void);
-/* A symbol of the same library; NULL where it has none. */
+/* Returns a symbol of the driver library, or NULL. */
 void *driver_symbol(const char *name);
-/* Whether it is the stand-in, rather than the driver of a GPU. */
+/* Returns whether the driver is the stand-in. */
 bool driver_is_stand_in(void);
-/* Devices there are. */
+/* Returns the number of devices. */
 int driver_devices(void);
-/* For each ordinal that no device has: `EACH_MISSING_DEVICE(missing) { ... *missing ... }`. */
+/* Loops over invalid ordinals of devices: `EACH_MISSING_DEVICE(missing) { ... *missing ... }`. */
 #define EACH_MISSING_DEVICE(missing)                                                                 \
     for (const int *missing = driver_missing_devices(), *end_ = missing + NUM_MISSING_DEVICES;       \
          missing < end_; missing++)
 #define NUM_MISSING_DEVICES 4
 const int *driver_missing_devices(void);
 
-/* A call that must work: `CU(cuMemAlloc_v2(&address, size))`. */
+/* Checks that a call succeeds: `CU(cuMemAlloc_v2(&address, size))`. */
 #define CU(call) driver_check(__FILE__, __LINE__, #call, driver_get()->call)
 void driver_check(const char *file, int line, const char *call, CUresult result);
 
-/* The current context of this thread; NULL for none. */
+/* Returns the current context of this thread, or NULL. */
 CUcontext current_context(void);
-/* Whether a device's primary context is active: somebody made it. */
+/* Returns whether a device's primary context is active. */
 bool has_primary_context(int device);
 
-/* CU_MEMORYTYPE_* of an address; 0 where the driver knows no memory. */
+/* Returns CU_MEMORYTYPE_* of an address; 0 if the driver knows no memory there. */
 unsigned driver_memory_type(uint64_t address);
 
-/* Keeps a device's primary context alive, and so what is allocated in it. */
+/* Retains a device's primary context, which keeps the memory that was allocated in it alive. */
 void retain_device(int device);
 void release_device(int device);
-/* Keeps that of device 0 for as long as the process lives: to make a context takes a GPU longer than all else
-   in many a test. */
+/* Retains the primary context of device 0 until the process ends. Creating a context on a GPU takes longer than the rest
+   of many tests. */
 void keep_device(void);
-/* Retains it until the scope ends. */
+/* Retains the primary context until the scope ends. */
 #define RETAIN_DEVICE(device) CLEANUP(release_retained) const int retained_##device = retain_for_scope(device)
 int retain_for_scope(int device);
 void release_retained(const int *device);
-/* Retains it and makes it current; leaving restores what was. */
+/* enter_device retains the primary context and pushes it; leave_device pops and releases it. */
 void enter_device(int device);
 void leave_device(int device);
-/* One call of the driver that must work, with the device's primary context current. */
+/* Checks that a driver call succeeds with the device's primary context current. */
 #define CU_ON(device, call)                                                                          \
     do {                                                                                             \
         enter_device(device);                                                                        \
@@ -62,13 +62,13 @@ void leave_device(int device);
         leave_device(device);                                                                        \
     } while (0)
 
-/* Bytes free on a device. */
+/* Returns the free bytes of a device. */
 uint64_t free_memory(int device);
-/* To and from any memory of a device that one copy of the driver's takes. */
+/* Copy to and from memory of a device. The range must be valid for a single copy of the driver. */
 void write_device(int device, uint64_t to, const void *from, size_t size);
 void read_device(int device, void *to, uint64_t from, size_t size);
 
-/* A case that runs once for each device, which it names `device`. */
+/* Defines a case that runs once for each device, with the parameter `device`. */
 #define TEST_EACH_DEVICE(name)                                                                       \
     static void name##_of(int device);                                                               \
     TEST(name) {                                                                                     \

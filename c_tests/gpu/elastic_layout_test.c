@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts on elastic memory: built for the most blocks, with memory for those in use.
+// Layouts on elastic memory: built for the maximum number of blocks, with memory for the blocks in use.
 #include "elastic_side.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #define BLOCKS 64
 
@@ -19,7 +19,7 @@ static size_t pairs_between(kvmem_block_pair *pairs, uint32_t first, uint32_t la
     return count;
 }
 
-TEST(blocks_survive_growing_and_shrinking) {
+TEST(resizing_keeps_the_contents_of_blocks) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
         kv_side host, back;
@@ -37,8 +37,8 @@ TEST(blocks_survive_growing_and_shrinking) {
             home[k] = (kvmem_block_pair){.source = there[k].destination, .destination = there[k].source};
         const kv_move out = {there, count, 0, 0, 2}, in = {home, count, 0, 0, 2};
         CHECK_EQ(kv_run(host.layout, layout, &out).path, KVMEM_PATH_CUDA_COPY);
-        EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR)); /* the first blocks stay */
-        /* With the block second an extent is a plane of all blocks. */
+        EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR)); /* the first blocks are unchanged */
+        /* With KVMEM_BLOCK_DIM_SECOND an extent contains a plane of all blocks. */
         const uint64_t of_all = elastic_layout_memory(layout).num_committed;
         CHECK(of_all > of_a_few || config.block_dim == KVMEM_BLOCK_DIM_SECOND);
         EXPECT_OK(kvmem_layout_resize(layout, 16, ERR));
@@ -55,7 +55,7 @@ TEST(blocks_survive_growing_and_shrinking) {
     }
 }
 
-/* Where a layout's bytes lie. */
+/* The addresses of a layout. */
 typedef struct plan {
     kvmem_layout_strides strides;
     uint64_t bases[4];
@@ -86,7 +86,7 @@ static void check_plan(const kvmem_layout *layout, const plan *expected) {
     }
 }
 
-TEST(addresses_and_strides_stay) {
+TEST(resizing_does_not_change_addresses_and_strides) {
     static const uint64_t sizes[] = {16, BLOCKS, 3, 0, BLOCKS};
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
@@ -101,8 +101,8 @@ TEST(addresses_and_strides_stay) {
 
 #define EXTENT (2 * MIB)
 
-/* Memory of the caller's, who commits it. */
-TEST(blocks_lie_in_elastic_regions_of_the_callers) {
+/* The caller commits the memory. */
+TEST(layouts_on_elastic_regions_of_the_caller) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
         const uint64_t size = kv_num_regions(&config) * kv_region_size(&config);
@@ -123,7 +123,7 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
         EXPECT_OK(kvmem_region_commit(region, EXTENT, size, ERR));
         RUN(transfer);
-        kv_run(layout, back.layout, &all); /* turned round twice: as it was */
+        kv_run(layout, back.layout, &all); /* reversed twice, so each block has its first contents */
         for (uint32_t block = 0; block < BLOCKS; block++) {
             const kvmem_block_pair same = {block, block};
             const kv_move one = {&same, 1, 0, 0, 2};
@@ -143,7 +143,7 @@ static void refuse_parts(const kvmem_layout_config *config, uint64_t offset, con
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, numbers, kvmem_layout_build, &parts.options);
 }
 
-TEST(blocks_that_would_straddle_extents_are_refused_with_the_numbers) {
+TEST(regions_in_which_blocks_cross_extents_are_rejected) {
     kvmem_layout_config config = config_of(&kv_kinds[0]);
     refuse_parts(&config, MIB,
                  "blocks with a stride of 131072 bytes, from offset 1048576 of the elastic region, cross "
@@ -152,10 +152,10 @@ TEST(blocks_that_would_straddle_extents_are_refused_with_the_numbers) {
     refuse_parts(&config, 0, "blocks with a stride of 196608 bytes, from offset 0");
 }
 
-TEST(no_block_straddles_an_extent) {
+TEST(no_block_crosses_an_extent) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         kvmem_layout_config config = config_of(&kv_kinds[i]);
-        config.inner_dim = 577; /* blocks of an odd size are padded, and nothing else changes */
+        config.inner_dim = 577; /* blocks of an odd size are padded */
         OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
         const uint64_t extent = elastic_layout_memory(layout).extent_size;
         GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
@@ -171,7 +171,7 @@ TEST(no_block_straddles_an_extent) {
     }
 }
 
-TEST(blocks_without_memory_are_refused_when_they_are_moved) {
+TEST(moving_blocks_without_memory_fails) {
     const kvmem_layout_config config = config_of(&kv_kinds[0]);
     OPENED(kv_side, host, &config, NULL, 3);
     kvmem_layout *layout = elastic_layout(&config, 0, NULL);
@@ -181,7 +181,7 @@ TEST(blocks_without_memory_are_refused_when_they_are_moved) {
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, layout, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
     EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* the same transfer, now that there is memory */
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* succeeds with memory */
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_layout_resize(layout, 0, ERR));
     CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
@@ -191,12 +191,12 @@ TEST(blocks_without_memory_are_refused_when_they_are_moved) {
     kv_side_check(&host);
 }
 
-TEST(what_cannot_be_is_refused) {
+TEST(invalid_calls_of_elastic_layouts_fail) {
     const kvmem_layout_config config = config_of(&kv_kinds[1]);
     kvmem_layout *layout = elastic_layout(&config, 0, NULL);
     kvmem_blob *descriptor = NULL;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_resize(layout, BLOCKS + 1, ERR));
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_export(layout, &descriptor, ERR)); /* local only */
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_export(layout, &descriptor, ERR)); /* not registered with an agent */
     CALL(kvmem_layout_destroy(layout));
 
     OPENED(kv_side, host, &config, NULL, 4);
@@ -212,9 +212,9 @@ static void check_row(const kvmem_block *row, uint32_t value) {
     CHECK_BYTES(read, written, row->size);
 }
 
-/* The rows of the blocks in use have memory, whatever the order. */
-TEST(orders_grow_by_blocks) {
-    RETAIN_DEVICE(0); /* else each access to a row would create the context and destroy it */
+/* In every order, the rows of the blocks in use have memory. */
+TEST(layouts_of_all_orders_are_resized_by_blocks) {
+    RETAIN_DEVICE(0); /* otherwise each access to a row creates and destroys the context */
     static const char *const orders[] = {"BLOHNC", "LBONHC", "LO/BNHC", "L/BHNOC", "OBHNLC"};
     for (size_t i = 0; i < NUM(orders); i++) {
         const kvmem_layout_config config = WITH(config_of(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,
@@ -225,7 +225,7 @@ TEST(orders_grow_by_blocks) {
         const uint32_t sizes[] = {1, 5, BLOCKS};
         for (size_t k = 0; k < NUM(sizes); k++) {
             EXPECT_OK(kvmem_layout_resize(layout, sizes[k], ERR));
-            /* With an axis outside blocks an extent is a plane of all blocks, as with the block second. */
+            /* If an axis precedes the blocks, an extent contains a plane of all blocks. */
             CHECK(sizes[k] == BLOCKS || i > 0 || elastic_layout_memory(layout).num_committed < of_all);
             for (uint32_t row = 0; row < 2 * 2 * 16 * 8; row += 5) {
                 const uint32_t head = row % 8, token = row / 8 % 16, outer = row / 128 % 2, layer = row / 256;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two threads grow and shrink the same elastic memory at once, one to all of it and one to none. Each call
-// takes effect as a whole: afterwards all of the memory is committed, or none.
+// Two threads grow and shrink the same elastic memory concurrently, one to all of it and one to none. Calls are atomic:
+// afterwards all of the memory is committed, or none.
 #include "elastic_side.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <pthread.h>
 
@@ -41,7 +41,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-static void run_at_once(step *first, step *second) {
+static void run_concurrently(step *first, step *second) {
     pthread_barrier_t start;
     pthread_t thread;
     CHECK_EQ(pthread_barrier_init(&start, NULL, 2), 0);
@@ -52,16 +52,15 @@ static void run_at_once(step *first, step *second) {
     CHECK_EQ(pthread_barrier_destroy(&start), 0);
 }
 
-/* All of the region, or nothing of it. */
-static void check_whole(const kvmem_region *region, int trial) {
+/* Checks that all or no extents are committed. */
+static void check_all_or_none(const kvmem_region *region, int trial) {
     GET(kvmem_elastic_info, info, kvmem_region_get_elastic_info, region);
     if (info.num_committed != 0 && info.num_committed != info.num_extents)
         FAIL("trial %d: %llu of %llu extents are committed", trial, (unsigned long long)info.num_committed,
              (unsigned long long)info.num_extents);
 }
 
-/* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the
-   whole. */
+/* Regions of a layer-separate layout are views, the region of a fully contiguous one is the whole elastic region. */
 static kvmem_layout *layout_of(const kv_kind *kind) {
     kvmem_layout_config config = WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2,
                                       it.outer_dim = 2, it.page_size = 16);
@@ -81,19 +80,19 @@ TEST(a_layout_is_resized_by_two_threads) {
         OWNED(kvmem_layout) layout = layout_of(&kv_kinds[i]);
         OWNED(kvmem_region) region = region_of(layout);
         for (int trial = 0; trial < TRIALS; trial++) {
-            /* One commits the rest, one decommits this. */
+            /* One thread commits the other half, one decommits this half. */
             EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR));
             step grow = {.run = resize, .layout = layout, .blocks = BLOCKS};
             step shrink = {.run = resize, .layout = layout, .blocks = 0};
-            run_at_once(&grow, &shrink);
+            run_concurrently(&grow, &shrink);
             CHECK_EQ(grow.status, KVMEM_STATUS_OK);
             CHECK_EQ(shrink.status, KVMEM_STATUS_OK);
-            check_whole(region, trial);
+            check_all_or_none(region, trial);
         }
     }
 }
 
-/* Decommitting memory that is not committed is an error, and changes nothing. */
+/* Decommitting memory that is not committed fails without effect. */
 static void check_decommitted(const step *step) {
     CHECK(step->status == KVMEM_STATUS_OK || step->status == KVMEM_STATUS_INVALID_STATE);
 }
@@ -102,14 +101,14 @@ TEST(a_region_is_committed_and_decommitted_by_two_threads) {
     OWNED(kvmem_region) region = region_create_elastic(16 * MIB, 2 * MIB, 0);
     for (int trial = 0; trial < TRIALS; trial++) {
         step grow = {.run = commit, .region = region}, shrink = {.run = decommit, .region = region};
-        run_at_once(&grow, &shrink);
+        run_concurrently(&grow, &shrink);
         CHECK_EQ(grow.status, KVMEM_STATUS_OK);
         check_decommitted(&shrink);
-        check_whole(region, trial);
+        check_all_or_none(region, trial);
     }
 }
 
-/* The one region of a fully contiguous layout can also be committed by itself. */
+/* The region of a fully contiguous layout can be committed directly. */
 TEST(a_layout_is_resized_while_its_region_is_committed) {
     OWNED(kvmem_layout) layout = layout_of(&kv_kinds[0]);
     OWNED(kvmem_region) region = region_of(layout);
@@ -117,15 +116,15 @@ TEST(a_layout_is_resized_while_its_region_is_committed) {
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS / 2, ERR));
         step shrink =
             {.run = resize, .layout = layout, .blocks = 0}, grow = {.run = commit, .region = region};
-        run_at_once(&shrink, &grow);
+        run_concurrently(&shrink, &grow);
         CHECK_EQ(shrink.status, KVMEM_STATUS_OK);
         CHECK_EQ(grow.status, KVMEM_STATUS_OK);
-        check_whole(region, trial);
+        check_all_or_none(region, trial);
         step fill =
             {.run = resize, .layout = layout, .blocks = BLOCKS}, take = {.run = decommit, .region = region};
-        run_at_once(&fill, &take);
+        run_concurrently(&fill, &take);
         CHECK_EQ(fill.status, KVMEM_STATUS_OK);
         check_decommitted(&take);
-        check_whole(region, trial);
+        check_all_or_none(region, trial);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic regions: addresses that stay, memory that comes and goes in extents.
-#include "stance.h"
+// Elastic regions: constant addresses, memory that is committed and decommitted in extents.
+#include "caller_context.h"
 
 #define EXTENT (4 * MIB)
 
@@ -35,7 +35,7 @@ static void expect_extent(const kvmem_region *region, uint64_t extent, int value
     free(bytes);
 }
 
-TEST(it_is_reserved_without_memory) {
+TEST(a_new_region_has_no_memory) {
     OWNED(kvmem_region) region = reserve(4 * EXTENT - 1); /* rounded up */
     const kvmem_region_info info = region_info(region);
     CHECK(info.address != 0);
@@ -48,15 +48,15 @@ TEST(it_is_reserved_without_memory) {
     expect_state(region, 0, 0);
 }
 
-TEST(it_grows_and_shrinks_behind_the_same_addresses) {
+TEST(committing_and_decommitting_keeps_addresses_and_contents) {
     OWNED(kvmem_region) region = reserve(4 * EXTENT);
     const uint64_t address = region_info(region).address;
-    EXPECT_OK(kvmem_region_commit(region, EXTENT, 1, ERR)); /* one byte takes its extent */
+    EXPECT_OK(kvmem_region_commit(region, EXTENT, 1, ERR)); /* one byte commits its extent */
     expect_state(region, 1, 1);
     write_extent(region, 1, 0x11);
     EXPECT_OK(kvmem_region_commit(region, 0, 4 * EXTENT, ERR));
     expect_state(region, 4, 2);
-    expect_extent(region, 1, 0x11); /* what had memory keeps it */
+    expect_extent(region, 1, 0x11); /* committed extents are unchanged */
     write_extent(region, 3, 0x33);
     EXPECT_OK(kvmem_region_decommit(region, 0, 3 * EXTENT, ERR));
     expect_state(region, 1, 3);
@@ -67,18 +67,18 @@ TEST(it_grows_and_shrinks_behind_the_same_addresses) {
     CHECK_EQ(region_info(region).address, address);
 }
 
-TEST(what_changes_nothing_counts_nothing) {
+TEST(calls_without_effect_do_not_change_the_generation) {
     OWNED(kvmem_region) region = reserve(2 * EXTENT);
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     expect_state(region, 1, 1);
 }
 
-TEST(what_cannot_be_is_refused_and_changes_nothing) {
+TEST(invalid_calls_fail_without_effect) {
     kvmem_region *region = reserve(4 * EXTENT);
     EXPECT_OK(kvmem_region_commit(region, EXTENT, EXTENT, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the 4194304 bytes at offset 0 are not committed",
-                   kvmem_region_decommit(region, 0, EXTENT, ERR)); /* a hole */
+                   kvmem_region_decommit(region, 0, EXTENT, ERR)); /* not committed */
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the 4194304 bytes at offset 8388608 are not committed",
                    kvmem_region_decommit(region, EXTENT, 2 * EXTENT, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_decommit(region, EXTENT, EXTENT - 1, ERR));
@@ -94,7 +94,7 @@ TEST(what_cannot_be_is_refused_and_changes_nothing) {
 
     GET(kvmem_region *, view, kvmem_region_create_view, region, 0, EXTENT);
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(view, 0, EXTENT, ERR));
-    CHECK_EQ(elastic_info(view).num_committed, 1); /* a view tells of its region */
+    CHECK_EQ(elastic_info(view).num_committed, 1); /* that of its region */
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_region_destroy(view));
 
@@ -105,27 +105,27 @@ TEST(what_cannot_be_is_refused_and_changes_nothing) {
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_get_elastic_info(rigid, &info, ERR));
 }
 
-TEST(growing_past_the_device_takes_nothing) {
+TEST(committing_more_than_the_device_has_fails_without_effect) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
     OWNED(kvmem_region) region = reserve(2 * memory);
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     write_extent(region, 0, 0x77);
-    char asked[48];
+    char requested[48];
     char total[48];
     const uint64_t missing = region_info(region).size - EXTENT;
-    snprintf(asked, sizeof(asked), "commit %llu bytes", (unsigned long long)missing);
+    snprintf(requested, sizeof(requested), "commit %llu bytes", (unsigned long long)missing);
     snprintf(total, sizeof(total), "%llu", (unsigned long long)memory);
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, asked, kvmem_region_commit(region, 0, 2 * memory, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, requested, kvmem_region_commit(region, 0, 2 * memory, ERR));
     CHECK_HAS(test_last_message(), total);
-    retain_device(0); /* without a context nobody can say how much is free */
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, asked, kvmem_region_commit(region, 0, 2 * memory, ERR));
+    retain_device(0); /* the free memory can only be queried with a context */
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, requested, kvmem_region_commit(region, 0, 2 * memory, ERR));
     CHECK_HAS(test_last_message(), total);
     CHECK_HAS(test_last_message(), "free");
     release_device(0);
     expect_state(region, 1, 1);
     expect_extent(region, 0, 0x77);
-    EXPECT_OK(kvmem_region_commit(region, EXTENT, 4 * EXTENT, ERR)); /* what was taken is back */
+    EXPECT_OK(kvmem_region_commit(region, EXTENT, 4 * EXTENT, ERR)); /* the failed calls left no memory allocated */
 }
 
 static uint64_t recommended_granularity(void) {
@@ -134,7 +134,7 @@ static uint64_t recommended_granularity(void) {
     return granularity;
 }
 
-TEST(an_extent_is_64_mib_unless_asked_otherwise) {
+TEST(the_default_extent_size_is_64_mib) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 1);
     GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
     CHECK_EQ(elastic_info(region).extent_size, 64 * MIB);
@@ -147,7 +147,7 @@ TEST(an_extent_is_64_mib_unless_asked_otherwise) {
     CALL(kvmem_region_destroy(region));
 }
 
-TEST(extents_are_whole_granules) {
+TEST(invalid_options_are_rejected) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = EXTENT,
                                             it.extent_size = EXTENT + 4096);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_region_create_elastic, &options);
@@ -159,7 +159,7 @@ TEST(extents_are_whole_granules) {
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_region_create_elastic, &options);
 }
 
-static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
+static kvmem_status try_to_reserve(uint64_t size, uint64_t extent_size) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = size,
                                             it.extent_size = extent_size);
     OWNED(kvmem_region) region = (kvmem_region *)&region;
@@ -168,18 +168,18 @@ static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
     return status;
 }
 
-TEST(more_than_there_can_be_is_refused) {
+TEST(too_many_extents_and_too_large_sizes_are_rejected) {
     const uint64_t most = UINT64_C(1) << 24;
     const uint64_t granule = recommended_granularity();
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "16777217 extents",
-                   reserve_extents_of((most + 1) * granule, granule));
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, reserve_extents_of(most * granule + 1, granule));
+                   try_to_reserve((most + 1) * granule, granule));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, try_to_reserve(most * granule + 1, granule));
     const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - EXTENT + 1, INT64_MAX};
     for (size_t i = 0; i < NUM(sizes); i++)
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "exceed the address space",
-                       reserve_extents_of(sizes[i], EXTENT));
-    /* No process has as many addresses; how a driver says so is the driver's. */
-    const kvmem_status status = reserve_extents_of(UINT64_C(1) << 62, UINT64_C(1) << 40);
+                       try_to_reserve(sizes[i], EXTENT));
+    /* No process has that many addresses. The error depends on the driver. */
+    const kvmem_status status = try_to_reserve(UINT64_C(1) << 62, UINT64_C(1) << 40);
     CHECK(status == KVMEM_STATUS_OUT_OF_MEMORY ||
           (driver_symbol("sim_reset") == NULL && status == KVMEM_STATUS_CUDA));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the model blocks are few pages apart, so that it stays small; on the GPU four of them fill an extent.
+// In the model, blocks are a few pages apart, to keep it small. On the GPU four blocks fill an extent.
 #include "elastic_side.h"
 
-#include "stance.h"
+#include "caller_context.h"
 
 #define LAYOUT_ALIGNMENT (MIB / 2)
 
@@ -52,7 +52,7 @@ void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agen
     elastic_side_write(side);
 }
 
-/* A stretch that belongs to one block: in the model, and on the GPU. */
+/* A contiguous range of one block, in the model and on the GPU. */
 typedef struct slot {
     size_t at;
     uint64_t address;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations, each of which keeps its device's primary context alive, spans of several mappings, and memory
-// that the driver knows as several pieces.
+// Each allocation retains the primary context of its device.
 #include "engine.h"
 
 #include "driver.h"
@@ -21,7 +20,7 @@ void engine_free(int device, uint64_t address) {
 
 void engine_free_scoped(const engine_memory *memory) { engine_free(memory->device, memory->address); }
 
-void engine_free_lost(int device) { release_device(device); }
+void engine_forget_lost(int device) { release_device(device); }
 
 void *engine_allocate_host(int device, uint64_t size) {
     void *address = NULL;
@@ -37,38 +36,38 @@ void engine_free_host(int device, void *address) {
 
 #define PAGE UINT64_C(4096)
 
-void pieces_open(pieces *pieces, int device) {
-    pieces->device = device;
-    pieces->address = mmap(NULL, pieces->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(pieces->address != MAP_FAILED);
+void locked_parts_open(locked_parts *locked_parts, int device) {
+    locked_parts->device = device;
+    locked_parts->address = mmap(NULL, locked_parts->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(locked_parts->address != MAP_FAILED);
     retain_device(device);
     enter_device(device);
-    for (size_t i = 0; i < pieces->num_pieces; i++)
-        CU(cuMemHostRegister_v2(pieces->address + pieces->starts[i] * PAGE,
-                                (pieces->ends[i] - pieces->starts[i]) * PAGE,
+    for (size_t i = 0; i < locked_parts->num_parts; i++)
+        CU(cuMemHostRegister_v2(locked_parts->address + locked_parts->starts[i] * PAGE,
+                                (locked_parts->ends[i] - locked_parts->starts[i]) * PAGE,
                                 CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
     leave_device(device);
 }
 
-/* A reset has unlocked it already. */
+/* After a reset of the device the memory is unlocked already. */
 static void unlock(void *address) {
     const CUresult result = driver_get()->cuMemHostUnregister(address);
     CHECK(result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
-void pieces_close(pieces *pieces) {
-    enter_device(pieces->device);
-    for (size_t i = 0; i < pieces->num_pieces; i++) unlock(pieces->address + pieces->starts[i] * PAGE);
-    leave_device(pieces->device);
-    release_device(pieces->device);
-    munmap(pieces->address, pieces->size);
+void locked_parts_close(locked_parts *locked_parts) {
+    enter_device(locked_parts->device);
+    for (size_t i = 0; i < locked_parts->num_parts; i++) unlock(locked_parts->address + locked_parts->starts[i] * PAGE);
+    leave_device(locked_parts->device);
+    release_device(locked_parts->device);
+    munmap(locked_parts->address, locked_parts->size);
 }
 
-/* Neighbours are common and never certain: some are allocated, and those kept that are. */
+/* Adjacent allocations are common but not guaranteed: allocates until two are adjacent. */
 #define CANDIDATES 32
 
-/* Whether the last of some allocations has a neighbour among the others; then both are noted. */
-static bool has_neighbour(const uint64_t *allocated, size_t count, adjacent *found) {
+/* Finds an allocation that is adjacent to the last one. */
+static bool find_adjacent(const uint64_t *allocated, size_t count, adjacent *found) {
     for (size_t i = 0; i + 1 < count; i++) {
         const uint64_t first = allocated[i] < allocated[count - 1] ? allocated[i] : allocated[count - 1];
         const uint64_t second = allocated[i] + allocated[count - 1] - first;
@@ -85,7 +84,7 @@ void adjacent_open(adjacent *adjacent, int device) {
     uint64_t allocated[CANDIDATES];
     size_t count = 0;
     *adjacent = (struct adjacent){.device = device, .size = 2 * MIB};
-    while (!has_neighbour(allocated, count, adjacent)) {
+    while (!find_adjacent(allocated, count, adjacent)) {
         CHECK(count < CANDIDATES);
         allocated[count++] = engine_allocate(device, adjacent->size);
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that an engine owns, made with the driver alone.
+// Memory that an engine owns, allocated with the driver.
 #pragma once
 
 #include "cuda_types.h"
 #include "harness.h"
 
-/* Plain memory of a device. */
+/* Allocates memory with cuMemAlloc. */
 uint64_t engine_allocate(int device, uint64_t size);
 void engine_free(int device, uint64_t address);
-/* The same until the scope ends: `ENGINE_MEMORY(address, 0, MIB);` is a const uint64_t. */
+/* The same until the scope ends: `ENGINE_MEMORY(address, 0, MIB);` defines a const uint64_t. */
 #define ENGINE_MEMORY(name, device, size)                                                            \
     CLEANUP(engine_free_scoped) const engine_memory name##_memory = {device, engine_allocate(device, size)}; \
     const uint64_t name = name##_memory.address
@@ -17,29 +17,29 @@ typedef struct engine_memory {
     uint64_t address;
 } engine_memory;
 void engine_free_scoped(const engine_memory *memory);
-/* In place of the free where a reset of the device has freed it. */
-void engine_free_lost(int device);
+/* Instead of engine_free if a reset of the device has freed the memory. */
+void engine_forget_lost(int device);
 
-/* Page-locked host memory. */
+/* Allocates page-locked host memory. */
 void *engine_allocate_host(int device, uint64_t size);
 void engine_free_host(int device, void *address);
 
-/* Host memory of whole pages that the engine page-locks piece by piece, as large pools are: piece i begins
-   with page starts[i] and ends with the page before ends[i]. What lies in no piece is not page-locked. */
-#define PIECES_MAX 8
-typedef struct pieces {
+/* Host memory of whole pages that the engine page-locks in parts, as engines do with large pools. Part i is the pages
+   from starts[i] up to, not including, ends[i]. Other pages are not page-locked. */
+#define LOCKED_PARTS_MAX 8
+typedef struct locked_parts {
     int device;
     unsigned char *address;
     uint64_t size;
-    size_t num_pieces;
-    uint64_t starts[PIECES_MAX], ends[PIECES_MAX];
-} pieces;
+    size_t num_parts;
+    uint64_t starts[LOCKED_PARTS_MAX], ends[LOCKED_PARTS_MAX];
+} locked_parts;
 
-void pieces_open(pieces *pieces, int device);
-/* Also after a reset of the device, which has unlocked all of them. */
-void pieces_close(pieces *pieces);
+void locked_parts_open(locked_parts *locked_parts, int device);
+/* Also after a reset of the device, which has unlocked all parts. */
+void locked_parts_close(locked_parts *locked_parts);
 
-/* Two allocations, of which the second begins where the first ends. */
+/* Two allocations; the second starts at the end of the first. */
 typedef struct adjacent {
     int device;
     uint64_t addresses[2];
@@ -49,25 +49,25 @@ typedef struct adjacent {
 void adjacent_open(adjacent *adjacent, int device);
 void adjacent_close(adjacent *adjacent);
 
-/* Of memory of a device that can be exported by these CU_MEM_HANDLE_TYPE_*. */
+/* Returns properties of device memory that can be exported as these CU_MEM_HANDLE_TYPE_*. */
 CUmemAllocationProp properties_on(int device, unsigned handle_types);
 
-/* Addresses with memory mapped side by side, each mapping one granule, as a growing engine has it. */
+/* Adjacent mappings of one granule each, as in an engine whose cache grows. */
 #define SPAN_MAX 8
 typedef struct span {
-    int device; /* whose context is kept */
+    int device; /* its primary context is retained */
     uint64_t address;
     uint64_t granule; /* bytes of one mapping */
     size_t reserved;  /* granules reserved */
     size_t mapped;    /* granules mapped, from the first on */
-    unsigned handle_types; /* by which its memory can be exported */
+    unsigned handle_types; /* the memory can be exported as these */
     unsigned long long memory[SPAN_MAX];
 } span;
 
-/* Reserves addresses for `reserved` granules and maps the first `mapped`; the rest stays a hole. */
+/* Reserves addresses for `reserved` granules and maps the first `mapped`. */
 void span_open(span *span, int device, size_t reserved, size_t mapped);
-/* The same of memory that can be exported by these CU_MEM_HANDLE_TYPE_*. */
+/* The same with memory that can be exported as these CU_MEM_HANDLE_TYPE_*. */
 void span_open_exportable(span *span, int device, unsigned handle_types, size_t reserved, size_t mapped);
-/* Maps one more, of any device. */
+/* Maps one more granule, of memory of any device. */
 void span_grow(span *span, int device);
 void span_close(span *span);

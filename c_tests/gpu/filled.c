@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills and checks by copies from and to the host.
+// Fills and checks with copies from and to the host.
 #include "filled.h"
 
 #include "driver.h"
@@ -9,7 +9,7 @@ void fill_device(int device, uint64_t address, uint64_t size, unsigned char valu
     memset(bytes, value, size);
     enter_device(device);
     CU(cuMemcpyHtoD_v2(address, bytes, size));
-    CU(cuCtxSynchronize()); /* a copy may return when it has read its source */
+    CU(cuCtxSynchronize()); /* a copy may return after it has read its source */
     leave_device(device);
     free(bytes);
 }

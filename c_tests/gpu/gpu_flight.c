@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens two sides with different bytes, and compares all of both after each transfer.
+// Opens two sides with different bytes, and compares all bytes after each transfer.
 #include "gpu_flight.h"
 
-#include "stance.h"
+#include "caller_context.h"
 
 #define USER_DATA 42
 
@@ -45,7 +45,7 @@ kvmem_status flight_try_with(flight *flight, kvmem_transfer_options options) {
     const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
                                                       flight->destination.model.layout,
                                                       &options, &flight->transfer, ERR);
-    stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
+    caller_context_check(__FILE__, __LINE__, "kvmem_transfer_create");
     return status;
 }
 
@@ -96,21 +96,21 @@ void flight_check_moved(flight *flight) {
     side_check(&flight->source);
 }
 
-void flight_land(flight *flight) {
+void flight_finish(flight *flight) {
     EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
     flight_check_moved(flight);
 }
 
 void flight_run(flight *flight) {
     flight_submit(flight);
-    flight_land(flight);
+    flight_finish(flight);
 }
 
 void flight_expect_end(const flight *flight, kvmem_status status, const char *part) {
     EXPECT_MESSAGE(status, part, kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
     const kvmem_error_cause cause = test_last_cause();
     EXPECT(status, kvmem_transfer_poll(flight->transfer, ERR));
-    CHECK_CAUSE(cause.domain, cause.code); /* the same failure */
+    CHECK_CAUSE(cause.domain, cause.code);
 }
 
 void flight_expect_completion(const flight *flight, kvmem_status status) {
@@ -147,7 +147,7 @@ side *flight_memory(flight *flight) {
 
 void flight_refill(flight *flight, uint32_t seed) { side_refill(flight_memory(flight), seed); }
 
-void flight_turn_round(flight *flight) {
+void flight_reverse(flight *flight) {
     const side source = flight->source;
     flight_destroy_transfer(flight);
     flight->source = flight->destination;
@@ -159,9 +159,9 @@ void flight_submit_on_primary(const flight *flight, CUstream stream) {
     CUcontext primary = NULL;
     CU(cuDevicePrimaryCtxRetain(&primary, 0));
     CU(cuCtxPushCurrent_v2(primary));
-    stance_take(primary);
+    caller_context_set(primary);
     flight_submit_on(flight, stream);
     CU(cuCtxPopCurrent_v2(&primary));
-    stance_take(before);
+    caller_context_set(before);
     release_device(0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads the driver without the library's help: a program whose cases are skipped needs no library that works.
+// Loads the driver without kvmem, so that a program whose cases are skipped does not need a working libkvmem.
 #include "hardware.h"
 
 #include "driver.h"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library says of the driver and its devices, beside what the driver says itself.
+// Information about the driver and its devices, compared with the driver's own.
 #include "engine.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static kvmem_cuda_device_info device_info(int device) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
     return info;
 }
 
-TEST(the_driver_says_its_version_and_devices) {
+TEST(version_and_device_count) {
     GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     int version = 0;
     int count = 0;
@@ -19,7 +19,7 @@ TEST(the_driver_says_its_version_and_devices) {
     CHECK_EQ(info.device_count, count);
 }
 
-TEST_EACH_DEVICE(a_device_says_who_it_is) {
+TEST_EACH_DEVICE(name_uuid_and_memory) {
     const kvmem_cuda_device_info info = device_info(device);
     char name[sizeof(info.name)] = "";
     CUuuid uuid;
@@ -29,19 +29,19 @@ TEST_EACH_DEVICE(a_device_says_who_it_is) {
     CU(cuDeviceTotalMem_v2(&memory, device));
     CHECK(name[0] != '\0');
     CHECK_STR(info.name, name);
-    static const unsigned char nobody[sizeof(info.uuid)];
-    CHECK(memcmp(info.uuid, nobody, sizeof(nobody)) != 0);
+    static const unsigned char zeros[sizeof(info.uuid)];
+    CHECK(memcmp(info.uuid, zeros, sizeof(zeros)) != 0);
     CHECK_BYTES(info.uuid, uuid.bytes, sizeof(info.uuid));
     CHECK_EQ(info.total_memory, memory);
 }
 
-/* An attribute's value; 0 where the driver does not know it. */
+/* Returns the value of an attribute; 0 if the driver does not know it. */
 static int attribute(int device, CUdevice_attribute which) {
     int value = 0;
     return driver_get()->cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
 }
 
-/* Whether memory of a device can be created and exported as a handle of this type, seen by doing so. */
+/* Returns whether memory of a device can be exported as a handle of this type, by exporting some. */
 static bool can_export(int device, CUmemAllocationHandleType type) {
     const CUmemAllocationProp properties = properties_on(device, type);
     const driver *driver = driver_get();
@@ -62,11 +62,11 @@ static bool can_export(int device, CUmemAllocationHandleType type) {
     return exported;
 }
 
-TEST_EACH_DEVICE(a_device_says_what_it_can_do) {
+TEST_EACH_DEVICE(capabilities) {
     static const struct {
         uint64_t capability;
         CUdevice_attribute attribute;
-    } stated[] = {
+    } attributes[] = {
         {KVMEM_CUDA_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED},
         {KVMEM_CUDA_RDMA_WITH_VMM, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED},
         {KVMEM_CUDA_DMA_BUF, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED},
@@ -74,15 +74,15 @@ TEST_EACH_DEVICE(a_device_says_what_it_can_do) {
         {KVMEM_CUDA_HOST_NUMA_VMM, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED},
     };
     const uint64_t can = device_info(device).capabilities;
-    for (size_t i = 0; i < NUM(stated); i++)
-        CHECK_EQ((can & stated[i].capability) != 0, attribute(device, stated[i].attribute) != 0);
+    for (size_t i = 0; i < NUM(attributes); i++)
+        CHECK_EQ((can & attributes[i].capability) != 0, attribute(device, attributes[i].attribute) != 0);
     CHECK_EQ((can & KVMEM_CUDA_POSIX_FD) != 0, can_export(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     CHECK_EQ((can & KVMEM_CUDA_FABRIC) != 0, can_export(device, CU_MEM_HANDLE_TYPE_FABRIC));
     CHECK_EQ((can & KVMEM_CUDA_BATCH_COPIES) != 0, driver_symbol("cuMemcpyBatchAsync") != NULL);
     CHECK_EQ(can >> 8, 0);
 }
 
-TEST_EACH_DEVICE(a_device_says_how_large_its_processor_is) {
+TEST_EACH_DEVICE(compute_capability_and_multiprocessors) {
     const kvmem_cuda_device_info info = device_info(device);
     CHECK(info.compute_capability_major > 0);
     CHECK(info.multiprocessors > 0);
@@ -91,7 +91,7 @@ TEST_EACH_DEVICE(a_device_says_how_large_its_processor_is) {
     CHECK_EQ(info.multiprocessors, attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
 }
 
-/* Of memory that stays in the process. */
+/* Returns the granularity of memory that is not exported. */
 static size_t granularity(int device, CUmemAllocationGranularity_flags which) {
     const CUmemAllocationProp properties = properties_on(device, CU_MEM_HANDLE_TYPE_NONE);
     size_t bytes = 0;
@@ -99,21 +99,21 @@ static size_t granularity(int device, CUmemAllocationGranularity_flags which) {
     return bytes;
 }
 
-TEST_EACH_DEVICE(a_device_says_its_granularities) {
+TEST_EACH_DEVICE(granularities) {
     const kvmem_cuda_device_info info = device_info(device);
     CHECK(info.capabilities & KVMEM_CUDA_VMM);
     CHECK_EQ(info.minimum_granularity, granularity(device, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     CHECK_EQ(info.recommended_granularity, granularity(device, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
 }
 
-TEST_EACH_DEVICE(a_device_says_its_numa_node) {
+TEST_EACH_DEVICE(numa_node_of_a_device) {
     int node = -1;
     if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) != CUDA_SUCCESS)
         node = -1;
     CHECK_EQ(device_info(device).numa_node, node);
 }
 
-TEST(devices_that_are_not_there_are_refused) {
+TEST(missing_devices_are_rejected) {
     EACH_MISSING_DEVICE(missing) {
         kvmem_cuda_device_info info;
         memset(&info, 0xEE, sizeof(info));
@@ -123,7 +123,7 @@ TEST(devices_that_are_not_there_are_refused) {
     }
 }
 
-TEST(access_to_or_from_a_device_that_is_not_there_is_refused) {
+TEST(access_of_missing_devices_is_rejected) {
     EACH_MISSING_DEVICE(missing) {
         const char *const text = TEXT("%d", *missing);
         for (int untouched = 0; untouched < 2; untouched++) {
@@ -135,7 +135,7 @@ TEST(access_to_or_from_a_device_that_is_not_there_is_refused) {
     }
 }
 
-TEST_EACH_DEVICE(a_device_reaches_what_the_driver_says) {
+TEST_EACH_DEVICE(accessible_devices_are_those_of_the_driver) {
     uint64_t accessible = 0;
     for (int owner = 0; owner < driver_devices(); owner++) {
         int expected = device == owner;
@@ -148,7 +148,7 @@ TEST_EACH_DEVICE(a_device_reaches_what_the_driver_says) {
     CHECK_EQ(device_info(device).can_access, accessible);
 }
 
-TEST(asking_creates_no_context) {
+TEST(queries_create_no_context) {
     for (int device = 0; device < driver_devices(); device++) {
         CHECK(!has_primary_context(device));
         device_info(device);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Legacy IPC handles: another process's memory as a region, counted, checked, and closed once.
+// Legacy IPC handles: regions of another process's memory, reference-counted, checked, closed once.
 #include "engine.h"
 #include "filled.h"
-#include "opened.h"
+#include "shared_memory.h"
 #include "owner.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <pthread.h>
 
 OWNER_ROLE
 
-/* Large enough that no driver keeps two of them in one allocation of its own. */
+/* Large enough that no driver places two of them in one allocation. */
 #define SIZE (4 * MIB)
 
-TEST(it_is_a_region_like_any_other) {
+TEST(an_opened_region_is_read_and_written) {
     CLEANUP(peer_finish) peer owner = owner_start();
     for (int device = 0; device < driver_devices(); device++) {
         const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x21);
@@ -31,7 +31,7 @@ TEST(it_is_a_region_like_any_other) {
     }
 }
 
-TEST(an_address_inside_names_the_allocation) {
+TEST(an_exported_address_can_be_inside_an_allocation) {
     CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle whole = owner_allocate(&owner, 0, SIZE, 0, 1);
     const kvmem_ipc_handle part = owner_allocate(&owner, 0, SIZE, 12345, 2);
@@ -45,7 +45,7 @@ TEST(an_address_inside_names_the_allocation) {
     check_device(0, region_info(region).address, SIZE - 12345, 2);
 }
 
-TEST(one_mapping_serves_all_who_open_it) {
+TEST(all_openings_share_one_mapping) {
     OPENED(shared_memory, shared, SIZE, 3);
     kvmem_region *first = open_ipc(&shared.options);
     shared.options.offset = 4096;
@@ -59,7 +59,7 @@ TEST(one_mapping_serves_all_who_open_it) {
     check_device(0, region_info(view).address, 20, 3);
 }
 
-TEST(a_part_past_the_end_is_refused) {
+TEST(a_range_past_the_end_is_rejected) {
     OPENED(shared_memory, shared, SIZE, 4);
     const struct {
         uint64_t offset, size;
@@ -77,7 +77,7 @@ TEST(a_part_past_the_end_is_refused) {
     CALL(kvmem_region_destroy(open_ipc(&shared.options)));
 }
 
-TEST(what_the_exporter_told_is_compared) {
+TEST(size_and_buffer_id_of_the_exporter_are_compared) {
     OPENED(shared_memory, shared, SIZE, 5);
     shared.options.base_size++;
     refuse_ipc(&shared.options, KVMEM_STATUS_STALE, "its exporter reported");
@@ -89,11 +89,11 @@ TEST(what_the_exporter_told_is_compared) {
     kvmem_region *unchecked = open_ipc(&shared.options);
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_region_destroy(unchecked));
-    shared.options.buffer_id = shared.handle.buffer_id + 1; /* nothing is open now to compare with */
+    shared.options.buffer_id = shared.handle.buffer_id + 1; /* not compared, because nothing is open */
     CALL(kvmem_region_destroy(open_ipc(&shared.options)));
 }
 
-TEST(a_handle_of_ones_own_is_refused) {
+TEST(a_handle_of_the_same_process_is_rejected) {
     ENGINE_MEMORY(address, 0, SIZE);
     GET(kvmem_ipc_handle, handle, kvmem_ipc_export, address + 7);
     CHECK_EQ(handle.base + handle.offset, address + 7);
@@ -101,7 +101,7 @@ TEST(a_handle_of_ones_own_is_refused) {
     refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exported the handle itself");
 }
 
-TEST(bytes_that_are_no_handle_are_refused) {
+TEST(invalid_handles_are_rejected) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options, it.size = 1);
     static const unsigned char values[] = {0, 0x33, 0xFF};
     for (size_t i = 0; i < NUM(values); i++) {
@@ -110,7 +110,7 @@ TEST(bytes_that_are_no_handle_are_refused) {
     }
 }
 
-TEST(a_device_that_is_not_there_is_refused) {
+TEST(a_missing_device_is_rejected) {
     OPENED(shared_memory, shared, SIZE, 6);
     EACH_MISSING_DEVICE(missing) {
         shared.options.device = *missing;
@@ -118,13 +118,13 @@ TEST(a_device_that_is_not_there_is_refused) {
     }
 }
 
-TEST(memory_that_was_freed_is_refused) {
+TEST(freed_memory_is_rejected) {
     OPENED(shared_memory, shared, SIZE, 7);
     owner_free(&shared.owner);
     refuse_ipc(&shared.options, KVMEM_STATUS_INVALID_ARGUMENT, "was freed");
 }
 
-TEST(memory_outlives_a_killed_owner_where_it_is_open) {
+TEST(opened_memory_outlives_a_killed_owner) {
     peer owner = owner_start();
     const kvmem_ipc_handle opened = owner_allocate(&owner, 0, SIZE, 0, 8);
     const kvmem_ipc_handle not_opened = owner_allocate(&owner, 0, SIZE, 0, 9);
@@ -143,14 +143,14 @@ static void refuse_export(uint64_t address, kvmem_status status, const char *par
     CHECK_FILLED(&handle, 0xEE, sizeof(handle));
 }
 
-TEST(what_has_no_handle_is_refused) {
+TEST(exporting_other_memory_fails) {
     int host = 0;
     span span;
     span_open(&span, 0, 1, 1);
     refuse_export(span.address, KVMEM_STATUS_UNSUPPORTED, "as a file descriptor");
-    const uint64_t gone = span.address;
+    const uint64_t unmapped = span.address;
     span_close(&span);
-    refuse_export(gone, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
+    refuse_export(unmapped, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
     refuse_export(0, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
     refuse_export((uint64_t)(uintptr_t)&host, KVMEM_STATUS_INVALID_ARGUMENT, "not device memory");
     void *pinned = engine_allocate_host(0, 4096);
@@ -158,14 +158,14 @@ TEST(what_has_no_handle_is_refused) {
     engine_free_host(0, pinned);
 }
 
-TEST(memory_of_another_process_has_none_here) {
+TEST(exporting_memory_of_another_process_fails) {
     OPENED(shared_memory, shared, SIZE, 10);
     OWNED(kvmem_region) region = open_ipc(&shared.options);
     refuse_export(region_info(region).address, KVMEM_STATUS_UNSUPPORTED,
                   "memory of another process in that process");
 }
 
-TEST(blocks_are_moved_into_it) {
+TEST(blocks_are_moved_to_opened_memory) {
     const kv_move all = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6});
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const uint64_t size = kv_region_size(&config);
@@ -175,7 +175,7 @@ TEST(blocks_are_moved_into_it) {
     kvmem_region *region = open_ipc(&options);
     const uint64_t address = region_info(region).address;
     OWNED(kvmem_layout) there = regions_lay_out(&config, &region, 1, NULL);
-    CALL(kvmem_region_destroy(region)); /* the layout has it */
+    CALL(kvmem_region_destroy(region)); /* the layout keeps it alive */
     OPENED(kv_side, here, &config, NULL, 12);
     kv_run(here.layout, there, &all);
     CLEANUP(test_free) unsigned char *bytes = test_allocate(size);
@@ -186,13 +186,13 @@ TEST(blocks_are_moved_into_it) {
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     for (int i = 0; i < 200; i++) {
-        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* a thread: not in the stance */
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* not OWNED: threads have no caller context */
         CHECK_EQ(kvmem_region_open_ipc(options, &region, NULL), KVMEM_STATUS_OK);
     }
     return NULL;
 }
 
-TEST(threads_open_and_close_it_at_once) {
+TEST(threads_open_and_close_concurrently) {
     OPENED(shared_memory, shared, SIZE, 13);
     threads_run(4, open_and_close, &shared.options, 0);
     OWNED(kvmem_region) region = open_ipc(&shared.options);
@@ -205,9 +205,9 @@ TEST(every_device_is_found_by_its_uuid) {
         GET(int32_t, found, kvmem_cuda_find_device, info.uuid);
         CHECK_EQ(found, device);
     }
-    static const uint8_t nobody[16] = {0xAB, 0xCD};
+    static const uint8_t unknown[16] = {0xAB, 0xCD};
     int32_t found = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-abcd0000-0000-0000-0000-000000000000",
-                   kvmem_cuda_find_device(nobody, &found, ERR));
+                   kvmem_cuda_find_device(unknown, &found, ERR));
     CHECK_EQ(found, 77);
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers by layer: work on another stream begins when its layers are there and finds their bytes in
-// place; what is told of layers; what is refused; thousands in flight.
+// GPU transfers by layer: work on another stream waits for its layers and finds their bytes; progress by layers; invalid
+// calls; thousands in flight.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #define LAYERS 3
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                                  KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
-static const route ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}};
+static const route routes[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}};
 
 typedef struct work {
     flight flight;
-    unsigned char *after; /* page-locked: what the reading stream found at the destination */
+    unsigned char *after; /* page-locked: the bytes that the reading stream read from the destination */
     stream carrier, reader;
 } work;
 
-/* Layers of 2 MiB, so that a reader that did not wait would come too early. */
+/* Layers of 2 MiB, so that a reader that does not wait reads too early. */
 static kvmem_layout_config config_of(const kv_kind *kind) {
     return WITH(side_config(kind), it.page_size = 64, it.inner_dim = 1024);
 }
@@ -26,11 +26,11 @@ static void open_streams(work *work) {
     stream_open(&work->reader, 0);
 }
 
-static void work_open(work *work, route way, uint32_t path, uint64_t flags) {
+static void work_open(work *work, route route, uint32_t path, uint64_t flags) {
     const kvmem_layout_config source = config_of(&kv_kinds[1]);
     const kvmem_layout_config destination = config_of(&kv_kinds[2]);
     open_streams(work);
-    flight_open(&work->flight, .from = way.from, .to = way.to, .source = &source,
+    flight_open(&work->flight, .from = route.from, .to = route.to, .source = &source,
                 .destination = &destination);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
     flight_create(&work->flight, it.path = path, it.flags = flags);
@@ -48,12 +48,12 @@ static void submit(const work *work, bool on_carrier) {
     else flight_submit(&work->flight);
 }
 
-/* Has the reading stream wait for layers; 0 for all. */
-static void hold_reader(const work *work, uint64_t layers) {
+/* Makes the reading stream wait for layers; 0 for all. */
+static void make_reader_wait(const work *work, uint64_t layers) {
     EXPECT_OK(kvmem_transfer_wait_on_stream(work->flight.transfer, layers, work->reader.handle, ERR));
 }
 
-/* Has the reading stream copy a layer, which is a region of its own there, to host memory. */
+/* Makes the reading stream copy a layer, which is one region of the destination, to host memory. */
 static void read_layer(const work *work, uint64_t layer) {
     const side *read = &work->flight.destination;
     const size_t start = read->model.starts[layer];
@@ -65,9 +65,9 @@ static void read_all_layers(const work *work) {
     for (uint64_t layer = 0; layer < LAYERS; layer++) read_layer(work, layer);
 }
 
-static void check_what_was_read(work *work) {
+static void check_read_bytes(work *work) {
     const kv_side *model = &work->flight.destination.model;
-    flight_land(&work->flight);
+    flight_finish(&work->flight);
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
         const size_t start = model->starts[layer];
         CHECK_BYTES(work->after + start, model->expected + start, kv_region_size(&model->config));
@@ -78,17 +78,17 @@ static void check_what_was_read(work *work) {
 
 static void check_layers(work *work) {
     stream_await(&work->reader);
-    check_what_was_read(work);
+    check_read_bytes(work);
 }
 
-TEST(each_layer_is_there_when_its_reader_begins) {
-    for (size_t i = 0; i < NUM(ways) * NUM(paths) * 2; i++) {
-        OPENED(work, work, ways[i / 2 % NUM(ways)], paths[i / 2 / NUM(ways)], KVMEM_TRANSFER_BY_LAYER);
+TEST(a_stream_waits_for_each_layer) {
+    for (size_t i = 0; i < NUM(routes) * NUM(paths) * 2; i++) {
+        OPENED(work, work, routes[i / 2 % NUM(routes)], paths[i / 2 / NUM(routes)], KVMEM_TRANSFER_BY_LAYER);
         for (uint32_t seed = 0; seed < 3; seed++) {
             flight_refill(&work.flight, 10 * (uint32_t)i + seed);
             submit(&work, i % 2);
             for (uint64_t layer = 0; layer < LAYERS; layer++) {
-                hold_reader(&work, layer + 1);
+                make_reader_wait(&work, layer + 1);
                 read_layer(&work, layer);
             }
             check_layers(&work);
@@ -96,22 +96,22 @@ TEST(each_layer_is_there_when_its_reader_begins) {
     }
 }
 
-/* With the flag and without, a stream waits for all of a run. */
-TEST(the_whole_run_is_there_when_its_reader_begins) {
+/* With and without KVMEM_TRANSFER_BY_LAYER. */
+TEST(a_stream_waits_for_all_layers) {
     for (size_t i = 0; i < NUM(paths) * 4; i++) {
-        OPENED(work, work, ways[0], paths[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+        OPENED(work, work, routes[0], paths[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
         submit(&work, i / 2 % 2);
-        hold_reader(&work, i % 2 ? 0 : 1); /* without the flag one layer is the whole run */
+        make_reader_wait(&work, i % 2 ? 0 : 1); /* without the flag, waiting for one layer waits for all */
         read_all_layers(&work);
         check_layers(&work);
-        hold_reader(&work, 0); /* of what is over */
+        make_reader_wait(&work, 0); /* the run is complete */
     }
 }
 
-/* The driver does what is left on a stream that was destroyed; the library does not look at it any more. */
-TEST(its_streams_may_go_while_it_is_in_flight) {
+/* The driver still runs the work of a destroyed stream. kvmem must not use the stream any more. */
+TEST(streams_can_be_destroyed_while_a_transfer_is_in_flight) {
     for (size_t i = 0; i < NUM(paths) * 4; i++) {
-        OPENED(work, work, ways[1 - i % 2], paths[i / 4], i / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+        OPENED(work, work, routes[1 - i % 2], paths[i / 4], i / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
         for (uint32_t seed = 0; seed < 3; seed++) {
             CUevent read = NULL;
             flight_refill(&work.flight, 10 * (uint32_t)i + seed);
@@ -119,23 +119,23 @@ TEST(its_streams_may_go_while_it_is_in_flight) {
             CU_ON(0, cuEventCreate(&read, CU_EVENT_DISABLE_TIMING));
             retain_device(0);
             stream_close(&work.carrier);
-            hold_reader(&work, 0);
+            make_reader_wait(&work, 0);
             read_all_layers(&work);
             CU_ON(0, cuEventRecord(read, work.reader.handle));
             stream_close(&work.reader);
             EXPECT_OK(kvmem_transfer_wait(work.flight.transfer, PATIENCE, ERR));
             CU_ON(0, cuEventSynchronize(read));
             CU_ON(0, cuEventDestroy_v2(read));
-            check_what_was_read(&work);
+            check_read_bytes(&work);
             open_streams(&work);
             release_device(0);
         }
     }
 }
 
-TEST(the_host_waits_for_layers_too) {
+TEST(the_host_waits_for_layers) {
     for (size_t i = 0; i < NUM(paths); i++) {
-        OPENED(work, work, ways[1], paths[i], KVMEM_TRANSFER_BY_LAYER);
+        OPENED(work, work, routes[1], paths[i], KVMEM_TRANSFER_BY_LAYER);
         submit(&work, false);
         uint64_t before = 0;
         for (uint64_t layer = 1; layer <= LAYERS; layer++) {
@@ -150,7 +150,7 @@ TEST(the_host_waits_for_layers_too) {
 }
 
 TEST(a_graph_moves_all_layers) {
-    OPENED(work, work, ways[0], KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(work, work, routes[0], KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
     stream_begin_capture(&work.carrier, CU_STREAM_CAPTURE_MODE_RELAXED);
     submit(&work, true);
     CUgraphExec graph = stream_end_capture(&work.carrier);
@@ -159,8 +159,8 @@ TEST(a_graph_moves_all_layers) {
     flight_check_moved(&work.flight);
 }
 
-TEST(what_can_not_wait_is_refused) {
-    OPENED(work, work, ways[0], 0, KVMEM_TRANSFER_BY_LAYER);
+TEST(invalid_waits_on_a_stream_fail) {
+    OPENED(work, work, routes[0], 0, KVMEM_TRANSFER_BY_LAYER);
     kvmem_transfer *transfer = work.flight.transfer;
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait_on_stream(transfer, 1, work.reader.handle, ERR));
     submit(&work, false);
@@ -176,12 +176,12 @@ TEST(what_can_not_wait_is_refused) {
                    kvmem_transfer_wait_on_stream(transfer, 1, work.reader.handle, ERR));
     stream_drop_capture(&work.reader);
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_cancel(transfer, ERR)); /* after the end it does nothing */
+    EXPECT_OK(kvmem_transfer_cancel(transfer, ERR)); /* no effect after the end */
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     flight_check_moved(&work.flight);
 }
 
-/* Some by layer, some taken back, some waited for by a stream: each is reported once, as what it came to. */
+/* Some by layer, some cancelled, some with a stream that waits for them. */
 TEST(thousands_in_flight_are_each_reported_once) {
     enum { MANY = 3000, BLOCKS = 500 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in GPU and pinned memory: allocated or over regions, at the addresses of the formula; what does not
-// fit together is refused.
+// Layouts in GPU and pinned memory: allocated or on regions, their addresses, invalid combinations.
 #include "allocated.h"
 #include "sides.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static kvmem_layout_options options_for(const kvmem_layout_config *config, uint32_t source) {
     return OPTIONS(kvmem_layout_options, it.config = config, it.source = source);
 }
 
-/* Every piece lies where the formula says, from the base of its region. */
+/* Checks the address of every piece relative to the base of its region. */
 static void check_addresses(const kvmem_layout *layout, const kvmem_layout_config *config) {
     GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
     CHECK_EQ(strides.num_bases, kv_num_regions(config));
@@ -25,7 +24,7 @@ static void check_addresses(const kvmem_layout *layout, const kvmem_layout_confi
     }
 }
 
-/* The regions of an allocated layout follow one another, all but the first at a multiple of 512 bytes. */
+/* Checks that the regions of an allocated layout are in order, and all except the first aligned to 512 bytes. */
 static void check_regions(const kvmem_layout *layout, const kvmem_layout_config *config, uint32_t tier,
                           int device) {
     uint64_t end = 0;
@@ -80,8 +79,8 @@ static uint32_t tier_of(place place) {
     return place == PLACE_PINNED || place == PLACE_CHUNKED ? KVMEM_TIER_PINNED : KVMEM_TIER_SYSTEM;
 }
 
-/* An elastic layout has no regions of the caller's. */
-TEST(regions_of_every_place_are_laid_out) {
+/* Except elastic layouts, which have no regions of the caller. */
+TEST(layouts_on_regions_of_every_place) {
     for (place place = 0; !place_is_elastic(place); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
@@ -89,12 +88,12 @@ TEST(regions_of_every_place_are_laid_out) {
             check_addresses(side.model.layout, &config);
             const uint32_t memory_type = place_is_device(place) ? KVMEM_MEMORY_VRAM : KVMEM_MEMORY_DRAM;
             check_info(side.model.layout, &config, tier_of(place), memory_type, 0);
-            side_check(&side); /* laying out writes nothing */
+            side_check(&side); /* building a layout writes nothing */
         }
     }
 }
 
-TEST(a_layout_keeps_its_memory) {
+TEST(a_layout_keeps_its_memory_alive) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const place places[] = {PLACE_PINNED, PLACE_DEVICE};
     for (size_t i = 0; i < NUM(places); i++) {
@@ -109,7 +108,7 @@ TEST(a_layout_keeps_its_memory) {
     }
 }
 
-/* Views of one region of device memory as the regions of a layer separate layout. */
+/* Builds a layer-separate layout on views of one region of device memory. */
 static void build_over_views(const uint64_t *offsets, kvmem_status status, const char *part) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OWN(kvmem_region, region, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
@@ -126,18 +125,18 @@ static void build_over_views(const uint64_t *offsets, kvmem_status status, const
     for (size_t i = 0; i < NUM(views); i++) CALL(kvmem_region_destroy(views[i]));
 }
 
-TEST(regions_may_touch_and_must_not_overlap) {
+TEST(regions_may_be_adjacent_and_must_not_overlap) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const uint64_t size = kv_region_size(&config);
-    const uint64_t touching[] = {size, 0, 2 * size};
-    build_over_views(touching, KVMEM_STATUS_OK, "");
+    const uint64_t adjacent[] = {size, 0, 2 * size};
+    build_over_views(adjacent, KVMEM_STATUS_OK, "");
     const uint64_t overlapping[] = {0, 2 * size, 3 * size - 1};
     build_over_views(overlapping, KVMEM_STATUS_INVALID_ARGUMENT, "1 and 2 overlap");
     const uint64_t twice[] = {0, size, 0};
     build_over_views(twice, KVMEM_STATUS_INVALID_ARGUMENT, "0 and 2 overlap");
 }
 
-TEST(regions_that_are_too_small_are_refused) {
+TEST(regions_that_are_too_small_are_rejected) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(side, side, PLACE_ADOPTED, 0, &config, NULL, 1);
     config.num_blocks++;
@@ -146,7 +145,7 @@ TEST(regions_that_are_too_small_are_refused) {
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "2016 bytes, the layout needs 2304", kvmem_layout_build, &options);
 }
 
-/* A layout's three regions, the last of another kind. */
+/* Checks that a layout of three regions is rejected if the last is of another kind. */
 static void mix(place first, place last, const char *first_name, const char *last_name) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(side, two, first, 0, &config, NULL, 1);
@@ -157,14 +156,14 @@ static void mix(place first, place last, const char *first_name, const char *las
     CHECK_HAS(test_last_message(), last_name);
 }
 
-TEST(regions_of_different_tiers_are_refused) {
+TEST(regions_of_different_tiers_are_rejected) {
     mix(PLACE_DEVICE, PLACE_SYSTEM, "region 0 is device", "region 2 is system");
     mix(PLACE_DEVICE, PLACE_PINNED, "region 0 is device", "region 2 is pinned");
     mix(PLACE_PINNED, PLACE_DEVICE, "region 0 is pinned", "region 2 is device");
     mix(PLACE_SYSTEM, PLACE_ADOPTED, "region 0 is system", "region 2 is device");
 }
 
-TEST(wrong_options_are_refused) {
+TEST(wrong_options_are_rejected) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_device_options device = OPTIONS(kvmem_device_options);
     kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options);
@@ -183,7 +182,7 @@ TEST(wrong_options_are_refused) {
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "no device -1", kvmem_layout_build, &options);
 }
 
-TEST(more_than_the_device_has_is_refused) {
+TEST(allocating_more_than_the_device_has_fails) {
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = UINT64_C(1) << 31,
                                       it.page_size = 1024, it.inner_dim = 1024);
     kvmem_device_options device = OPTIONS(kvmem_device_options);

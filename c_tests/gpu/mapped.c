@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reserves, maps, and sets access.
+// Reserves addresses, maps the memory, and sets access.
 #include "mapped.h"
 
 mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t access) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of some outer slots, keys or values alone, from and to GPU memory: every path by name, layer by
-// layer, verified, and between a file and a GPU. The other slot stays as it was.
+// Transfers of some outer slots, only keys or only values, from and to GPU memory: on every path, by layer, verified, and
+// between a file and a GPU. The other slot is unchanged.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kvmem_block_pair in_order[] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}};
@@ -12,15 +12,15 @@ static const kv_move moves[] = {
     {in_order, NUM(in_order), 1, 0, 2},
     {scattered, NUM(scattered), 0, 2, 1},
 };
-/* Keys, values, one in the other's place, and both by their numbers. */
+/* Keys, values, keys to values, values to keys, and both. */
 static const kv_outers outers[] = {{0, 0, 1}, {1, 1, 1}, {0, 1, 1}, {1, 0, 1}, {0, 0, 2}};
-static const route ways[] = {
+static const route routes[] = {
     {PLACE_PINNED, PLACE_DEVICE},  {PLACE_DEVICE, PLACE_PINNED},  {PLACE_ADOPTED, PLACE_DEVICE},
     {PLACE_SPANNED, PLACE_PINNED}, {PLACE_SYSTEM, PLACE_ELASTIC},
 };
 
-/* Rows are refused where blocks lie together, and pageable memory takes few paths. */
-static bool may_be_refused(uint32_t path, const side *source, const side *destination) {
+/* KVMEM_PATH_CUDA_2D needs a constant stride between blocks, and pageable memory supports few paths. */
+static bool may_be_unsupported(uint32_t path, const side *source, const side *destination) {
     const bool has_pageable = source->place == PLACE_SYSTEM || destination->place == PLACE_SYSTEM;
     const bool on_devices = place_is_device(source->place) && place_is_device(destination->place);
     return path == KVMEM_PATH_CUDA_2D || (path != KVMEM_PATH_CUDA_COPY && has_pageable) ||
@@ -37,10 +37,10 @@ static kvmem_transfer_options options_for(const flight *flight, kv_outers slots)
     return kv_outers_options(flight->move, slots);
 }
 
-/* Whether the path was there; then every byte is as it must be. */
+/* Returns whether the path is supported; if so, compares every byte after the move. */
 static bool move_by(flight *flight, kv_outers slots, kvmem_transfer_options options) {
     const kvmem_status status = flight_try_with(flight, options);
-    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_refused(options.path, &flight->source,
+    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.path, &flight->source,
                                                              &flight->destination)) {
         return false;
     }
@@ -53,7 +53,8 @@ static bool move_by(flight *flight, kv_outers slots, kvmem_transfer_options opti
     return true;
 }
 
-/* All paths, the staged one in chunks that hold a part of a block's layers, a few blocks, or all. */
+/* On all paths, the staged path with chunks of some layers of a block, of a few blocks, and of all. Returns the number of
+   supported paths. */
 static size_t move_by_all(flight *flight, kv_outers slots) {
     static const struct {
         uint32_t path;
@@ -73,13 +74,13 @@ static size_t move_by_all(flight *flight, kv_outers slots) {
     return taken;
 }
 
-TEST(every_path_moves_the_slots_alone) {
+TEST(every_path_moves_only_the_slots) {
     RETAIN_DEVICE(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
-        for (size_t way = 0; way < NUM(ways); way++) {
+        for (size_t route = 0; route < NUM(routes); route++) {
             const kvmem_layout_config from = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
             const kvmem_layout_config to = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-            OPENED(flight, flight, .from = ways[way].from, .to = ways[way].to, .source = &from,
+            OPENED(flight, flight, .from = routes[route].from, .to = routes[route].to, .source = &from,
                    .destination = &to);
             for (size_t i = 0; i < NUM(outers); i++) {
                 flight.move = &moves[(kinds + i) % NUM(moves)];
@@ -89,31 +90,31 @@ TEST(every_path_moves_the_slots_alone) {
     }
 }
 
-TEST(layouts_of_keys_alone_take_part) {
+TEST(layouts_with_only_keys) {
     RETAIN_DEVICE(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
-        for (size_t way = 0; way < 2; way++) {
+        for (size_t route = 0; route < 2; route++) {
             kvmem_layout_config from = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
             kvmem_layout_config to = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-            *(way == 0 ? &from.outer_dim : &to.outer_dim) = 1;
-            const kv_outers values = way == 0 ? (kv_outers){0, 1, 1} : (kv_outers){1, 0, 1};
-            OPENED(flight, flight, .from = ways[way].from, .to = ways[way].to, .source = &from,
+            *(route == 0 ? &from.outer_dim : &to.outer_dim) = 1;
+            const kv_outers values = route == 0 ? (kv_outers){0, 1, 1} : (kv_outers){1, 0, 1};
+            OPENED(flight, flight, .from = routes[route].from, .to = routes[route].to, .source = &from,
                    .destination = &to, .move = &moves[kinds % NUM(moves)]);
             CHECK(move_by_all(&flight, values) >= 3);
         }
     }
 }
 
-/* The GPU divides the slots that were moved, and no others. */
-TEST(the_checksums_of_what_is_moved_are_compared) {
+/* Checksums contain the moved slots only. */
+TEST(checksums_of_the_moved_slots_are_compared) {
     RETAIN_DEVICE(0);
-    for (size_t i = 0; i < NUM(ways) * KV_NUM_KINDS; i++) {
+    for (size_t i = 0; i < NUM(routes) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config from = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         const kvmem_layout_config to = side_config(&kv_kinds[(i + 1) % KV_NUM_KINDS]);
         const kv_move *move = &moves[i % NUM(moves)];
-        const route way = ways[i / KV_NUM_KINDS];
+        const route route = routes[i / KV_NUM_KINDS];
         kv_outers slots = outers[i % 4];
-        OPENED(flight, flight, .from = way.from, .to = way.to, .source = &from, .destination = &to,
+        OPENED(flight, flight, .from = route.from, .to = route.to, .source = &from, .destination = &to,
                .move = move);
         uint32_t checksums[NUM(scattered)];
         for (size_t k = 0; k < move->num_pairs; k++)
@@ -129,8 +130,8 @@ TEST(the_checksums_of_what_is_moved_are_compared) {
     }
 }
 
-/* Slots of the ring that hold a piece each, so that most copies go round it. */
-TEST(slots_go_between_files_and_a_gpu) {
+/* A slot of the staging ring contains one piece, so that most copies wrap around. */
+TEST(slots_are_moved_between_files_and_a_gpu) {
     static const place places[] = {PLACE_DEVICE, PLACE_SPANNED, PLACE_ELASTIC};
     RETAIN_DEVICE(0);
     for (uint32_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
@@ -139,10 +140,10 @@ TEST(slots_go_between_files_and_a_gpu) {
         const kv_outers slots = outers[i % NUM(outers)];
         OPENED(flight, flight, .from = places[i / KV_NUM_KINDS], .to = PLACE_FILE, .source = &here,
                .destination = &there, .move = &moves[i % NUM(moves)], .file_flags = KVMEM_DISK_BUFFERED);
-        for (int way = 0; way < 2; way++) {
+        for (int direction = 0; direction < 2; direction++) {
             CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.staging_size = 4 * 480,
                                                it.flags = KVMEM_TRANSFER_VERIFY)));
-            flight_turn_round(&flight);
+            flight_reverse(&flight);
             flight_refill(&flight, 90 + i);
         }
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One allocation a context, from whose start the regions follow each other.
+// One allocation per context, which contains the regions in order.
 #include "own_context.h"
 
-#include "stance.h"
+#include "caller_context.h"
 
-const char *const gone = "destroyed with its context";
+const char *const context_destroyed = "destroyed with its context";
 
 void reset_device(int device) { CU(cuDevicePrimaryCtxReset_v2(device)); }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers from and to GPU memory that get new pairs with each submission: by every path, with more and
-// fewer blocks than before, on streams, in graphs, by layer, verified.
+// Transfers from and to GPU memory that get new pairs with each submit: on every path, with more and fewer blocks than
+// before, on streams, in graphs, by layer, verified.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #define BLOCKS 600
 #define LAYERS 3
@@ -32,7 +32,7 @@ static void steps_close(steps *steps) {
     stream_close(&steps->stream);
 }
 
-/* The next step moves as many scattered blocks, other ones in each round. */
+/* Sets the pairs of the next step: `count` scattered blocks, others in each round. */
 static void choose_pairs(steps *steps, uint32_t count, uint32_t round) {
     for (uint32_t i = 0; i < count; i++)
         steps->pairs[i] = (kvmem_block_pair){(7 * i + 13 * round) % BLOCKS, (11 * i + round) % BLOCKS};
@@ -56,10 +56,10 @@ static kvmem_status submit_on_stream(const steps *steps, const kv_move *move) {
 static void run_step(steps *steps, uint32_t count, uint32_t round) {
     choose_pairs(steps, count, round);
     submit_step(steps);
-    flight_land(&steps->flight);
+    flight_finish(&steps->flight);
 }
 
-/* A few go with a launch of the kernel, hundreds do not. */
+/* A few pairs fit in the parameter of the kernel, hundreds do not. */
 static const uint32_t counts[] = {1, 16, 400, 2, 600, 64, 399};
 
 static void run_by(place from, place to, uint32_t path) {
@@ -78,20 +78,19 @@ static void run_all(uint32_t path) {
     if (path != KVMEM_PATH_CUDA_STAGED) run_by(PLACE_DEVICE, PLACE_DEVICE, path);
 }
 
-TEST_CALL(by_the_path_that_suits_the_blocks, run_all(0))
-TEST_CALL(by_the_kernel, run_all(KVMEM_PATH_CUDA_KERNEL))
-TEST_CALL(by_the_drivers_copies, run_all(KVMEM_PATH_CUDA_COPY))
-TEST_CALL(by_the_drivers_batch, run_all(KVMEM_PATH_CUDA_BATCH))
-TEST_CALL(by_the_drivers_rows, run_all(KVMEM_PATH_CUDA_2D))
-TEST_CALL(by_staging, run_all(KVMEM_PATH_CUDA_STAGED))
+TEST_CALL(on_the_path_selected_for_each_step, run_all(0))
+TEST_CALL(on_the_kernel_path, run_all(KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(on_the_copy_path, run_all(KVMEM_PATH_CUDA_COPY))
+TEST_CALL(on_the_batch_path, run_all(KVMEM_PATH_CUDA_BATCH))
+TEST_CALL(on_the_2d_path, run_all(KVMEM_PATH_CUDA_2D))
+TEST_CALL(on_the_staged_path, run_all(KVMEM_PATH_CUDA_STAGED))
 
-TEST(memory_that_is_locked_in_pieces_is_cut_where_each_step_needs_it) {
-    run_by(PLACE_PIECES, PLACE_DEVICE, KVMEM_PATH_CUDA_BATCH);
+TEST(memory_that_is_page_locked_in_parts) {
+    run_by(PLACE_LOCKED_PARTS, PLACE_DEVICE, KVMEM_PATH_CUDA_BATCH);
     run_by(PLACE_DEVICE, PLACE_PARTLY_LOCKED, 0);
 }
 
-/* Whichever path is selected for a list of pairs is the one that is reported. */
-TEST(the_explanation_is_of_the_last_pairs) {
+TEST(the_explanation_is_that_of_the_latest_pairs) {
     OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
         run_step(&steps, counts[round], round);
@@ -99,7 +98,7 @@ TEST(the_explanation_is_of_the_last_pairs) {
     }
 }
 
-TEST(bad_pairs_change_nothing) {
+TEST(invalid_pairs_fail_without_effect) {
     static const kvmem_block_pair twice[] = {{1, 4}, {2, 4}}, outside[] = {{1, 4}, {2, BLOCKS}};
     static const struct {
         kv_move move;
@@ -118,9 +117,8 @@ TEST(bad_pairs_change_nothing) {
     flight_run(&steps.flight);
 }
 
-/* Copies of the driver's to pageable memory apart, a run on a stream is in flight until the stream gets to
-   it. */
-TEST(on_a_stream_each_step_takes_its_place) {
+/* A run on a stream is in flight until the stream has executed it. */
+TEST(steps_on_a_stream_run_in_order) {
     static const kvmem_block_pair pair[] = {{0, 0}};
     static const kv_move other = {pair, 1, 0, 0, LAYERS};
     OPENED(steps, steps, PLACE_DEVICE, PLACE_DEVICE, 0, 0);
@@ -128,7 +126,7 @@ TEST(on_a_stream_each_step_takes_its_place) {
         choose_pairs(&steps, counts[round], round);
         EXPECT_OK(submit_on_stream(&steps, &steps.move));
         const kvmem_status status = submit_on_stream(&steps, &other);
-        CHECK(status == KVMEM_STATUS_BUSY || status == KVMEM_STATUS_OK); /* the first may be over by then */
+        CHECK(status == KVMEM_STATUS_BUSY || status == KVMEM_STATUS_OK); /* the first may be complete */
         EXPECT_OK(kvmem_transfer_wait(steps.flight.transfer, PATIENCE, ERR));
         kv_expect_moved(&steps.flight.destination.model, &steps.flight.source.model, &steps.move);
         if (status == KVMEM_STATUS_OK)
@@ -137,7 +135,7 @@ TEST(on_a_stream_each_step_takes_its_place) {
     }
 }
 
-TEST(one_call_creates_and_starts_on_a_stream) {
+TEST(one_call_creates_and_submits_on_a_stream) {
     OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
     const kvmem_layout *source = steps.flight.source.model.layout;
     const kvmem_layout *destination = steps.flight.destination.model.layout;
@@ -146,11 +144,11 @@ TEST(one_call_creates_and_starts_on_a_stream) {
     flight_destroy_transfer(&steps.flight);
     EXPECT_OK(kvmem_transfer_start_on_stream(source, destination, &options, steps.stream.handle,
                                              &steps.flight.transfer, ERR));
-    flight_land(&steps.flight);
+    flight_finish(&steps.flight);
     flight_destroy_transfer(&steps.flight);
     flight_refill(&steps.flight, 8);
     EXPECT_OK(kvmem_transfer_start(source, destination, &options, &steps.flight.transfer, ERR));
-    flight_land(&steps.flight);
+    flight_finish(&steps.flight);
 }
 
 static CUgraphExec capture(steps *steps) {
@@ -159,8 +157,7 @@ static CUgraphExec capture(steps *steps) {
     return stream_end_capture(&steps->stream);
 }
 
-/* Graphs keep the pairs that they were captured with, whatever the transfer moves later: also those that do
-   not go with a launch of the kernel. */
+/* Later steps of the transfer do not change them, also if the pairs do not fit in the parameter of the kernel. */
 TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_COPY};
     static const uint32_t captured[] = {20, 500};
@@ -173,7 +170,7 @@ TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
         }
         for (uint32_t round = 0; round < 3; round++) {
             run_step(&steps, 300 + round, 5 + round);
-            choose_pairs(&steps, captured[round % 2], 1 + round % 2); /* those of the graph */
+            choose_pairs(&steps, captured[round % 2], 1 + round % 2); /* the pairs of the graph */
             flight_refill(&steps.flight, 10 + round);
             stream_launch(&steps.stream, graphs[round % 2]);
             flight_check_moved(&steps.flight);
@@ -204,6 +201,6 @@ TEST(a_stream_waits_for_the_last_step) {
         EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 2, steps.stream.handle, ERR));
         EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 0, steps.stream.handle, ERR));
         stream_await(&steps.stream);
-        flight_land(&steps.flight);
+        flight_finish(&steps.flight);
     }
 }

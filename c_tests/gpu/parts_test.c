@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of several parts with GPU memory on either side, by each path, and elastic ones. Compared with
+// Layouts of several parts with GPU memory on either side, on each path, and elastic ones. The results are compared with
 // transfers of each part between host layouts.
 #include "elastic_side.h"
 #include "engine.h"
 #include "parts.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
 
@@ -33,14 +33,14 @@ static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_tr
     CHECK(options->path == 0 || info.path == options->path);
 }
 
-/* The first blocks of a layout into those of another one with the same parts. */
+/* Copies the first blocks of a layout to another layout with the same parts. */
 static void copy_blocks(const kvmem_layout *from, const kvmem_layout *to, uint32_t blocks) {
     kvmem_block_pair all[PARTS_BLOCKS];
     for (uint32_t i = 0; i < blocks; i++) all[i] = (kvmem_block_pair){i, i};
     run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = blocks)));
 }
 
-/* On the host: a source that is filled, what the transfer moves to, and what it must have then. */
+/* Host layouts: a filled source, the result of the transfer, and the expected result. */
 typedef struct host {
     kvmem_layout *source, *found, *expected;
 } host;
@@ -64,7 +64,7 @@ static void check_found(const host *host) {
     parts_check_same(parts_reordered, PARTS, host->found, host->expected);
 }
 
-/* To memory of the GPU, within it, and back. Staging is between the host and the GPU only. */
+/* To memory of the GPU, within it, and back. The staged path needs host memory on one side. */
 static void move_by(uint32_t path, uint64_t flags) {
     RETAIN_DEVICE(0);
     OPENED(host, host);
@@ -87,14 +87,13 @@ static void move_by(uint32_t path, uint64_t flags) {
     }
 }
 
-TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, move_by(0, 0))
-TEST_CALL(by_the_kernel, move_by(KVMEM_PATH_CUDA_KERNEL, 0))
-TEST_CALL(by_the_drivers_copies, move_by(KVMEM_PATH_CUDA_COPY, 0))
-TEST_CALL(by_staging, move_by(KVMEM_PATH_CUDA_STAGED, 0))
+TEST_CALL(on_the_selected_path, move_by(0, 0))
+TEST_CALL(on_the_kernel_path, move_by(KVMEM_PATH_CUDA_KERNEL, 0))
+TEST_CALL(on_the_copy_path, move_by(KVMEM_PATH_CUDA_COPY, 0))
+TEST_CALL(on_the_staged_path, move_by(KVMEM_PATH_CUDA_STAGED, 0))
 TEST_CALL(by_layer, move_by(0, KVMEM_TRANSFER_BY_LAYER))
 TEST_CALL(verified, move_by(0, KVMEM_TRANSFER_VERIFY))
 
-/* Tokens of the GPU's blocks, compared token by token. */
 TEST(tokens_of_all_parts_are_verified) {
     RETAIN_DEVICE(0);
     const uint32_t from[] = {8, 4, 1}, to[] = {0, 3, 5, 7};
@@ -130,7 +129,7 @@ TEST(some_parts_move_with_new_pairs) {
     check_found(&host);
 }
 
-TEST(all_parts_grow_and_shrink) {
+TEST(all_parts_are_resized) {
     RETAIN_DEVICE(0);
     OWNED(kvmem_layout) cache = elastic(parts_shapes, PARTS);
     OWNED(kvmem_layout) source = pinned(parts_shapes, PARTS);
@@ -157,13 +156,13 @@ TEST(all_parts_grow_and_shrink) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, ERR));
 }
 
-/* If one part gets no memory, the parts before it give back what they got. */
-TEST(no_part_grows_alone) {
+/* If committing memory of one part fails, the parts before it are decommitted again. */
+TEST(a_failed_resize_changes_no_part) {
     RETAIN_DEVICE(0);
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
     const part_shape shapes[] = {{"a", "L/BNC", 1, 1, 1, 0, 64, 1},
-                                 {"b", "L/BNC", 1, 1, 1, 0, memory / 4, 1}}; /* of each block */
+                                 {"b", "L/BNC", 1, 1, 1, 0, memory / 4, 1}}; /* a quarter of the memory per block */
     OWNED(kvmem_layout) cache = elastic(shapes, NUM(shapes));
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "part 'b'", kvmem_layout_resize(cache, PARTS_BLOCKS, ERR));
     for (size_t i = 0; i < NUM(shapes); i++) {

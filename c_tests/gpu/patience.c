@@ -15,7 +15,7 @@ uint64_t patience_end(void) { return patience_now() + PATIENCE; }
 
 void patience_wait(uint64_t end, const char *what) {
     if (patience_now() > end) {
-        FAIL("waited in vain for %s", what);
+        FAIL("timed out waiting for %s", what);
     }
     sched_yield();
 }

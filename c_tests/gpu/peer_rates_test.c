@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies between two GPUs cost: measured once for each that does the work, loaded, forgotten; and by
-// which what is expected of a transfer is told. Fails where there is one GPU.
+// Rates of copies between two GPUs: measured once for each GPU that executes the copies, loaded, discarded, and used to
+// estimate transfers. Skipped with one GPU.
 #include "allocated.h"
 #include "owner.h"
 #include "rates_blob.h"
-#include "stance.h"
-#include "work.h"
+#include "caller_context.h"
+#include "exercise.h"
 
 #include <math.h>
 
@@ -17,7 +17,7 @@ static rates_blob get_rates(int device) { return rates_get_peer(device, 1 - devi
 
 static void load(int device, const rates_blob *rates) { rates_set_peer(device, 1 - device, rates); }
 
-/* Afterwards all is as the other cases expect it. */
+/* Other cases rely on the default rates. */
 static void load_defaults(int device) { EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR)); }
 
 static void check_figures(const rates_blob *rates) {
@@ -26,7 +26,7 @@ static void check_figures(const rates_blob *rates) {
     CHECK(rates_figure(rates, PEER_RATE_WRITE_KERNEL) <= 1.1 * rates_figure(rates, PEER_RATE_WRITE));
 }
 
-/* What a stand-in's copies take may be beyond belief; a GPU's are believed. */
+/* Rates measured with the stand-in may be implausible, so that defaults replace them. */
 static void check_measured(int device, const rates_blob *rates) {
     GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
     check_figures(rates);
@@ -38,14 +38,14 @@ static void check_measured(int device, const rates_blob *rates) {
         CHECK(info.source == KVMEM_RATES_MEASURED || info.source == KVMEM_RATES_DEFAULT);
     } else {
         CHECK_EQ(info.source, KVMEM_RATES_MEASURED);
-        CHECK_EQ(info.num_defaults, can ? 0 : 4); /* the kernel's, each way */
+        CHECK_EQ(info.num_defaults, can ? 0 : 4); /* those of the kernel, in both directions */
     }
 }
 
 TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
     for (int device = 0; device < 2; device++) {
         GET(bool, can, kvmem_cuda_can_access, device, 1 - device);
-        await_no_context(1 - device);
+        await_context_release(1 - device);
         load(device, NULL);
         const rates_blob first = get_rates(device);
         CHECK(!can || !has_primary_context(1 - device));
@@ -57,7 +57,7 @@ TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
 }
 
 /* The engine chooses which of two GPUs executes a copy. */
-TEST(default_rates_are_those_of_copies_by_either_gpu) {
+TEST(default_rates_apply_to_copies_by_either_gpu) {
     for (int device = 0; device < 2; device++) load(device, NULL);
     load_defaults(0);
     for (int device = 0; device < 2; device++) {
@@ -66,7 +66,7 @@ TEST(default_rates_are_those_of_copies_by_either_gpu) {
     }
 }
 
-/* Two blocks, each in one piece. */
+/* Two blocks of one piece each. */
 static kvmem_layout *build(int device) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 2, it.num_layers = 1,
                                             it.outer_dim = 1, it.page_size = 1, it.dtype_width = 2,
@@ -76,8 +76,8 @@ static kvmem_layout *build(int device) {
     return layout;
 }
 
-/* What is expected of one copy of the driver's. */
-static double seconds_expected(const kvmem_layout *source, const kvmem_layout *destination) {
+/* Returns the estimated seconds of one copy of the driver. */
+static double estimated_seconds(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_block_pair pair = {.source = 0, .destination = 1};
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
                                                    it.path = KVMEM_PATH_CUDA_COPY);
@@ -88,29 +88,29 @@ static double seconds_expected(const kvmem_layout *source, const kvmem_layout *d
     return (double)BLOCK_SIZE / (double)explanation.bytes_per_second;
 }
 
-/* The GPU of the destination does the work, and reads. */
-TEST(a_transfer_has_them_measured_and_is_explained_by_them) {
+/* The GPU of the destination executes the copies, so they are reads. */
+TEST(creating_a_transfer_measures_rates_and_the_estimate_uses_them) {
     for (int device = 0; device < 2; device++) {
         OWNED(kvmem_layout) source = build(1 - device);
         OWNED(kvmem_layout) destination = build(device);
         load(device, NULL);
-        const double seconds = seconds_expected(source, destination);
+        const double seconds = estimated_seconds(source, destination);
         rates_blob rates = get_rates(device);
         check_measured(device, &rates);
         const double bytes = (double)BLOCK_SIZE / rates_figure(&rates, PEER_RATE_READ);
-        const double calls = 6.7e-6; /* what any run begins with, and its one copy */
+        const double calls = 6.7e-6; /* the fixed cost of a run, and the call of one copy */
         CHECK(fabs(seconds - bytes - calls) < 1e-6 * seconds);
         rates_set_figure(&rates, PEER_RATE_READ, rates_figure(&rates, PEER_RATE_READ) / 2);
         rates_set_figure(&rates, PEER_RATE_WRITE, rates_figure(&rates, PEER_RATE_WRITE) * 2);
         load(device, &rates);
-        CHECK(fabs(seconds_expected(source, destination) - 2 * bytes - calls) < 2e-6 * seconds);
+        CHECK(fabs(estimated_seconds(source, destination) - 2 * bytes - calls) < 2e-6 * seconds);
         rates = get_rates(device);
         CHECK_EQ(rates_info(&rates).source, KVMEM_RATES_LOADED);
         load_defaults(device);
     }
 }
 
-TEST(what_is_set_is_returned_for_the_one_that_does_the_work) {
+TEST(rates_are_set_for_the_gpu_that_executes_the_copies) {
     load_defaults(0);
     rates_blob given = get_rates(0);
     rates_set_figure(&given, PEER_RATE_WRITE, 5e9);
@@ -128,7 +128,7 @@ TEST(what_is_set_is_returned_for_the_one_that_does_the_work) {
     load_defaults(0);
 }
 
-TEST(what_can_not_be_is_refused) {
+TEST(invalid_rates_are_rejected) {
     const double wrong[] = {-1, NAN, INFINITY};
     load_defaults(0);
     const rates_blob good = get_rates(0);
@@ -149,6 +149,6 @@ TEST(what_can_not_be_is_refused) {
         REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_peer_rates, *missing, 0);
         EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_peer_rates(*missing, 0, good.bytes, good.size, ERR));
     }
-    const rates_blob after = get_rates(0); /* as before */
+    const rates_blob after = get_rates(0); /* unchanged */
     CHECK_EQ(memcmp(good.bytes, after.bytes, good.size), 0);
 }

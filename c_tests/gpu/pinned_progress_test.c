@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress callback of pinned memory: called once a chunk, able to cancel, and a cancelled allocation
-// leaves nothing.
-#include "stance.h"
+// The progress callback of pinned memory: called once per chunk, can cancel, and a cancelled allocation leaks nothing.
+#include "caller_context.h"
 #include "usage.h"
 
 #include <pthread.h>
 
-/* What the callback saw, and when it shall cancel. It may not end its case: the library is underneath. */
+/* The calls of the callback, and the call that cancels. The callback must not fail the case, because it returns to kvmem. */
 typedef struct journal {
     uint64_t chunk;
     uint64_t total;
     uint64_t calls;
-    uint64_t surprises; /* calls that were not as they must be */
-    uint64_t cancel_at; /* the call that answers no; 0 for none */
-    int32_t answer;     /* that no */
+    uint64_t unexpected; /* calls with wrong arguments, thread or context */
+    uint64_t cancel_at;  /* the number of the call that cancels; 0 for none */
+    int32_t result;      /* its result */
     pthread_t thread;
     CUcontext context;
 } journal;
@@ -25,19 +24,19 @@ static int32_t note(uint64_t done, uint64_t total, void *user_data) {
     const bool expected = total == journal->total && done == (chunks < total ? chunks : total) &&
                           pthread_equal(pthread_self(), journal->thread) &&
                           current_context() == journal->context;
-    journal->surprises += !expected;
-    return journal->calls == journal->cancel_at ? journal->answer : 0;
+    journal->unexpected += !expected;
+    return journal->calls == journal->cancel_at ? journal->result : 0;
 }
 
 static kvmem_pinned_options options_with(journal *journal, uint64_t size, uint64_t chunk) {
-    *journal = (struct journal){.chunk = chunk, .total = size, .answer = 1};
+    *journal = (struct journal){.chunk = chunk, .total = size, .result = 1};
     journal->thread = pthread_self();
     journal->context = current_context();
     return OPTIONS(kvmem_pinned_options, it.size = size, it.chunk_size = chunk, it.progress = note,
                    it.user_data = journal);
 }
 
-TEST(it_is_called_once_a_chunk) {
+TEST(it_is_called_once_per_chunk) {
     static const struct {
         uint64_t size, chunk, calls;
     } shapes[] = {
@@ -49,31 +48,31 @@ TEST(it_is_called_once_a_chunk) {
         const kvmem_pinned_options options = options_with(&journal, shapes[i].size, shapes[i].chunk);
         GET(kvmem_region *, region, kvmem_region_create_pinned, &options);
         CHECK_EQ(journal.calls, shapes[i].calls);
-        CHECK_EQ(journal.surprises, 0);
+        CHECK_EQ(journal.unexpected, 0);
         CALL(kvmem_region_destroy(region));
         CHECK_EQ(journal.calls, shapes[i].calls);
     }
 }
 
-static void cancel(uint64_t at, int32_t answer) {
+static void cancel(uint64_t at, int32_t result) {
     journal journal;
     kvmem_pinned_options options = options_with(&journal, 256 * MIB, 32 * MIB);
     journal.cancel_at = at;
-    journal.answer = answer;
+    journal.result = result;
     char done[32];
     snprintf(done, sizeof(done), "%llu", (unsigned long long)(at * 32 * MIB));
     REFUSE(KVMEM_STATUS_CANCELLED, done, kvmem_region_create_pinned, &options);
     CHECK_EQ(journal.calls, at);
-    CHECK_EQ(journal.surprises, 0);
+    CHECK_EQ(journal.unexpected, 0);
 }
 
-TEST(any_other_answer_cancels) {
-    static const int32_t answers[] = {1, -1, INT32_MAX, INT32_MIN};
-    for (size_t i = 0; i < NUM(answers); i++) cancel(1, answers[i]);
+TEST(any_result_except_0_cancels) {
+    static const int32_t results[] = {1, -1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < NUM(results); i++) cancel(1, results[i]);
 }
 
-TEST(cancelled_anywhere_it_leaves_nothing) {
-    retain_device(0); /* what a context takes shall not count */
+TEST(a_cancelled_allocation_leaks_nothing) {
+    retain_device(0); /* so that memory of the context is not counted */
     cancel(1, 1);
     const uint64_t space = address_space();
     const size_t files = count_open_files();
@@ -83,7 +82,7 @@ TEST(cancelled_anywhere_it_leaves_nothing) {
     release_device(0);
 }
 
-static int32_t use_the_library(uint64_t done, uint64_t total, void *user_data) {
+static int32_t create_a_region(uint64_t done, uint64_t total, void *user_data) {
     (void)done;
     (void)total;
     kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = 4096);
@@ -94,15 +93,15 @@ static int32_t use_the_library(uint64_t done, uint64_t total, void *user_data) {
     return 0;
 }
 
-TEST(the_callback_may_use_the_library) {
+TEST(the_callback_may_call_kvmem) {
     int successes = 0;
     kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = 65536, it.chunk_size = 16384,
-                                           it.progress = use_the_library, it.user_data = &successes);
+                                           it.progress = create_a_region, it.user_data = &successes);
     OWN(kvmem_region, region, kvmem_region_create_pinned, &options);
     CHECK_EQ(successes, 4);
 }
 
-TEST(a_layout_does_not_call_it) {
+TEST(building_a_layout_does_not_call_it) {
     journal journal;
     kvmem_pinned_options options = options_with(&journal, 0, 4096);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rates_blob.h"
 
-/* The header of a wire form: its checksum covers the bytes before it and those after it. */
+/* The header of a wire form. Its checksum covers all other bytes. */
 #define CHECKSUM_AT 16
 #define HEADER_SIZE 20
 
-static rates_blob taken(kvmem_blob *blob, size_t num_figures) {
+/* Copies the rates, and destroys the blob. */
+static rates_blob take(kvmem_blob *blob, size_t num_figures) {
     rates_blob rates = {.size = kvmem_blob_size(blob), .num_figures = num_figures};
     CHECK(rates.size <= sizeof(rates.bytes) && rates.size >= HEADER_SIZE + 8 * num_figures);
     memcpy(rates.bytes, kvmem_blob_data(blob), rates.size);
@@ -16,29 +17,29 @@ static rates_blob taken(kvmem_blob *blob, size_t num_figures) {
 rates_blob rates_get(int device) {
     kvmem_blob *blob = NULL;
     EXPECT_OK(kvmem_cuda_get_copy_rates(device, &blob, ERR));
-    return taken(blob, NUM_RATES);
+    return take(blob, NUM_RATES);
 }
 
 rates_blob rates_get_peer(int device, int peer) {
     kvmem_blob *blob = NULL;
     EXPECT_OK(kvmem_cuda_get_peer_rates(device, peer, &blob, ERR));
-    return taken(blob, NUM_PEER_RATES);
+    return take(blob, NUM_PEER_RATES);
 }
 
-/* Where a figure starts: they are the last bytes. */
-static size_t at(const rates_blob *rates, size_t index) {
+/* Returns the offset of a figure. */
+static size_t offset_of(const rates_blob *rates, size_t index) {
     CHECK(index < rates->num_figures);
     return rates->size - 8 * (rates->num_figures - index);
 }
 
 double rates_figure(const rates_blob *rates, size_t index) {
     double figure = 0;
-    memcpy(&figure, rates->bytes + at(rates, index), sizeof(figure));
+    memcpy(&figure, rates->bytes + offset_of(rates, index), sizeof(figure));
     return figure;
 }
 
 void rates_set_figure(rates_blob *rates, size_t index, double figure) {
-    memcpy(rates->bytes + at(rates, index), &figure, sizeof(figure));
+    memcpy(rates->bytes + offset_of(rates, index), &figure, sizeof(figure));
     const uint32_t head = crc_append(0, rates->bytes, CHECKSUM_AT);
     const uint32_t checksum = crc_append(head, rates->bytes + HEADER_SIZE, rates->size - HEADER_SIZE);
     memcpy(rates->bytes + CHECKSUM_AT, &checksum, sizeof(checksum));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy rates as bytes, with figures that a test changes: they come last, eight bytes each, and a checksum
-// covers them.
+// Copy rates as bytes, with figures that a test can change. The figures are the last bytes, eight bytes each, and a
+// checksum covers them.
 #pragma once
 
 #include "harness.h"
 
-/* Figures of one GPU, and of two. Rates are in bytes per second, durations in seconds. */
+/* Indexes of the figures of one GPU, and of a pair. Rates are in bytes per second, durations in seconds. */
 enum {
     RATE_TO_DEVICE = 0,
     RATE_TO_DEVICE_BATCH = 1,
@@ -26,11 +26,11 @@ typedef struct rates_blob {
     size_t num_figures;
 } rates_blob;
 
-/* The rates of a GPU, or of two. */
+/* Return the rates of a GPU, or of a GPU and its peer. */
 rates_blob rates_get(int device);
 rates_blob rates_get_peer(int device, int peer);
 double rates_figure(const rates_blob *rates, size_t index);
-/* The checksum fits afterwards. */
+/* Also updates the checksum. */
 void rates_set_figure(rates_blob *rates, size_t index, double figure);
 kvmem_rates_info rates_info(const rates_blob *rates);
 /* NULL discards the rates. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy rates of a GPU: measured once, saved, set, discarded; and by which the path is chosen.
+// Copy rates of a GPU: measured once, saved, set, discarded, and used to select the path.
 #include "gpu_flight.h"
 #include "rates_blob.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <math.h>
 
@@ -19,7 +19,7 @@ static void check_figures(const rates_blob *rates) {
     CHECK(fabs(info.launch_ns - 1e9 * rates_figure(rates, RATE_KERNEL_START)) < 1e-6 * info.launch_ns);
 }
 
-/* Afterwards all is as the other cases expect it. */
+/* Other cases rely on the default rates. */
 static void load_defaults(int device) { EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR)); }
 
 TEST(rates_are_measured_once) {
@@ -28,7 +28,7 @@ TEST(rates_are_measured_once) {
     check_figures(&first);
     const kvmem_rates_info info = rates_info(&first);
     CHECK(info.source == KVMEM_RATES_MEASURED || info.source == KVMEM_RATES_DEFAULT);
-    if (!driver_is_stand_in()) { /* a GPU, whose copies take what they take */
+    if (!driver_is_stand_in()) { /* rates measured with the stand-in may be implausible */
         CHECK_EQ(info.source, KVMEM_RATES_MEASURED);
         CHECK_EQ(info.num_defaults, 0);
     }
@@ -38,7 +38,7 @@ TEST(rates_are_measured_once) {
     load_defaults(0);
 }
 
-TEST(a_transfer_has_them_measured) {
+TEST(creating_a_transfer_measures_the_rates) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     rates_set(0, NULL);
     flight_create(&flight, it.path = 0);
@@ -50,7 +50,7 @@ TEST(a_transfer_has_them_measured) {
     load_defaults(0);
 }
 
-TEST(what_is_set_is_returned) {
+TEST(rates_that_are_set_are_returned) {
     load_defaults(0);
     rates_blob given = rates_get(0);
     rates_set_figure(&given, RATE_COPY, 1234e-9);
@@ -75,7 +75,7 @@ TEST(rates_are_described_without_a_gpu) {
     CHECK_HAS((const char *)kvmem_blob_data(text), "launch of a copy kernel: 6.00 us");
 }
 
-/* Nothing that is refused changes what is known. */
+/* Checks that setting rates fails without effect. */
 static void refuse(const rates_blob *rates, kvmem_status status, const char *part) {
     const rates_blob before = rates_get(0);
     EXPECT_MESSAGE(status, part, kvmem_cuda_set_copy_rates(0, rates->bytes, rates->size, ERR));
@@ -83,7 +83,7 @@ static void refuse(const rates_blob *rates, kvmem_status status, const char *par
     CHECK_EQ(memcmp(before.bytes, after.bytes, before.size), 0);
 }
 
-TEST(bytes_that_are_not_rates_of_this_gpu_are_refused) {
+TEST(invalid_rates_and_rates_of_another_gpu_are_rejected) {
     load_defaults(0);
     const rates_blob good = rates_get(0);
     const double wrong[] = {-1, 0, NAN, INFINITY};
@@ -112,7 +112,7 @@ TEST(bytes_that_are_not_rates_of_this_gpu_are_refused) {
     }
 }
 
-TEST(a_device_that_is_not_there_has_none) {
+TEST(missing_devices_are_rejected) {
     const rates_blob rates = rates_get(0);
     EACH_MISSING_DEVICE(missing) {
         REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_cuda_get_copy_rates, *missing);
@@ -121,14 +121,14 @@ TEST(a_device_that_is_not_there_has_none) {
     }
 }
 
-/* Which path a scattered transfer to the GPU takes by these rates. */
-static uint32_t path_by(flight *flight, const rates_blob *rates) {
+/* Returns the path that is selected with these rates. */
+static uint32_t path_with(flight *flight, const rates_blob *rates) {
     rates_set(0, rates);
     flight_create(flight, it.path = 0);
     return flight_info(flight).path;
 }
 
-TEST(the_path_follows_the_rates) {
+TEST(rates_determine_the_path) {
     const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move);
     load_defaults(0);
@@ -137,11 +137,11 @@ TEST(the_path_follows_the_rates) {
     rates_set_figure(&rates, RATE_COPY, 1e-3);
     rates_set_figure(&rates, RATE_TO_DEVICE_BATCH, 1e-3);
     rates_set_figure(&rates, RATE_KERNEL_START, 1e-9);
-    CHECK_EQ(path_by(&flight, &rates), KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(path_with(&flight, &rates), KVMEM_PATH_CUDA_KERNEL);
     rates = defaults;
     rates_set_figure(&rates, RATE_KERNEL_START, 1);
     rates_set_figure(&rates, RATE_TO_DEVICE_BATCH, 1e-3);
-    const uint32_t path = path_by(&flight, &rates);
+    const uint32_t path = path_with(&flight, &rates);
     CHECK(path == KVMEM_PATH_CUDA_COPY || path == KVMEM_PATH_CUDA_2D);
     load_defaults(0);
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of many small blocks, made once and submitted again and again with other bytes each time: every
-// byte of every round is what it must be. A block that is left out once in a while shows here.
+// Transfers of many small blocks, created once and submitted many times with other bytes, compared byte by byte in each
+// round. They detect blocks that are sometimes not moved.
 //
-// Two numbers as arguments say how many rounds, and how many blocks a side has, a power of two; else 12 and
-// 16384.
+// Optional arguments: the number of rounds, and the number of blocks of a side, a power of two. Default: 12 and 16384.
 #include "sides.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static uint32_t rounds = 12;
 static uint32_t blocks = 16384;
@@ -15,7 +14,7 @@ static kvmem_layout_config many_blocks(void) {
                 it.page_size = 16, it.inner_dim = 128);
 }
 
-/* An odd factor makes a permutation of the blocks in which none follows its neighbour. */
+/* With an odd factor, a permutation of the blocks without adjacent neighbours. */
 static uint32_t scattered(uint32_t index, uint32_t factor) { return index * factor % blocks; }
 
 static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
@@ -39,7 +38,7 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
     }
 }
 
-/* To the device and back, the host's blocks scattered, and one after the other. */
+/* To the device and back, with scattered and with contiguous host blocks. */
 static void repeat_all(uint32_t path) {
     RETAIN_DEVICE(0);
     for (int contiguous = 0; contiguous < 2; contiguous++) {
@@ -48,9 +47,9 @@ static void repeat_all(uint32_t path) {
     }
 }
 
-TEST_CALL(by_the_kernel, repeat_all(KVMEM_PATH_CUDA_KERNEL))
-TEST_CALL(by_staging, repeat_all(KVMEM_PATH_CUDA_STAGED))
-TEST_CALL(by_the_drivers_batch, repeat_all(KVMEM_PATH_CUDA_BATCH))
+TEST_CALL(on_the_kernel_path, repeat_all(KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(on_the_staged_path, repeat_all(KVMEM_PATH_CUDA_STAGED))
+TEST_CALL(on_the_batch_path, repeat_all(KVMEM_PATH_CUDA_BATCH))
 
 int main(int argc, char **argv) {
     if (argc == 3) {
@@ -58,5 +57,5 @@ int main(int argc, char **argv) {
         blocks = (uint32_t)strtoul(argv[2], NULL, 10);
         argc = 1;
     }
-    return test_main(argc, argv, test_registered()); /* in one stance: it takes long enough */
+    return test_main(argc, argv, test_registered()); /* without a current context only, to save time */
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of a transfer with a GPU after the first ones: the library allocates no memory for them, on any thread. What the
-// driver allocates is not counted.
+// After the first runs of a transfer with a GPU, kvmem allocates no memory for further runs, on any thread. Allocations of
+// the driver are not counted.
 #include "allocations.h"
 #include "gpu_flight.h"
 
@@ -11,7 +11,7 @@ static void repeat(const flight_plan *plan, uint32_t path, uint64_t flags) {
     flight_open_as(&flight, plan);
     const unsigned before = allocations_counted();
     flight_create(&flight, it.path = path, it.flags |= flags);
-    CHECK(allocations_counted() > before); /* they are counted */
+    CHECK(allocations_counted() > before); /* counting works */
     CHECK_EQ(flight_info(&flight).path, path);
     char what[64];
     snprintf(what, sizeof(what), "path %u%s, from place %d", path, flags != 0 ? " by layer" : "", plan->from);
@@ -28,21 +28,21 @@ static void repeat_all(uint32_t path) {
     repeat_between(PLACE_DEVICE, PLACE_PINNED, path);
 }
 
-TEST_CALL(by_the_kernel, repeat_all(KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(on_the_kernel_path, repeat_all(KVMEM_PATH_CUDA_KERNEL))
 TEST_CALL(within_the_gpu, repeat_between(PLACE_DEVICE, PLACE_ADOPTED, KVMEM_PATH_CUDA_KERNEL))
-TEST_CALL(by_staging, repeat_all(KVMEM_PATH_CUDA_STAGED))
-TEST_CALL(by_the_drivers_batch, repeat_all(KVMEM_PATH_CUDA_BATCH))
-TEST_CALL(one_copy_after_the_other, repeat_all(KVMEM_PATH_CUDA_COPY))
+TEST_CALL(on_the_staged_path, repeat_all(KVMEM_PATH_CUDA_STAGED))
+TEST_CALL(on_the_batch_path, repeat_all(KVMEM_PATH_CUDA_BATCH))
+TEST_CALL(on_the_copy_path, repeat_all(KVMEM_PATH_CUDA_COPY))
 
 static void repeat_with_file(uint32_t path) {
     repeat(&(flight_plan){.from = PLACE_DEVICE, .to = PLACE_FILE, .file_flags = KVMEM_DISK_BUFFERED}, path, 0);
     repeat(&(flight_plan){.from = PLACE_FILE, .to = PLACE_DEVICE, .file_flags = KVMEM_DISK_BUFFERED}, path, 0);
 }
 
-TEST_CALL(with_a_file_by_threads, repeat_with_file(KVMEM_PATH_PREAD_STAGED))
+TEST_CALL(with_a_file_on_the_pread_path, repeat_with_file(KVMEM_PATH_PREAD_STAGED))
 
-TEST(with_a_file_by_io_uring) {
+TEST(with_a_file_on_the_io_uring_path) {
     if (can_test_io_uring()) repeat_with_file(KVMEM_PATH_URING_STAGED);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, test_registered()); /* in one stance */ }
+int main(int argc, char **argv) { return test_main(argc, argv, test_registered()); /* without a current context only */ }

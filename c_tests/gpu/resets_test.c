@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of an engine's resets of its device and of the library's calls: no sequence crashes the
-// process or damages the engine's new context, and what can still be done works.
+// Random sequences of resets of the device by an engine, and of calls of kvmem. No sequence may crash the process or damage
+// the engine's new context, and objects that are not lost still work.
 #include "engine.h"
 #include "filled.h"
 #include "own_context.h"
 #include "sides.h"
-#include "stance.h"
+#include "caller_context.h"
 
 enum { SIDES = 6, TRANSFERS = 6, STEPS = 40 };
 static uint32_t num_sequences = 30;
@@ -14,10 +14,10 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4},
 static const kv_move moves[] = {{pairs, NUM(pairs), 0, 0, 3}, {pairs, 2, 0, 0, 3}, {pairs + 3, 2, 1, 0, 2}};
 static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                                  KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
-static const place host_places[] = {PLACE_SYSTEM, PLACE_PINNED, PLACE_CHUNKED, PLACE_PIECES};
+static const place host_places[] = {PLACE_SYSTEM, PLACE_PINNED, PLACE_CHUNKED, PLACE_LOCKED_PARTS};
 static const place device_places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_ELASTIC};
 
-/* A side, and how often the device was reset before it was opened. */
+/* A side, and the number of resets before it was opened. */
 typedef struct place_in_use {
     side side;
     bool is_open;
@@ -25,17 +25,17 @@ typedef struct place_in_use {
 } place_in_use;
 
 typedef struct transfer_in_use {
-    kvmem_transfer *handle; /* NULL for none */
+    kvmem_transfer *handle; /* may be NULL */
     size_t source, destination;
     const kv_move *move;
     uint32_t path;
     uint32_t resets;
 } transfer_in_use;
 
-/* What the engine has in the context that it uses: a stream, and memory that nothing may change. */
+/* Objects of the engine in its context: a stream, and memory that kvmem must not change. */
 #define ENGINE_SIZE (256 * 1024)
 typedef struct engine {
-    bool is_there;
+    bool has_objects;
     CUstream stream;
     uint64_t memory;
     unsigned char byte;
@@ -58,7 +58,7 @@ static uint32_t choose(world *w, uint32_t below) {
     return (uint32_t)((w->random >> 20) % below);
 }
 
-/* On a stand-in that counts them; on a GPU such an access destroys the context, which the engine finds. */
+/* The stand-in counts illegal accesses. On a GPU they destroy the context, which engine_check detects. */
 static uint64_t illegal_accesses(void) {
     uint64_t (*count)(void) = NULL;
     void *symbol = driver_symbol("sim_illegal_accesses");
@@ -70,36 +70,36 @@ static uint64_t illegal_accesses(void) {
    --------------------------------------------------------------------------------------------- */
 
 static void engine_begin(world *w) {
-    if (w->engine.is_there) return;
+    if (w->engine.has_objects) return;
     w->engine.byte++;
     CU_ON(0, cuStreamCreate(&w->engine.stream, CU_STREAM_NON_BLOCKING));
     w->engine.memory = engine_allocate(0, ENGINE_SIZE);
     fill_device(0, w->engine.memory, ENGINE_SIZE, w->engine.byte);
-    w->engine.is_there = true;
+    w->engine.has_objects = true;
 }
 
-/* Its context is as it should be. */
+/* Checks the engine's memory and context. */
 static void engine_check(world *w) {
     CHECK_EQ(illegal_accesses(), 0);
-    if (w->engine.is_there) {
+    if (w->engine.has_objects) {
         check_device(0, w->engine.memory, ENGINE_SIZE, w->engine.byte);
         CU_ON(0, cuCtxSynchronize());
     }
 }
 
 static void engine_end(world *w) {
-    if (w->engine.is_there) {
+    if (w->engine.has_objects) {
         CU_ON(0, cuStreamDestroy_v2(w->engine.stream));
         engine_free(0, w->engine.memory);
-        w->engine.is_there = false;
+        w->engine.has_objects = false;
     }
 }
 
 static void engine_reset(world *w) {
     engine_check(w);
-    if (w->engine.is_there) {
-        engine_free_lost(0);
-        w->engine.is_there = false;
+    if (w->engine.has_objects) {
+        engine_forget_lost(0);
+        w->engine.has_objects = false;
     }
     reset_device(0);
     w->resets++;
@@ -118,7 +118,7 @@ static void engine_retain(world *w) {
 /* ---- sides
    -------------------------------------------------------------------------------------------------- */
 
-/* Whether a side goes with the context that it was opened in. */
+/* Returns whether a side is lost with the context that it was opened in. */
 static bool is_of_context(const place_in_use *used) {
     const place place = used->side.place;
     return place == PLACE_PINNED || place == PLACE_CHUNKED || place == PLACE_DEVICE || place == PLACE_ADOPTED;
@@ -128,7 +128,7 @@ static bool is_lost(const world *w, const place_in_use *used) {
     return is_of_context(used) && used->resets != w->resets;
 }
 
-/* The first half of the sides is host memory. */
+/* The first half of the sides are in host memory. */
 static void side_begin(world *w, size_t index) {
     place_in_use *used = &w->sides[index];
     const place place = index < SIDES / 2 ? host_places[choose(w, NUM(host_places))]
@@ -156,7 +156,7 @@ static void side_end(world *w, size_t index) {
     used->is_open = false;
 }
 
-/* Checksums are computed where the memory is; page locks do not matter to the host. */
+/* Checksums of host memory are computed on the host, which does not need page locks. */
 static void side_compute_checksums(world *w, size_t index) {
     static const uint32_t blocks[] = {0, 3};
     const place_in_use *used = &w->sides[index];
@@ -164,7 +164,7 @@ static void side_compute_checksums(world *w, size_t index) {
     if (!used->is_open) return;
     const kvmem_layout *layout = used->side.model.layout;
     if (is_lost(w, used) && place_is_device(used->side.place)) {
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed,
                        kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR));
     } else {
         EXPECT_OK(kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR));
@@ -177,7 +177,7 @@ static void side_compute_checksums(world *w, size_t index) {
 static void transfer_begin(world *w, transfer_in_use *transfer) {
     transfer_end(transfer);
     transfer->source = choose(w, SIDES);
-    transfer->destination = (transfer->source + SIDES / 2) % SIDES; /* one of them is a GPU's */
+    transfer->destination = (transfer->source + SIDES / 2) % SIDES; /* one of them is in GPU memory */
     transfer->move = &moves[choose(w, NUM(moves))];
     transfer->resets = w->resets;
     const place_in_use *source = &w->sides[transfer->source];
@@ -189,7 +189,7 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
     const kvmem_status status = kvmem_transfer_create(source->side.model.layout,
                                                       destination->side.model.layout,
                                                       &options, &transfer->handle, ERR);
-    stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
+    caller_context_check(__FILE__, __LINE__, "kvmem_transfer_create");
     if (is_lost(w, source) || is_lost(w, destination)) CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
     else if (status != KVMEM_STATUS_UNSUPPORTED || options.path == 0) CHECK_EQ(status, KVMEM_STATUS_OK);
 }
@@ -214,20 +214,20 @@ static kvmem_status submit(world *w, transfer_in_use *transfer, bool has_new_pai
         status = on_stream ? kvmem_transfer_submit_on_stream(transfer->handle, w->engine.stream, ERR)
                            : kvmem_transfer_submit(transfer->handle, ERR);
     }
-    stance_check(__FILE__, __LINE__, "submit");
+    caller_context_check(__FILE__, __LINE__, "submit");
     return status;
 }
 
-/* What was prepared in a context works in that one alone. New pairs are prepared in the context that there
-   is, unless memory or the page locks that the requested path needs went with the one before. */
+/* A prepared transfer works only in the context that it was prepared in. New pairs are prepared in the current context,
+   unless memory or page locks that the requested path needs were lost with the previous context. */
 static void transfer_run(world *w, transfer_in_use *transfer) {
     if (transfer->handle == NULL) return;
     engine_begin(w);
     const bool has_new_pairs = choose(w, 2) == 0, is_prepared = transfer->resets == w->resets;
-    const bool is_there =
+    const bool has_memory =
         !is_lost(w, &w->sides[transfer->source]) && !is_lost(w, &w->sides[transfer->destination]);
     const kvmem_status status = submit(w, transfer, has_new_pairs);
-    if (!is_prepared && !(has_new_pairs && is_there)) {
+    if (!is_prepared && !(has_new_pairs && has_memory)) {
         CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
     } else if (is_prepared || status != KVMEM_STATUS_UNSUPPORTED || transfer->path == 0) {
         CHECK_EQ(status, KVMEM_STATUS_OK);
@@ -260,7 +260,7 @@ static void step(world *w) {
     engine_check(w);
 }
 
-/* Handles go in any order. */
+/* Destroys handles in a random order. */
 static void world_close(world *w) {
     const size_t first = choose(w, SIDES);
     for (size_t i = 0; i < SIDES; i++) side_end(w, (first + i) % SIDES);
@@ -270,7 +270,7 @@ static void world_close(world *w) {
     for (; w->retains > 0; w->retains--) release_device(0);
 }
 
-TEST(no_sequence_of_resets_does_harm) {
+TEST(random_sequences_of_resets_and_calls) {
     for (uint32_t sequence = 1; sequence <= num_sequences; sequence++) {
         CLEANUP(world_close) world w = {.random = UINT64_C(0x9E3779B97F4A7C15) * sequence};
         printf("%s%u", sequence == 1 ? "        sequences: " : " ", sequence);
@@ -281,8 +281,8 @@ TEST(no_sequence_of_resets_does_harm) {
     printf("\n");
 }
 
-/* An argument is the number of sequences. */
+/* Optional argument: the number of sequences. */
 int main(int argc, char **argv) {
     if (argc == 2) num_sequences = (uint32_t)strtoul(argv[1], NULL, 10);
-    return stance_main(1, argv, test_registered());
+    return caller_context_main(1, argv, test_registered());
 }

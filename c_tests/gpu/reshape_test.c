@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between layouts of other orders with GPU memory on either side, by each path: compared with the
-// same transfer between host layouts, which unit.transfer_reshape compares with a copy element by element.
+// Transfers between layouts of different orders with GPU memory on either side, on each path. The results are compared
+// with the same transfer between host layouts, which unit.transfer_reshape compares with a copy element by element.
 #include "allocated.h"
 #include "engine.h"
 #include "regions.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ static kvmem_layout_config config_of(const shape *shape) {
                    it.dtype_width = 2, it.order = shape->order);
 }
 
-/* A layout in page-locked memory, or in memory of the GPU. */
+/* Builds a layout in memory of the GPU or in page-locked memory. */
 static kvmem_layout *build(const shape *shape, bool on_device) {
     const kvmem_layout_config config = config_of(shape);
     kvmem_layout *layout = NULL;
@@ -58,14 +58,14 @@ static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_tr
     CHECK(options->path == 0 || info.path == options->path);
 }
 
-/* All of a layout into another of the same order. */
+/* Copies all blocks of a layout to another one of the same order. */
 static void copy_all(const kvmem_layout *from, const kvmem_layout *to) {
     kvmem_block_pair pairs[BLOCKS];
     for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, i};
     run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = BLOCKS)));
 }
 
-/* From `from` to memory of the GPU, from there within it and back, all by the same options. */
+/* Transfers to memory of the GPU, within it and back, with the same options. */
 static void reshape(const shape *from, const shape *to, const kvmem_transfer_options *options) {
     OWNED(kvmem_layout) source = build(from, false);
     OWNED(kvmem_layout) source_on_device = build(from, true);
@@ -95,7 +95,7 @@ static void reshape(const shape *from, const shape *to, const kvmem_transfer_opt
 
 static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5, 0, 7, 6, 1, 3, 4};
 
-/* Some tokens and heads, or whole blocks, between some orders. */
+/* Some tokens and heads, or all heads, between some orders. */
 static void reshape_all(uint32_t path, uint64_t staging_size) {
     static const char *const orders[] =
         {"L/OBNHC", "L/OBHNC", "BLONHC", "LO/BHNC", "L/BNHOC", "OBNLHC", "L/OHCBN"};
@@ -115,9 +115,9 @@ static void reshape_all(uint32_t path, uint64_t staging_size) {
         options.source_head = 1;
         options.num_heads = 2;
         reshape(&from, &to, &options);
-        tables[0].first_token = tables[1].first_token = 3; /* shorter spans at both ends */
+        tables[0].first_token = tables[1].first_token = 3; /* partial blocks first and last */
         reshape(&from, &to, &options);
-        if (path != KVMEM_PATH_CUDA_2D) { /* tokens of their own have no constant stride */
+        if (path != KVMEM_PATH_CUDA_2D) { /* tokens with a step have no constant stride */
             tables[0].token_step = 3;
             options.num_tokens = 11;
             reshape(&from, &to, &options);
@@ -125,15 +125,15 @@ static void reshape_all(uint32_t path, uint64_t staging_size) {
     }
 }
 
-TEST_CALL(by_the_path_that_is_estimated_to_be_fastest, reshape_all(0, 0))
-TEST_CALL(by_the_kernel, reshape_all(KVMEM_PATH_CUDA_KERNEL, 0))
-TEST_CALL(by_the_drivers_copies, reshape_all(KVMEM_PATH_CUDA_COPY, 0))
-TEST_CALL(by_rows_of_the_driver, reshape_all(KVMEM_PATH_CUDA_2D, 0))
+TEST_CALL(on_the_selected_path, reshape_all(0, 0))
+TEST_CALL(on_the_kernel_path, reshape_all(KVMEM_PATH_CUDA_KERNEL, 0))
+TEST_CALL(on_the_copy_path, reshape_all(KVMEM_PATH_CUDA_COPY, 0))
+TEST_CALL(on_the_2d_path, reshape_all(KVMEM_PATH_CUDA_2D, 0))
 TEST_CALL(staged_in_one_chunk, reshape_all(KVMEM_PATH_CUDA_STAGED, 0))
 TEST_CALL(staged_in_chunks_of_some_blocks, reshape_all(KVMEM_PATH_CUDA_STAGED, 4000))
 TEST_CALL(staged_in_chunks_smaller_than_a_row, reshape_all(KVMEM_PATH_CUDA_STAGED, 70))
 
-/* Both ends in memory of the GPU, and one: some heads of some tokens are compared after each run. */
+/* Some heads of some tokens, with one and with both sides in memory of the GPU. */
 TEST(tokens_and_heads_are_verified) {
     static const shape from = {"BLONHC", 8, 4}, same = {"L/BHNOC", 8, 4}, to = {"L/OBHNC", 4, 2};
     RETAIN_DEVICE(0);
@@ -154,7 +154,7 @@ TEST(tokens_and_heads_are_verified) {
                                       it.flags = KVMEM_TRANSFER_VERIFY)));
 }
 
-/* One page of memory at two addresses. */
+/* The same page of memory mapped at two adjacent addresses. */
 typedef struct double_page {
     unsigned char *address;
     kvmem_region *region;
@@ -179,8 +179,8 @@ static void double_page_close(double_page *page) {
     munmap(page->address, 2 * PAGE);
 }
 
-/* The second block overwrites the first. */
-TEST(tokens_that_are_overwritten_before_the_end_are_found) {
+/* In the double page, the second block overwrites the first. */
+TEST(tokens_that_are_overwritten_before_the_end_are_detected) {
     const kvmem_layout_config config =
         OPTIONS(kvmem_layout_config, it.num_blocks = 2, it.num_layers = 1, it.outer_dim = 1, it.page_size = 8,
                 it.num_heads = 4, it.inner_dim = 256, it.dtype_width = 2, it.order = "BNHC");
@@ -206,7 +206,7 @@ TEST(tokens_that_are_overwritten_before_the_end_are_found) {
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "of 16 moved tokens are corrupt: the first is token", transfer);
 }
 
-/* A block of more rows than one launch lists: of 16 tokens, 4 heads and 24 elements that are apart on one side. */
+/* A block has more rows than one launch supports: 16 tokens, 4 heads and 24 elements that are not contiguous. */
 TEST(a_block_of_many_rows_is_staged_by_several_launches) {
     static const shape from = {"L/OBNHC", 16, 4}, to = {"L/OHCBN", 16, 4};
     RETAIN_DEVICE(0);
@@ -217,7 +217,7 @@ TEST(a_block_of_many_rows_is_staged_by_several_launches) {
                                     it.path = KVMEM_PATH_CUDA_STAGED)));
 }
 
-TEST(staged_layer_by_layer) {
+TEST(staged_by_layer) {
     static const shape from = {"BLONHC", 8, 4}, to = {"L/BHNOC", 8, 4};
     RETAIN_DEVICE(0);
     static const kvmem_block_pair pairs[] = {{1, 2}, {2, 3}, {7, 0}, {0, 8}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Once the end of a run on a GPU is reported, nothing in the library holds the caller's regions for it.
+// When the end of a run on a GPU is reported, kvmem has no references to the caller's regions for it.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #define RUNS 24
 
@@ -14,7 +14,7 @@ static uint64_t references(const kv_side *side) {
     return sum;
 }
 
-/* One run between layouts that are made for it, whose end is known from the queue. */
+/* One run between new layouts, whose end is reported by the queue. */
 static void run_once(const flight *flight, uint32_t path, uint64_t flags, bool cancel) {
     const kv_side *sides[] = {&flight->source.model, &flight->destination.model};
     const uint64_t before[] = {references(sides[0]), references(sides[1])};
@@ -34,7 +34,7 @@ static void run_once(const flight *flight, uint32_t path, uint64_t flags, bool c
     CHECK_EQ(references(sides[1]), before[1]);
 }
 
-static void every_end_holds_nothing(place from, place to, const uint32_t *paths, size_t num_paths) {
+static void check_every_end(place from, place to, const uint32_t *paths, size_t num_paths) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     OPENED(flight, flight, .from = from, .to = to, .file_flags = KVMEM_DISK_BUFFERED, .has_queue = true);
     for (size_t i = 0; i < RUNS * num_paths; i++)
@@ -46,13 +46,13 @@ TEST(of_copies_by_the_gpu) {
     static const place places[] = {PLACE_SYSTEM, PLACE_PINNED};
     for (size_t i = 0; i < NUM(places); i++) {
         const size_t num_paths = places[i] == PLACE_PINNED ? NUM(paths) : 2;
-        every_end_holds_nothing(places[i], PLACE_DEVICE, paths, num_paths);
-        every_end_holds_nothing(PLACE_DEVICE, places[i], paths, num_paths);
+        check_every_end(places[i], PLACE_DEVICE, paths, num_paths);
+        check_every_end(PLACE_DEVICE, places[i], paths, num_paths);
     }
 }
 
 TEST(of_transfers_with_a_file) {
     static const uint32_t paths[] = {0, KVMEM_PATH_PREAD_STAGED};
-    every_end_holds_nothing(PLACE_FILE, PLACE_DEVICE, paths, NUM(paths));
-    every_end_holds_nothing(PLACE_DEVICE, PLACE_FILE, paths, NUM(paths));
+    check_every_end(PLACE_FILE, PLACE_DEVICE, paths, NUM(paths));
+    check_every_end(PLACE_DEVICE, PLACE_FILE, paths, NUM(paths));
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocates for each place, copies the model's bytes there, and reads them back.
+// Allocates memory for each place, writes the bytes of the model, and reads them back.
 #include "sides.h"
 
 #include "elastic_side.h"
-#include "stance.h"
+#include "caller_context.h"
 
 bool place_is_device(place place) { return place >= PLACE_DEVICE && place != PLACE_FILE; }
 
@@ -33,8 +33,7 @@ static void create_device(side *side) {
                                                      it.device = side->device)), &side->whole, ERR));
 }
 
-/* Where the memory starts so that the border between two ranges of this size is in the middle of the first
-   region. */
+/* Returns the base with which the border between two ranges of this size is in the middle of the first region. */
 static uint64_t start_across(const side *side, uint64_t border, uint64_t size) {
     const uint64_t alignment = side->model.config.alignment ? side->model.config.alignment : 1;
     const uint64_t half = kv_region_size(&side->model.config) / 2 / alignment * alignment;
@@ -54,21 +53,21 @@ static uint64_t open_adjacent(side *side) {
 
 #define PAGE UINT64_C(4096)
 
-/* All pages in pieces of one page, two and more; or some pages in the middle. */
-static uint64_t open_pieces(side *side) {
+/* Page-locks all pages in parts of one, two and more pages, or only some pages in the middle. */
+static uint64_t open_locked_parts(side *side) {
     const uint64_t pages = (side->model.size + PAGE - 1) / PAGE;
-    pieces *pieces = &side->pieces;
-    *pieces = (struct pieces){.size = pages * PAGE};
+    locked_parts *parts = &side->locked_parts;
+    *parts = (locked_parts){.size = pages * PAGE};
     const bool is_partly = side->place == PLACE_PARTLY_LOCKED;
     const uint64_t end = is_partly ? pages * 2 / 3 : pages;
-    for (uint64_t start = is_partly ? pages / 3 : 0; start < end; pieces->num_pieces++) {
-        const uint64_t length = pieces->num_pieces == PIECES_MAX - 1 ? end : 1 + pieces->num_pieces % 2;
-        pieces->starts[pieces->num_pieces] = start;
+    for (uint64_t start = is_partly ? pages / 3 : 0; start < end; parts->num_parts++) {
+        const uint64_t length = parts->num_parts == LOCKED_PARTS_MAX - 1 ? end : 1 + parts->num_parts % 2;
+        parts->starts[parts->num_parts] = start;
         start = start + length < end ? start + length : end;
-        pieces->ends[pieces->num_pieces] = start;
+        parts->ends[parts->num_parts] = start;
     }
-    pieces_open(pieces, side->device);
-    return (uint64_t)(uintptr_t)pieces->address;
+    locked_parts_open(parts, side->device);
+    return (uint64_t)(uintptr_t)parts->address;
 }
 
 static void allocate(side *side) {
@@ -81,8 +80,8 @@ static void allocate(side *side) {
         side->base = (uint64_t)(uintptr_t)engine_allocate_host(side->device, side->model.size);
         break;
     case PLACE_ADOPTED: side->base = engine_allocate(side->device, side->model.size); break;
-    case PLACE_PIECES:
-    case PLACE_PARTLY_LOCKED: side->base = open_pieces(side); break;
+    case PLACE_LOCKED_PARTS:
+    case PLACE_PARTLY_LOCKED: side->base = open_locked_parts(side); break;
     case PLACE_ADJACENT: side->base = open_adjacent(side); break;
     default: side->base = open_span(side); break;
     }
@@ -109,7 +108,7 @@ static kvmem_region *make_region(side *side, uint64_t start, uint64_t size) {
     return region;
 }
 
-/* Bytes before the border that no copy of the driver's may reach over. */
+/* Returns the number of bytes before the border of two allocations, which a copy of the driver must not cross. */
 static uint64_t size_before_border(const side *side) {
     return side->place == PLACE_ADJACENT ? side->adjacent.addresses[1] - side->base : side->model.size;
 }
@@ -152,11 +151,12 @@ void side_open(side *side, place place, int device, const kvmem_layout_config *c
 
 static void free_engine_memory(side *side) {
     if (side->place == PLACE_ENGINE_PINNED) engine_free_host(side->device, (void *)(uintptr_t)side->base);
-    else if (side->is_lost) engine_free_lost(side->device);
+    else if (side->is_lost) engine_forget_lost(side->device);
     else if (side->place == PLACE_ADOPTED) engine_free(side->device, side->base);
     else if (side->place == PLACE_SPANNED) span_close(&side->span);
     else if (side->place == PLACE_ADJACENT) adjacent_close(&side->adjacent);
-    else if (side->place == PLACE_PIECES || side->place == PLACE_PARTLY_LOCKED) pieces_close(&side->pieces);
+    else if (side->place == PLACE_LOCKED_PARTS || side->place == PLACE_PARTLY_LOCKED)
+        locked_parts_close(&side->locked_parts);
 }
 
 void side_drop_handles(side *side) {
@@ -173,7 +173,7 @@ void side_drop_handles(side *side) {
 
 void side_close(side *side) {
     if (side->place == PLACE_FILE) {
-        side->file.model = side->model; /* without the handles that are destroyed already */
+        side->file.model = side->model; /* side_drop_handles may have destroyed its handles */
         CALL(file_side_close(&side->file));
         scratch_remove(&side->directory);
     } else {
@@ -213,13 +213,13 @@ void side_check_moved(side *destination, const side *source, const kv_move *move
 
 void side_refill(side *side, uint32_t seed) {
     kv_fill(side->model.expected, side->model.size, seed);
-    memcpy(side->model.memory, side->model.expected, side->model.size); /* of what is never read back */
+    memcpy(side->model.memory, side->model.expected, side->model.size); /* elastic blocks without memory are never read back */
     write_all(side);
 }
 
 kvmem_transfer_info side_move(side *source, side *destination, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(source->model.layout, destination->model.layout, move);
-    stance_check(__FILE__, __LINE__, "a transfer's life");
+    caller_context_check(__FILE__, __LINE__, "a transfer from creation to destruction");
     side_check_moved(destination, source, move);
     side_check(source);
     return info;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one staging memory of each direction: transfers that are only created do not take it from those that
-// run.
+// Each direction has one staging memory. Creating a transfer must not make it unavailable to transfers that run.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 enum { ROUNDS = 20000, THREADS = 3 };
 
@@ -14,7 +13,7 @@ static void *create_and_destroy(void *argument) {
     const flight *flight = argument;
     const kvmem_transfer_options options = staged(flight);
     for (int i = 0; i < ROUNDS; i++) {
-        CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* a thread: not in the stance */
+        CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* not OWNED: threads have no caller context */
         CHECK_EQ(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout,
                                        &options, &transfer, NULL),
                  KVMEM_STATUS_OK);
@@ -22,7 +21,7 @@ static void *create_and_destroy(void *argument) {
     return NULL;
 }
 
-TEST(creating_a_transfer_makes_no_other_busy) {
+TEST(creating_transfers_does_not_make_others_busy) {
     threads creators;
     OPENED(stream, stream, 0);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers on the caller's stream: after the work before them, before the work after them, in graphs, and
-// refused where they can't be.
+// Transfers on the caller's stream: in order with other work, in graphs, and invalid streams.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                                  KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
 
 typedef struct work {
     flight flight;
-    unsigned char *before, *after; /* page-locked: what goes into the source, what the destination is then */
+    unsigned char *before, *after; /* page-locked: bytes for the source, and bytes read from the destination */
     stream stream;
 } work;
 
-static void work_open_moving(work *work, route way, uint32_t path, const kv_move *move, uint64_t num_blocks) {
+static void work_open_moving(work *work, route route, uint32_t path, const kv_move *move, uint64_t num_blocks) {
     const kvmem_layout_config source = WITH(side_config(&kv_kinds[1]), it.num_blocks = num_blocks);
     const kvmem_layout_config destination = WITH(side_config(&kv_kinds[2]), it.num_blocks = num_blocks);
     stream_open(&work->stream, 0);
-    flight_open(&work->flight, .from = way.from, .to = way.to, .source = &source, .destination = &destination,
+    flight_open(&work->flight, .from = route.from, .to = route.to, .source = &source, .destination = &destination,
                 .move = move);
     work->before = engine_allocate_host(0, work->flight.source.model.size);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
@@ -35,7 +34,7 @@ static void work_close(work *work) {
     stream_close(&work->stream);
 }
 
-/* Fills the source on the stream, moves, and reads the destination on the stream: nobody waits in between. */
+/* Fills the source, runs the transfer, and reads the destination on the stream, without waits in between. */
 static void run_in_order(work *work, uint32_t seed) {
     side *source = &work->flight.source, *destination = &work->flight.destination;
     kv_fill(work->before, source->model.size, seed);
@@ -46,22 +45,22 @@ static void run_in_order(work *work, uint32_t seed) {
     stream_await(&work->stream);
     kv_expect_moved(&destination->model, &source->model, work->flight.move);
     CHECK_BYTES(work->after, destination->model.expected, destination->model.size);
-    flight_land(&work->flight);
+    flight_finish(&work->flight);
 }
 
-/* The stream takes neither the transfer nor a wait for it. */
+/* Checks that submitting on the stream and making it wait fail. */
 static void refuse_stream(const work *work, CUstream stream, kvmem_status status, const char *reason) {
     EXPECT_MESSAGE(status, reason, kvmem_transfer_submit_on_stream(work->flight.transfer, stream, ERR));
     EXPECT_MESSAGE(status, reason, kvmem_transfer_wait_on_stream(work->flight.transfer, 0, stream, ERR));
 }
 
-TEST(a_transfer_keeps_its_place_on_the_stream) {
-    static const route ways[] = {
+TEST(transfers_run_in_order_with_other_work_on_the_stream) {
+    static const route routes[] = {
         {PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}, {PLACE_DEVICE, PLACE_ADOPTED}};
-    for (size_t way = 0; way < NUM(ways); way++) {
+    for (size_t route = 0; route < NUM(routes); route++) {
         for (size_t i = 0; i < NUM(paths); i++) {
-            if (way == 2 && paths[i] == KVMEM_PATH_CUDA_STAGED) continue;
-            OPENED(work, work, ways[way].from, ways[way].to, paths[i]);
+            if (route == 2 && paths[i] == KVMEM_PATH_CUDA_STAGED) continue;
+            OPENED(work, work, routes[route].from, routes[route].to, paths[i]);
             for (uint32_t seed = 0; seed < 3; seed++) run_in_order(&work, 10 * (uint32_t)i + seed);
         }
     }
@@ -69,16 +68,16 @@ TEST(a_transfer_keeps_its_place_on_the_stream) {
 
 static CUstream const default_streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
 
-/* The default streams are those of whichever context is current. */
-TEST(the_default_streams_are_streams_too) {
+/* The default streams belong to the current context. */
+TEST(transfers_on_the_default_streams) {
     for (size_t i = 0; i < NUM(default_streams) * NUM(paths); i++) {
         OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, paths[i / NUM(default_streams)]);
         flight_submit_on_primary(&work.flight, default_streams[i % NUM(default_streams)]);
-        flight_land(&work.flight);
+        flight_finish(&work.flight);
     }
 }
 
-TEST(a_stream_of_another_context_is_refused) {
+TEST(a_stream_of_another_context_is_rejected) {
     OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, 0);
     CUcontext other = NULL;
     const CUstream stream = stream_in_new_context(0, &other);
@@ -90,7 +89,7 @@ TEST(a_stream_of_another_context_is_refused) {
     run_in_order(&work, 5);
 }
 
-/* The default streams are the current context's: without one there are none. */
+/* Without a current context there are no default streams. */
 TEST(a_default_stream_needs_the_primary_context) {
     const char *const reason = current_context() == NULL ? "make the primary context of the GPU current"
                                                          : "primary context of device 0";
@@ -104,7 +103,7 @@ TEST(a_default_stream_needs_the_primary_context) {
     run_in_order(&work, 4);
 }
 
-TEST(a_transfer_of_no_gpu_takes_no_stream) {
+TEST(transfers_between_host_memory_need_no_stream_and_reject_it) {
     OPENED(stream, stream, 0);
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM);
     flight_create(&host, it.path = 0);
@@ -112,7 +111,7 @@ TEST(a_transfer_of_no_gpu_takes_no_stream) {
                    kvmem_transfer_submit_on_stream(host.transfer, stream.handle, ERR));
 }
 
-/* A graph of one transfer. */
+/* Captures the transfer in a graph. */
 static CUgraphExec capture(work *work) {
     stream_begin_capture(&work->stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     flight_submit_on(&work->flight, work->stream.handle);
@@ -132,13 +131,13 @@ static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_block
     CUgraphExec graph = capture(&work);
     side_check(&work.flight.destination);
     for (uint32_t seed = 0; seed < 3; seed++) launch_and_check(&work, graph, seed);
-    run_in_order(&work, 77); /* beside the graph */
+    run_in_order(&work, 77); /* without the graph */
     launch_and_check(&work, graph, 78);
     stream_destroy_graph(&work.stream, graph);
 }
 
-/* A few blocks, and more than go with a launch of the kernel. */
-TEST(a_graph_moves_what_is_there_when_it_runs) {
+/* A few blocks, and more blocks than fit in the parameter of the kernel. */
+TEST(each_launch_of_a_graph_moves_the_current_bytes) {
     kvmem_block_pair many[300];
     for (uint32_t i = 0; i < NUM(many); i++) many[i] = (kvmem_block_pair){i, NUM(many) - 1 - i};
     const kv_move move_of_many = {many, NUM(many), 0, 0, 3};
@@ -157,7 +156,7 @@ static void create_and_destroy_regions(void) {
     OWN(kvmem_region, host_region, kvmem_region_create_pinned, &pinned);
 }
 
-/* Its end is seen by a thread of the library's. */
+/* With a queue, a thread of kvmem waits for the end. */
 static void move_with_a_queue(flight *flight) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     OWNED(kvmem_transfer) transfer = flight_create_another(flight, it.queue = queue);
@@ -165,28 +164,27 @@ static void move_with_a_queue(flight *flight) {
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
 }
 
-/* The driver ends a capture in failure when memory is allocated or an event is queried meanwhile, on any
-   thread. */
-TEST(a_capture_is_not_disturbed) {
+/* The driver invalidates a capture if memory is allocated or an event is queried during it, on any thread. */
+TEST(kvmem_does_not_invalidate_captures) {
     static const CUstreamCaptureMode modes[] = {
         CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
     for (size_t i = 0; i < NUM(modes); i++) {
         OPENED(work, captured, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL);
-        OPENED(work, beside, PLACE_PINNED, PLACE_DEVICE, 0);
+        OPENED(work, other, PLACE_PINNED, PLACE_DEVICE, 0);
         stream_begin_capture(&captured.stream, modes[i]);
         create_and_destroy_regions();
         flight_submit_on(&captured.flight, captured.stream.handle);
-        move_with_a_queue(&beside.flight);
-        flight_submit_on(&beside.flight, beside.stream.handle);
-        EXPECT_OK(kvmem_transfer_wait(beside.flight.transfer, PATIENCE, ERR));
+        move_with_a_queue(&other.flight);
+        flight_submit_on(&other.flight, other.stream.handle);
+        EXPECT_OK(kvmem_transfer_wait(other.flight.transfer, PATIENCE, ERR));
         CUgraphExec graph = stream_end_capture(&captured.stream);
         launch_and_check(&captured, graph, 5);
-        flight_check_moved(&beside.flight);
+        flight_check_moved(&other.flight);
         stream_destroy_graph(&captured.stream, graph);
     }
 }
 
-TEST(a_staged_transfer_is_refused_in_a_graph) {
+TEST(a_staged_transfer_is_rejected_in_a_graph) {
     OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
     stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "request another path",
@@ -195,21 +193,21 @@ TEST(a_staged_transfer_is_refused_in_a_graph) {
     run_in_order(&work, 3);
 }
 
-TEST(elastic_memory_is_refused_in_a_graph) {
-    static const route ways[] = {{PLACE_ELASTIC, PLACE_PINNED}, {PLACE_PINNED, PLACE_ELASTIC}};
-    for (size_t i = 0; i < NUM(ways); i++) {
-        OPENED(work, work, ways[i].from, ways[i].to, 0);
+TEST(elastic_memory_is_rejected_in_a_graph) {
+    static const route routes[] = {{PLACE_ELASTIC, PLACE_PINNED}, {PLACE_PINNED, PLACE_ELASTIC}};
+    for (size_t i = 0; i < NUM(routes); i++) {
+        OPENED(work, work, routes[i].from, routes[i].to, 0);
         stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "elastic",
                        kvmem_transfer_submit_on_stream(work.flight.transfer, work.stream.handle, ERR));
         stream_drop_capture(&work.stream);
         flight_submit_on(&work.flight, work.stream.handle);
-        flight_land(&work.flight);
+        flight_finish(&work.flight);
     }
 }
 
-/* A wait for a stream that is captured spoils the capture: nothing can be put there until it is ended. */
-TEST(a_capture_that_was_invalidated_takes_nothing) {
+/* A wait for a captured stream invalidates the capture. Until the capture is ended, submitting fails. */
+TEST(submitting_on_an_invalidated_capture_fails) {
     OPENED(work, work, PLACE_PINNED, PLACE_DEVICE, 0);
     run_in_order(&work, 3);
     stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two GPUs in one process: told apart, never mixed in one layout, copied between. Fails where there is one.
+// Two GPUs in one process: distinguished, not mixed in one layout, copies between them. Skipped with one GPU.
 #include "filled.h"
 #include "gpu_flight.h"
 #include "mapped.h"
 #include "own_context.h"
-#include "stance.h"
-#include "work.h"
+#include "caller_context.h"
+#include "exercise.h"
 
 REQUIRES(lacks_two_gpus)
 
-/* Or each copy would make contexts of its own, which takes the longest. */
+/* Otherwise each copy creates contexts, which is slow. */
 #define RETAIN_BOTH                                                                                  \
     RETAIN_DEVICE(0);                                                                                \
     RETAIN_DEVICE(1)
 
-TEST(there_are_two_and_they_differ) {
+TEST(two_devices_have_different_uuids) {
     CHECK(driver_devices() >= 2);
     GET(kvmem_cuda_device_info, first, kvmem_cuda_get_device_info, 0);
     GET(kvmem_cuda_device_info, second, kvmem_cuda_get_device_info, 1);
@@ -33,7 +33,7 @@ static void copy(place from, int from_device, place to, int to_device) {
     }
 }
 
-TEST(blocks_go_from_one_to_the_other) {
+TEST(blocks_are_copied_between_two_devices) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     RETAIN_BOTH;
     for (int from = 0; from < 2; from++) {
@@ -42,8 +42,8 @@ TEST(blocks_go_from_one_to_the_other) {
     }
 }
 
-/* Pinned memory serves every device, whichever it was made for. */
-TEST(pinned_memory_serves_both) {
+/* Every device can access pinned memory, not only the device of its options. */
+TEST(pinned_memory_works_with_both_devices) {
     RETAIN_BOTH;
     for (int from = 0; from < 2; from++) {
         copy(PLACE_PINNED, from, PLACE_DEVICE, 1 - from);
@@ -53,20 +53,20 @@ TEST(pinned_memory_serves_both) {
     }
 }
 
-/* The kernel of one reads memory of the other: the library's, or an engine's tensors. */
-TEST(a_kernel_pulls_from_the_other) {
+/* The kernel on one device reads memory of the other, allocated by kvmem or by an engine. */
+TEST(a_kernel_reads_memory_of_a_peer) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     RETAIN_BOTH;
-    for (int turn = 0; turn < 2 * (int)(NUM(places) * NUM(places)); turn++) {
-        OPENED(flight, flight, .from = places[turn / 2 % 2], .from_device = turn % 2, .to = places[turn / 4],
-               .to_device = 1 - turn % 2);
+    for (int i = 0; i < 2 * (int)(NUM(places) * NUM(places)); i++) {
+        OPENED(flight, flight, .from = places[i / 2 % 2], .from_device = i % 2, .to = places[i / 4],
+               .to_device = 1 - i % 2);
         flight_create(&flight, it.path = KVMEM_PATH_CUDA_KERNEL);
         flight_run(&flight);
     }
 }
 
-/* What an engine has mapped says itself who reaches it, mapping by mapping. */
-TEST(mappings_of_an_engine_are_pulled_where_they_may_be) {
+/* Each mapping of an engine has its own access rights. */
+TEST(a_kernel_reads_mappings_of_a_peer_if_access_is_set) {
     const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     RETAIN_BOTH;
     OPENED(flight, flight, .from = PLACE_SPANNED, .to = PLACE_ADOPTED, .to_device = 1);
@@ -80,8 +80,8 @@ TEST(mappings_of_an_engine_are_pulled_where_they_may_be) {
     flight_run(&flight);
 }
 
-/* Enabling peers opens the primary context's memory alone. */
-TEST(memory_of_another_context_is_not_pulled) {
+/* Enabling peer access applies to memory of the primary context only. */
+TEST(a_kernel_cannot_read_memory_of_another_context_of_a_peer) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     const kvmem_transfer_options options = WITH(kv_transfer_options(&scattered_move),
                                                 it.path = KVMEM_PATH_CUDA_KERNEL);
@@ -93,8 +93,8 @@ TEST(memory_of_another_context_is_not_pulled) {
     side_check(&destination);
 }
 
-/* A stream of the other device has another context: nothing is put there, and nothing waits there. */
-TEST(a_stream_of_the_other_is_refused) {
+/* A stream of the other device belongs to another context. Submitting on it and waiting on it fail. */
+TEST(a_stream_of_the_other_device_is_rejected) {
     RETAIN_BOTH;
     for (int device = 0; device < 2; device++) {
         const char *const reason = TEXT("primary context of device %d", device);
@@ -109,11 +109,11 @@ TEST(a_stream_of_the_other_is_refused) {
         flight_submit(&flight);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
                        kvmem_transfer_wait_on_stream(flight.transfer, 0, stream.handle, ERR));
-        flight_land(&flight);
+        flight_finish(&flight);
     }
 }
 
-TEST(regions_of_both_make_no_layout) {
+TEST(a_layout_on_regions_of_both_devices_is_rejected) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     for (size_t i = 0; i < NUM(places); i++) {
@@ -127,7 +127,7 @@ TEST(regions_of_both_make_no_layout) {
     }
 }
 
-/* Refused, naming what it is and what it should be. */
+/* Checks that adopting fails, and that the message contains both texts. */
 static void refuse_adoption(uint64_t address, uint64_t size, int device, const char *first,
                             const char *second) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
@@ -136,7 +136,7 @@ static void refuse_adoption(uint64_t address, uint64_t size, int device, const c
     CHECK_HAS(test_last_message(), second);
 }
 
-TEST(memory_of_the_other_is_not_adopted) {
+TEST(adopting_memory_of_the_other_device_fails) {
     for (int device = 0; device < 2; device++) {
         const uint64_t address = engine_allocate(device, MIB);
         refuse_adoption(address, MIB, 1 - device, TEXT("memory of device %d", device),
@@ -145,14 +145,13 @@ TEST(memory_of_the_other_is_not_adopted) {
     }
 }
 
-TEST(a_range_over_both_is_not_adopted) {
+TEST(adopting_a_range_on_both_devices_fails) {
     OPENED(span, span, 0, 2, 1);
     span_grow(&span, 1);
     refuse_adoption(span.address, 2 * span.granule, 0, "on device 0", "on device 1");
 }
 
-/* What one may do with mapped memory of the other is for the program to say, where the hardware can. */
-TEST(mapped_memory_is_allowed_to_the_other) {
+TEST(access_to_a_mapping_is_set_for_the_other_device_if_supported) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 2 * MIB);
     uint32_t access = KVMEM_ACCESS_READ;
     GET(bool, can, kvmem_cuda_can_access, 1, 0);
@@ -168,10 +167,10 @@ TEST(mapped_memory_is_allowed_to_the_other) {
     }
 }
 
-TEST(work_on_one_makes_no_context_on_the_other) {
+TEST(using_one_device_creates_no_context_on_the_other) {
     for (int device = 0; device < 2; device++) {
-        work_on(device);
+        exercise_device(device);
         CHECK(!has_primary_context(1 - device));
-        await_no_context(device);
+        await_context_release(device);
     }
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes that see the GPUs in different orders, or not the same ones. Fails where there is one GPU.
+// Two processes with different CUDA_VISIBLE_DEVICES: other orders, or other GPUs. Skipped with one GPU.
 #include "filled.h"
 #include "mapped.h"
-#include "opened.h"
+#include "shared_memory.h"
 #include "owner.h"
-#include "stance.h"
+#include "caller_context.h"
 
 OWNER_ROLE
 REQUIRES(lacks_two_gpus)
 
 #define SIZE (4 * MIB)
 
-TEST(a_handle_is_opened_where_its_memory_lies) {
+TEST(a_handle_is_opened_on_the_device_of_its_memory) {
     CLEANUP(peer_finish) peer owner = peer_start_with("owner", "CUDA_VISIBLE_DEVICES", "1,0");
     for (int device = 0; device < 2; device++) {
         const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x51);
@@ -25,7 +25,7 @@ TEST(a_handle_is_opened_where_its_memory_lies) {
     }
 }
 
-TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
+TEST(a_descriptor_is_imported_on_the_device_of_its_memory) {
     CLEANUP(peer_finish) peer owner = peer_start_with("owner", "CUDA_VISIBLE_DEVICES", "1,0");
     for (int device = 0; device < 2; device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x52);
@@ -39,8 +39,7 @@ TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
     }
 }
 
-/* The other's memory, reached from the GPU it does not lie on. */
-TEST(a_descriptor_is_mapped_for_another_device) {
+TEST(imported_memory_is_mapped_for_another_device) {
     CLEANUP(peer_finish) peer owner = peer_start_with("owner", "CUDA_VISIBLE_DEVICES", "1");
     const int fd = owner_create(&owner, 0, SIZE, 0x53);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_import_fd, fd, SIZE, 1);
@@ -51,13 +50,13 @@ TEST(a_descriptor_is_mapped_for_another_device) {
     owner_check(&owner, 0x35);
 }
 
-enum { TOLD = 1 };
+enum { HANDLE = 1 };
 
-/* Sees one GPU alone, and is handed memory of the other. */
-ROLE(be_blind) {
-    driver_get(); /* now, for it makes a call of the library's, whose error is the last one then */
+/* Has only one visible GPU, and gets a handle of memory of the other. */
+ROLE(be_importer_with_one_gpu) {
+    driver_get(); /* first, because it calls kvmem, which changes the last error */
     kvmem_ipc_handle handle;
-    frame_expect_into(socket, TOLD, &handle, sizeof(handle));
+    frame_expect_into(socket, HANDLE, &handle, sizeof(handle));
     int32_t device = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-", kvmem_cuda_find_device(handle.uuid, &device, ERR));
     CHECK_HAS(test_last_message(), "not one of the 1 GPUs");
@@ -65,8 +64,7 @@ ROLE(be_blind) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, handle.handle, sizeof(options.handle));
     options.size = SIZE;
-    /* A driver may open it for the GPU that is seen, if that reaches it: then it is memory of that one
-       here. */
+    /* A driver may open it for the visible GPU if that has peer access. Then it is memory of that GPU here. */
     kvmem_region *region = NULL;
     if (kvmem_region_open_ipc(&options, &region, ERR) == KVMEM_STATUS_OK) {
         CHECK_EQ(region_info(region).device_id, 0);
@@ -74,14 +72,14 @@ ROLE(be_blind) {
         CHECK(region == NULL);
     }
     CALL(kvmem_region_destroy(region));
-    frame_send(socket, TOLD, "", 0);
+    frame_send(socket, HANDLE, "", 0);
 }
 
-TEST(memory_of_a_hidden_device_is_not_found) {
+TEST(the_device_of_a_handle_is_not_found_if_it_is_not_visible) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = 1, it.size = SIZE);
     OWN(kvmem_region, region, kvmem_region_create_device, &options);
     GET(kvmem_ipc_handle, handle, kvmem_ipc_export, region_info(region).address);
-    CLEANUP(peer_finish) peer blind = peer_start_with("be_blind", "CUDA_VISIBLE_DEVICES", "0");
-    frame_send(blind.socket, TOLD, &handle, sizeof(handle));
-    free(frame_expect(blind.socket, TOLD).data);
+    CLEANUP(peer_finish) peer importer = peer_start_with("be_importer_with_one_gpu", "CUDA_VISIBLE_DEVICES", "0");
+    frame_send(importer.socket, HANDLE, &handle, sizeof(handle));
+    free(frame_expect(importer.socket, HANDLE).data);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the process takes of the machine, in bytes and threads.
+// Memory and threads of the process.
 #pragma once
 
 #include "harness.h"

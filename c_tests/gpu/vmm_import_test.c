@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// VMM memory from elsewhere: a descriptor of another process's, a fabric handle, an engine's mapping.
+// Imported VMM memory: by a file descriptor of another process, a fabric handle, a mapping of an engine.
 #include "engine.h"
 #include "filled.h"
 #include "mapped.h"
 #include "owner.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -27,7 +27,7 @@ static int export(const kvmem_vmm_memory *memory) {
     return fd;
 }
 
-TEST(both_processes_have_the_same_bytes) {
+TEST(both_processes_access_the_same_bytes) {
     CLEANUP(peer_finish) peer owner = owner_start();
     for (int device = 0; device < driver_devices(); device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x31);
@@ -40,7 +40,7 @@ TEST(both_processes_have_the_same_bytes) {
     }
 }
 
-TEST(it_outlives_a_killed_owner) {
+TEST(imported_memory_outlives_a_killed_owner) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x32);
     MAPPED(here, import(fd, KVMEM_VMM_ANY_DEVICE), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
@@ -49,8 +49,8 @@ TEST(it_outlives_a_killed_owner) {
     check_device(0, here.address, SIZE, 0x32);
 }
 
-/* The importer's own promise, which the driver holds it to. */
-TEST(reading_alone_can_be_asked_for) {
+/* The driver enforces the access that the importer has set. */
+TEST(imported_memory_can_be_mapped_read_only) {
     CLEANUP(peer_finish) peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x33);
     MAPPED(here, import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
@@ -63,7 +63,7 @@ TEST(reading_alone_can_be_asked_for) {
     owner_check(&owner, 0x33);
 }
 
-TEST(it_is_not_exported_again) {
+TEST(exporting_imported_memory_fails) {
     CLEANUP(peer_finish) peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x34);
     OWNED(kvmem_vmm_memory) memory = import(fd, 0);
@@ -83,7 +83,7 @@ static void refuse_to_map(int fd, uint64_t size) {
            memory);
 }
 
-TEST(a_wrong_size_is_refused_when_it_is_mapped) {
+TEST(mapping_with_a_wrong_size_fails) {
     CLEANUP(peer_finish) peer owner = owner_start();
     CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x35);
     refuse_to_map(fd, 2 * SIZE);
@@ -92,7 +92,7 @@ TEST(a_wrong_size_is_refused_when_it_is_mapped) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_vmm_memory_import_fd, fd, 0, 0);
 }
 
-TEST(the_wrong_device_is_refused) {
+TEST(the_wrong_device_is_rejected) {
     CLEANUP(peer_finish) peer owner = owner_start();
     CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x36);
     const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
@@ -103,7 +103,7 @@ TEST(the_wrong_device_is_refused) {
     CALL(kvmem_vmm_memory_destroy(import(fd, KVMEM_VMM_ANY_DEVICE)));
 }
 
-TEST(what_is_no_memory_is_refused_by_what_it_is) {
+TEST(errors_contain_the_type_of_other_files) {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is a pipe", kvmem_vmm_memory_import_fd, ends[0], SIZE, 0);
@@ -126,7 +126,7 @@ TEST(what_is_no_memory_is_refused_by_what_it_is) {
     }
 }
 
-TEST(ones_own_comes_back_as_another_handle) {
+TEST(memory_of_the_same_process_can_be_imported) {
     kvmem_vmm_memory *memory = create(KVMEM_VMM_POSIX_FD);
     const int fd = export(memory);
     const mapped there = map_memory(memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
@@ -138,7 +138,7 @@ TEST(ones_own_comes_back_as_another_handle) {
     check_device(0, here.address, SIZE, 0x37);
 }
 
-TEST(no_descriptor_is_left_behind) {
+TEST(importing_leaks_no_descriptors) {
     OWNED(kvmem_vmm_memory) memory = create(KVMEM_VMM_POSIX_FD);
     CLEANUP(test_close) const int fd = export(memory);
     CALL(kvmem_vmm_memory_destroy(import(fd, 0)));
@@ -150,7 +150,7 @@ TEST(no_descriptor_is_left_behind) {
     }
 }
 
-TEST(memory_without_the_flag_is_not_exported) {
+TEST(exporting_memory_without_the_flag_fails) {
     OWNED(kvmem_vmm_memory) memory = create(0);
     int32_t fd = 77;
     kvmem_fabric_handle handle;
@@ -161,8 +161,8 @@ TEST(memory_without_the_flag_is_not_exported) {
     CHECK_EQ(fd, 77);
 }
 
-/* Whether fabric handles work or not: these bytes are none. */
-TEST(bytes_that_are_no_fabric_handle_are_refused) {
+/* The error depends on whether fabric handles work. */
+TEST(invalid_fabric_handles_are_rejected) {
     kvmem_fabric_handle handle;
     memset(&handle, 0x33, sizeof(handle));
     kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
@@ -176,20 +176,20 @@ static kvmem_vmm_memory *retain(uint64_t address) {
     return MADE(kvmem_vmm_memory, kvmem_vmm_memory_retain, address);
 }
 
-TEST(what_an_engine_mapped_stays_when_it_lets_go) {
+TEST(retained_memory_outlives_the_mapping_of_the_engine) {
     span span;
     span_open(&span, 0, 3, 2);
     const uint64_t size = span.granule;
     fill_device(0, span.address + size, size, 0x38);
     kvmem_vmm_memory *memory = retain(span.address + size + 100);
     int32_t fd = -1;
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_vmm_memory_export_fd(memory, &fd, ERR)); /* as it was created */
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_vmm_memory_export_fd(memory, &fd, ERR)); /* it was not created exportable */
     MAPPED(here, memory, 0, size, KVMEM_ACCESS_READ_WRITE);
     span_close(&span);
     check_device(0, here.address, size, 0x38);
 }
 
-TEST(what_is_retained_is_exported_as_it_was_created) {
+TEST(retained_memory_can_be_exported_if_it_was_created_exportable) {
     const mapped there = map_memory(create(KVMEM_VMM_POSIX_FD), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
     fill_device(0, there.address, SIZE, 0x39);
     kvmem_vmm_memory *memory = retain(there.address + SIZE - 1);
@@ -205,7 +205,7 @@ static void refuse_to_retain(uint64_t address) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "not VMM memory", kvmem_vmm_memory_retain, address);
 }
 
-TEST(what_was_not_mapped_apart_is_not_retained) {
+TEST(retaining_other_memory_fails) {
     int host = 0;
     const uint64_t address = engine_allocate(0, SIZE);
     refuse_to_retain(address);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's own steps: addresses and memory apart, put together, allowed to GPUs, and taken down in any
-// order.
+// The VMM functions: ranges of addresses, memory, mappings, access of GPUs, and destruction in any order.
 #include "filled.h"
 #include "patience.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <fcntl.h>
 
@@ -11,7 +10,7 @@ static kvmem_vmm_options vmm_options(int device, uint64_t size) {
     return OPTIONS(kvmem_vmm_options, it.size = size, it.id = device);
 }
 
-/* What sizes and offsets on device 0 are multiples of. */
+/* Returns the granularity of sizes and offsets on device 0. */
 static uint64_t granule(void) {
     const kvmem_vmm_options options = vmm_options(0, 0);
     GET(uint64_t, bytes, kvmem_vmm_get_granularity, &options, KVMEM_GRANULARITY_MINIMUM);
@@ -35,7 +34,7 @@ static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm
     return MADE(kvmem_vmm_mapping, kvmem_vmm_mapping_create, range, offset, memory);
 }
 
-/* A range, memory, and the memory mapped in the range at an offset; all in granules. */
+/* A range, memory, and a mapping of the memory in the range. Sizes and offsets of vmm_open are in granules. */
 typedef struct vmm {
     kvmem_vmm_range *range;
     kvmem_vmm_memory *memory;
@@ -70,7 +69,7 @@ static uint64_t start_of(const kvmem_vmm_mapping *mapping) {
     return address;
 }
 
-TEST(memory_holds_bytes_where_it_is_mapped) {
+TEST(mapped_memory_is_written_and_read) {
     const uint64_t unit = granule();
     uint64_t start = 0;
     uint64_t address = 0;
@@ -96,7 +95,7 @@ TEST(memory_outlives_its_mapping) {
     check_device(0, start_of(vmm.mapping), 4096, 0x33);
 }
 
-TEST(memory_of_a_numa_node_is_mapped_too) {
+TEST(memory_of_a_numa_node_is_mapped) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     CHECK(info.capabilities & KVMEM_CUDA_HOST_NUMA_VMM);
     kvmem_vmm_options options = WITH(vmm_options(info.numa_node, 0), it.location = KVMEM_VMM_HOST_NUMA);
@@ -108,7 +107,7 @@ TEST(memory_of_a_numa_node_is_mapped_too) {
     check_device(0, start_of(vmm.mapping), 4096, 0x66);
 }
 
-TEST(access_is_what_was_said_last) {
+TEST(access_is_that_of_the_last_call) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE, KVMEM_ACCESS_NONE};
     OPENED(vmm, vmm, 1, 0, 1);
     expect_access(vmm.mapping, KVMEM_ACCESS_NONE);
@@ -123,10 +122,10 @@ TEST(access_is_what_was_said_last) {
 
 static void await_free(uint64_t bytes) {
     const uint64_t end = patience_end();
-    while (free_memory(0) < bytes) patience_wait(end, "memory to come back");
+    while (free_memory(0) < bytes) patience_wait(end, "memory to be freed");
 }
 
-/* What a mapping needs stays as long as it; whoever goes last gives all of it back. */
+/* A mapping keeps its range and memory alive. Everything is freed with the last of the three handles. */
 TEST(any_order_of_destruction_is_safe) {
     static const char *const orders[] = {"rxm", "rmx", "xrm", "xmr", "mrx", "mxr"}; /* x: the mapping */
     RETAIN_DEVICE(0);
@@ -151,25 +150,25 @@ TEST(any_order_of_destruction_is_safe) {
     }
 }
 
-TEST(a_mapping_over_a_mapping_is_refused) {
+TEST(overlapping_mappings_are_rejected) {
     const uint64_t unit = granule();
     OWNED(kvmem_vmm_range) range = reserve(5);
     OWNED(kvmem_vmm_memory) one = create_granules(1);
     OWNED(kvmem_vmm_memory) three = create_granules(3);
     kvmem_vmm_mapping *mapping = map(range, 2 * unit, one);
     const kvmem_status refused = KVMEM_STATUS_ALREADY_EXISTS;
-    const char *const there = TEXT("mapped at offset %ju", 2 * (uintmax_t)unit);
-    REFUSE(refused, there, kvmem_vmm_mapping_create, range, 2 * unit, one);
+    const char *const message = TEXT("mapped at offset %ju", 2 * (uintmax_t)unit);
+    REFUSE(refused, message, kvmem_vmm_mapping_create, range, 2 * unit, one);
     for (uint64_t first = 0; first <= 2; first++)
-        REFUSE(refused, there, kvmem_vmm_mapping_create, range, first * unit, three);
-    kvmem_vmm_mapping *beside = map(range, 3 * unit, one);
-    CALL(kvmem_vmm_mapping_destroy(beside));
+        REFUSE(refused, message, kvmem_vmm_mapping_create, range, first * unit, three);
+    kvmem_vmm_mapping *adjacent = map(range, 3 * unit, one);
+    CALL(kvmem_vmm_mapping_destroy(adjacent));
     CALL(kvmem_vmm_mapping_destroy(mapping));
-    mapping = map(range, 2 * unit, three); /* nothing is there any more */
+    mapping = map(range, 2 * unit, three); /* nothing is mapped */
     CALL(kvmem_vmm_mapping_destroy(mapping));
 }
 
-TEST(places_that_cannot_be_are_refused) {
+TEST(invalid_offsets_are_rejected) {
     const uint64_t unit = granule();
     OWNED(kvmem_vmm_range) range = reserve(3);
     OWNED(kvmem_vmm_memory) memory = create_granules(2);
@@ -184,13 +183,13 @@ static void refuse_range(uint64_t size, uint64_t alignment, const char *part) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_vmm_range_create, size, alignment);
 }
 
-TEST(ranges_that_cannot_be_are_refused) {
+TEST(invalid_ranges_are_rejected) {
     refuse_range(0, 0, "0 bytes");
     refuse_range(granule() + 1, 0, "page size");
     refuse_range(granule(), 3 * granule(), "power of two");
 }
 
-TEST(a_range_is_aligned_as_asked) {
+TEST(a_range_has_the_requested_alignment) {
     const uint64_t alignment = 64 * MIB;
     uint64_t address = 0;
     OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, granule(), alignment);
@@ -203,7 +202,7 @@ static void refuse_memory(const kvmem_vmm_options *options, kvmem_status status,
     REFUSE(status, part, kvmem_vmm_memory_create, options);
 }
 
-TEST(sizes_that_cannot_be_are_refused) {
+TEST(invalid_sizes_are_rejected) {
     kvmem_vmm_options options = vmm_options(0, 0);
     refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
     options.size = granule() + 1;
@@ -212,21 +211,21 @@ TEST(sizes_that_cannot_be_are_refused) {
     refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
 }
 
-/* How much is free takes a context to ask for: none is made for it, and the message tells what there is. */
-TEST(more_than_the_device_has_says_asked_and_free) {
+/* Querying the free memory needs a context. None is created for it; the message contains the total memory instead. */
+TEST(errors_contain_the_requested_and_the_free_bytes) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
-    const uint64_t asked = 2 * memory / granule() * granule();
-    const kvmem_vmm_options options = vmm_options(0, asked);
+    const uint64_t requested = 2 * memory / granule() * granule();
+    const kvmem_vmm_options options = vmm_options(0, requested);
     refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY,
-                  TEXT("%ju bytes requested, the device has %ju", (uintmax_t)asked, (uintmax_t)memory));
+                  TEXT("%ju bytes requested, the device has %ju", (uintmax_t)requested, (uintmax_t)memory));
     CHECK(!has_primary_context(0));
     RETAIN_DEVICE(0);
-    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, TEXT("%ju bytes requested", (uintmax_t)asked));
+    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, TEXT("%ju bytes requested", (uintmax_t)requested));
     CHECK_HAS(test_last_message(), "free");
 }
 
-TEST(devices_that_are_not_there_are_refused) {
+TEST(missing_devices_are_rejected) {
     OPENED(vmm, vmm, 1, 0, 1);
     EACH_MISSING_DEVICE(missing) {
         const char *const text = TEXT("%d", *missing);
@@ -243,7 +242,7 @@ TEST(devices_that_are_not_there_are_refused) {
     }
 }
 
-TEST(memory_is_exported_as_it_was_created) {
+TEST(memory_can_be_exported_if_it_was_created_exportable) {
     kvmem_vmm_options options = vmm_options(0, granule());
     kvmem_vmm_memory *inside = create(&options);
     int32_t fd = -5;
@@ -259,7 +258,7 @@ TEST(memory_is_exported_as_it_was_created) {
     CHECK_EQ(close(fd), 0);
 }
 
-TEST(none_of_it_makes_a_context) {
+TEST(vmm_functions_create_no_context) {
     vmm vmm;
     vmm_open(&vmm, 1, 0, 1);
     allow(vmm.mapping);

@@ -2,7 +2,7 @@
 // A broker sends elastic memory in several messages. One side is killed after and within each message: the
 // other side gets an error, leaks nothing, and completes the next fetch. Needs the stand-in driver.
 #include "server.h"
-#include "stance.h"
+#include "caller_context.h"
 #include "steps.h"
 #include "survivor.h"
 

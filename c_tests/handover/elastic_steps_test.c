@@ -2,7 +2,7 @@
 // Elastic memory is sent over a socket in several messages. One side is killed after and within each message:
 // the other side gets an error, leaks nothing, and completes the next transfer. Needs the stand-in driver.
 #include "extents.h"
-#include "stance.h"
+#include "caller_context.h"
 #include "steps.h"
 #include "survivor.h"
 

@@ -2,7 +2,7 @@
 // Sharing elastic GPU memory: one file descriptor per extent, more than one message carries, and extents that
 // a broker keeps.
 #include "server.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #define EXTENT (2 * MIB)
 #define MANY_EXTENTS 260

@@ -7,7 +7,7 @@
 #include "memory.h"
 
 #ifdef KVMEM_TEST_SHARE_GPU
-#include "stance.h"
+#include "caller_context.h"
 #define FIRST_KIND MEMORY_PINNED
 #define END_KIND memory_end_of_kinds()
 #else

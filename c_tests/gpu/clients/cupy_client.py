@@ -30,7 +30,7 @@ class Memory:
 
 
 def view(address, size):
-    """Memory that is not CuPy's as an array of CuPy's."""
+    """A CuPy array of memory that CuPy does not own."""
     memory = cupy.cuda.UnownedMemory(address, size, owner=None, device_id=0)
     return cupy.ndarray((size,), numpy.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
@@ -46,7 +46,7 @@ class Client:
         return Memory(view(base + offset, size), lambda: cupy.cuda.runtime.ipcCloseMemHandle(base))
 
     def allocate(self, size):
-        # One chunk of the pool's, cut: what is shared begins inside an allocation.
+        # Both arrays come from one chunk of the pool, so the shared one starts inside an allocation.
         chunk = cupy.empty(4 * size, numpy.uint8)
         del chunk
         before = cupy.empty(size // 2, numpy.uint8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA driver by ctypes, on device 0 in its primary context, as a program that knows nothing of kvmem has it."""
+"""The CUDA driver by ctypes, on device 0 in its primary context, for a program that does not use kvmem."""
 
 import ctypes
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
@@ -42,7 +42,7 @@ def call(name, *arguments):
     if result != 0:
         text = ctypes.c_char_p()
         _library.cuGetErrorName(result, byref(text))
-        raise RuntimeError(f"{name} answers {result}, {(text.value or b'?').decode()}")
+        raise RuntimeError(f"{name} returned {result}, {(text.value or b'?').decode()}")
 
 
 def start():
@@ -80,7 +80,7 @@ def free(address):
 
 
 def allocation_at(address):
-    """Base and size of the allocation around an address."""
+    """Returns the base and the size of the allocation that contains an address."""
     base, size = c_uint64(), c_size_t()
     call("cuMemGetAddressRange_v2", byref(base), byref(size), c_uint64(address))
     return base.value, size.value

@@ -28,7 +28,7 @@ class Client:
 
     def open(self, handle, offset, size):
         base = driver_api.ipc_open(handle)
-        print(f"note    the allocation that is opened next has the number {driver_api.buffer_id(base)} here", flush=True)
+        print(f"note    the opened allocation has the buffer id {driver_api.buffer_id(base)} in this process", flush=True)
         return Memory(base + offset, size, lambda: driver_api.ipc_close(base))
 
     def allocate(self, size):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvmem's side of a conversation with a program that was not made for it: memory is shared, opened, filled
-// and verified on request. A request and its answer are words in one packet of a Unix socket, a descriptor
-// beside them. Whatever fails is printed and ends the process.
+// The kvmem process of a test with a program that does not use kvmem. It shares, opens, fills and verifies memory on
+// request. A request and its reply are words in one packet of a Unix socket, with an optional file descriptor. A failure
+// is printed and ends the process.
 #include "driver.h"
 #include "mapped.h"
 
@@ -9,10 +9,10 @@
 #include <sys/socket.h>
 
 #define LINE 1024
-/* What is exported begins inside its allocation, so that an offset that is forgotten shows. */
+/* Exported memory starts inside its allocation, so that a client that ignores the offset fails. */
 #define OFFSET 4096
 
-/* The memory that requests are about: what was shared or opened last, on device 0. */
+/* The memory that requests apply to: the memory shared or opened last, on device 0. */
 typedef struct current {
     kvmem_region *region;
     mapped mapped;
@@ -22,7 +22,7 @@ typedef struct current {
 
 static current now;
 
-/* A request or an answer; the descriptor is -1 for none. */
+/* A request or a reply; fd is -1 if there is none. */
 typedef struct packet {
     char text[LINE];
     int fd;
@@ -70,7 +70,7 @@ static void from_hex(const char *text, uint8_t *bytes, size_t size) {
 }
 
 /* allocate SIZE SEED */
-static void allocate(uint64_t size, unsigned seed, packet *answer) {
+static void allocate(uint64_t size, unsigned seed, packet *reply) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = size + OFFSET);
     EXPECT_OK(kvmem_region_create_device(&options, &now.region, ERR));
     now.address = region_info(now.region).address + OFFSET;
@@ -81,7 +81,7 @@ static void allocate(uint64_t size, unsigned seed, packet *answer) {
     char uuid[2 * sizeof(shared.uuid) + 1];
     to_hex(shared.handle, sizeof(shared.handle), handle);
     to_hex(shared.uuid, sizeof(shared.uuid), uuid);
-    snprintf(answer->text, sizeof(answer->text),
+    snprintf(reply->text, sizeof(reply->text),
              "ok handle=%s uuid=%s base_size=%" PRIu64 " offset=%" PRIu64 " buffer_id=%" PRIu64, handle, uuid,
              shared.base_size, shared.offset, shared.buffer_id);
 }
@@ -110,10 +110,10 @@ static void map(kvmem_vmm_memory *memory, uint64_t size) {
 }
 
 /* create SIZE SEED */
-static void create(uint64_t size, unsigned seed, packet *answer) {
+static void create(uint64_t size, unsigned seed, packet *reply) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_POSIX_FD, it.size = size);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
-    EXPECT_OK(kvmem_vmm_memory_export_fd(memory, &answer->fd, ERR));
+    EXPECT_OK(kvmem_vmm_memory_export_fd(memory, &reply->fd, ERR));
     map(memory, size);
     fill(seed);
 }
@@ -140,30 +140,30 @@ static bool receive(int socket, packet *request) {
     return received > 0;
 }
 
-static void send_answer(int socket, packet *answer) {
+static void send_reply(int socket, packet *reply) {
     char control[CMSG_SPACE(sizeof(int))] = {0};
-    struct iovec part = {answer->text, strlen(answer->text)};
+    struct iovec part = {reply->text, strlen(reply->text)};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (answer->fd >= 0) {
+    if (reply->fd >= 0) {
         message.msg_control = control;
         message.msg_controllen = sizeof(control);
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(answer->fd));
-        memcpy(CMSG_DATA(header), &answer->fd, sizeof(answer->fd));
+        header->cmsg_len = CMSG_LEN(sizeof(reply->fd));
+        memcpy(CMSG_DATA(header), &reply->fd, sizeof(reply->fd));
     }
-    CHECK_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), strlen(answer->text));
-    if (answer->fd >= 0) close(answer->fd);
+    CHECK_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), strlen(reply->text));
+    if (reply->fd >= 0) close(reply->fd);
 }
 
-static void serve(const packet *request, packet *answer) {
+static void serve(const packet *request, packet *reply) {
     char verb[16] = "";
     uint64_t size = 0;
     unsigned seed = 0;
     const int words = sscanf(request->text, "%15s %" SCNu64 " %u", verb, &size, &seed);
-    if (strcmp(verb, "allocate") == 0 && words == 3) allocate(size, seed, answer);
-    else if (strcmp(verb, "create") == 0 && words == 3) create(size, seed, answer);
+    if (strcmp(verb, "allocate") == 0 && words == 3) allocate(size, seed, reply);
+    else if (strcmp(verb, "create") == 0 && words == 3) create(size, seed, reply);
     else if (strcmp(verb, "open") == 0) open_handle(request->text);
     else if (strcmp(verb, "import") == 0 && words == 2) import(size, request->fd);
     else if (strcmp(verb, "fill") == 0 && words == 2) fill((unsigned)size);
@@ -177,9 +177,9 @@ int main(int argc, char **argv) {
     const int socket = atoi(argv[1]);
     packet request;
     while (receive(socket, &request)) {
-        packet answer = {"ok", -1};
-        serve(&request, &answer);
-        send_answer(socket, &answer);
+        packet reply = {"ok", -1};
+        serve(&request, &reply);
+        send_reply(socket, &reply);
     }
     drop();
     return EXIT_SUCCESS;

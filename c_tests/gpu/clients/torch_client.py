@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch as a client: torch_client.py KVMEM_SIDE
 
-Handles go the way of its own multiprocessing; VMM memory comes as a CuPy array, by DLPack.
+It opens handles with the functions of torch.multiprocessing, and gets VMM memory as a CuPy array by DLPack.
 """
 
 import gc
@@ -16,7 +16,7 @@ from torch.multiprocessing.reductions import rebuild_cuda_tensor
 import driver_api
 import flows
 
-# How it begins a handle of memory that came from cudaMalloc: a version, then this.
+# The second byte, after the version, of PyTorch's handles of memory from cudaMalloc.
 PLAIN = b"c"
 
 
@@ -34,7 +34,7 @@ class Memory:
 
     def close(self):
         torch.cuda.synchronize()
-        self.end()  # first: PyTorch frees only what it believes nobody else has
+        self.end()  # first, because PyTorch frees only memory without references of other processes
         self.tensor = None
         gc.collect()
 
@@ -53,11 +53,11 @@ class Client:
             storage_cls=torch.UntypedStorage,
             dtype=torch.uint8,
             storage_device=0,
-            storage_handle=handle,  # bare, as before it had versions
+            storage_handle=handle,  # in the format without a version
             storage_size_bytes=size,
             storage_offset_bytes=offset,
             requires_grad=False,
-            ref_counter_handle=b"/kvmem-has-none",  # a count of its own that kvmem does not keep
+            ref_counter_handle=b"/kvmem-has-none",  # PyTorch's reference count, which kvmem does not have
             ref_counter_offset=0,
             event_handle=bytes(64),
             event_sync_required=False,
@@ -65,20 +65,20 @@ class Client:
         return Memory(tensor)
 
     def allocate(self, size):
-        # Both come from one segment of the caching allocator: what is shared begins inside an allocation.
+        # Both tensors come from one segment of the caching allocator, so the shared one starts inside an allocation.
         before = torch.empty(size // 2, dtype=torch.uint8, device="cuda:0")
         tensor = torch.empty(size, dtype=torch.uint8, device="cuda:0")
         shared = tensor.untyped_storage()._share_cuda_()
-        _, handle, told_size, told_offset, counter, counter_offset, _, _ = shared
+        _, handle, shared_size, shared_offset, counter, counter_offset, _, _ = shared
         if len(handle) != 66 or handle[1:2] != PLAIN:
-            raise RuntimeError(f"PyTorch's handle is none of cudaMalloc's: {handle[:2]!r}, {len(handle)} bytes")
+            raise RuntimeError(f"PyTorch's handle is not one of cudaMalloc: {handle[:2]!r}, {len(handle)} bytes")
         release = torch.UntypedStorage._release_ipc_counter_cuda
         memory = Memory(tensor, lambda: release(counter, counter_offset))
         memory.before = before
         memory.handle = handle[-64:]
         base, _ = driver_api.allocation_at(memory.address)
-        if (told_size, told_offset) != (size, memory.address - base):
-            raise RuntimeError(f"PyTorch says {told_size} bytes at {told_offset} of the allocation")
+        if (shared_size, shared_offset) != (size, memory.address - base):
+            raise RuntimeError(f"PyTorch reports {shared_size} bytes at {shared_offset} of the allocation")
         return memory
 
     def wrap(self, address, size):

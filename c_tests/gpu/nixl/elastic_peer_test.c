@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory of a peer, reached by NIXL: what had memory when it was exported is read, what the peer has
-// taken back since is told, and never read as if it were there. Needs a GPU.
+// Transfers with elastic memory of a peer by NIXL: blocks that had memory when the layout was exported are read and
+// written; blocks that the peer has decommitted since are stale. Needs a GPU.
 #include "elastic_side.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@ REQUIRES(lacks_real_gpu)
 
 enum { EXPORT = 1, RESIZE, LOAD, CHECK_BLOCK };
 
-/* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
+/* Blocks of 1.5 MiB, so that a few of them fill several extents. */
 static kvmem_layout_config block_config(void) {
     return WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 8192);
 }
@@ -22,7 +22,7 @@ static uint64_t block_size(const kvmem_layout_config *config) {
 
 static unsigned char value_of(uint64_t block) { return (unsigned char)(0x40 + block); }
 
-/* ---- the peer: it owns the layout, and does what it is told ---- */
+/* ---- the peer, which owns the layout and serves requests ---- */
 
 static void fill_block(const kvmem_layout *layout, uint64_t block) {
     const kvmem_layout_config config = block_config();
@@ -49,7 +49,7 @@ static void serve_export(int socket, kvmem_layout *layout, kvmem_agent *agent) {
     frame_send(socket, EXPORT, descriptor.data, descriptor.size);
 }
 
-/* Of every byte of a block. */
+/* The value of every byte of a block. */
 typedef struct content {
     uint64_t block;
     uint64_t value;
@@ -96,7 +96,7 @@ static void owner_role(int socket) {
 
 USES_ROLE(owner, owner_role)
 
-/* ---- this side ---- */
+/* ---- this process ---- */
 
 typedef struct meeting {
     peer owner;
@@ -183,7 +183,7 @@ static void check_theirs(const meeting *meeting, uint64_t block, unsigned char v
     frame_await(meeting->owner.socket, CHECK_BLOCK);
 }
 
-/* Every second one; those between stay as they were. */
+/* Every second block; the others are unchanged. */
 TEST(blocks_of_a_peer_are_written) {
     OPENED(meeting, meeting, 7);
     for (uint32_t block = 0; block < 7; block += 2) {
@@ -196,15 +196,14 @@ TEST(blocks_of_a_peer_are_written) {
         check_theirs(&meeting, block, block % 2 == 0 ? new_value_of(block) : value_of(block));
 }
 
-static void refuse_to_write_what_had_no_memory(void) {
-    kvmem_transfer *beyond = NULL;
+TEST(writing_blocks_that_were_not_committed_fails) {
+    kvmem_transfer *transfer = NULL;
     OPENED(meeting, meeting, 2);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_write(&meeting, 6, &beyond));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_write(&meeting, 6, &transfer));
 }
 
-/* What has other memory behind its addresses now is not written. */
-TEST(what_was_taken_back_is_not_written) {
-    refuse_to_write_what_had_no_memory();
+/* Also if the addresses are committed again. */
+TEST(decommitted_blocks_are_not_written) {
     OPENED(meeting, meeting, 7);
     OWNED(kvmem_transfer) first = NULL;
     OWNED(kvmem_transfer) last = NULL;
@@ -228,14 +227,14 @@ TEST(blocks_of_a_peer_are_read) {
     for (uint32_t block = 0; block < 7; block++) read_block(&meeting, block);
 }
 
-TEST(what_had_no_memory_is_refused) {
+TEST(reading_blocks_that_were_not_committed_fails) {
     OPENED(meeting, meeting, 2);
     read_block(&meeting, 1);
     kvmem_transfer *transfer = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_read(&meeting, 6, &transfer));
 }
 
-TEST(what_was_taken_back_is_stale) {
+TEST(decommitted_blocks_are_stale) {
     OPENED(meeting, meeting, 7);
     OWNED(kvmem_transfer) first = NULL;
     OWNED(kvmem_transfer) last = NULL;
@@ -246,12 +245,12 @@ TEST(what_was_taken_back_is_stale) {
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "decommitted extent", run(last));
     EXPECT_OK(run(first));
     resize(&meeting, 7);
-    EXPECT(KVMEM_STATUS_STALE, run(last)); /* other memory behind the same addresses */
+    EXPECT(KVMEM_STATUS_STALE, run(last)); /* the addresses have other memory */
     EXPECT_OK(run(first));
     check_block(&meeting, 0);
 }
 
-TEST(growth_leaves_what_was_there) {
+TEST(committing_more_keeps_earlier_blocks_valid) {
     OPENED(meeting, meeting, 1);
     resize(&meeting, 7);
     read_block(&meeting, 0);

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that an agent knows grows and shrinks, and what has memory is read and written by NIXL.
-// Needs a GPU.
+// Elastic memory that is registered with an agent is resized, and its blocks are read and written by NIXL. Needs a GPU.
 #include "elastic_side.h"
 #include "side_peer.h"
-#include "stance.h"
+#include "caller_context.h"
 
 REQUIRES(lacks_real_gpu)
 
 SIDE_PEER_ROLE
 
-/* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
+/* Blocks of 1.5 MiB, so that a few of them fill several extents. */
 static kvmem_layout_config block_config(void) {
     return WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 8192);
 }
 
-/* A block here holds what the peer's block must hold. */
+/* Checks that a local block has the expected contents of the peer's block. */
 static void check_block(const kvmem_layout *layout, uint32_t here, const kv_peer *peer, uint32_t there) {
     const kvmem_layout_config *config = &peer->model.config;
     const uint64_t size = kv_piece_size(config);
@@ -39,7 +38,7 @@ static void fetch(const kv_peer *peer, uint32_t there, const kvmem_layout *layou
     check_block(layout, here, peer, there);
 }
 
-TEST(blocks_go_where_memory_has_come) {
+TEST(blocks_are_read_into_newly_committed_memory) {
     const kvmem_layout_config config = block_config();
     OWNED(kvmem_agent) agent = agent_open("near");
     CLEANUP(kv_peer_close) kv_peer peer;
@@ -55,12 +54,12 @@ TEST(blocks_go_where_memory_has_come) {
     EXPECT_OK(kvmem_layout_resize(layout, 1, ERR));
     check_block(layout, 0, &peer, 6);
     EXPECT_OK(kvmem_layout_resize(layout, config.num_blocks, ERR));
-    fetch(&peer, 3, layout, 6); /* in memory that is new behind the same address */
+    fetch(&peer, 3, layout, 6); /* new memory at the same address */
     check_block(layout, 0, &peer, 6);
     kv_peer_check(&peer);
 }
 
-TEST(blocks_come_from_where_memory_has_come) {
+TEST(blocks_are_written_from_newly_committed_memory) {
     const kv_move move = KV_MOVE(3, {6, 2});
     const kvmem_layout_config config = block_config();
     OWNED(kvmem_agent) agent = agent_open("near");

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks between a file and a GPU by NIXL's GDS plugin. Few machines have what it needs: either every byte
-// arrives, or the transfer is refused for a reason, which is told here. Needs a GPU.
+// Transfers between a file and a GPU by NIXL's GDS plugin. Few machines support it: either every byte is moved, or creating
+// the transfer fails with a reason, which is printed. Needs a GPU.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 REQUIRES(lacks_real_gpu)
 
 static const kv_move scattered = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4});
-static const kv_move neighbours = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
+static const kv_move adjacent = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 
-/* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX
-   does. */
+/* Returns NULL if the plugin cannot be loaded or cuFile does not start. The POSIX backend supports files that cuFile does
+   not support. */
 static kvmem_agent *gds_agent(void) {
     GET(kvmem_agent *, agent, kvmem_agent_create, "storage", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     const kvmem_status status = kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR);
-    stance_check(__FILE__, __LINE__, "kvmem_agent_create_backend");
+    caller_context_check(__FILE__, __LINE__, "kvmem_agent_create_backend");
     if (status == KVMEM_STATUS_OK) return agent;
     CHECK_EQ(status, KVMEM_STATUS_NIXL);
     CHECK_HAS(test_last_message(), "GDS_MT");
@@ -27,9 +27,9 @@ static kvmem_agent *gds_agent(void) {
     return NULL;
 }
 
-/* From a GPU to a file. */
+/* A transfer from a GPU to a file. */
 typedef struct gds_flight {
-    kvmem_agent *agent; /* knows both sides; NULL for none */
+    kvmem_agent *agent; /* both sides are registered with it; may be NULL */
     flight flight;
 } gds_flight;
 
@@ -45,8 +45,9 @@ static void gds_flight_close(gds_flight *gds) {
     CALL(kvmem_agent_destroy(gds->agent));
 }
 
-/* False where it is refused, with the reason told. Nothing was written to find that out. */
-static bool create_or_refuse(gds_flight *gds, uint32_t path, uint64_t flags) {
+/* Creates the transfer. Returns false if that is not supported, and prints the reason. Checks that both sides are
+   unchanged. */
+static bool create_if_supported(gds_flight *gds, uint32_t path, uint64_t flags) {
     flight *flight = &gds->flight;
     const kvmem_status status = flight_try(flight, it.path = path, it.flags = flags);
     if (status != KVMEM_STATUS_OK) {
@@ -55,9 +56,9 @@ static bool create_or_refuse(gds_flight *gds, uint32_t path, uint64_t flags) {
         CHECK_HAS(test_last_message(), path != 0 ? kvmem_path_name(path) : "host memory");
         if (gds->agent == NULL)
             CHECK_HAS(test_last_message(), "no agent with a GDS backend knows both layouts");
-        printf("refused: %s\n", test_last_message());
+        printf("not supported: %s\n", test_last_message());
         if (gds->agent != NULL && file_side_is_direct(&flight_file(flight)->file))
-            SKIP_PART("GDS: this machine has the backend, and transfers by it are refused");
+            SKIP_PART("GDS: this machine has the backend, but creating transfers fails");
     }
     side_check(&flight->source);
     side_check(&flight->destination);
@@ -73,75 +74,75 @@ static void run_twice(gds_flight *gds) {
     }
 }
 
-TEST(every_byte_arrives_or_the_reason_is_told) {
+TEST(every_byte_is_moved_or_the_reason_is_reported) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_ELASTIC};
     RETAIN_DEVICE(0);
-    for (size_t turn = 0; turn < NUM(places) * NUM(modes) * KV_NUM_KINDS; turn++) {
-        const kvmem_layout_config config = kv_aligned_config(&kv_kinds[turn % KV_NUM_KINDS]);
-        OPENED(gds_flight, gds, places[turn / KV_NUM_KINDS % NUM(places)], &scattered, &config,
-               modes[turn / KV_NUM_KINDS / NUM(places)]);
+    for (size_t k = 0; k < NUM(places) * NUM(modes) * KV_NUM_KINDS; k++) {
+        const kvmem_layout_config config = kv_aligned_config(&kv_kinds[k % KV_NUM_KINDS]);
+        OPENED(gds_flight, gds, places[k / KV_NUM_KINDS % NUM(places)], &scattered, &config,
+               modes[k / KV_NUM_KINDS / NUM(places)]);
         for (size_t i = 0; i < NUM(nixl_paths); i++) {
-            if (create_or_refuse(&gds, nixl_paths[i], 0)) {
+            if (create_if_supported(&gds, nixl_paths[i], 0)) {
                 CHECK_EQ(flight_info(&gds.flight).path, nixl_paths[i]);
                 run_twice(&gds);
             }
-            flight_turn_round(&gds.flight);
+            flight_reverse(&gds.flight);
         }
     }
 }
 
-/* What bounces in host memory is not taken where that is refused, and GDS that does not is. */
-TEST(without_a_bounce_it_is_gds_or_nothing) {
-    const uint64_t refusals[] = {KVMEM_TRANSFER_NO_HOST_BOUNCE, KVMEM_TRANSFER_ZERO_COPY};
+/* With these flags, paths through host memory are not allowed. */
+TEST(without_host_memory_only_gds_is_possible) {
+    const uint64_t flags[] = {KVMEM_TRANSFER_NO_HOST_BOUNCE, KVMEM_TRANSFER_ZERO_COPY};
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    for (size_t k = 0; k < NUM(refusals) * NUM(modes); k++) {
+    for (size_t k = 0; k < NUM(flags) * NUM(modes); k++) {
         OPENED(gds_flight, gds, PLACE_DEVICE, &scattered, &config, modes[k % NUM(modes)]);
         for (size_t i = 0; i < NUM(nixl_paths); i++) {
-            if (create_or_refuse(&gds, 0, refusals[k / NUM(modes)])) {
+            if (create_if_supported(&gds, 0, flags[k / NUM(modes)])) {
                 CHECK_EQ(flight_info(&gds.flight).path, nixl_paths[i]);
                 CHECK(file_side_is_direct(&flight_file(&gds.flight)->file));
                 run_twice(&gds);
             }
-            flight_turn_round(&gds.flight);
+            flight_reverse(&gds.flight);
         }
     }
 }
 
-/* Small blocks go through the ring also where there is GDS, and of why that is, something is said. */
-TEST(small_blocks_go_through_the_ring) {
+/* Also if GDS is supported. */
+TEST(small_blocks_are_staged) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OPENED(gds_flight, gds, PLACE_DEVICE, &scattered, &config, 0);
-    for (int way = 0; way < 2; way++) {
-        CHECK(create_or_refuse(&gds, 0, 0));
+    for (int direction = 0; direction < 2; direction++) {
+        CHECK(create_if_supported(&gds, 0, 0));
         const uint32_t path = flight_info(&gds.flight).path;
         CHECK(path == KVMEM_PATH_URING_STAGED || path == KVMEM_PATH_PREAD_STAGED);
         run_twice(&gds);
-        flight_turn_round(&gds.flight);
+        flight_reverse(&gds.flight);
     }
 }
 
-/* Blocks of 2 MiB, some of them neighbours, as is expected to be fastest: GDS where it is proven. */
-TEST(large_blocks_go_one_way_or_the_other) {
+/* Blocks of 2 MiB, some of them adjacent, on the path that is estimated to be fastest. */
+TEST(large_blocks_on_the_selected_path) {
     const kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 16,
                                             it.num_layers = 2, it.inner_dim = 16384);
-    OPENED(gds_flight, gds, PLACE_DEVICE, &neighbours, &config, 0);
-    for (int way = 0; way < 2; way++) {
-        CHECK(create_or_refuse(&gds, 0, 0));
+    OPENED(gds_flight, gds, PLACE_DEVICE, &adjacent, &config, 0);
+    for (int direction = 0; direction < 2; direction++) {
+        CHECK(create_if_supported(&gds, 0, 0));
         run_twice(&gds);
-        flight_turn_round(&gds.flight);
+        flight_reverse(&gds.flight);
     }
 }
 
-/* It is tried out on a file of its own, which has no name and does not stay open. */
-TEST(trying_it_out_leaves_nothing_behind) {
+/* The trial transfer uses an unnamed temporary file. */
+TEST(the_trial_transfer_leaves_no_file) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OPENED(gds_flight, gds, PLACE_DEVICE, &scattered, &config, 0);
-    create_or_refuse(&gds, nixl_paths[0], 0);
-    CHECK_EQ(count_directory_entries(flight_file(&gds.flight)->directory.path), 1); /* the side's own file */
-    flight_turn_round(&gds.flight);
+    create_if_supported(&gds, nixl_paths[0], 0);
+    CHECK_EQ(count_directory_entries(flight_file(&gds.flight)->directory.path), 1); /* the file of the side */
+    flight_reverse(&gds.flight);
     KEEPS_FILES;
     for (int i = 0; i < 20; i++) {
-        create_or_refuse(&gds, nixl_paths[1 - i % 2], 0);
-        flight_turn_round(&gds.flight);
+        create_if_supported(&gds, nixl_paths[1 - i % 2], 0);
+        flight_reverse(&gds.flight);
     }
 }

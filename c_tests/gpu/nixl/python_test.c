@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL's Python client with tensors of PyTorch in GPU memory, over what UCX chooses between two processes of one GPU.
-// python_tcp_test.c has the same over TCP.
+// NIXL's Python client with PyTorch tensors in GPU memory, over the transport that UCX selects between two processes on
+// one GPU. python_tcp_test.c runs the same cases over TCP.
 #include "../../nixl/python_cases.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #ifndef OVER_TCP
 #define OVER_TCP 0
@@ -27,9 +27,9 @@ REQUIRES(lacks_gpu_or_client)
 
 int main(int argc, char **argv) {
     if (OVER_TCP) {
-        /* Before UCX reads them here; the client inherits them. UCX copies between GPU memory and TCP by cuda_copy. */
+        /* Set before UCX reads them; the client inherits them. cuda_copy copies between GPU memory and TCP. */
         setenv("UCX_TLS", "tcp,self,cuda_copy", 1);
         setenv("UCX_NET_DEVICES", "lo", 1);
     }
-    return stance_main(argc, argv, test_registered());
+    return caller_context_main(argc, argv, test_registered());
 }

@@ -2,7 +2,7 @@
 // Layouts in GPU memory, moved to and from a peer through staging memory: of this side (staged), or of the owner (served).
 #include "elastic_side.h"
 #include "side_peer.h"
-#include "stance.h"
+#include "caller_context.h"
 
 SIDE_PEER_ROLE
 
@@ -11,11 +11,11 @@ SIDE_PEER_ROLE
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 
-typedef struct ways {
+typedef struct path_pair {
     uint32_t read, write;
-} ways;
-static const ways staged = {KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_WRITE_STAGED};
-static const ways served = {KVMEM_PATH_NIXL_READ_SERVED, KVMEM_PATH_NIXL_WRITE_SERVED};
+} path_pair;
+static const path_pair staged = {KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_WRITE_STAGED};
+static const path_pair served = {KVMEM_PATH_NIXL_READ_SERVED, KVMEM_PATH_NIXL_WRITE_SERVED};
 
 static const uint64_t from_gpu = KVMEM_SERVE_WRITE, from_host = KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST;
 
@@ -29,14 +29,14 @@ static const kvmem_transfer_options *by(kvmem_transfer_options *options, uint32_
     return options;
 }
 
-static void move_both_ways(side *here, kv_peer *peer, ways ways) {
+static void move_both_directions(side *here, kv_peer *peer, path_pair by_paths) {
     kvmem_transfer_options options;
-    CHECK_EQ(kv_run_with(peer->model.layout, here->model.layout, by(&options, ways.read)).path, ways.read);
+    CHECK_EQ(kv_run_with(peer->model.layout, here->model.layout, by(&options, by_paths.read)).path, by_paths.read);
     kv_expect_moved(&here->model, &peer->model, &all_layers);
     side_check(here);
     kv_peer_check(peer);
     side_refill(here, 77);
-    CHECK_EQ(kv_run_with(here->model.layout, peer->model.layout, by(&options, ways.write)).path, ways.write);
+    CHECK_EQ(kv_run_with(here->model.layout, peer->model.layout, by(&options, by_paths.write)).path, by_paths.write);
     kv_expect_moved(&peer->model, &here->model, &all_layers);
     kv_peer_check(peer);
     side_check(here);
@@ -79,8 +79,8 @@ static void exchange_with(place there, uint64_t flags) {
         if (by_gpu && !place_is_device(place))
             refuse_to_serve(&here, &meeting.peer);
         else
-            move_both_ways(&here, &meeting.peer, served);
-        if (has_gpu() || !place_is_device(there)) move_both_ways(&here, &meeting.peer, staged);
+            move_both_directions(&here, &meeting.peer, served);
+        if (has_gpu() || !place_is_device(there)) move_both_directions(&here, &meeting.peer, staged);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in memory of a GPU that a process shares by NIXL alone: another process opens them, reads and
-// writes their blocks by transfers, and is told when the owner dies. Needs a GPU.
+// Layouts in memory of a GPU that are shared by NIXL only: another process opens them, reads and writes their blocks, and
+// its transfers fail when the owner dies. Needs a GPU.
 #include "holder.h"
 #include "kept_context.h"
 #include "kinds.h"
@@ -13,7 +13,7 @@ REQUIRES(lacks_real_gpu)
 
 KEEPING_HOLDER_ROLE
 
-/* How long a transfer may take to find out that the peer is dead: longer than UCX's keepalive is apart. */
+/* The time limit to detect that the peer is dead, longer than the keepalive interval of UCX. */
 #define LONG SECONDS(60)
 
 static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
@@ -23,12 +23,12 @@ static const kvmem_block_pair few[] = {{2, 4}, {5, 1}};
 static const kv_move in_move = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move out_move = {few, NUM(few), 1, 0, 2};
 
-/* Another process's layout as it is reached here. */
+/* The layout of another process, opened in this process. */
 typedef struct visit {
     peer owner;
     parcel parcel;
     kvmem_layout *layout;
-    kv_side model; /* what its blocks must be */
+    kv_side model; /* the expected contents of its blocks */
 } visit;
 
 static void check_carries_no_memory(const parcel *parcel) {
@@ -55,19 +55,19 @@ static void visit_open(visit *visit, memory_kind kind, size_t layout_kind, const
     CHECK_EQ(info.num_blocks, config.num_blocks);
 }
 
-/* The owner may be dead. */
-static void visit_forget(visit *visit) {
+/* Also if the owner is dead. */
+static void visit_close_layout(visit *visit) {
     CALL(kvmem_layout_destroy(visit->layout));
     kv_side_close(&visit->model);
     parcel_close(&visit->parcel);
 }
 
 static void visit_close(visit *visit) {
-    visit_forget(visit);
+    visit_close_layout(visit);
     peer_finish(&visit->owner);
 }
 
-/* A layout of this process, known to the agent. */
+/* A layout of this process, registered with the agent. */
 typedef struct home {
     kvmem_layout *layout;
     kv_side model;
@@ -85,7 +85,7 @@ static void home_close(home *home) {
     kv_side_close(&home->model);
 }
 
-/* Every byte of both sides, after each move. */
+/* Compares every byte of both sides. */
 static void check_both(const visit *visit, const home *home) {
     blocks_check(home->layout, &home->model);
     holder_check_model(&visit->owner, &visit->model);
@@ -100,7 +100,7 @@ static void read_and_write(visit *visit, home *home) {
     check_both(visit, home);
 }
 
-static void reach(memory_kind there) {
+static void read_and_write_all(memory_kind there) {
     static const memory_kind here[] = {MEMORY_SYSTEM, MEMORY_DEVICE};
     static const char *const names[KV_NUM_KINDS] = {"first", "second", "third"};
     keep_context();
@@ -114,8 +114,8 @@ static void reach(memory_kind there) {
     }
 }
 
-TEST_CALL(device_memory_is_reached, reach(MEMORY_DEVICE))
-TEST_CALL(elastic_memory_is_reached, reach(MEMORY_ELASTIC))
+TEST_CALL(device_memory_is_read_and_written, read_and_write_all(MEMORY_DEVICE))
+TEST_CALL(elastic_memory_is_read_and_written, read_and_write_all(MEMORY_ELASTIC))
 
 /* ---- the owner dies ---- */
 
@@ -138,12 +138,12 @@ static void lose(memory_kind there) {
     peer_kill(&visit.owner);
     threads_join(&reader);
     CHECK_EQ(stream.last, KVMEM_STATUS_PEER_LOST);
-    /* It stays lost. */
+    /* Later runs fail, too. */
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", submit_and_wait(stream.transfer, LONG));
     CALL(kvmem_transfer_destroy(stream.transfer));
-    visit_forget(&visit);
+    visit_close_layout(&visit);
     home_close(&home);
-    /* The agent goes on with another owner. */
+    /* The agent works with another owner. */
     home_open(&home, MEMORY_SYSTEM, 0, agent);
     visit_open(&visit, there, 1, "heir", agent);
     read_and_write(&visit, &home);
@@ -151,5 +151,5 @@ static void lose(memory_kind there) {
     home_close(&home);
 }
 
-TEST_CALL(an_owner_of_device_memory_that_dies_is_lost, lose(MEMORY_DEVICE))
-TEST_CALL(an_owner_of_elastic_memory_that_dies_is_lost, lose(MEMORY_ELASTIC))
+TEST_CALL(transfers_fail_when_the_owner_of_device_memory_dies, lose(MEMORY_DEVICE))
+TEST_CALL(transfers_fail_when_the_owner_of_elastic_memory_dies, lose(MEMORY_ELASTIC))

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The peer process: an agent with one registered side, serving its socket until the test closes it.
+// The peer process: an agent with one registered side. It serves requests until the test closes the socket.
 #include "side_peer.h"
 
 #include "elastic_side.h"
 #include "kv_peer_wire.h"
 
-/* Sent as KV_PEER_OPEN. */
+/* The contents of KV_PEER_OPEN. */
 typedef struct setup {
     kv_peer_setup kv;
     int32_t place;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL between two processes with GPU and pinned memory, read and written by block id, byte by byte. Needs a
-// GPU.
+// Transfers by NIXL between two processes with GPU and pinned memory, compared byte by byte. Needs a GPU.
 #include "side_peer.h"
-#include "stance.h"
+#include "caller_context.h"
 
 REQUIRES(lacks_real_gpu)
 
@@ -20,7 +19,7 @@ static void write_to_peer(side *here, kv_peer *peer, const kv_move *move) {
     side_check(here);
 }
 
-static void read_from_there(side *here, kv_peer *peer, const kv_move *move) {
+static void read_from_peer(side *here, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(peer->model.layout, here->model.layout, move);
     CHECK_EQ(info.path, KVMEM_PATH_NIXL_READ);
     kv_expect_moved(&here->model, &peer->model, move);
@@ -28,7 +27,7 @@ static void read_from_there(side *here, kv_peer *peer, const kv_move *move) {
     kv_peer_check(peer);
 }
 
-/* One peer whose memory lies at `there`, and every local place and kind against it. */
+/* Exchanges blocks between a peer with memory at `there` and every local place and kind of layout. */
 static void exchange_with(place there) {
     static const place places[] = {PLACE_SYSTEM, PLACE_PINNED, PLACE_DEVICE, PLACE_ADOPTED};
     OWNED(kvmem_agent) agent = agent_open("near");
@@ -40,8 +39,8 @@ static void exchange_with(place there) {
         const kvmem_layout_config local = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         OPENED(side, here, places[i / KV_NUM_KINDS], 0, &local, agent, (uint32_t)i);
         write_to_peer(&here, &peer, &all_layers);
-        read_from_there(&here, &peer, &one_layer);
-        read_from_there(&here, &peer, &all_layers);
+        read_from_peer(&here, &peer, &one_layer);
+        read_from_peer(&here, &peer, &all_layers);
         write_to_peer(&here, &peer, &one_layer);
     }
 }
@@ -50,8 +49,7 @@ TEST_CALL(with_device_memory_there, exchange_with(PLACE_DEVICE))
 TEST_CALL(with_pinned_memory_there, exchange_with(PLACE_PINNED))
 TEST_CALL(with_adopted_memory_there, exchange_with(PLACE_ADOPTED))
 
-/* What NIXL is told of a region. */
-TEST(regions_are_registered_as_what_they_are) {
+TEST(regions_are_registered_with_their_memory_type) {
     static const struct {
         place place;
         uint32_t memory_type;
@@ -74,8 +72,8 @@ TEST(regions_are_registered_as_what_they_are) {
     }
 }
 
-/* Registrations as a layout's memory: the third source, beside allocation and regions. */
-TEST(registrations_are_laid_out) {
+/* KVMEM_LAYOUT_REGISTRATIONS as the source of a layout. */
+TEST(layouts_on_registrations) {
     static const place places[] = {PLACE_PINNED, PLACE_DEVICE, PLACE_ADOPTED};
     OWNED(kvmem_agent) agent = agent_open("near");
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
@@ -98,9 +96,8 @@ TEST(registrations_are_laid_out) {
     }
 }
 
-/* UCX knows the first of several mappings only: what lies behind the others must arrive all the same, or not
-   be registered. */
-TEST(memory_of_several_mappings_arrives_whole_or_is_refused) {
+/* UCX handles only the first of several mappings. The bytes of the others must arrive, too, or registering must fail. */
+TEST(memory_of_several_mappings_is_moved_completely_or_rejected) {
     OWNED(kvmem_agent) agent = agent_open("near");
     span span;
     span_open(&span, 0, 2, 2);
@@ -119,7 +116,7 @@ TEST(memory_of_several_mappings_arrives_whole_or_is_refused) {
         side_peer_start(&peer, "far", PLACE_SPANNED, 0, &config, 1);
         kv_peer_meet(&peer, agent);
         OPENED(side, here, PLACE_SPANNED, 0, &config, agent, 2);
-        read_from_there(&here, &peer, &all_layers);
+        read_from_peer(&here, &peer, &all_layers);
         write_to_peer(&here, &peer, &one_layer);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded: tells NIXL's UCX plugin that UCX has found memory of a GPU where it has found memory of the stand-in driver, which
-// is host memory to UCX. The plugin asks for nothing else, and only where it was told to register GPU memory. UCX itself
-// goes on to move it as what it is.
+// A preloaded library for tests of NIXL with the stand-in driver. UCX detects memory of the stand-in as host memory. When
+// NIXL's UCX plugin registers GPU memory, it queries only the memory type; this library returns GPU memory. UCX still moves
+// the memory as host memory.
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every region of a layout starts at a multiple of its alignment, wherever the driver's memory starts.
+// Every region of a layout starts at a multiple of its alignment, at every start address of the driver's memory.
 #include "control.h"
-#include "stance.h"
+#include "caller_context.h"
 
-/* One allocation of each kind of memory. */
+/* The options of each kind of memory. */
 typedef struct memories {
     kvmem_system_options system;
     kvmem_disk_options disk;
@@ -41,7 +41,7 @@ static void check_starts(const kvmem_layout *layout, const kvmem_layout_config *
     }
 }
 
-/* Also twice the granularity of elastic memory. */
+/* Up to twice the granularity of elastic memory. */
 static const uint64_t alignments[] = {1, 256, 512, 1024, 2048, 4096, 8192, 65536, 2 * MIB, 4 * MIB};
 
 static void check_every_alignment(int memory) {
@@ -60,8 +60,8 @@ TEST(regions_of_every_kind_of_memory_are_aligned) {
     for (int memory = 0; memory < NUM_MEMORIES; memory++) check_every_alignment(memory);
 }
 
-/* As on a GPU that several programs use: an address at ...400 was measured. */
-TEST(device_memory_may_start_anywhere) {
+/* As on a GPU that several programs use, where an address ending in 0x400 was observed. */
+TEST(device_memory_may_start_inside_a_page) {
     static const size_t offsets[] = {256, 512, 1024, 1280, 3072, 3840};
     for (size_t i = 0; i < NUM(offsets); i++) {
         SIM(sim_set_allocation_offset(offsets[i]));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine does for it is spared: the driver's calls that count and fail are the library's.
+// Driver calls of the engine are exempt, so that only calls of kvmem are counted and fail.
 #include "captured_move.h"
 
 #include "control.h"
@@ -8,16 +8,16 @@
 #define LAUNCHES 2
 
 static void begin_capture(void) {
-    SIM(sim_spare(true));
+    SIM(sim_exempt_thread(true));
     CU(cuStreamBeginCapture_v2(moves_stream(), CU_STREAM_CAPTURE_MODE_RELAXED));
-    SIM(sim_spare(false));
+    SIM(sim_exempt_thread(false));
 }
 
-/* What was captured; NULL where that is not to be launched, and is gone. */
+/* Ends the capture. Returns the executable graph if is_whole; otherwise destroys the graph and returns NULL. */
 static CUgraphExec end_capture(bool is_whole) {
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
-    SIM(sim_spare(true));
+    SIM(sim_exempt_thread(true));
     enter_device(0);
     if (is_whole) {
         CU(cuStreamEndCapture(moves_stream(), &graph));
@@ -27,25 +27,25 @@ static CUgraphExec end_capture(bool is_whole) {
         CU(cuGraphDestroy(graph));
     }
     leave_device(0);
-    SIM(sim_spare(false));
+    SIM(sim_exempt_thread(false));
     return executable;
 }
 
 static void launch(const contents *contents, CUgraphExec graph) {
     contents_fill(contents);
-    SIM(sim_spare(true));
+    SIM(sim_exempt_thread(true));
     enter_device(0);
     CU(cuGraphLaunch(graph, moves_stream()));
     CU(cuStreamSynchronize(moves_stream()));
     leave_device(0);
-    SIM(sim_spare(false));
+    SIM(sim_exempt_thread(false));
     contents_check_moved(contents);
 }
 
 static void destroy(CUgraphExec graph) {
-    SIM(sim_spare(true));
+    SIM(sim_exempt_thread(true));
     CU(cuGraphExecDestroy(graph));
-    SIM(sim_spare(false));
+    SIM(sim_exempt_thread(false));
 }
 
 kvmem_status move_by_graph(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums of GPU memory where the driver fails, alone and at the end of transfers.
+// Checksums of GPU memory if driver calls fail, in kvmem_layout_checksum and at the end of transfers.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <pthread.h>
 
@@ -27,7 +27,7 @@ static void check_checksums(const side *side) {
     expect_checksums(side, checksums);
 }
 
-TEST(whatever_fails_is_told_and_the_next_one_works) {
+TEST(failed_calls_are_reported_and_the_next_checksum_works) {
     static const char *const calls[] = {"cuMemsetD8Async", "cuMemcpyAsync", "cuLaunchKernel"};
     OPENED(device_side, side);
     for (size_t i = 0; i < 2 * NUM(calls); i++) {
@@ -40,8 +40,8 @@ TEST(whatever_fails_is_told_and_the_next_one_works) {
     }
 }
 
-/* Blocks come to the host where the kernel can't be loaded. */
-TEST(without_the_kernel_the_host_computes_them) {
+/* Blocks are copied to the host if the kernel cannot be loaded. */
+TEST(without_the_kernel_the_host_computes_checksums) {
     OPENED(device_side, side);
     SIM(sim_fail("cuModuleLoadData", 1, CUDA_ERROR_INVALID_IMAGE));
     check_checksums(&side);
@@ -57,15 +57,15 @@ typedef struct summing {
     kvmem_status status;
 } summing;
 
-static void *sum(void *given) {
-    summing *mine = given;
+static void *compute_checksums(void *argument) {
+    summing *mine = argument;
     mine->status =
         kvmem_layout_checksum(mine->side->model.layout, blocks, NUM(blocks), mine->checksums, NULL);
     return NULL;
 }
 
-/* Somebody captures a stream meanwhile: the kernel goes on, and is waited for. */
-TEST(a_question_without_an_answer_is_asked_again) {
+/* As if another thread captures a stream: the kernel still runs, so kvmem must wait for it. */
+TEST(a_query_that_fails_is_repeated) {
     OPENED(device_side, side);
     check_checksums(&side);
     SIM(sim_reset());
@@ -73,7 +73,7 @@ TEST(a_question_without_an_answer_is_asked_again) {
     SIM(sim_fail("cuStreamQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
     summing summing = {.side = &side};
     pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, sum, &summing), 0);
+    CHECK_EQ(pthread_create(&thread, NULL, compute_checksums, &summing), 0);
     await_calls("cuStreamQuery", 4);
     SIM(sim_go());
     CHECK_EQ(pthread_join(thread, NULL), 0);
@@ -81,8 +81,8 @@ TEST(a_question_without_an_answer_is_asked_again) {
     expect_checksums(&side, summing.checksums);
 }
 
-/* A comparison that fails is the failure of the transfer, which can run again. */
-TEST(a_comparison_that_fails_is_told) {
+/* If verification fails, the transfer fails. It can run again. */
+TEST(a_failed_verification_fails_the_transfer) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
     flight_create(&flight, it.flags = KVMEM_TRANSFER_VERIFY);

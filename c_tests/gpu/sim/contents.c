@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A piece has one value in all of its bytes, by its place.
+// All bytes of a piece have the same value, which depends on its position.
 #include "contents.h"
 
 #include "control.h"
 
-/* Pieces of a layout; no two of either side have the same value. */
-#define MOST_PIECES 120
+/* So few that each piece of both sides has a unique value. */
+#define MAX_PIECES 120
 #define DESTINATION 128
 
 typedef struct place {
@@ -36,7 +36,7 @@ static layout_side destination_of(const contents *contents) {
 static unsigned char value_at(const layout_side *side, place place) {
     const uint64_t layers = place.block * side->info.num_layers + place.layer;
     const uint64_t piece = layers * side->info.outer_dim + place.outer;
-    CHECK(piece < MOST_PIECES);
+    CHECK(piece < MAX_PIECES);
     return (unsigned char)(side->first_value + piece);
 }
 
@@ -81,7 +81,7 @@ static void check_piece(const layout_side *side, place place, unsigned char valu
     free(bytes);
 }
 
-/* The value that the move has brought to a place of the destination's. */
+/* Returns the value of a piece of the destination after the move. */
 static unsigned char value_moved_to(const contents *contents, const layout_side *side, place to) {
     const kv_move *move = contents->move;
     const bool is_of_layer =

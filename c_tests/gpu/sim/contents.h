@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in every piece of a move's two layouts, before it and after it: written and read past the driver,
-// so that none of its calls is counted or fails.
+// The contents of every piece of a move's two layouts, before and after it. They are written and read without driver
+// calls, so that nothing is counted or fails.
 #pragma once
 
 #include "harness.h"
@@ -10,12 +10,12 @@ typedef struct contents {
     const kvmem_layout *source;
     const kvmem_layout *destination;
     const kv_move *move; /* of the same layers on both sides */
-    uint64_t num_blocks; /* of either that have memory, from the first on */
+    uint64_t num_blocks; /* number of blocks of both layouts that have memory, from the first on */
 } contents;
 
-/* Every piece gets a value of its own, on each side another. */
+/* Fills every piece with a unique value. */
 void contents_fill(const contents *contents);
-/* What was moved has the source's value, all else its own. */
+/* Checks that moved pieces have the value of their source, and all others their own. */
 void contents_check_moved(const contents *contents);
-/* Of a block of a layout that was filled as both sides of one move. */
+/* Returns the checksum of a block of a layout that is source and destination. */
 uint32_t contents_checksum(const kvmem_layout *layout, uint64_t block);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the stand-in's functions in the driver that is loaded, and compares its counts.
+// Looks up the stand-in's functions in the loaded driver, and compares counts of live objects.
 #include "control.h"
 
 #include "driver.h"
@@ -35,7 +35,7 @@ sim_counts sim_live_now(void) {
     return counts;
 }
 
-/* The counts by name; all of them are numbers of 64 bits. */
+/* The names of the fields of sim_counts, which are all 64-bit numbers. */
 static const char *const names[] = {
     "primary_retains", "contexts", "allocations",  "host_allocations", "registrations", "reservations",
     "handles",         "mappings", "ipc_openings", "streams",          "events",        "modules",
@@ -52,7 +52,7 @@ static void describe_difference(const sim_counts *before, const sim_counts *afte
     for (size_t i = 0; i < NUM(names); i++) {
         const size_t used = strlen(text);
         if (counts[0][i] != counts[1][i])
-            snprintf(text + used, size - used, " %s back at %llu from %llu", names[i],
+            snprintf(text + used, size - used, " %s to return to %llu from %llu", names[i],
                      (unsigned long long)counts[0][i], (unsigned long long)counts[1][i]);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in driver's own functions: failing on demand, holding work back, counting what is alive.
+// The functions of the stand-in driver for tests (cuda_sim.h): planned failures, holding work back, live objects.
 #pragma once
 
 #include "cuda_sim.h"
@@ -11,8 +11,8 @@
     FUNCTION(sim_reset_device_before)                                                                \
     FUNCTION(sim_has_reset_device)                                                                   \
     FUNCTION(sim_forget_failures)                                                                    \
-    FUNCTION(sim_spare)                                                                              \
-    FUNCTION(sim_spare_checks)                                                                       \
+    FUNCTION(sim_exempt_thread)                                                                              \
+    FUNCTION(sim_exempt_context_checks)                                                                       \
     FUNCTION(sim_last_failed)                                                                        \
     FUNCTION(sim_calls)                                                                              \
     FUNCTION(sim_call_count)                                                                         \
@@ -36,16 +36,16 @@ typedef struct control {
 #undef FUNCTION
 } control;
 
-/* Fails the case where the driver is not the stand-in. */
+/* Fails the case if the driver is not the stand-in. */
 const control *control_get(void);
 #define SIM(call) control_get()->call
 
-/* Waits until the driver function has been called so often since the last reset. */
+/* Waits until the driver function has been called this many times since the last sim_reset. */
 void await_calls(const char *function, uint64_t count);
 
-/* What is alive now. */
+/* Returns the numbers of live objects. */
 sim_counts sim_live_now(void);
-/* Waits until just as much is alive as was; fails after PATIENCE with what is not. */
+/* Waits until the numbers of live objects are those before; fails after PATIENCE with the differences. */
 void await_live(const sim_counts *before);
-/* As much memory, as many page locks, mappings and streams are alive as were. */
+/* Checks that the numbers of allocations, page locks, mappings and streams are those before. */
 void expect_still_alive(const sim_counts *before);

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen
-// what it came to see, or lets them fail in the middle.
+// Transfers between a file and a GPU in flight. The stand-in holds their copies back until the test has checked them, or
+// makes a copy fail.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6});
 #define NUM_CHUNKS (3 * 3 * 2)
 
-static const route ways[] = {{PLACE_DEVICE, PLACE_FILE}, {PLACE_FILE, PLACE_DEVICE}};
+static const route routes[] = {{PLACE_DEVICE, PLACE_FILE}, {PLACE_FILE, PLACE_DEVICE}};
 
-/* One of a piece a slot: 18 copies of the driver's, four at a time. */
+/* With slots of one piece: 18 copies of the driver, four at a time. */
 typedef flight disk_flight;
 #define disk_flight_close flight_close
-static void disk_flight_open(flight *flight, route way) {
+static void disk_flight_open(flight *flight, route route) {
     SIM(sim_reset());
-    flight_open(flight, .from = way.from, .to = way.to, .file_flags = KVMEM_DISK_BUFFERED, .move = &move,
+    flight_open(flight, .from = route.from, .to = route.to, .file_flags = KVMEM_DISK_BUFFERED, .move = &move,
                 .has_queue = true);
     flight_create(flight, it.staging_size = 4 * 480);
 }
-/* Submits, and returns once the driver has a copy for each slot. */
-static void take_off(flight *flight) {
+/* Submits, and waits until the driver has a copy for each slot. */
+static void submit_and_hold(flight *flight) {
     SIM(sim_reset());
     SIM(sim_hold());
     flight_submit(flight);
     await_calls("cuMemcpyAsync", 4);
 }
 
-static void land(flight *flight) {
-    flight_land(flight);
+static void finish(flight *flight) {
+    flight_finish(flight);
     flight_expect_completion(flight, KVMEM_STATUS_OK);
 }
 
 static void run(flight *flight) {
     flight_submit(flight);
-    land(flight);
+    finish(flight);
 }
 
 static void expect_failed(flight *flight, const char *name) {
@@ -42,23 +42,23 @@ static void expect_failed(flight *flight, const char *name) {
     flight_expect_completion(flight, KVMEM_STATUS_CUDA);
 }
 
-TEST(in_flight_it_is_in_progress_and_waits_time_out) {
-    for (size_t i = 0; i < NUM(ways); i++) {
-        OPENED(disk_flight, flight, ways[i]);
-        take_off(&flight);
+TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
+    for (size_t i = 0; i < NUM(routes); i++) {
+        OPENED(disk_flight, flight, routes[i]);
+        submit_and_hold(&flight);
         flight_expect_in_progress(&flight);
         CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), 4); /* no slot is used before it is free */
         SIM(sim_go());
-        land(&flight);
+        finish(&flight);
         run(&flight);
     }
 }
 
-TEST(a_late_run_ends_at_its_deadline) {
-    for (size_t i = 0; i < NUM(ways); i++) {
-        OPENED(disk_flight, flight, ways[i]);
+TEST(a_run_fails_at_its_deadline) {
+    for (size_t i = 0; i < NUM(routes); i++) {
+        OPENED(disk_flight, flight, routes[i]);
         flight_create(&flight, it.staging_size = 4 * 480, it.timeout_ns = SECONDS(1));
-        take_off(&flight);
+        submit_and_hold(&flight);
         flight_expect_end(&flight, KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms");
         CHECK_HAS(test_last_message(), TEXT("at least 0 of %d bytes", (int)flight_bytes(&flight)));
         flight_expect_completion(&flight, KVMEM_STATUS_TIMED_OUT);
@@ -67,59 +67,59 @@ TEST(a_late_run_ends_at_its_deadline) {
         kvmem_status status = KVMEM_STATUS_BUSY;
         while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(flight.transfer, ERR);
         CHECK_EQ(status, KVMEM_STATUS_OK);
-        land(&flight);
+        finish(&flight);
     }
 }
 
-/* What is in flight holds what it touches, and lets go of it when it has landed. */
-TEST(handles_may_go_while_it_is_in_flight) {
-    for (size_t i = 0; i < NUM(ways); i++) {
+/* A transfer in flight keeps its memory alive, and releases it at its end. */
+TEST(handles_can_be_destroyed_while_in_flight) {
+    for (size_t i = 0; i < NUM(routes); i++) {
         CLEANUP(await_live) const sim_counts before = sim_live_now();
-        OPENED(disk_flight, flight, ways[i]);
-        take_off(&flight);
-        const sim_counts flying = sim_live_now();
+        OPENED(disk_flight, flight, routes[i]);
+        submit_and_hold(&flight);
+        const sim_counts in_flight = sim_live_now();
         flight_destroy_transfer(&flight);
         side_drop_handles(&flight.source);
         side_drop_handles(&flight.destination);
-        expect_still_alive(&flying);
+        expect_still_alive(&in_flight);
         SIM(sim_go());
         CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OK);
     }
 }
 
-/* Somebody captures a stream meanwhile: the copies go on, and are asked about again. */
-TEST(a_question_without_an_answer_fails_nothing) {
-    for (size_t i = 0; i < NUM(ways); i++) {
-        OPENED(disk_flight, flight, ways[i]);
-        take_off(&flight);
+/* As if another thread captures a stream: the copies still run, and kvmem queries them again. */
+TEST(a_query_that_fails_is_repeated) {
+    for (size_t i = 0; i < NUM(routes); i++) {
+        OPENED(disk_flight, flight, routes[i]);
+        submit_and_hold(&flight);
         SIM(sim_fail("cuEventQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
         SIM(sim_fail("cuEventQuery", 2, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
         await_calls("cuEventQuery", SIM(sim_calls("cuEventQuery")) + 8);
         EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
         SIM(sim_go());
-        land(&flight);
+        finish(&flight);
     }
 }
 
-/* Whichever copy it is that fails, now or later: the transfer fails, and works when it is submitted again. */
-TEST(a_copy_that_fails_in_the_middle_fails_the_transfer) {
+/* The nth copy fails, at once or when it runs: the transfer fails, and works when it is submitted again. */
+TEST(a_failed_copy_fails_the_transfer) {
     for (uint64_t nth = 1; nth <= NUM_CHUNKS; nth++) {
-        for (size_t i = 0; i < 2 * NUM(ways); i++) {
-            OPENED(disk_flight, flight, ways[i % NUM(ways)]);
-            if (i / NUM(ways) == 0) SIM(sim_fail("cuMemcpyAsync", nth, CUDA_ERROR_INVALID_VALUE));
+        for (size_t i = 0; i < 2 * NUM(routes); i++) {
+            OPENED(disk_flight, flight, routes[i % NUM(routes)]);
+            if (i / NUM(routes) == 0) SIM(sim_fail("cuMemcpyAsync", nth, CUDA_ERROR_INVALID_VALUE));
             else SIM(sim_fail_later("cuMemcpyAsync", nth, CUDA_ERROR_ECC_UNCORRECTABLE));
             flight_submit(&flight);
             expect_failed(&flight,
-                          i / NUM(ways) == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");
+                          i / NUM(routes) == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");
             run(&flight);
         }
     }
 }
 
-/* The nth call of the function is refused when so many copies have begun: they are waited for. */
-static void refuse(const char *function, uint64_t nth, uint64_t copies) {
-    for (size_t i = 0; i < NUM(ways); i++) {
-        OPENED(disk_flight, flight, ways[i]);
+/* The nth call of the function fails after this number of copies has begun: kvmem waits for these copies. */
+static void fail_after_copies(const char *function, uint64_t nth, uint64_t copies) {
+    for (size_t i = 0; i < NUM(routes); i++) {
+        OPENED(disk_flight, flight, routes[i]);
         SIM(sim_hold());
         SIM(sim_fail(function, nth, CUDA_ERROR_INVALID_VALUE));
         flight_submit(&flight);
@@ -131,15 +131,14 @@ static void refuse(const char *function, uint64_t nth, uint64_t copies) {
     }
 }
 
-/* A copy that the driver refuses may follow some that it has begun. */
-TEST_CALL(after_a_refused_copy_what_was_begun_is_waited_for, refuse("cuMemcpyAsync", 3, 3))
+TEST_CALL(after_a_failed_copy_earlier_copies_are_waited_for, fail_after_copies("cuMemcpyAsync", 3, 3))
 
-/* Where the mark behind a copy could not be, there is no mark to ask. */
-TEST_CALL(after_a_refused_mark_its_copy_is_waited_for, refuse("cuEventRecord", 1, 1))
+/* Without the completion event of a copy, there is no event to query. */
+TEST_CALL(after_a_failed_event_its_copy_is_waited_for, fail_after_copies("cuEventRecord", 1, 1))
 
-/* A file that fails while the GPU copies: the transfer waits for the GPU, then tells of the file. */
-TEST(a_file_that_fails_while_the_gpu_copies) {
-    OPENED(disk_flight, flight, ways[1]);
+/* The transfer waits for the GPU, then reports the error of the file. */
+TEST(a_file_error_while_the_gpu_copies) {
+    OPENED(disk_flight, flight, routes[1]);
     file_side_truncate(&flight.source.file, flight.source.model.size / 2);
     SIM(sim_hold());
     flight_submit(&flight);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU copies in flight: the stand-in holds their work back until the test has seen what it came to see, or
-// lets it fail when it is done.
+// GPU copies in flight. The stand-in holds their work back until the test has checked them, or makes it fail.
 #include "control.h"
 #include "elastic_side.h"
 #include "gpu_flight.h"
 #include "patience.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6});
 
-/* One by copies of the driver's, which are counted and fail here, to page-locked memory. */
+/* A transfer by copies of the driver, which are counted and can fail, to page-locked memory. */
 typedef flight copy_flight;
 #define copy_flight_close flight_close
 static void copy_flight_open(flight *flight, place from) {
@@ -18,27 +17,27 @@ static void copy_flight_open(flight *flight, place from) {
     flight_create(flight, it.path = KVMEM_PATH_CUDA_COPY);
 }
 
-static void land(flight *flight) {
+static void finish(flight *flight) {
     flight_expect_completion(flight, KVMEM_STATUS_OK);
     flight_check_moved(flight);
 }
 
 static void run(flight *flight) {
     flight_submit(flight);
-    land(flight);
+    finish(flight);
 }
 
-/* Submits, and returns once the driver has all of it. */
-static void take_off(flight *flight) {
+/* Submits, and waits until the driver has all copies. */
+static void submit_and_hold(flight *flight) {
     SIM(sim_reset());
     SIM(sim_hold());
     flight_submit(flight);
     await_calls("cuMemcpyAsync", flight_info(flight).num_moves);
 }
 
-TEST(in_flight_it_is_in_progress_and_waits_time_out) {
+TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    take_off(&flight);
+    submit_and_hold(&flight);
     flight_expect_in_progress(&flight);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
     kvmem_completion completion;
@@ -46,7 +45,7 @@ TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     CHECK_EQ(count, 0);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    land(&flight);
+    finish(&flight);
     run(&flight);
 }
 
@@ -62,19 +61,19 @@ static void expect_late(flight *flight) {
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "still in use", kvmem_transfer_submit(flight->transfer, ERR));
     SIM(sim_go());
     submit_when_free(flight);
-    flight_land(flight);
+    flight_finish(flight);
     flight_expect_completion(flight, KVMEM_STATUS_OK);
 }
 
-/* What the driver has goes on; the memory is in use until then. */
-TEST(a_late_run_ends_at_its_deadline) {
+/* The driver's copies continue, and use the memory until they end. */
+TEST(a_run_fails_at_its_deadline) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
     flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
-    take_off(&flight);
+    submit_and_hold(&flight);
     expect_late(&flight);
 }
 
-TEST(a_late_run_on_a_stream_ends_at_its_deadline) {
+TEST(a_run_on_a_stream_fails_at_its_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
     flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
@@ -83,8 +82,8 @@ TEST(a_late_run_on_a_stream_ends_at_its_deadline) {
     expect_late(&flight);
 }
 
-/* One that waits for resources of another run has not begun: it never does. */
-TEST(a_late_run_that_has_not_begun_never_begins) {
+/* It waits for resources of another run. */
+TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     SIM(sim_reset());
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
@@ -98,7 +97,7 @@ TEST(a_late_run_that_has_not_begun_never_begins) {
     flight_expect_end(&second, KVMEM_STATUS_TIMED_OUT, "at least 0 of");
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), launches);
     SIM(sim_go());
-    flight_land(&first);
+    flight_finish(&first);
     kv_side_check(&second.destination.model);
 }
 
@@ -113,17 +112,17 @@ TEST(a_graph_has_no_deadline) {
     run(&flight);
 }
 
-/* Nothing waits unasked: who shrinks is told, and may come again. */
-TEST(memory_in_flight_is_not_taken_away) {
+/* Resizing does not wait for the transfer. It fails and can be repeated. */
+TEST(memory_in_flight_is_not_decommitted) {
     OPENED(copy_flight, flight, PLACE_ELASTIC);
     kvmem_layout *layout = flight.source.model.layout;
     const uint64_t committed = elastic_layout_memory(layout).num_committed;
-    take_off(&flight);
+    submit_and_hold(&flight);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "a transfer in flight", kvmem_layout_resize(layout, 0, ERR));
     CHECK_EQ(elastic_layout_memory(layout).num_committed, committed);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    land(&flight);
+    finish(&flight);
     EXPECT_OK(kvmem_layout_resize(layout, 0, ERR));
     CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
 }
@@ -149,13 +148,13 @@ TEST(extents_in_flight_are_not_decommitted) {
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "the 2097152 bytes at offset 0",
                    kvmem_region_decommit(region, 0, EXTENT, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, 2 * EXTENT, ERR));
-    EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR)); /* the other block's */
+    EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR)); /* that of the other block */
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
 }
 
-/* Handles 0 to 3 of a transfer in flight. */
+/* The handles of a transfer in flight. */
 enum { SOURCE, DESTINATION, TRANSFER, QUEUE, NUM_HANDLES };
 
 static void destroy_handle(flight *flight, int handle) {
@@ -170,23 +169,23 @@ static void destroy_handle(flight *flight, int handle) {
     }
 }
 
-/* What is in flight holds what it touches, and lets go of it when it has landed. */
+/* A transfer in flight keeps its memory alive, and releases it at its end. */
 static void destroy_in_order_while_in_flight(const int *order) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    take_off(&flight);
-    const sim_counts flying = sim_live_now();
+    submit_and_hold(&flight);
+    const sim_counts in_flight = sim_live_now();
     for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(&flight, order[i]);
-    expect_still_alive(&flying);
+    expect_still_alive(&in_flight);
     SIM(sim_go());
 }
 
-TEST(handles_may_go_in_any_order_while_in_flight) {
+TEST(handles_can_be_destroyed_in_any_order_while_in_flight) {
     in_every_order(NUM_HANDLES, destroy_in_order_while_in_flight);
 }
 
-/* The driver tells of a failed copy when it is waited for. */
-TEST(a_copy_that_fails_later_fails_its_transfer_alone) {
+/* The driver reports a failed copy when the stream is queried. */
+TEST(a_failed_copy_fails_only_its_transfer) {
     OPENED(copy_flight, failing, PLACE_DEVICE);
     OPENED(copy_flight, other, PLACE_DEVICE);
     SIM(sim_fail_later("cuMemcpyAsync", 2, CUDA_ERROR_ECC_UNCORRECTABLE));
@@ -199,8 +198,7 @@ TEST(a_copy_that_fails_later_fails_its_transfer_alone) {
     run(&failing);
 }
 
-/* A copy that the driver refuses may follow one that it has begun: that one is waited for. */
-TEST(after_a_refused_copy_what_was_begun_is_waited_for) {
+TEST(after_a_failed_copy_earlier_copies_are_waited_for) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
     SIM(sim_hold());
     SIM(sim_fail("cuMemcpyAsync", 3, CUDA_ERROR_INVALID_VALUE));
@@ -213,35 +211,33 @@ TEST(after_a_refused_copy_what_was_begun_is_waited_for) {
     run(&flight);
 }
 
-/* The query whether a run is over fails, which is asked until it was made four times more: whoever asks first
-   gets the failure. */
+/* Makes the next query of the run fail, and polls until four more queries were made. */
 static void fail_query(const flight *flight, const char *function, CUresult result) {
     SIM(sim_fail(function, 1, result));
     const uint64_t queries = SIM(sim_calls(function));
     const uint64_t end = patience_end();
     while (SIM(sim_calls(function)) < queries + 4) {
         EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight->transfer, ERR));
-        patience_wait(end, "the run to be asked about");
+        patience_wait(end, "queries of the run");
     }
     CHECK_STR(SIM(sim_last_failed()), function);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight->transfer, ERR));
 }
 
-/* Somebody captures a stream, or an error of earlier work comes late: the question whether a run is over gets
-   an error for an answer, and the copies go on all the same. */
-TEST(a_question_without_an_answer_lets_nothing_go) {
-    static const CUresult answers[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
+/* A query can fail because another thread captures a stream, or with an error of earlier work. The copies still run. */
+TEST(a_query_that_fails_releases_nothing) {
+    static const CUresult failures[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
                                        CUDA_ERROR_LAUNCH_FAILED};
-    for (size_t i = 0; i < NUM(answers); i++) {
+    for (size_t i = 0; i < NUM(failures); i++) {
         OPENED(copy_flight, flight, PLACE_DEVICE);
-        take_off(&flight);
-        const sim_counts flying = sim_live_now();
-        fail_query(&flight, "cuStreamQuery", answers[i]);
+        submit_and_hold(&flight);
+        const sim_counts in_flight = sim_live_now();
+        fail_query(&flight, "cuStreamQuery", failures[i]);
         destroy_handle(&flight, SOURCE);
-        expect_still_alive(&flying);
+        expect_still_alive(&in_flight);
         SIM(sim_go());
-        /* All bytes have arrived: only an error that says that work has failed is told. */
-        if (answers[i] == CUDA_ERROR_LAUNCH_FAILED) {
+        /* All bytes were copied, so only an error of failed work is reported. */
+        if (failures[i] == CUDA_ERROR_LAUNCH_FAILED) {
             flight_expect_end(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
         } else {
             EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -249,8 +245,8 @@ TEST(a_question_without_an_answer_lets_nothing_go) {
     }
 }
 
-/* The same for the mark of a run on a stream of the caller's. */
-TEST(a_mark_without_an_answer_lets_nothing_go) {
+/* The same for the completion event of a run on the caller's stream. */
+TEST(an_event_query_that_fails_releases_nothing) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
     OPENED(stream, stream, 0);
     SIM(sim_hold());
@@ -258,12 +254,12 @@ TEST(a_mark_without_an_answer_lets_nothing_go) {
     fail_query(&flight, "cuEventQuery", CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
-    land(&flight);
+    finish(&flight);
 }
 
-/* What was put on the stream goes on, and nobody can be asked when it is over: the run ends with the driver's
-   error, and its memory stays. */
-TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
+/* The work on the stream still runs, but its end cannot be queried. The run fails with the driver's error, and its memory
+   is intentionally leaked. */
+TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_ELASTIC);
     SIM(sim_hold());
@@ -274,16 +270,16 @@ TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
     CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_wait_on_stream(flight.transfer, 0, stream.handle, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_layout_resize(flight.source.model.layout, 0, ERR));
-    const sim_counts flying = sim_live_now();
+    const sim_counts in_flight = sim_live_now();
     for (int handle = 0; handle < NUM_HANDLES; handle++) destroy_handle(&flight, handle);
     const sim_counts left = sim_live_now();
-    CHECK_EQ(left.mappings, flying.mappings);
-    CHECK_EQ(left.registrations, flying.registrations);
-    SIM(sim_reset()); /* now it copies */
+    CHECK_EQ(left.mappings, in_flight.mappings);
+    CHECK_EQ(left.registrations, in_flight.registrations);
+    SIM(sim_reset()); /* executes the copies */
     stream_await(&stream);
 }
 
-/* More GPU copies in flight than anybody keeps threads for. */
+/* More GPU copies in flight than kvmem has threads. */
 #define MANY 40
 
 static flight *submit_many(void) {
@@ -294,10 +290,10 @@ static flight *submit_many(void) {
     return flights;
 }
 
-static void land_many(flight *flights) {
+static void finish_many(flight *flights) {
     SIM(sim_go());
     for (size_t i = 0; i < MANY; i++) {
-        land(&flights[i]);
+        finish(&flights[i]);
         flight_close(&flights[i]);
     }
     free(flights);
@@ -305,19 +301,19 @@ static void land_many(flight *flights) {
 
 TEST(a_host_copy_does_not_wait_for_gpus) {
     const kv_move host_move = KV_MOVE(3, {0, 1}, {2, 3});
-    /* Blocks of 768 KiB: too large to be copied on the spot. */
+    /* Blocks of 768 KiB: too large to be copied by the submitting thread. */
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 64, it.inner_dim = 1024);
     flight *flights = submit_many();
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .source = &config, .move = &host_move,
            .has_queue = true);
     flight_create(&host, it.path = 0);
     run(&host);
-    land_many(flights);
+    finish_many(flights);
 }
 
-TEST(all_that_was_submitted_is_handed_to_the_driver) {
+TEST(all_submitted_transfers_are_passed_to_the_driver) {
     flight *flights = submit_many();
-    /* None waits for another: the driver orders nothing between them. */
+    /* None waits for another, because the driver does not order them. */
     await_calls("cuMemcpyAsync", MANY * flight_info(&flights[0]).num_moves);
-    land_many(flights);
+    finish_many(flights);
 }

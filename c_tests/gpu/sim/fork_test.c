@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA does not live through a fork: in the child every use answers INVALID_STATE and no driver is called,
-// and the parent goes on as if there had been no child.
+// CUDA does not work after a fork. In the child every call fails with INVALID_STATE without a driver call; the parent is
+// not affected.
 #include "control.h"
 #include "engine.h"
 #include "importer.h"
 #include "sides.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const kvmem_block_pair pair[] = {{1, 2}};
 static const kv_move move = {pair, 1, 0, 0, 3};
 
-/* What the parent has, and its child inherits. */
+/* Objects of the parent, which the child inherits. */
 typedef struct world {
     side pinned;
     side device;
@@ -40,10 +40,10 @@ static void expect_parent_works(void) {
     side_check_moved(&w.device, &w.pinned, &move);
 }
 
-/* No stance here: looking at it would call the driver. */
+/* Without EXPECT, which calls the driver to check the current context. */
 #define FORKED(call) test_check_status(__FILE__, __LINE__, #call, call, KVMEM_STATUS_INVALID_STATE)
 
-static void ask(void) {
+static void query(void) {
     kvmem_cuda_info info;
     kvmem_cuda_device_info device_info;
     bool can = false;
@@ -121,7 +121,7 @@ static void call_no_driver(void) {
     CHECK_EQ(SIM(sim_call_count()), calls_before);
 }
 
-/* Runs in a child made by fork alone; neither it nor what it destroys may call the driver. */
+/* Runs the function in a forked child, in which kvmem must not call the driver. */
 static void in_a_child(void (*child)(void)) {
     child_of_case = child;
     calls_before = SIM(sim_call_count());
@@ -129,20 +129,20 @@ static void in_a_child(void (*child)(void)) {
     expect_parent_works();
 }
 
-TEST_CALL(a_child_asks, in_a_child(ask))
-TEST_CALL(a_child_allocates, in_a_child(allocate))
-TEST_CALL(a_child_maps, in_a_child(map))
-TEST_CALL(a_child_uses_what_it_inherited, in_a_child(use_handles))
-TEST_CALL(a_child_destroys_what_it_inherited, in_a_child(destroy_everything))
+TEST_CALL(queries_in_a_child, in_a_child(query))
+TEST_CALL(allocations_in_a_child, in_a_child(allocate))
+TEST_CALL(mappings_in_a_child, in_a_child(map))
+TEST_CALL(inherited_handles_are_used_in_a_child, in_a_child(use_handles))
+TEST_CALL(inherited_handles_are_destroyed_in_a_child, in_a_child(destroy_everything))
 
-/* A region that its owner has given up and an importer has open. */
+/* A region that its owner has destroyed while an importer has it open. */
 static struct {
     int importer;
     int releases;
     uint64_t address;
 } waiting;
 
-static void give_up_while_imported(void) {
+static void destroy_while_imported(void) {
     waiting.address = engine_allocate(0, MIB);
     const kvmem_adopt_options options =
         OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)waiting.address, it.size = MIB,
@@ -152,10 +152,10 @@ static void give_up_while_imported(void) {
     waiting.importer = importer_begin(share);
 }
 
-/* Whatever looks through what waits for importers. */
-static void look_at_holders(void) {
+/* Calls that check whether regions waiting for importers can be released. */
+static void query_holders(void) {
     kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = 4096);
-    CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* in a child there is no stance to check */
+    CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* not OWNED, which calls the driver */
     kvmem_region_holders holders;
     CHECK_EQ(kvmem_region_create_system(&options, &region, ERR), KVMEM_STATUS_OK);
     CHECK_EQ(kvmem_region_get_holders(region, &holders, ERR), KVMEM_STATUS_OK);
@@ -163,19 +163,19 @@ static void look_at_holders(void) {
 
 static void outlive_the_importer(void) {
     importer_unlock(waiting.importer);
-    look_at_holders();
+    query_holders();
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = 4096);
     kvmem_region *region = NULL;
     FORKED(kvmem_region_create_device(&options, &region, ERR));
     CHECK_EQ(waiting.releases, 0);
 }
 
-TEST(a_child_frees_nothing_that_waits_for_importers) {
-    give_up_while_imported();
+TEST(a_child_releases_no_region_that_waits_for_importers) {
+    destroy_while_imported();
     expect_releases(&waiting.releases, 0);
     in_a_child(outlive_the_importer);
-    importer_unlock(waiting.importer); /* again, where a build runs no child */
-    look_at_holders();
+    importer_unlock(waiting.importer); /* again, for builds that skip the child */
+    query_holders();
     expect_releases(&waiting.releases, 1);
     importer_end(waiting.importer);
     engine_free(0, waiting.address);

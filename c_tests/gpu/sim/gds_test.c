@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// When NIXL's real GDS plugin is taken and when not, over stand-ins for the driver and for cuFile that work,
-// bounce, fail, or get a byte wrong. Whether GPUDirect Storage itself works, no stand-in can tell.
+// When NIXL's real GDS plugin is used, with stand-ins for the driver and for cuFile that work, copy through host memory,
+// fail, or change a byte. They cannot test GPUDirect Storage itself.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const kv_move small = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4});
 static const kv_move large = KV_MOVE(2, {0, 8}, {1, 9}, {15, 1});
 static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 
-/* What cuFile says of itself, and gets wrong. */
+/* Sets whether cuFile allows compatibility mode, and the fault of its stand-in. */
 static void set_cufile(const char *compatibility, const char *fault) {
     CHECK_EQ(setenv("CUFILE_ALLOW_COMPAT_MODE", compatibility, 1), 0);
     CHECK_EQ(setenv("KVMEM_SIM_CUFILE", fault, 1), 0);
 }
 
-/* From a GPU to a file, both known to an agent. */
+/* A transfer from a GPU to a file, both registered with an agent. */
 typedef struct gds_flight {
     kvmem_agent *agent;
     flight flight;
@@ -39,31 +39,31 @@ static void gds_flight_close(gds_flight *gds) {
     CALL(kvmem_agent_destroy(gds->agent));
 }
 
-/* Both ways, by NIXL or by none of its paths, every byte of both sides; what is explained has that in it. */
-static void expect_moved(flight *flight, bool is_asked, uint64_t flags, bool by_nixl, const char *explained) {
+/* Runs in both directions and compares every byte. Checks whether NIXL's paths are used, and the explanation. */
+static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool by_nixl, const char *explained) {
     for (size_t i = 0; i < NUM(nixl_paths); i++) {
-        flight_create(flight, it.path = is_asked ? nixl_paths[i] : 0, it.flags = flags);
+        flight_create(flight, it.path = is_requested ? nixl_paths[i] : 0, it.flags = flags);
         CHECK_EQ(flight_info(flight).path == nixl_paths[i], by_nixl);
         flight_explain(flight, explained);
         for (uint32_t again = 0; again < 2; again++) {
             flight_refill(flight, 50 + again);
             flight_run(flight);
         }
-        flight_turn_round(flight);
+        flight_reverse(flight);
     }
 }
 
-static void expect_refused(flight *flight, bool is_asked, uint64_t flags, const char *reason) {
+static void expect_refused(flight *flight, bool is_requested, uint64_t flags, const char *reason) {
     for (size_t i = 0; i < NUM(nixl_paths); i++) {
-        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason, it.path = is_asked ? nixl_paths[i] : 0,
+        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason, it.path = is_requested ? nixl_paths[i] : 0,
                       it.flags = flags);
-        flight_turn_round(flight);
+        flight_reverse(flight);
     }
     side_check(&flight->source);
     side_check(&flight->destination);
 }
 
-/* Without direct I/O nothing goes by GDS: the transfer says so, and this part of the case is skipped. */
+/* GDS needs direct I/O. Without it, checks the error of the transfer, and skips this part of the case. */
 static bool has_direct_io(flight *flight) {
     if (file_side_is_direct(&flight_file(flight)->file)) return true;
     expect_refused(flight, false, KVMEM_TRANSFER_NO_HOST_BOUNCE, "the file is buffered");
@@ -71,7 +71,7 @@ static bool has_direct_io(flight *flight) {
     return false;
 }
 
-TEST(what_cannot_bounce_and_works_is_taken) {
+TEST(gds_that_works_without_compatibility_mode_is_used) {
     OPENED(gds_flight, big, &large, 0, "false", "");
     if (!has_direct_io(&big.flight)) return;
     expect_moved(&big.flight, false, 0, true, "its bytes pass through host memory");
@@ -83,7 +83,7 @@ TEST(what_cannot_bounce_and_works_is_taken) {
     expect_moved(&little.flight, true, 0, true, "");
 }
 
-TEST(what_may_bounce_is_taken_only_where_it_is_asked_for) {
+TEST(gds_that_may_copy_through_host_memory_is_used_only_if_requested) {
     static const char *const doubt = "cuFile may pass bytes through host memory";
     OPENED(gds_flight, direct, &large, 0, "true", "absent");
     if (has_direct_io(&direct.flight)) {
@@ -98,8 +98,8 @@ TEST(what_may_bounce_is_taken_only_where_it_is_asked_for) {
     expect_refused(&buffered.flight, true, KVMEM_TRANSFER_NO_HOST_BOUNCE, "the file is buffered");
 }
 
-/* It is tried out before a byte of the user's moves. */
-TEST(what_does_not_work_is_not_taken) {
+/* A trial transfer runs before the first transfer of the caller. */
+TEST(gds_that_fails_the_trial_is_not_used) {
     static const struct {
         const char *fault;
         const char *reason;
@@ -119,8 +119,8 @@ TEST(what_does_not_work_is_not_taken) {
     }
 }
 
-/* The plugin fails after it was seen to work: an error, never other bytes. */
-TEST(a_failure_later_on_is_an_error) {
+/* A failure after a successful trial is an error, and never results in wrong bytes. */
+TEST(a_failure_after_the_trial_is_an_error) {
     OPENED(gds_flight, gds, &large, 0, "false", "");
     flight_create(&gds.flight, it.path = KVMEM_PATH_NIXL_FILE_WRITE);
     set_cufile("false", "fails");
@@ -129,8 +129,8 @@ TEST(a_failure_later_on_is_an_error) {
     side_check(&gds.flight.source);
 }
 
-/* Memory that the plugin was not told of can't go by it, which is known before anything is submitted. */
-TEST(layouts_from_before_the_backend_are_refused) {
+/* Their memory is not registered with the plugin, which is detected when the transfer is created. */
+TEST(layouts_built_before_the_backend_are_rejected) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     set_cufile("false", "");
     CLEANUP(gds_flight_close) gds_flight gds = {.flight = {.move = &small}};

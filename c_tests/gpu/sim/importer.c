@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds control blocks among open files, by the name they have there.
+// Finds control blocks among open files by their names.
 #include "importer.h"
 
 #include <fcntl.h>
 
 #define NAME "/memfd:kvmem-control"
-/* Where importers lock a byte of their own. */
+/* Each importer locks one byte from this offset on. */
 #define FIRST_IMPORTER (1 << 20)
-#define MOST_FDS 1024
+#define MAX_FDS 1024
 
 static void path_of(int fd, char *path, size_t size) { snprintf(path, size, "/proc/self/fd/%d", fd); }
 
@@ -32,7 +32,7 @@ static int block_of(const kvmem_share *share) {
 int importer_begin(const kvmem_share *share) {
     char path[64];
     path_of(block_of(share), path, sizeof(path));
-    const int importer = open(path, O_RDONLY | O_CLOEXEC); /* an open of its own, as another process has */
+    const int importer = open(path, O_RDONLY | O_CLOEXEC); /* a separate open file, as in another process */
     CHECK(importer >= 0);
     set_lock(importer, F_RDLCK);
     return importer;
@@ -44,16 +44,16 @@ void importer_end(int importer) { close(importer); }
 
 void block_files_break(block_files *files) {
     files->count = 0;
-    CLEANUP(test_close) const int mute = open("/", O_PATH | O_CLOEXEC);
-    CHECK(mute >= 0);
-    for (int fd = 0; fd < MOST_FDS; fd++) {
+    CLEANUP(test_close) const int without_locks = open("/", O_PATH | O_CLOEXEC);
+    CHECK(without_locks >= 0);
+    for (int fd = 0; fd < MAX_FDS; fd++) {
         if (!is_block(fd)) continue;
-        CHECK(files->count < IMPORTER_MOST_FILES);
+        CHECK(files->count < IMPORTER_MAX_FILES);
         files->fds[files->count] = fd;
-        files->kept[files->count] = fcntl(fd, F_DUPFD_CLOEXEC, MOST_FDS);
+        files->kept[files->count] = fcntl(fd, F_DUPFD_CLOEXEC, MAX_FDS);
         CHECK(files->kept[files->count] >= 0);
         files->count++;
-        CHECK_EQ(dup3(mute, fd, O_CLOEXEC), fd);
+        CHECK_EQ(dup3(without_locks, fd, O_CLOEXEC), fd);
     }
 }
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// An importer that is nothing but its lock: what a region's owner sees of one.
+// A simulated importer: the file lock by which a region's owner detects an importer.
 #pragma once
 
 #include "harness.h"
 
-/* Locks the control block of a shared region, as an importer of it does. */
+/* Locks the control block of a shared region, as an importer does. */
 int importer_begin(const kvmem_share *share);
-/* Gives the lock back, also for those who have inherited it. */
+/* Releases the lock, also for processes that have inherited it. */
 void importer_unlock(int importer);
 void importer_end(int importer);
 
 /* The files of control blocks that this process has open. */
-#define IMPORTER_MOST_FILES 8
+#define IMPORTER_MAX_FILES 8
 typedef struct block_files {
-    int fds[IMPORTER_MOST_FILES];
-    int kept[IMPORTER_MOST_FILES];
+    int fds[IMPORTER_MAX_FILES];
+    int kept[IMPORTER_MAX_FILES];
     size_t count;
 } block_files;
-/* From here the kernel answers nothing about their locks. */
+/* Makes queries of their locks fail, until block_files_mend. */
 void block_files_break(block_files *files);
 void block_files_mend(const block_files *files);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver that fails while it is initialised: said with its cause, and tried again at the next call.
+// A driver whose initialisation fails: the error contains the cause, and the next call tries again.
 #include "cuda_sim.h"
 #include "harness.h"
 
 #include <dlfcn.h>
 
-/* The stand-in, loaded before the library has asked anything of it. */
+/* Returns a symbol of the stand-in, which is loaded here before kvmem loads it. */
 static void *stand_in(const char *name) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     CHECK(library != NULL);
@@ -37,7 +37,7 @@ static void check_cause(CUresult result, const char *name) {
     CHECK_STR(cause.name, name);
 }
 
-TEST(each_failure_is_told_and_forgotten) {
+TEST(each_failure_is_reported_and_the_next_call_tries_again) {
     const kvmem_status unavailable = KVMEM_STATUS_UNAVAILABLE_CUDA;
     expect_failure("cuInit", CUDA_ERROR_NO_DEVICE, unavailable, "no device");
     expect_failure("cuInit", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, unavailable, "DRIVER_MISMATCH");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts that operations build, with the error slot.
+// The layouts that operations build. Failures set the error slot.
 #include "layouts.h"
 
 kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout) {
@@ -14,7 +14,7 @@ kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem
 
 kvmem_status build_elastic_layout(kvmem_layout **layout) {
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 8, it.num_layers = 2);
-    config.alignment = UINT64_C(1) << 20; /* what is padding need not be filled */
+    config.alignment = UINT64_C(1) << 20; /* most of each block is padding, which is not filled */
     kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
                                            it.source = KVMEM_LAYOUT_ALLOCATE, it.elastic = &elastic);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in new memory, for operations whose driver calls are made to fail.
+// Layouts in new memory, for operations whose driver calls fail on demand.
 #pragma once
 
 #include "allocated.h"
 #include "harness.h"
 
-/* On the first GPU, or else pinned. */
+/* On device 0 if on_device, otherwise in pinned memory. */
 kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout);
-/* Both; what could not be built stays as it is. The device's is of the second kind. */
+/* Builds both; the one on the device is of the second kind. After a failure, the other pointers are unchanged. */
 kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem_layout **device);
-/* Eight blocks of 1 MiB, none of which has memory yet. */
+/* Eight blocks of 1 MiB, without memory. */
 kvmem_status build_elastic_layout(kvmem_layout **layout);

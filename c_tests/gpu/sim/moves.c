@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes two layouts, moves blocks between them, and lets go of all of it, however far it came.
+// Builds two layouts, moves blocks between them, and releases everything, also after a failure.
 #include "moves.h"
 
 #include "driver.h"

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers as operations whose driver calls are made to fail: with the error slot, everything given back in
-// any case.
+// Transfers as operations whose driver calls fail on demand. Failures set the error slot, and release everything.
 #pragma once
 
 #include "contents.h"
 #include "cuda_types.h"
 #include "harness.h"
 
-/* How a transfer is started. */
+/* How a transfer is submitted. */
 typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
 
-/* What transfers use of the engine's: the stream. */
+/* Creates and destroys the engine's stream. */
 void moves_open(void);
 void moves_close(void);
 CUstream moves_stream(void);
 
-/* A transfer and what it must have done. */
+/* A transfer and its expected result. */
 typedef struct moving {
     kvmem_transfer *transfer;
     contents contents;
@@ -25,21 +24,21 @@ typedef struct moving {
 extern const kv_move small_move;
 contents small_contents(const kvmem_layout *source, const kvmem_layout *destination);
 
-/* Fills both sides first. */
+/* Fills both sides, and creates the transfer. */
 kvmem_status create_moving(const contents *contents, const kvmem_transfer_options *options, moving *made);
-/* The same of the small move. */
+/* The same for the small move. */
 kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                          uint64_t flags, moving *made);
 kvmem_status submit_move(kvmem_transfer *transfer, start start);
-/* Once it was submitted: waits, compares all bytes where that is said to be well, and destroys. */
+/* Waits if it was submitted, compares all bytes if it succeeded, and destroys the transfer. */
 kvmem_status end_move(moving *moving, kvmem_status submitted);
-/* Both. */
+/* Submits and ends. */
 kvmem_status run_move(moving *moving, start start);
-/* All of it. */
+/* Creates, submits and ends. */
 kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start);
 
 typedef kvmem_status move_function(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                                    start start);
-/* From a GPU to pinned memory, both made for it. */
+/* From a GPU to pinned memory, with new layouts. */
 kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start);
 kvmem_status copy_from_a_device_by(uint32_t path, start start);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver from before cuMemcpyBatchAsync: blocks go one by one, the explanation says why no batch was taken,
-// and asked for by name a batch is refused.
+// A driver without cuMemcpyBatchAsync: blocks are copied one by one, the explanation contains the reason, and requesting
+// KVMEM_PATH_CUDA_BATCH fails.
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static const char reason[] = "the driver has no cuMemcpyBatchAsync";
 
-TEST(the_device_says_so) {
+TEST(the_capability_is_not_reported) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     CHECK_EQ(info.capabilities & KVMEM_CUDA_BATCH_COPIES, 0);
     CHECK(driver_symbol("cuMemcpyBatchAsync") == NULL);
 }
 
-TEST(blocks_go_one_by_one_and_it_is_said_why) {
+TEST(blocks_are_copied_one_by_one_and_the_reason_is_explained) {
     static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_STAGED};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config);
@@ -24,7 +24,7 @@ TEST(blocks_go_one_by_one_and_it_is_said_why) {
     }
 }
 
-TEST(a_batch_by_name_is_refused) {
+TEST(requesting_the_batch_path_fails) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config);
     flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.path = KVMEM_PATH_CUDA_BATCH);

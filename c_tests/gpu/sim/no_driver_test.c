@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No driver at all: the error says what was searched for. Skipped on a machine that has a driver of its own.
+// Without a driver, the error contains the name of the library. Skipped on a machine with a driver.
 #include "harness.h"
 
 #include <dlfcn.h>

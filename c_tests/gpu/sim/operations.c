@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations but for transfers. What they answer is for whoever runs them to judge.
+// The operations except transfers. The caller checks the status that they return.
 #include "operations.h"
 
 #include "driver.h"
@@ -11,7 +11,7 @@
 
 static uint64_t allocation;
 static span mappings;
-static peer owner; /* of the two that follow */
+static peer owner; /* of the shared memory */
 static kvmem_ipc_handle shared;
 static int shared_fd;
 
@@ -80,7 +80,7 @@ static kvmem_status open_ipc(uint64_t size, uint64_t base_size) {
 
 OPERATION_CALL(open_memory_of_another, open_ipc(SIZE, SIZE))
 
-/* By device 0, a peer of the one that it lies on. */
+/* For device 0, a peer of the device that owns the memory. */
 OPERATION(open_for_another_device) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, shared.handle, sizeof(options.handle));
@@ -93,7 +93,7 @@ OPERATION(open_for_another_device) {
 
 REFUSED_OPERATION_CALL(open_past_the_end, KVMEM_STATUS_OUT_OF_RANGE, open_ipc(SIZE + 1, 0))
 
-/* With the memory in the caller's hands. */
+/* Maps memory, which the caller destroys. */
 static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
     OWNED(kvmem_vmm_range) range = NULL;
     OWNED(kvmem_vmm_mapping) mapping = NULL;
@@ -152,7 +152,7 @@ static kvmem_elastic_info elastic_info(const kvmem_region *region) {
     return info;
 }
 
-/* What could not be done has changed nothing. */
+/* Checks that a failed call had no effect. */
 static void check_unchanged(const kvmem_region *region, const kvmem_elastic_info *before) {
     const kvmem_elastic_info after = elastic_info(region);
     CHECK_EQ(after.num_committed, before->num_committed);

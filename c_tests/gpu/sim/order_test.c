@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers among the work of streams. The stand-in holds all of it back and then does what nothing
-// orders the other way round, or by chance: if the library leaves out a wait, bytes are read too early or
-// written too late.
+// GPU transfers and other work of streams. The stand-in holds all of it back, and then runs work that is not ordered in
+// reverse or random order. If kvmem omits a wait, bytes are read too early or written too late.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #define LAYERS 3
-/* Two parts of one layer of a block each: all that is staged goes through both several times. */
+/* Two chunks, each for one layer of a block, so that staged transfers use both several times. */
 #define STAGING (2 * 2 * 480)
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
@@ -16,15 +15,15 @@ static const uint64_t orders[] = {0, 1, 2, 3};
 
 typedef struct scene {
     flight flight;
-    /* On the GPU, for the driver waits for copies inside host memory: what the source is to be, what it is
-       afterwards, and what was found at the destination. */
+    /* On the GPU, because the driver waits for copies between host memory: the contents of the source, other contents
+       that overwrite it afterwards, and the bytes read from the destination. */
     uint64_t before, junk, found;
     stream carrier, reader;
 } scene;
 
-/* One of all that may be asked of a transfer. */
+/* One combination of the options of a transfer. */
 typedef struct kind {
-    route way;
+    route route;
     uint32_t path;
     uint64_t flags, order;
     unsigned stream_flags;
@@ -33,9 +32,9 @@ typedef struct kind {
 enum { NUM_KINDS = 2 * NUM(paths) * 2 * NUM(orders) * 2 };
 
 static kind kind_of(size_t number) {
-    static const route ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}};
+    static const route routes[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}};
     return (kind){
-        .way = ways[number % 2],
+        .route = routes[number % 2],
         .flags = number / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0,
         .stream_flags = number / 4 % 2 ? CU_STREAM_NON_BLOCKING : 0,
         .path = paths[number / 8 % NUM(paths)],
@@ -59,7 +58,7 @@ static void scene_open(scene *scene, const kind *kind) {
     SIM(sim_set_order(kind->order));
     stream_open_with(&scene->carrier, 0, kind->stream_flags);
     stream_open_with(&scene->reader, 0, kind->stream_flags);
-    flight_open(&scene->flight, .from = kind->way.from, .to = kind->way.to, .source = &source,
+    flight_open(&scene->flight, .from = kind->route.from, .to = kind->route.to, .source = &source,
                 .destination = &destination);
     scene->before = filled(scene, 3);
     scene->junk = filled(scene, 4);
@@ -83,7 +82,7 @@ static void put(const scene *scene, uint64_t bytes, CUstream stream) {
     CU_ON(0, cuMemcpyAsync(scene->flight.source.base, bytes, scene->flight.source.model.size, stream));
 }
 
-/* Has a stream copy a layer, which is a region of its own at the destination, to where it is looked at. */
+/* Makes a stream copy a layer, which is one region of the destination, to `found`. */
 static void read_layer(const scene *scene, uint64_t layer, CUstream stream) {
     const side *read = &scene->flight.destination;
     const size_t start = read->model.starts[layer];
@@ -91,8 +90,8 @@ static void read_layer(const scene *scene, uint64_t layer, CUstream stream) {
     CU_ON(0, cuMemcpyAsync(scene->found + start, read->base + start, size, stream));
 }
 
-/* Lets all go. What was found, and what is there, is what the source was to be. */
-static void land(scene *scene) {
+/* Ends the hold. Checks that the destination and the bytes read from it have the contents of the source. */
+static void finish(scene *scene) {
     side *destination = &scene->flight.destination;
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(scene->flight.transfer, PATIENCE, ERR));
@@ -106,8 +105,9 @@ static void land(scene *scene) {
     }
 }
 
-/* Between what fills its source and what reads its destination and takes its source again. */
-static void play_on_a_stream(const kind *kind, bool on_default) {
+/* On the same stream, the source is filled before the transfer; afterwards the destination is read and the source
+   overwritten. */
+static void run_on_a_stream(const kind *kind, bool on_default) {
     OPENED(scene, scene, kind);
     CUstream on = on_default ? CU_STREAM_LEGACY : scene.carrier.handle;
     put(&scene, scene.before, on);
@@ -115,42 +115,42 @@ static void play_on_a_stream(const kind *kind, bool on_default) {
     for (uint64_t layer = 0; layer < LAYERS; layer++) read_layer(&scene, layer, on);
     put(&scene, scene.junk, on);
     kv_fill(scene.flight.source.model.expected, scene.flight.source.model.size, 3);
-    land(&scene);
+    finish(&scene);
 }
 
-TEST(a_transfer_keeps_its_place_on_a_stream) {
+TEST(a_transfer_runs_in_order_on_a_stream) {
     for (size_t i = 0; i < NUM_KINDS; i++) {
         const kind kind = kind_of(i);
-        play_on_a_stream(&kind, false);
+        run_on_a_stream(&kind, false);
     }
 }
 
-TEST(a_transfer_keeps_its_place_on_the_default_stream) {
+TEST(a_transfer_runs_in_order_on_the_default_stream) {
     for (size_t i = 0; i < NUM_KINDS; i++) {
         const kind kind = kind_of(i);
-        if (kind.stream_flags == 0) play_on_a_stream(&kind, true);
+        if (kind.stream_flags == 0) run_on_a_stream(&kind, true);
     }
 }
 
-/* A stream reads what it waited for and, when it waited for all, takes the source for something else. */
-static void play_with_a_reader(const kind *kind, bool on_carrier, bool layer_by_layer) {
+/* Another stream waits for the transfer and reads the destination; if it waits for all layers, it overwrites the source. */
+static void run_with_a_reader(const kind *kind, bool on_carrier, bool by_layer) {
     OPENED(scene, scene, kind);
     const CUstream reader = scene.reader.handle;
     const kvmem_transfer *transfer = scene.flight.transfer;
     if (on_carrier) flight_submit_on(&scene.flight, scene.carrier.handle);
     else flight_submit(&scene.flight);
-    if (!layer_by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 0, reader, ERR));
+    if (!by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 0, reader, ERR));
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
-        if (layer_by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, layer + 1, reader, ERR));
+        if (by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, layer + 1, reader, ERR));
         read_layer(&scene, layer, reader);
     }
-    if (!layer_by_layer) put(&scene, scene.junk, reader);
-    land(&scene);
+    if (!by_layer) put(&scene, scene.junk, reader);
+    finish(&scene);
 }
 
-TEST(a_stream_finds_what_it_waited_for) {
+TEST(a_stream_reads_the_layers_that_it_waited_for) {
     for (size_t i = 0; i < NUM_KINDS * 4; i++) {
         const kind kind = kind_of(i / 4);
-        play_with_a_reader(&kind, i % 2, i / 2 % 2);
+        run_with_a_reader(&kind, i % 2, i / 2 % 2);
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths of GPU copies under a driver that holds work back, fails late, or can't do something: thousands of
-// blocks in flight, order on streams, whom a failure belongs to, and what is taken instead.
+// Paths of GPU copies with a driver that holds work back, fails, or lacks a feature: thousands of blocks in flight, order
+// on streams, the transfer that a failure belongs to, and the path that is selected instead.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
-/* Blocks of 64 bytes, in an order in which no two follow each other. */
+/* Blocks of 64 bytes, in reverse order, so that no two are adjacent on both sides. */
 enum { BLOCKS = 16384 };
 
-/* Transfers of `count` scattered blocks each, all in flight at once; every one lands and is reported once. */
-static void fly_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most_launched) {
+/* Runs `count` transfers of `blocks` blocks, all in flight together. Each is reported once. */
+static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most_launched) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
                                             it.num_layers = 1,
                                             it.outer_dim = 1, it.page_size = 4, it.inner_dim = 8);
@@ -24,7 +24,7 @@ static void fly_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most
         transfers[i] = flight_create_another(&flight, it.path = path, it.user_data = i);
     SIM(sim_hold());
     for (size_t i = 0; i < count; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR)); /* returns, whatever the driver is at */
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR)); /* returns although the driver is busy */
     }
     kvmem_completion completion;
     GET(size_t, completed, kvmem_queue_poll, flight.queue, &completion, 1);
@@ -36,12 +36,12 @@ static void fly_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most
     for (size_t i = 0; i < count; i++) CALL(kvmem_transfer_destroy(transfers[i]));
 }
 
-/* 256 KiB of runs each, of which either half of the descriptor ring holds 16. */
-TEST_CALL(a_full_descriptor_ring_loses_nothing, fly_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32))
+/* Each has runs of 256 KiB; half of the descriptor ring has space for 16 of them. */
+TEST_CALL(a_full_descriptor_ring, run_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32))
 
-TEST(more_runs_than_streams_lose_nothing) {
-    fly_many(1000, 3, KVMEM_PATH_CUDA_KERNEL, 64);
-    fly_many(300, 3, KVMEM_PATH_CUDA_COPY, 0);
+TEST(more_runs_than_streams) {
+    run_many(1000, 3, KVMEM_PATH_CUDA_KERNEL, 64);
+    run_many(300, 3, KVMEM_PATH_CUDA_COPY, 0);
 }
 
 TEST(staged_runs_wait_for_each_other) {
@@ -66,7 +66,7 @@ TEST(staged_runs_wait_for_each_other) {
     }
 }
 
-/* Driver calls of a transfer by rows, which lands. */
+/* Runs a transfer on KVMEM_PATH_CUDA_2D. Returns the number of its driver calls. */
 static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_move *moved,
                               kv_outers outers) {
     const kvmem_layout_config here = side_config(from);
@@ -83,21 +83,21 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
     return calls;
 }
 
-TEST(regular_strides_take_few_calls) {
+TEST(constant_strides_need_few_calls) {
     static const kvmem_block_pair every_second[] = {{0, 0}, {2, 1}, {4, 2}, {6, 3}};
     static const kvmem_block_pair run[] = {{2, 0}, {3, 1}, {4, 2}, {5, 3}};
     const kv_move regular = {every_second, NUM(every_second), 0, 0, 3};
-    const kv_move neighbours = {run, NUM(run), 0, 0, 3};
+    const kv_move adjacent = {run, NUM(run), 0, 0, 3};
     const kv_outers all = {0, 0, 2};
     const kv_outers values = {1, 1, 1};
     CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &regular, all), 1);
     CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[0], &regular, all), 3);
     CHECK_EQ(calls_of_rows(&kv_kinds[2], &kv_kinds[1], &regular, all), 6);
-    CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &neighbours, values), 1);
-    CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[1], &neighbours, values), 3);
+    CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &adjacent, values), 1);
+    CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[1], &adjacent, values), 3);
 }
 
-/* A driver call fails, at once or when its work is done: the transfer of that call fails, and no other. */
+/* A driver call fails, at once or when its work runs: the transfer of that call fails, and no other. */
 static void fail_once(uint32_t path, const char *function, uint64_t nth, bool later) {
     const kvmem_layout_config config = side_config(&kv_kinds[2]);
     SIM(sim_reset());
@@ -127,8 +127,7 @@ TEST(a_failure_belongs_to_its_transfer) {
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuStreamWaitEvent", 3, false);
 }
 
-/* Nothing of it is done before what the stream was given first, nor after what it was given next. */
-TEST(on_a_stream_work_waits_for_its_turn) {
+TEST(a_transfer_waits_for_earlier_work_on_its_stream) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
     for (size_t i = 0; i < NUM(paths); i++) {
         SIM(sim_reset());
@@ -146,12 +145,12 @@ TEST(on_a_stream_work_waits_for_its_turn) {
         side_check(&flight.destination);
         SIM(sim_go());
         memcpy(flight.source.model.expected, fresh, size);
-        flight_land(&flight);
+        flight_finish(&flight);
     }
 }
 
-/* A driver that can't compile the kernel: its own copies are taken, and the reason is told. */
-TEST(without_a_kernel_the_driver_copies) {
+/* If the driver cannot compile the kernel, another path is selected, and the explanation contains the reason. */
+TEST(without_the_kernel_another_path_is_selected) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
@@ -164,8 +163,7 @@ TEST(without_a_kernel_the_driver_copies) {
     CHECK_EQ(flight_info(&flight).path, KVMEM_PATH_CUDA_KERNEL);
 }
 
-/* A device without room for staging memory: another path is taken. */
-TEST(without_staging_memory_another_path_is_taken) {
+TEST(without_staging_memory_another_path_is_selected) {
     const kvmem_layout_config separate = WITH(kv_config(&kv_kinds[2]), it.num_blocks = 64, it.page_size = 16,
                                               it.inner_dim = 512);
     const kvmem_layout_config together = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
@@ -188,9 +186,9 @@ TEST(without_staging_memory_another_path_is_taken) {
     flight_check_moved(&flight);
 }
 
-/* What copies on a GPU share goes with the last layout of it. */
-TEST(nothing_stays_behind) {
+/* The shared state of copies on a GPU is destroyed with the last layout on it. */
+TEST(nothing_is_leaked) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    fly_many(100, 300, KVMEM_PATH_CUDA_KERNEL, 64);
+    run_many(100, 300, KVMEM_PATH_CUDA_KERNEL, 64);
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, true);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers from one GPU to another. The contexts of both are there all the time, as in an engine of two.
+// Transfers from one GPU to another. Both primary contexts are retained, as in an engine with two GPUs.
 #include "operations.h"
 
 #include "driver.h"
@@ -10,7 +10,7 @@
 #define SIZE (UINT64_C(1) << 20)
 
 static uint64_t engine;        /* memory of device 0 */
-static kvmem_layout *adopted; /* there; never the destination: what copies there need would stay with it */
+static kvmem_layout *adopted; /* on it; never a destination, because it would keep the state of copies alive */
 static kvmem_region *regions[KV_MAX_REGIONS];
 
 void operations_open(void) {
@@ -45,7 +45,7 @@ static kvmem_status build_on(int device, const kv_kind *kind, kvmem_layout **lay
     return build_on_device(device, &config, layout);
 }
 
-/* From the one device to the other, which does the work. */
+/* From one device to the other, which executes the copies. */
 static kvmem_status pull(int from, uint32_t path, start start) {
     OWNED(kvmem_layout) source = NULL;
     OWNED(kvmem_layout) destination = NULL;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the
-// other all the same.
+// Devices with fewer features than an H200: the missing features are reported, calls that need them fail, and blocks are
+// still copied between devices.
 #include "control.h"
 #include "gpu_flight.h"
 #include "mapped.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static void copy(int from, int to) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE, .from_device = from, .to_device = to);
@@ -26,7 +26,7 @@ static void check_access(bool expected) {
     }
 }
 
-TEST(with_and_without_peer_access_blocks_arrive) {
+TEST(blocks_are_copied_with_and_without_peer_access) {
     SIM(sim_set_peer_access(true));
     check_access(true);
     SIM(sim_set_peer_access(false));
@@ -40,7 +40,7 @@ static mapped map_on_device_0(void) {
     return map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
 }
 
-TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
+TEST(setting_access_without_peer_access_fails) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE};
     CLEANUP(unmap_memory) const mapped it = map_on_device_0();
     uint32_t access = KVMEM_ACCESS_READ;
@@ -54,7 +54,7 @@ TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
     EXPECT_OK(kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ, ERR));
 }
 
-TEST(without_virtual_memory_nothing_of_it_is_promised) {
+TEST(without_vmm_its_capabilities_are_not_reported) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = MIB);
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory by the counts: one page lock of the driver's for each chunk, and each given back.
+// The number of page locks of pinned memory: one per chunk, and each is released.
 #include "control.h"
-#include "stance.h"
+#include "caller_context.h"
 
 TEST(a_chunk_is_one_page_lock) {
     static const struct {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver calls fail while copies are measured: there are figures all the same, and nothing stays behind.
+// Driver calls that fail while rates are measured: the rates are still complete, and nothing is leaked.
 #include "control.h"
 #include "gpu_flight.h"
 #include "rates_blob.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <stdatomic.h>
 
@@ -13,8 +13,8 @@ static kvmem_rates_info measure(void) {
     return rates_info(&rates);
 }
 
-/* Calls without which nothing can be measured. */
-TEST(what_can_not_be_measured_is_a_default) {
+/* If one of these calls fails, nothing can be measured. */
+TEST(rates_that_cannot_be_measured_are_defaults) {
     static const char *const needed[] = {
         "cuMemAlloc_v2", "cuMemHostRegister_v2", "cuStreamCreateWithPriority", "cuEventCreate",
         "cuEventRecord", "cuEventQuery",         "cuEventElapsedTime",         "cuMemcpyAsync",
@@ -31,8 +31,8 @@ TEST(what_can_not_be_measured_is_a_default) {
     }
 }
 
-/* One call fails, now or when its work is done. */
-TEST(one_failure_leaves_figures_and_nothing_else) {
+/* One call fails, at once or when its work runs. */
+TEST(a_failure_while_measuring_leaks_nothing) {
     static const struct {
         const char *function;
         uint64_t nth;
@@ -56,17 +56,17 @@ TEST(one_failure_leaves_figures_and_nothing_else) {
     }
 }
 
-TEST(without_batches_or_a_kernel_the_rest_is_measured) {
+TEST(without_the_kernel_the_other_rates_are_measured) {
     const sim_counts before = sim_live_now();
     SIM(sim_reset());
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
     const kvmem_rates_info rates = measure();
-    CHECK(rates.num_defaults >= 7); /* the kernel's */
+    CHECK(rates.num_defaults >= 7); /* those of the kernel */
     SIM(sim_reset());
     await_live(&before);
 }
 
-TEST(measuring_waits_for_nobodys_work) {
+TEST(measuring_does_not_wait_for_other_work) {
     SIM(sim_reset());
     measure();
     CHECK_EQ(SIM(sim_calls("cuCtxSynchronize")), 0);
@@ -82,8 +82,8 @@ static kvmem_rates_info measure_peer(void) {
     return rates_info(&rates);
 }
 
-/* One call fails: any of those that prepare it, and some of the rest. */
-TEST(between_two_one_failure_leaves_figures_and_nothing_else) {
+/* One call fails: each of the first ones, which prepare the measurement, and some later ones. */
+TEST(a_failure_while_measuring_peer_rates_leaks_nothing) {
     const sim_counts before = sim_live_now();
     bool has_failed = true;
     for (uint64_t nth = 1; has_failed; nth += nth < 60 ? 1 : 97) {
@@ -101,7 +101,7 @@ TEST(between_two_one_failure_leaves_figures_and_nothing_else) {
     }
 }
 
-/* The driver's copies go through the host, and are what they are; kernels don't get there. */
+/* Copies of the driver go through the host and are measured. Kernels cannot access the peer. */
 TEST(without_peer_access_no_kernel_is_measured) {
     const sim_counts before = sim_live_now();
     SIM(sim_reset());
@@ -112,7 +112,7 @@ TEST(without_peer_access_no_kernel_is_measured) {
     SIM(sim_reset());
     measure_peer();
     CHECK(SIM(sim_calls("cuLaunchKernel")) > 0);
-    CHECK_EQ(SIM(sim_calls("cuCtxEnablePeerAccess")), 0); /* of which others would hear */
+    CHECK_EQ(SIM(sim_calls("cuCtxEnablePeerAccess")), 0); /* it would affect other users of the context */
     const uint64_t copies = SIM(sim_calls("cuMemcpyAsync"));
     rates_get_peer(0, 1);
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), copies); /* measured once */
@@ -121,12 +121,12 @@ TEST(without_peer_access_no_kernel_is_measured) {
 }
 
 /* For a log callback that calls kvmem. */
-typedef struct asking {
+typedef struct caller {
     const flight *flight;
     atomic_uint messages, failures;
-} asking;
+} caller;
 
-/* On any thread, without a look at its context. */
+/* For any thread: without a check of the current context. */
 static kvmem_status create(const flight *flight, uint32_t path) {
     const kvmem_transfer_options options = WITH(flight_options(flight), it.path = path);
     kvmem_transfer *transfer = NULL;
@@ -137,8 +137,8 @@ static kvmem_status create(const flight *flight, uint32_t path) {
     return status;
 }
 
-static void ask(uint32_t level, const char *target, const char *message, void *user_data) {
-    asking *mine = user_data;
+static void call_kvmem(uint32_t level, const char *target, const char *message, void *user_data) {
+    caller *mine = user_data;
     (void)level, (void)target, (void)message;
     kvmem_blob *rates = NULL;
     mine->failures += kvmem_cuda_get_copy_rates(0, &rates, NULL) != KVMEM_STATUS_OK;
@@ -148,35 +148,35 @@ static void ask(uint32_t level, const char *target, const char *message, void *u
     mine->messages++;
 }
 
-/* Messages of failures only, so that the callback runs after the injected failure and not before. */
-static void listen_with(asking *asking) {
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, ask, asking, ERR));
+/* Only for warnings and errors, so that the callback runs after the planned failure. */
+static void set_callback(caller *caller) {
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, call_kvmem, caller, ERR));
 }
 
-/* Waits for the callback's calls. */
-static void expect_asked(asking *asking) {
+/* Waits until the callback has returned, and checks its calls. */
+static void expect_called(caller *caller) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
-    CHECK(asking->messages > 0);
-    CHECK_EQ(asking->failures, 0);
+    CHECK(caller->messages > 0);
+    CHECK_EQ(caller->failures, 0);
 }
 
-/* Failures to free are logged, also while rates are measured and while the kernel is loaded. */
-TEST(a_log_callback_may_ask_what_others_wait_for) {
+/* Failures to free are logged, also while rates are measured and while the kernel is loaded. Other threads wait for both. */
+TEST(a_log_callback_may_call_kvmem_while_rates_are_measured) {
     static const char *const failing[] = {"cuEventDestroy_v2", "cuMemFree_v2", "cuMemHostUnregister"};
     for (size_t i = 0; i <= NUM(failing); i++) {
         SIM(sim_reset());
         OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-        asking asking = {.flight = &flight};
+        caller caller = {.flight = &flight};
         if (i < NUM(failing)) {
             SIM(sim_fail(failing[i], 1, CUDA_ERROR_LAUNCH_FAILED));
-            listen_with(&asking);
+            set_callback(&caller);
             measure();
         } else {
-            listen_with(&asking);
+            set_callback(&caller);
             SIM(sim_fail("cuModuleGetFunction", 1, CUDA_ERROR_NOT_FOUND));
             SIM(sim_fail("cuModuleUnload", 1, CUDA_ERROR_LAUNCH_FAILED));
             EXPECT(KVMEM_STATUS_CUDA, create(&flight, KVMEM_PATH_CUDA_KERNEL));
         }
-        expect_asked(&asking);
+        expect_called(&caller);
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that agents know, where NIXL fails or is slow to let go: what it may still use stays mapped,
-// over stand-ins for the driver and for NIXL.
+// Elastic memory that is registered with agents, if NIXL fails or deregisters slowly: memory that NIXL may still use stays
+// mapped. With stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "elastic_side.h"
 #include "importer.h"
 #include "patience.h"
-#include "stance.h"
+#include "caller_context.h"
 #include "stand_in.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 #define EXTENT (2 * MIB)
 
-/* An elastic region that two agents know. */
+/* An elastic region that is registered with two agents. */
 typedef struct world {
     kvmem_agent *agents[2];
     kvmem_registration *registrations[2];
@@ -45,7 +45,7 @@ static uint64_t committed(const world *w) {
     return info.num_committed;
 }
 
-/* Whether the driver has something mapped behind an extent. */
+/* Returns whether an extent is mapped to memory. */
 static bool has_extent(const world *w, uint64_t extent) {
     int ordinal = -1;
     const CUdeviceptr address = w->address + extent * EXTENT;
@@ -57,25 +57,25 @@ static uint64_t registered(const world *w, uint64_t extent) {
     return NIXL(nixl_sim_registered(w->address + extent * EXTENT));
 }
 
-static void expect_goes_on(world *w) {
+static void expect_works(world *w) {
     EXPECT_OK(kvmem_region_commit(w->region, 0, 3 * EXTENT, ERR));
     CHECK_EQ(committed(w), 3);
     EXPECT_OK(kvmem_region_decommit(w->region, 0, 3 * EXTENT, ERR));
     CHECK_EQ(committed(w), 0);
 }
 
-TEST(growth_that_an_agent_refuses_is_taken_back) {
+TEST(a_commit_is_undone_if_registering_fails) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     CLEANUP(world_close) world w = open_world();
     NIXL(nixl_sim_fail_register(4)); /* the second extent with the second agent */
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "register VRAM", kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     CHECK_EQ(registered(&w, 0) + registered(&w, 1), 0);
     CHECK(!has_extent(&w, 0) && !has_extent(&w, 1));
-    expect_goes_on(&w);
+    expect_works(&w);
 }
 
-/* By the agent that had been told already, or by the one that refuses. */
-TEST(growth_that_can_not_be_taken_back_stays_mapped) {
+/* Deregistering fails for the agent with which the extent was registered, or for the one whose registration failed. */
+TEST(extents_stay_mapped_if_deregistering_them_fails) {
     for (uint64_t nth = 3; nth <= 4; nth++) {
         world w = open_world();
         NIXL(nixl_sim_fail_register(nth));
@@ -87,31 +87,31 @@ TEST(growth_that_can_not_be_taken_back_stays_mapped) {
         CHECK(has_extent(&w, 0));
         CHECK_EQ(registered(&w, 1), 0);
         CHECK(!has_extent(&w, 1));
-        expect_goes_on(&w);
-        CHECK(has_extent(&w, 0)); /* by NIXL's leave it may never go */
+        expect_works(&w);
+        CHECK(has_extent(&w, 0)); /* NIXL may still use it */
         CHECK(!has_extent(&w, 1));
         world_close(&w);
         CHECK(has_extent(&w, 0));
     }
 }
 
-TEST(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again) {
+TEST(an_extent_that_an_agent_fails_to_deregister_can_be_committed_again) {
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     NIXL(nixl_sim_fail_deregister(1));
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "agent 'first'", kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
     CHECK_EQ(committed(&w), 0);
-    CHECK_EQ(registered(&w, 0), 1); /* the other agent has let go */
+    CHECK_EQ(registered(&w, 0), 1); /* deregistered by the other agent */
     CHECK(has_extent(&w, 0));
     CHECK_EQ(registered(&w, 1), 0);
     CHECK(!has_extent(&w, 1));
-    expect_goes_on(&w);
+    expect_works(&w);
     CHECK(has_extent(&w, 0));
     world_close(&w);
     CHECK(has_extent(&w, 0));
 }
 
-TEST(what_a_deregistration_leaves_behind_is_never_unmapped) {
+TEST(memory_that_a_failed_deregistration_leaves_registered_is_never_unmapped) {
     CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     NIXL(nixl_sim_fail_deregister(2)); /* after the control block */
@@ -125,15 +125,15 @@ TEST(what_a_deregistration_leaves_behind_is_never_unmapped) {
     CHECK(has_extent(&w, 0) && has_extent(&w, 1));
 }
 
-/* Calls kvmem for each message: calls that need locks which other threads hold while they log. */
-typedef struct asking {
+/* For a log callback that makes calls which need locks that other threads hold while they log. */
+typedef struct caller {
     const world *world;
     kvmem_region *other;
     atomic_uint messages, failures;
-} asking;
+} caller;
 
-static void ask(uint32_t level, const char *target, const char *message, void *user_data) {
-    asking *mine = user_data;
+static void call_kvmem(uint32_t level, const char *target, const char *message, void *user_data) {
+    caller *mine = user_data;
     kvmem_region_holders holders;
     kvmem_elastic_info info;
     kvmem_registration *registration = NULL;
@@ -146,33 +146,33 @@ static void ask(uint32_t level, const char *target, const char *message, void *u
     mine->messages++;
 }
 
-/* Messages of failures only, so that the callback runs after an injected failure and not before. */
-static void listen_with(asking *asking) {
-    /* The calls so far have returned then. */
-    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, ask, asking, ERR));
+/* Only for warnings and errors, so that the callback runs after a planned failure. Waits until earlier calls of it have
+   returned. */
+static void set_callback(caller *caller) {
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, call_kvmem, caller, ERR));
 }
 
-TEST(a_log_callback_may_ask_while_an_agent_fails) {
+TEST(a_log_callback_may_call_kvmem_while_an_agent_fails) {
     static unsigned char memory[4096];
-    static asking asking;
+    static caller caller;
     CLEANUP(world_close) world w = open_world();
-    asking.world = &w;
-    asking.other = region_adopt(memory, sizeof(memory));
+    caller.world = &w;
+    caller.other = region_adopt(memory, sizeof(memory));
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
-    listen_with(&asking);
+    set_callback(&caller);
     NIXL(nixl_sim_fail_register(2));
     EXPECT(KVMEM_STATUS_NIXL, kvmem_region_commit(w.region, 2 * EXTENT, EXTENT, ERR));
-    listen_with(&asking);
+    set_callback(&caller);
     NIXL(nixl_sim_fail_deregister(1));
     EXPECT(KVMEM_STATUS_NIXL, kvmem_region_decommit(w.region, 0, EXTENT, ERR));
-    listen_with(&asking);
+    set_callback(&caller);
     NIXL(nixl_sim_fail_deregister(1));
     CALL(kvmem_registration_destroy(w.registrations[0])); /* only the log reports it */
     w.registrations[0] = NULL;
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); /* waits for its calls */
-    CHECK(asking.messages > 0);
-    CHECK_EQ(asking.failures, 0);
-    CALL(kvmem_region_destroy(asking.other));
+    CHECK(caller.messages > 0);
+    CHECK_EQ(caller.failures, 0);
+    CALL(kvmem_region_destroy(caller.other));
 }
 
 static kvmem_region_holders holders_of(const kvmem_region *region) {
@@ -180,7 +180,7 @@ static kvmem_region_holders holders_of(const kvmem_region *region) {
     return holders;
 }
 
-TEST(holders_are_told_by_what_they_are) {
+TEST(holders_are_counted_by_type) {
     CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
     GET(kvmem_region *, view, kvmem_region_create_view, w.region, 0, EXTENT);
@@ -203,11 +203,11 @@ TEST(holders_are_told_by_what_they_are) {
     EXPECT_OK(kvmem_registration_deregister(w.registrations[1], ERR));
     const kvmem_region_holders few = holders_of(w.region);
     CHECK_EQ(few.handles, 1);
-    CHECK_EQ(few.references, 2); /* and the registration that was taken back */
+    CHECK_EQ(few.references, 2); /* the handle, and that of the deregistered registration */
     CHECK_EQ(few.views + few.registrations + few.shares + few.importers, 0);
 }
 
-TEST(handles_are_counted_whoever_gives_them) {
+TEST(handles_of_layout_get_region_are_counted) {
     kvmem_region *region = region_create_elastic(EXTENT, EXTENT, 0);
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.inner_dim = 512,
                                       it.page_size = 512, it.num_layers = 2);
@@ -221,8 +221,8 @@ TEST(handles_are_counted_whoever_gives_them) {
     CHECK_EQ(holders_of(again).references, 1);
 }
 
-/* Parts of an elastic region are known by the region, and a peer can be told of one. */
-TEST(a_layout_over_parts_registers_the_whole_once) {
+/* A layout on views of an elastic region registers the region, and can be exported if there is only one. */
+TEST(a_layout_on_views_registers_the_elastic_region_once) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.inner_dim = 512, it.page_size = 512,
                                       it.num_blocks = 2);
@@ -260,8 +260,8 @@ static void *destroy_registration(void *registration) {
     return NULL;
 }
 
-/* Nobody holds the registration any more, and its agent is at it. */
-TEST(nothing_shrinks_while_an_agent_lets_go) {
+/* The registration is destroyed, and its agent is deregistering the memory. */
+TEST(decommitting_fails_while_an_agent_deregisters) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine resets its device while transfers are in flight: between any two calls of the driver, and while
-// the device works. The transfer ends, with an error that says so, and the driver is given nothing that was
-// destroyed.
+// An engine resets its device while transfers are in flight: between any two driver calls, and while the device executes
+// work. The transfer fails with an error that contains the reason, and kvmem passes no destroyed object to the driver.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 enum { CONTEXT_IS_DESTROYED = 709, TOO_MANY = 2000 };
 
-/* How a transfer is started, and what waits for it. */
+/* How a transfer is submitted, and whether a stream waits for it. */
 typedef enum manner { ON_ITS_OWN_STREAM, ON_THE_ENGINES_STREAM, AWAITED_BY_A_STREAM, NUM_MANNERS } manner;
 
 typedef struct variant {
@@ -17,7 +16,7 @@ typedef struct variant {
     uint64_t flags;
 } variant;
 
-/* Elastic memory is in no context, and is compared after the reset. */
+/* Elastic memory belongs to no context, so it is compared after the reset. */
 static const variant variants[] = {
     {{PLACE_ELASTIC, PLACE_PINNED}, KVMEM_PATH_CUDA_COPY, 0},
     {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_PATH_CUDA_BATCH, 0},
@@ -37,14 +36,14 @@ static kvmem_status submit(const flight *flight, manner manner, CUstream stream)
         return kvmem_transfer_submit_on_stream(flight->transfer, stream, ERR);
     kvmem_status status = kvmem_transfer_submit(flight->transfer, ERR);
     if (status == KVMEM_STATUS_OK && manner == AWAITED_BY_A_STREAM)
-        /* Its failure is the transfer's, or that of the stream, which went with its context. */
+        /* It may fail with the transfer's error, or because the stream was destroyed. */
         kvmem_transfer_wait_on_stream(flight->transfer, 0, stream, NULL);
     return status;
 }
 
 static bool is_readable(const side *side) { return side->place != PLACE_DEVICE; }
 
-/* What is lost with the context counts apart. */
+/* Objects lost with the context are counted separately. */
 static void await_released(const sim_counts *before) {
     sim_counts expected = *before;
     expected.lost_with_context = sim_live_now().lost_with_context;
@@ -58,7 +57,7 @@ static void check_failed(const flight *flight, kvmem_status status, bool was_sub
     if (was_submitted) flight_expect_completion(flight, KVMEM_STATUS_CUDA);
 }
 
-/* Resets the device before the nth call from the submission on. Returns whether there are so many. */
+/* Resets the device before the nth call, counted from the submit on. Returns false if there are fewer calls. */
 static bool reset_before(const variant *variant, manner manner, uint64_t nth, bool is_retained) {
     CUstream stream = NULL;
     flight flight;
@@ -71,7 +70,7 @@ static bool reset_before(const variant *variant, manner manner, uint64_t nth, bo
     const bool was_submitted = status == KVMEM_STATUS_OK;
     if (was_submitted) status = kvmem_transfer_wait(flight.transfer, PATIENCE, ERR);
     const bool was_reset = SIM(sim_has_reset_device());
-    stance_check(__FILE__, __LINE__, "a transfer beside a reset");
+    caller_context_check(__FILE__, __LINE__, "a transfer during a reset");
     if (status != KVMEM_STATUS_OK) {
         CHECK(was_reset);
         check_failed(&flight, status, was_submitted);
@@ -84,7 +83,7 @@ static bool reset_before(const variant *variant, manner manner, uint64_t nth, bo
     return was_reset;
 }
 
-/* Each variant in one manner; both cases together have most of them. */
+/* Each variant in one manner. The two cases together use most combinations. */
 static void reset_anywhere(bool is_retained) {
     const sim_counts before = sim_live_now();
     for (size_t i = 0; i < NUM(variants); i++) {
@@ -96,8 +95,8 @@ static void reset_anywhere(bool is_retained) {
     CHECK_EQ(SIM(sim_illegal_accesses()), 0);
 }
 
-TEST_CALL(a_reset_between_any_two_calls_ends_a_transfer, reset_anywhere(false))
-TEST_CALL(a_context_that_is_there_again_is_not_taken_for_the_one_before, reset_anywhere(true))
+TEST_CALL(a_reset_between_any_two_calls_fails_the_transfer, reset_anywhere(false))
+TEST_CALL(a_context_that_is_created_again_is_distinguished_from_the_old_one, reset_anywhere(true))
 
 static void expect_dropped(const flight *flight) {
     flight_expect_end(flight, KVMEM_STATUS_CUDA, "was in flight");
@@ -105,12 +104,12 @@ static void expect_dropped(const flight *flight) {
     flight_expect_completion(flight, KVMEM_STATUS_CUDA);
 }
 
-TEST(what_the_device_has_not_done_yet_fails) {
+TEST(a_transfer_whose_work_is_dropped_fails) {
     const sim_counts before = sim_live_now();
     for (size_t i = 0; i < 2 * NUM(variants); i++) {
         const variant *variant = &variants[i / 2];
         if (place_is_pageable(variant->route.to)) {
-            continue; /* the driver returns when all is done: a thread is in its call until then */
+            continue; /* a driver call returns only when all work is complete */
         }
         SIM(sim_reset());
         {
@@ -130,7 +129,7 @@ TEST(what_the_device_has_not_done_yet_fails) {
 }
 
 /* The second waits for the staging memory of the first. */
-TEST(what_waits_for_another_transfer_fails_too) {
+TEST(a_transfer_that_waits_for_a_failed_one_fails_too) {
     const sim_counts before = sim_live_now();
     SIM(sim_reset());
     {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs for which no thread can be started, while another thread of the library serves a run that does not
-// end.
+// Runs for which no thread can be started, also while a thread of kvmem watches a run that does not end.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL); }
 
@@ -13,8 +12,8 @@ static kvmem_status submit_other_pairs(void *transfer) {
     return kvmem_transfer_submit_pairs(transfer, &step, NULL);
 }
 
-/* A run that no thread can watch does not begin. The first case, so that the library has no thread yet. */
-TEST(a_copy_that_nothing_can_watch_is_refused) {
+/* A run that no thread can watch does not begin. It is the first case, so that kvmem has no threads yet. */
+TEST(submitting_a_copy_fails_if_no_thread_can_watch_it) {
     SIM(sim_reset());
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     flight_create(&copy, it.path = KVMEM_PATH_CUDA_COPY);
@@ -24,10 +23,10 @@ TEST(a_copy_that_nothing_can_watch_is_refused) {
     side_check(&copy.destination);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(copy.transfer, ERR)); /* it was not submitted */
     CHECK_EQ(without_new_threads(submit_other_pairs, copy.transfer), KVMEM_STATUS_OUT_OF_MEMORY);
-    flight_run(&copy); /* of the pairs that it was created with */
+    flight_run(&copy); /* with the pairs that it was created with */
 }
 
-/* The thread that watches the copy has no time for io_uring before the copy is over. */
+/* The thread that watches the copy does not serve io_uring before the copy is complete. */
 TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     if (!can_test_io_uring()) return;
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
@@ -43,6 +42,6 @@ TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     CHECK_EQ(without_new_threads(submit, write.transfer), KVMEM_STATUS_OK);
     flight_expect_end(&write, KVMEM_STATUS_OUT_OF_MEMORY, "thread");
     SIM(sim_go());
-    flight_land(&copy);
+    flight_finish(&copy);
 }
 TEST_MAIN_ONCE

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of other processes, by the counts: opened once, closed once, given back where it is refused.
+// Driver calls for memory of other processes: opened once, closed once, and released if a check fails.
 #include "control.h"
 #include "engine.h"
 #include "importer.h"
-#include "opened.h"
+#include "shared_memory.h"
 #include "owner.h"
-#include "stance.h"
+#include "caller_context.h"
 
 OWNER_ROLE
 
 #define SIZE (4 * MIB)
 
-TEST(a_handle_is_open_once_and_closed_once) {
+TEST(a_handle_is_opened_once_and_closed_once) {
     OPENED(shared_memory, shared, SIZE, 1);
     SIM(sim_reset());
     CLEANUP(await_live) const sim_counts before = sim_live_now();
@@ -24,8 +24,8 @@ TEST(a_handle_is_open_once_and_closed_once) {
     CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 1);
 }
 
-/* It may be somebody else's opening that a second try would close. */
-TEST(a_close_that_fails_is_not_tried_again) {
+/* A second call could close another opening of the same memory. */
+TEST(a_close_that_fails_is_not_repeated) {
     OPENED(shared_memory, shared, SIZE, 1);
     SIM(sim_reset());
     const sim_counts before = sim_live_now();
@@ -39,7 +39,7 @@ TEST(a_close_that_fails_is_not_tried_again) {
     SIM(sim_reset());
 }
 
-TEST(what_is_refused_is_closed_again) {
+TEST(a_handle_is_closed_if_a_check_fails) {
     OPENED(shared_memory, shared, SIZE, 1);
     const sim_counts before = sim_live_now();
     shared.options.size = SIZE + 1;
@@ -53,7 +53,7 @@ TEST(what_is_refused_is_closed_again) {
     await_live(&before);
 }
 
-TEST(a_device_out_of_reach_is_refused) {
+TEST(opening_without_peer_access_fails) {
     OPENED(shared_memory, shared, SIZE, 1);
     shared.options.device = 1;
     CLEANUP(await_live) const sim_counts before = sim_live_now();
@@ -62,8 +62,8 @@ TEST(a_device_out_of_reach_is_refused) {
     SIM(sim_set_peer_access(true));
 }
 
-/* Whatever the driver says of a pointer that was opened for a peer: where it lies, or for whom it is. */
-TEST(it_is_opened_for_another_device) {
+/* Drivers may report the device of the memory or the device that it was opened for. */
+TEST(memory_is_opened_for_another_device) {
     OPENED(shared_memory, shared, SIZE, 1);
     const sim_counts before = sim_live_now();
     for (int is_of_opener = 0; is_of_opener < 2; is_of_opener++) {
@@ -90,7 +90,7 @@ TEST(it_is_opened_for_another_device) {
     SIM(sim_reset());
 }
 
-TEST(a_device_it_can_not_be_opened_for_is_told) {
+TEST(errors_contain_the_device_that_memory_cannot_be_opened_for) {
     OPENED(shared_memory, shared, SIZE, 1);
     shared.options.flags = KVMEM_IPC_FOR_DEVICE;
     shared.options.for_device = 1;
@@ -112,13 +112,13 @@ TEST(a_device_it_can_not_be_opened_for_is_told) {
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     for (int i = 0; i < 200; i++) {
-        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* a thread: not in the stance */
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* not OWNED: threads have no caller context */
         kvmem_region_open_ipc(options, &region, NULL);
     }
     return NULL;
 }
 
-TEST(threads_leave_nothing_open) {
+TEST(concurrent_openings_are_all_closed) {
     OPENED(shared_memory, shared, SIZE, 1);
     SIM(sim_reset());
     CLEANUP(await_live) const sim_counts before = sim_live_now();
@@ -126,7 +126,7 @@ TEST(threads_leave_nothing_open) {
     CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), SIM(sim_calls("cuIpcCloseMemHandle")));
 }
 
-TEST(memory_of_another_device_is_released_again) {
+TEST(imported_memory_is_released_if_a_check_fails) {
     CLEANUP(peer_finish) peer owner = owner_start();
     CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 1);
     CLEANUP(await_live) const sim_counts before = sim_live_now();
@@ -134,13 +134,13 @@ TEST(memory_of_another_device_is_released_again) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "", kvmem_vmm_memory_import_fd, fd, SIZE + 1, 0);
 }
 
-static kvmem_status look_at_holders(const kvmem_region *region) {
+static kvmem_status query_holders(const kvmem_region *region) {
     kvmem_region_holders holders;
     return kvmem_region_get_holders(region, &holders, ERR);
 }
 
-/* Where the kernel does not say who has memory open, somebody may. */
-TEST(memory_of_unknown_importers_is_kept) {
+/* If locks of importers cannot be queried, an importer may exist. */
+TEST(memory_is_not_released_while_importers_are_unknown) {
     int releases = 0;
     ENGINE_MEMORY(address, 0, SIZE);
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
@@ -154,11 +154,11 @@ TEST(memory_of_unknown_importers_is_kept) {
     CALL(kvmem_share_destroy(share));
     block_files files;
     block_files_break(&files);
-    EXPECT_MESSAGE(KVMEM_STATUS_IO, "get the locks of a file", look_at_holders(region));
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "get the locks of a file", query_holders(region));
     CALL(kvmem_region_destroy(region));
-    EXPECT_OK(look_at_holders(other));
+    EXPECT_OK(query_holders(other));
     expect_releases(&releases, 0);
     block_files_mend(&files);
-    EXPECT_OK(look_at_holders(other));
+    EXPECT_OK(query_holders(other));
     expect_releases(&releases, 1);
 }

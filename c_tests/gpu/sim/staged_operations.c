@@ -8,7 +8,7 @@ void operations_open(void) { moves_open(); }
 
 void operations_close(void) { moves_close(); }
 
-/* A stream waits for a layer, and for all. */
+/* A stream waits for one layer, then for all. */
 static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                                   start start) {
     moving moving;

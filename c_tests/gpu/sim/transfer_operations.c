@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers by every way but staged, to every tier, and what comes with them.
+// Transfers on every path except the staged one, to every tier; checksums and verification.
 #include "operations.h"
 
 #include "captured_move.h"
@@ -35,7 +35,7 @@ OPERATION(copy_to_a_device) {
 
 OPERATION_CALL(copy_from_a_device, copy_from_a_device_by(0, ON_ITS_OWN))
 
-/* A piece a slot, so that a run goes round the ring. */
+/* With slots of one piece, so that a run wraps around the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
     kvmem_transfer_options options = kv_transfer_options(&small_move);
     OWNED(kvmem_layout) device = NULL;
@@ -58,7 +58,7 @@ OPERATION_CALL(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_
 OPERATION_CALL(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
 OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
-/* A transfer of one block that gets others. */
+/* A transfer that is created with one block and submitted with others. */
 static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                                    start start) {
     const kv_move first = KV_MOVE(3, {3, 3});
@@ -85,7 +85,7 @@ OPERATION(copy_new_pairs_on_a_stream) {
     return copy_from_a_device_as(move_new_pairs, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
 }
 
-/* Blocks that follow each other lie apart on one side. */
+/* Adjacent blocks of one side are not adjacent on the other. */
 static kvmem_status copy_in_rows_as(move_function *as) {
     OWNED(kvmem_layout) pinned = NULL;
     OWNED(kvmem_layout) device = NULL;
@@ -129,7 +129,7 @@ OPERATION(compute_checksums) {
     return status;
 }
 
-/* From one extent to the next. */
+/* Moves blocks from one extent to another. */
 static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
     const kv_move across = KV_MOVE(2, {0, 3}, {1, 2});
     kvmem_transfer_options options = WITH(kv_transfer_options(&across), it.path = path);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies on a GPU share: what is freed of it delays no run and no caller, and it is destroyed after no
-// failure but one after which it is of no use.
+// The shared state of copies on a GPU: freeing parts of it delays no run and no caller, and it is created again only after
+// failures that make it unusable.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <sys/resource.h>
 
-/* A flight, a stream of the engine's, and memory that work on it copies. */
+/* A flight, a stream of the engine, and memory that work on the stream copies. */
 typedef struct world {
     flight flight;
     stream stream;
@@ -28,19 +28,19 @@ static void world_close(world *w) {
     stream_close(&w->stream);
 }
 
-/* From here the device is at the engine's work, and whatever waits for the device waits. */
+/* Makes the device execute work of the engine until sim_go, so that calls which wait for the device block. */
 static void keep_device_busy(const world *w) {
     SIM(sim_hold());
     stream_copy(&w->stream, w->memory, w->memory + MIB / 2, MIB / 2);
 }
 
-/* Waits for its end, which the queue reports. */
+/* Waits for the end, and for the completion in the queue. */
 static void expect_end(const world *w, const kvmem_transfer *transfer, kvmem_status status) {
     EXPECT(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK_EQ(next_completion(w->flight.queue).status, status);
 }
 
-/* A transfer that needs more of it than there is, created while what there is is in use. */
+/* A transfer that needs more staging memory is created while the staging memory is in use. */
 TEST(staging_memory_grows_without_waiting_for_the_device) {
     OPENED(world, w);
     flight_create(&w.flight, it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = 16 * 1024);
@@ -57,12 +57,12 @@ TEST(staging_memory_grows_without_waiting_for_the_device) {
     flight_check_moved(&w.flight);
 }
 
-/* What a run used that failed is not used again: it is freed while the device is at other work. */
-TEST(what_a_failed_run_used_holds_up_no_end) {
+/* Resources of a failed run are not used again; they are freed while the device executes other work. */
+TEST(freeing_resources_of_a_failed_run_does_not_delay_its_end) {
     OPENED(world, w);
     flight_create(&w.flight, it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = 16 * 1024);
     keep_device_busy(&w);
-    SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY)); /* the first thing it does */
+    SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY)); /* its first call */
     flight_submit(&w.flight);
     CHECK_EQ(next_completion(w.flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_poll(w.flight.transfer, ERR));
@@ -83,9 +83,8 @@ static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) 
     flight_check_moved(&w->flight);
 }
 
-/* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the
-   layouts. */
-TEST(only_what_is_of_no_use_is_made_again) {
+/* The number of loaded modules is the number of times that the shared state was created. */
+TEST(shared_state_is_created_again_only_if_it_is_unusable) {
     static const CUresult harmless[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
                                         CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_NOT_PERMITTED};
     OPENED(world, w);
@@ -99,7 +98,7 @@ TEST(only_what_is_of_no_use_is_made_again) {
     CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loaded + 1);
 }
 
-/* Whether the driver could have needed one or not: what says that the work failed ends the run. */
+/* Errors of failed work end a run, even if the lack of file descriptors could have caused the error of the driver. */
 TEST(a_failure_ends_a_run_without_free_file_descriptors) {
     static const CUresult failures[] = {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED,
                                         CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_UNKNOWN};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Virtual memory by fabric handles, and of a node of the host. The stand-in must have both.
+// VMM memory with fabric handles and on a NUMA node of the host. Both must be enabled in the stand-in.
 #include "operations.h"
 
 #include "control.h"
@@ -28,7 +28,7 @@ static unsigned char read_byte(uint64_t address) {
     return value;
 }
 
-/* Maps memory for device 0; what was written is there again when it is mapped a second time. */
+/* Maps memory for device 0. The first mapping writes a byte, which the second one reads. */
 static kvmem_status use_mapping(kvmem_vmm_range *range, kvmem_vmm_memory *memory, bool is_first) {
     OWNED(kvmem_vmm_mapping) mapping = NULL;
     uint64_t address = 0;
@@ -84,7 +84,7 @@ OPERATION(have_memory_of_a_node) {
     return status;
 }
 
-/* All of it has memory, which a device may write. */
+/* Checks that all extents are committed and writable. */
 static void check_committed(const kvmem_region *region) {
     kvmem_elastic_info elastic;
     kvmem_region_info info;

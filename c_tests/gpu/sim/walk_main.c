@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver call of the operations that a program is linked with fails in turn: nothing leaks, the
-// caller's context stays, the error says what the driver said, and the operation works afterwards.
-#include "stance.h"
+// Makes each driver call of the operations that the program is linked with fail; see walk.h.
+#include "caller_context.h"
 #include "walk.h"
 
 WALK_CASES

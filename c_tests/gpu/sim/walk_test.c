@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver call of every operation fails in turn: nothing leaks, the caller's context stays, the error
-// says what the driver said, and the operation works afterwards.
+// Makes each driver call of each operation except transfers fail; see walk.h.
 #include "control.h"
 #include "owner.h"
-#include "stance.h"
+#include "caller_context.h"
 #include "walk.h"
 
 OWNER_ROLE
 WALK_CASES
 
-/* The library sees by creating memory which handles work: that there is none left says nothing about them. */
-TEST(a_full_device_still_says_what_it_can_do) {
+/* kvmem creates memory to determine which handles work. A failure for lack of memory must not count as "no". */
+TEST(capabilities_are_reported_without_free_memory) {
     SIM(sim_reset());
     GET(kvmem_cuda_device_info, expected, kvmem_cuda_get_device_info, 0);
     CHECK(expected.capabilities & KVMEM_CUDA_POSIX_FD);
@@ -20,8 +19,8 @@ TEST(a_full_device_still_says_what_it_can_do) {
     CHECK(info.capabilities & KVMEM_CUDA_POSIX_FD);
 }
 
-/* What a newer driver may answer. */
-TEST(a_result_nobody_knows_is_given_by_number) {
+/* Newer drivers may return such results. */
+TEST(an_unknown_result_is_reported_by_number) {
     const operation *device_memory = walk_find("have_device_memory");
     operations_open();
     SIM(sim_reset());

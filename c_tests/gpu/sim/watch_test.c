@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that wait, and those that need not wait for them: a driver that takes its time to accept copies delays
-// no other caller and no other run's end; staged copies wait for staged copies of the same direction alone.
+// Runs that wait, and runs that must not wait for them. A driver call that blocks delays no other caller and no other run.
+// Staged copies wait only for staged copies of the same direction.
 #include "control.h"
 #include "gpu_flight.h"
-#include "stance.h"
+#include "caller_context.h"
 
 #include <pthread.h>
 
-/* From a GPU to memory that is not page-locked: the driver returns when all bytes are there. */
+/* A transfer from a GPU to pageable memory: the driver call returns after the copy. */
 typedef flight slow_flight;
 #define slow_flight_close flight_close
 static void slow_flight_open(flight *flight) {
@@ -15,7 +15,7 @@ static void slow_flight_open(flight *flight) {
     flight_create(flight, it.path = KVMEM_PATH_CUDA_COPY);
 }
 
-/* Submits, and returns once the driver has its first copy, which it holds. */
+/* Submits, and waits until the driver has its first copy, which it holds back. */
 static void start(const flight *slow) {
     SIM(sim_reset());
     SIM(sim_hold());
@@ -23,7 +23,7 @@ static void start(const flight *slow) {
     await_calls("cuMemcpyAsync", 1);
 }
 
-TEST(a_start_that_takes_its_time_keeps_nobody) {
+TEST(a_slow_start_delays_no_other_caller) {
     SIM(sim_reset());
     OPENED(slow_flight, slow);
     OPENED(flight, other, .from = PLACE_DEVICE, .to = PLACE_PINNED, .has_queue = true);
@@ -33,46 +33,46 @@ TEST(a_start_that_takes_its_time_keeps_nobody) {
     GET(uint64_t, layers, kvmem_transfer_get_layers, slow.transfer);
     CHECK_EQ(layers, 0);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(slow.transfer, MILLISECONDS(20), ERR));
-    EXPECT_OK(kvmem_transfer_cancel(slow.transfer, ERR)); /* it has begun, and goes on */
+    EXPECT_OK(kvmem_transfer_cancel(slow.transfer, ERR)); /* no effect, because it has begun */
     SIM(sim_fail("cuMemcpyAsync", 1, CUDA_ERROR_INVALID_VALUE));
     flight_submit(&other);
-    flight_expect_completion(&other, KVMEM_STATUS_CUDA); /* whose end is told meanwhile */
+    flight_expect_completion(&other, KVMEM_STATUS_CUDA); /* reported while the slow one starts */
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(slow.transfer, ERR));
     SIM(sim_go());
-    flight_land(&slow);
+    flight_finish(&slow);
 }
 
-typedef struct holding {
+typedef struct stream_wait {
     const kvmem_transfer *transfer;
     CUstream stream;
     kvmem_status status;
-} holding;
+} stream_wait;
 
-static void *hold_back(void *given) {
-    holding *mine = given;
+static void *wait_on_stream(void *argument) {
+    stream_wait *mine = argument;
     mine->status = kvmem_transfer_wait_on_stream(mine->transfer, 0, mine->stream, NULL);
     return NULL;
 }
 
-/* A stream can wait for what the driver has, so this is waited for, and by nobody else. */
+/* A stream can wait only for work that the driver has, so the call blocks until the start is complete. */
 TEST(a_stream_waits_for_a_run_that_is_starting) {
     SIM(sim_reset());
     OPENED(stream, stream, 0);
     OPENED(slow_flight, slow);
     start(&slow);
     pthread_t thread;
-    holding holding = {.transfer = slow.transfer, .stream = stream.handle};
-    CHECK_EQ(pthread_create(&thread, NULL, hold_back, &holding), 0);
+    stream_wait wait = {.transfer = slow.transfer, .stream = stream.handle};
+    CHECK_EQ(pthread_create(&thread, NULL, wait_on_stream, &wait), 0);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(slow.transfer, MILLISECONDS(20), ERR));
     CHECK_EQ(SIM(sim_calls("cuStreamWaitEvent")), 0);
     SIM(sim_go());
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_EQ(holding.status, KVMEM_STATUS_OK);
-    flight_land(&slow);
+    CHECK_EQ(wait.status, KVMEM_STATUS_OK);
+    flight_finish(&slow);
 }
 
-/* Two staged copies to the host, of which the second waits for the staging memory of the first. */
-TEST(staged_copies_keep_only_their_like) {
+/* Of two staged copies to the host, the second waits for the staging memory of the first. */
+TEST(staged_copies_delay_only_staged_copies_of_the_same_direction) {
     SIM(sim_reset());
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
@@ -91,17 +91,17 @@ TEST(staged_copies_keep_only_their_like) {
     await_calls("cuLaunchKernel", 2);
     flight_submit(&other_way);
     await_calls("cuLaunchKernel", 3);
-    EXPECT_OK(kvmem_transfer_cancel(second.transfer, ERR)); /* which has not begun */
+    EXPECT_OK(kvmem_transfer_cancel(second.transfer, ERR)); /* it has not begun */
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(second.transfer, PATIENCE, ERR));
     flight_submit(&second);
     SIM(sim_go());
-    flight_land(&first);
-    flight_land(&second);
-    flight_land(&other_way);
-    flight_land(&kernel);
+    flight_finish(&first);
+    flight_finish(&second);
+    flight_finish(&other_way);
+    flight_finish(&kernel);
 }
 
-/* More slow starts than there are threads for them: the last one has all it needs and waits for a thread. */
+/* More slow starts than threads: the last run has all its resources and waits for a thread. */
 TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
     enum { THREADS = 16, LAST = THREADS };
     flight runs[THREADS + 1];
@@ -115,10 +115,9 @@ TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
     }
     flight_submit(&runs[LAST]);
     EXPECT_OK(kvmem_transfer_cancel(runs[LAST].transfer, ERR));
-    /* While the others go on. */
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(runs[LAST].transfer, PATIENCE, ERR));
     SIM(sim_go());
-    for (size_t i = 0; i < THREADS; i++) flight_land(&runs[i]);
+    for (size_t i = 0; i < THREADS; i++) flight_finish(&runs[i]);
     side_check(&runs[LAST].destination);
     flight_run(&runs[LAST]);
     for (size_t i = 0; i < NUM(runs); i++) flight_close(&runs[i]);

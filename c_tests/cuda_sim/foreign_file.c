@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds them where /proc shows them.
-#include "elsewhere.h"
+// Opens files of other processes through /proc.
+#include "foreign_file.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -31,19 +31,19 @@ uint64_t inode_of(int fd) {
     return fstat(fd, &file) == 0 ? (uint64_t)file.st_ino : 0;
 }
 
-elsewhere elsewhere_of(int fd) {
-    return (elsewhere){
+foreign_file foreign_file_of(int fd) {
+    return (foreign_file){
         .process_start = process_start(getpid()),
-        .file = inode_of(fd), .process = (int32_t)getpid(), .fd = fd,
+        .inode = inode_of(fd), .process = (int32_t)getpid(), .fd = fd,
     };
 }
 
-int elsewhere_open(const elsewhere *where) {
-    if (where->process_start == 0 || process_start(where->process) != where->process_start) return -1;
+int foreign_file_open(const foreign_file *file) {
+    if (file->process_start == 0 || process_start(file->process) != file->process_start) return -1;
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)where->process, (int)where->fd);
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)file->process, (int)file->fd);
     const int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && inode_of(fd) != where->file) {
+    if (fd >= 0 && inode_of(fd) != file->inode) {
         close(fd);
         return -1;
     }

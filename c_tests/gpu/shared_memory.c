@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the device by its UUID and opens there.
-#include "opened.h"
+// Finds the device by its UUID, and opens the memory on it.
+#include "shared_memory.h"
 
-#include "stance.h"
+#include "caller_context.h"
 
 kvmem_ipc_options ipc_options(const kvmem_ipc_handle *handle, uint64_t size) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);

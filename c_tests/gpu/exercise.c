@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each call through EXPECT or CALL, so that the current context is looked at after it.
-#include "work.h"
+// Each call is made through EXPECT or CALL, which check the current context.
+#include "exercise.h"
 
 #include "allocated.h"
 #include "patience.h"
 #include "sides.h"
-#include "stance.h"
+#include "caller_context.h"
 
-static void ask(int device) {
+static void query(int device) {
     GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     GET(kvmem_cuda_device_info, device_info, kvmem_cuda_get_device_info, device);
     GET(bool, can, kvmem_cuda_can_access, device, device);
@@ -81,8 +81,8 @@ static void copy_blocks(int device) {
     side_check_moved(&there, &host, &move);
 }
 
-void work_on_memory(int device) {
-    ask(device);
+void exercise_memory(int device) {
+    query(device);
     use_device_memory(device);
     use_pinned_memory(device);
     use_elastic_memory(device);
@@ -90,12 +90,12 @@ void work_on_memory(int device) {
     build_layouts(device);
 }
 
-void work_on(int device) {
-    work_on_memory(device);
+void exercise_device(int device) {
+    exercise_memory(device);
     copy_blocks(device);
 }
 
-void await_no_context(int device) {
+void await_context_release(int device) {
     const uint64_t end = patience_end();
-    while (has_primary_context(device)) patience_wait(end, "the library to give the context back");
+    while (has_primary_context(device)) patience_wait(end, "the library to release the context");
 }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records: points in the work of a stream. An event refers to its latest one.
+#pragma once
+
+#include "state.h"
+
+/* Reference-counted, by the task that completes it, the tasks that wait for it, and the event. */
+typedef struct record {
+    uint64_t references;
+    bool is_complete;
+    CUresult error;      /* the error of its stream at completion */
+    double completed_at; /* milliseconds of the monotonic clock */
+} record;
+
+/* Creates a record with one reference. */
+record *record_create(void);
+record *record_retain(record *held);
+/* NULL is ignored. */
+void record_release(record *released);
+/* Marks the record as complete: the work before it is. */
+void record_complete(record *reached, CUresult error);
+bool record_is_complete(const record *queried);
