@@ -73,10 +73,15 @@ void end_handle(const CUmemGenericAllocationHandle *handle) { CU(cuMemRelease(*h
 
 void end_mapping(const mapping *mapping) { unmap_and_free(mapping->address, mapping->size); }
 
-void check_nothing_left(void) {
-    if (sim_live == NULL) return;
+sim_counts live_objects(void) {
     sim_counts counts;
     sim_live(&counts);
+    return counts;
+}
+
+void check_nothing_left(void) {
+    if (sim_live == NULL) return;
+    const sim_counts counts = live_objects();
     const sim_counts nothing = {.lost_with_context = counts.lost_with_context};
     if (memcmp(&counts, &nothing, sizeof(counts)) != 0) {
         const uint64_t *numbers = (const uint64_t *)&counts;

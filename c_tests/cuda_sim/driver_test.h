@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda_api.h"
+#include "cuda_sim.h"
 #include "harness.h"
 
 #define GRANULE (2 * MIB)
@@ -20,6 +21,8 @@ void check_driver(const char *file, int line, const char *call, CUresult got, CU
 CUcontext open_device(CUdevice device);
 void close_device(CUdevice device);
 void check_nothing_left(void);
+/* Returns the numbers of live objects. Needs the stand-in. */
+sim_counts live_objects(void);
 /* Opens a device until the scope ends. */
 #define OPEN_DEVICE(device) CLEANUP(close_opened) const CUdevice opened_##device = open_for_scope(device)
 CUdevice open_for_scope(CUdevice device);

@@ -16,12 +16,6 @@ static void cancel_failures(const int *planned) {
     OPEN_DEVICE(0);                                                                                  \
     CLEANUP(cancel_failures) const int planned_failures_ = 0
 
-static sim_counts live(void) {
-    sim_counts counts;
-    sim_live(&counts);
-    return counts;
-}
-
 TEST(the_nth_call_fails_once) {
     CUdeviceptr addresses[3] = {0};
     OPEN_DEVICE_TO_FAIL;
@@ -32,7 +26,7 @@ TEST(the_nth_call_fails_once) {
     CHECK_EQ(addresses[1], 0);
     CHECK_STR(sim_last_failed(), "cuMemAlloc_v2");
     CU(cuMemAlloc_v2(&addresses[2], 64));
-    CHECK_EQ(live().allocations, 2);
+    CHECK_EQ(live_objects().allocations, 2);
     CU(cuMemFree_v2(addresses[0]));
     CU(cuMemFree_v2(addresses[2]));
 }
@@ -99,7 +93,7 @@ TEST(a_failing_release_releases) {
     const CUdeviceptr address = allocate_filled(64, 1);
     sim_fail("cuMemFree_v2", 1, FAILURE);
     CU_EXPECT(FAILURE, cuMemFree_v2(address));
-    CHECK_EQ(live().allocations, 0);
+    CHECK_EQ(live_objects().allocations, 0);
     sim_fail("cuMemFree_v2", 1, FAILURE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address)); /* the error of the call precedes the planned one */
     sim_fail("cuCtxPopCurrent_v2", 1, FAILURE);
@@ -116,7 +110,7 @@ TEST(a_release_that_fails_without_effect_does_not_release) {
     const CUdeviceptr address = allocate_filled(64, 1);
     sim_fail_without_effect("cuMemFree_v2", 1, FAILURE);
     CU_EXPECT(FAILURE, cuMemFree_v2(address));
-    CHECK_EQ(live().allocations, 1);
+    CHECK_EQ(live_objects().allocations, 1);
     CU(cuMemFree_v2(address));
 }
 

@@ -9,12 +9,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-static sim_counts live(void) {
-    sim_counts counts;
-    sim_live(&counts);
-    return counts;
-}
-
 TEST(all_live_objects_are_counted) {
     CUcontext created = NULL;
     CUdeviceptr plain = 0;
@@ -38,8 +32,8 @@ TEST(all_live_objects_are_counted) {
     const sim_counts expected = {
         .primary_retains = 1, .contexts = 1, .allocations = 1, .host_allocations = 1, .registrations = 1,
         .reservations = 1, .handles = 2, .mappings = 1, .streams = 1, .events = 1, .open_fds = 2,
-        .lost_with_context = live().lost_with_context};
-    const sim_counts counts = live();
+        .lost_with_context = live_objects().lost_with_context};
+    const sim_counts counts = live_objects();
     CHECK_BYTES(&counts, &expected, sizeof(expected));
     CHECK_EQ(sim_current_context_depth(), 2);
     CU(cuCtxDestroy_v2(created));
@@ -55,12 +49,12 @@ TEST(all_live_objects_are_counted) {
 
 TEST(objects_destroyed_with_their_context_are_counted) {
     CUstream stream = NULL;
-    const uint64_t before = live().lost_with_context;
+    const uint64_t before = live_objects().lost_with_context;
     open_device(0);
     allocate_filled(64, 1);
     CU(cuStreamCreate(&stream, 0));
     close_device(0);
-    CHECK_EQ(live().lost_with_context, before + 2);
+    CHECK_EQ(live_objects().lost_with_context, before + 2);
 }
 
 TEST(cycles_leave_no_files_or_mappings) {

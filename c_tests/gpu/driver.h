@@ -44,8 +44,8 @@ unsigned driver_memory_type(uint64_t address);
 /* Retains a device's primary context, which keeps the memory that was allocated in it alive. */
 void retain_device(int device);
 void release_device(int device);
-/* Retains the primary context of device 0 until the process ends. Creating a context on a GPU takes longer than the rest
-   of many tests. */
+/* Retains the primary context of device 0 until the process ends. Creating a context on a GPU takes longer than the
+   rest of many tests. */
 void keep_device(void);
 /* Retains the primary context until the scope ends. */
 #define RETAIN_DEVICE(device) CLEANUP(release_retained) const int retained_##device = retain_for_scope(device)
@@ -64,7 +64,7 @@ void leave_device(int device);
 
 /* Returns the free bytes of a device. */
 uint64_t free_memory(int device);
-/* Copy to and from memory of a device. The range must be valid for a single copy of the driver. */
+/* Copy to and from memory of a device, and wait for the copy. The range must be valid for a single copy of the driver. */
 void write_device(int device, uint64_t to, const void *from, size_t size);
 void read_device(int device, void *to, uint64_t from, size_t size);
 

@@ -196,7 +196,7 @@ TEST(invalid_calls_of_elastic_layouts_fail) {
     kvmem_layout *layout = elastic_layout(&config, 0, NULL);
     kvmem_blob *descriptor = NULL;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_resize(layout, BLOCKS + 1, ERR));
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_export(layout, &descriptor, ERR)); /* not registered with an agent */
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_export(layout, &descriptor, ERR)); /* no agent */
     CALL(kvmem_layout_destroy(layout));
 
     OPENED(kv_side, host, &config, NULL, 4);

@@ -7,10 +7,7 @@
 void fill_device(int device, uint64_t address, uint64_t size, unsigned char value) {
     unsigned char *bytes = test_allocate(size);
     memset(bytes, value, size);
-    enter_device(device);
-    CU(cuMemcpyHtoD_v2(address, bytes, size));
-    CU(cuCtxSynchronize()); /* a copy may return after it has read its source */
-    leave_device(device);
+    write_device(device, address, bytes, size);
     free(bytes);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers by layer: work on another stream waits for its layers and finds their bytes; progress by layers; invalid
-// calls; thousands in flight.
+// GPU transfers by layer: work on another stream waits for its layers and finds their bytes; progress by layers;
+// invalid calls; thousands in flight.
 #include "gpu_flight.h"
 #include "caller_context.h"
 

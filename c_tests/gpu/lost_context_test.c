@@ -104,7 +104,8 @@ static void engine_check_and_free(uint64_t address) {
     engine_free(0, address);
 }
 
-/* After the reset the context is created again and contains memory of the engine, which old transfers must not access. */
+/* After the reset the context is created again and contains memory of the engine, which old transfers must not
+   access. */
 TEST(transfers_created_before_a_reset_are_rejected) {
     prepared lost, kept;
     RETAIN_DEVICE(0);
@@ -119,8 +120,8 @@ TEST(transfers_created_before_a_reset_are_rejected) {
         for (size_t i = 0; i < NUM(paths); i++) {
             kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = paths[i]);
             flight_refuse_with(&device, KVMEM_STATUS_INVALID_STATE, context_destroyed, options);
-            REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create, device.destination.model.layout,
-                   elastic.source.model.layout, &options);
+            REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create,
+                   device.destination.model.layout, elastic.source.model.layout, &options);
         }
         expect_refused(lost, NUM(paths));
         expect_refused(kept, PAGEABLE_PATHS);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of some outer slots, only keys or only values, from and to GPU memory: on every path, by layer, verified, and
-// between a file and a GPU. The other slot is unchanged.
+// Transfers of some outer slots, only keys or only values, from and to GPU memory: on every path, by layer, verified,
+// and between a file and a GPU. The other slot is unchanged.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -53,8 +53,8 @@ static bool move_by(flight *flight, kv_outers slots, kvmem_transfer_options opti
     return true;
 }
 
-/* On all paths, the staged path with chunks of some layers of a block, of a few blocks, and of all. Returns the number of
-   supported paths. */
+/* On all paths, the staged path with chunks of some layers of a block, of a few blocks, and of all. Returns the
+   number of supported paths. */
 static size_t move_by_all(flight *flight, kv_outers slots) {
     static const struct {
         uint32_t path;

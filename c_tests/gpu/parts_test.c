@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of several parts with GPU memory on either side, on each path, and elastic ones. The results are compared with
-// transfers of each part between host layouts.
+// Layouts of several parts with GPU memory on either side, on each path, and elastic ones. The results are compared
+// with transfers of each part between host layouts.
 #include "elastic_side.h"
 #include "engine.h"
 #include "parts.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every path of GPU copies, requested explicitly: between every two places, with all sizes and alignments, compared byte
-// by byte; unsupported paths, and the reasons in their errors.
+// Every path of GPU copies, requested explicitly: between every two places, with all sizes and alignments, compared
+// byte by byte; unsupported paths, and the reasons in their errors.
 #include "gpu_flight.h"
 #include "caller_context.h"
 

@@ -5,7 +5,8 @@
 
 #include <pthread.h>
 
-/* The calls of the callback, and the call that cancels. The callback must not fail the case, because it returns to kvmem. */
+/* The calls of the callback, and the call that cancels. The callback must not fail the case, because it returns to
+   kvmem. */
 typedef struct journal {
     uint64_t chunk;
     uint64_t total;

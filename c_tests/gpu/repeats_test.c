@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After the first runs of a transfer with a GPU, kvmem allocates no memory for further runs, on any thread. Allocations of
-// the driver are not counted.
+// After the first runs of a transfer with a GPU, kvmem allocates no memory for further runs, on any thread.
+// Allocations of the driver are not counted.
 #include "allocations.h"
 #include "gpu_flight.h"
 
@@ -45,4 +45,5 @@ TEST(with_a_file_on_the_io_uring_path) {
     if (can_test_io_uring()) repeat_with_file(KVMEM_PATH_URING_STAGED);
 }
 
-int main(int argc, char **argv) { return test_main(argc, argv, test_registered()); /* without a current context only */ }
+/* Without a current context only. */
+int main(int argc, char **argv) { return test_main(argc, argv, test_registered()); }

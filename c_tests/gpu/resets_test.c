@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random sequences of resets of the device by an engine, and of calls of kvmem. No sequence may crash the process or damage
-// the engine's new context, and objects that are not lost still work.
+// Random sequences of resets of the device by an engine, and of calls of kvmem. No sequence may crash the process or
+// damage the engine's new context, and objects that are not lost still work.
 #include "engine.h"
 #include "filled.h"
 #include "own_context.h"
@@ -66,8 +66,7 @@ static uint64_t illegal_accesses(void) {
     return count == NULL ? 0 : count();
 }
 
-/* ---- the engine
-   --------------------------------------------------------------------------------------------- */
+/* ---- the engine ---- */
 
 static void engine_begin(world *w) {
     if (w->engine.has_objects) return;
@@ -115,8 +114,7 @@ static void engine_retain(world *w) {
     engine_begin(w);
 }
 
-/* ---- sides
-   -------------------------------------------------------------------------------------------------- */
+/* ---- sides ---- */
 
 /* Returns whether a side is lost with the context that it was opened in. */
 static bool is_of_context(const place_in_use *used) {
@@ -171,8 +169,7 @@ static void side_compute_checksums(world *w, size_t index) {
     }
 }
 
-/* ---- transfers
-   ---------------------------------------------------------------------------------------------- */
+/* ---- transfers ---- */
 
 static void transfer_begin(world *w, transfer_in_use *transfer) {
     transfer_end(transfer);
@@ -237,8 +234,7 @@ static void transfer_run(world *w, transfer_in_use *transfer) {
     }
 }
 
-/* ---- sequences
-   ---------------------------------------------------------------------------------------------- */
+/* ---- sequences ---- */
 
 static void step(world *w) {
     const size_t side = choose(w, SIDES);

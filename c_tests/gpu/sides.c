@@ -213,7 +213,7 @@ void side_check_moved(side *destination, const side *source, const kv_move *move
 
 void side_refill(side *side, uint32_t seed) {
     kv_fill(side->model.expected, side->model.size, seed);
-    memcpy(side->model.memory, side->model.expected, side->model.size); /* elastic blocks without memory are never read back */
+    memcpy(side->model.memory, side->model.expected, side->model.size); /* blocks without memory are never read */
     write_all(side);
 }
 

@@ -13,7 +13,7 @@ static void *create_and_destroy(void *argument) {
     const flight *flight = argument;
     const kvmem_transfer_options options = staged(flight);
     for (int i = 0; i < ROUNDS; i++) {
-        CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* not OWNED: threads have no caller context */
+        CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* not OWNED: no caller context */
         CHECK_EQ(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout,
                                        &options, &transfer, NULL),
                  KVMEM_STATUS_OK);

@@ -93,7 +93,7 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
         status = build_on_device(0, &config, &destination);
     }
-    THEN(status, move_by(layout, destination, path, ON_ITS_OWN));
+    THEN(status, move_by(layout, destination, path, WITHOUT_STREAM));
     return status;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kvmem process of a test with a program that does not use kvmem. It shares, opens, fills and verifies memory on
-// request. A request and its reply are words in one packet of a Unix socket, with an optional file descriptor. A failure
-// is printed and ends the process.
+// request. A request and its reply are words in one packet of a Unix socket, with an optional file descriptor. A
+// failure is printed and ends the process.
 #include "driver.h"
 #include "mapped.h"
 
@@ -38,10 +38,7 @@ static unsigned char *make_pattern(uint64_t size, unsigned seed) {
 
 static void fill(unsigned seed) {
     unsigned char *bytes = make_pattern(now.size, seed);
-    enter_device(0);
-    CU(cuMemcpyHtoD_v2(now.address, bytes, now.size));
-    CU(cuCtxSynchronize());
-    leave_device(0);
+    write_device(0, now.address, bytes, now.size);
     free(bytes);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a file and a GPU by NIXL's GDS plugin. Few machines support it: either every byte is moved, or creating
-// the transfer fails with a reason, which is printed. Needs a GPU.
+// Transfers between a file and a GPU by NIXL's GDS plugin. Few machines support it: either every byte is moved, or
+// creating the transfer fails with a reason, which is printed. Needs a GPU.
 #include "gpu_flight.h"
 #include "caller_context.h"
 
@@ -11,8 +11,8 @@ static const kv_move adjacent = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9,
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 
-/* Returns NULL if the plugin cannot be loaded or cuFile does not start. The POSIX backend supports files that cuFile does
-   not support. */
+/* Returns NULL if the plugin cannot be loaded or cuFile does not start. The POSIX backend supports files that cuFile
+   does not support. */
 static kvmem_agent *gds_agent(void) {
     GET(kvmem_agent *, agent, kvmem_agent_create, "storage", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));

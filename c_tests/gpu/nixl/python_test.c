@@ -17,7 +17,8 @@ static void write_first(uint64_t to, const void *from, size_t size) { write_devi
 static void read_first(void *to, uint64_t from, size_t size) { read_device(0, to, from, size); }
 
 const python_memory python_memory_of_both = {
-    .name = "VRAM", .type = KVMEM_MEMORY_VRAM, .create = create, .write = write_first, .read = read_first, .package = "torch"};
+    .name = "VRAM", .type = KVMEM_MEMORY_VRAM, .create = create, .write = write_first, .read = read_first,
+    .package = "torch"};
 
 static const char *lacks_gpu_or_client(void) {
     const char *gpu = lacks_real_gpu();

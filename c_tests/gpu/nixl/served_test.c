@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in GPU memory, moved to and from a peer through staging memory: of this side (staged), or of the owner (served).
+// Transfers between a peer and layouts in GPU memory through staging memory: of this process (staged), or of the owner
+// (served).
 #include "elastic_side.h"
 #include "side_peer.h"
 #include "caller_context.h"
@@ -19,7 +20,8 @@ static const path_pair served = {KVMEM_PATH_NIXL_READ_SERVED, KVMEM_PATH_NIXL_WR
 
 static const uint64_t from_gpu = KVMEM_SERVE_WRITE, from_host = KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST;
 
-/* Whether NIXL can access memory of the GPU: UCX moves the stand-in's as host memory, which the CPU cannot access. */
+/* Whether NIXL can access GPU memory. UCX handles memory of the stand-in as host memory, which the CPU cannot access.
+   */
 static bool has_gpu(void) { return lacks_real_gpu() == NULL; }
 
 static const kvmem_transfer_options *by(kvmem_transfer_options *options, uint32_t path) {
@@ -67,7 +69,7 @@ static void refuse_to_serve(side *here, kv_peer *peer) {
            peer->model.layout, by(&options, served.write));
 }
 
-/* Each place of this side against one owner, for all kinds of layouts. */
+/* Between one owner and each place of this process, for all kinds of layouts. */
 static void exchange_with(place there, uint64_t flags) {
     static const place places[] = {PLACE_DEVICE, PLACE_ELASTIC, PLACE_PINNED, PLACE_SYSTEM};
     OPENED(meeting, meeting, there, flags);
@@ -100,13 +102,13 @@ static void import_and_refuse(place there) {
     refuse_to_serve(&here, &meeting.peer);
 }
 
-TEST(staging_memory_of_a_gpu_is_not_for_host_memory) {
+TEST(layouts_served_from_the_gpu_need_gpu_memory_in_the_reader) {
     import_and_refuse(PLACE_DEVICE);
     import_and_refuse(PLACE_ELASTIC);
 }
 
-/* Few long blocks, with an arena of the default size. Which path costs less depends on what was measured, so this one is asked
-   for. */
+/* Few long blocks, with an arena of the default size. The path is requested, because the selected one depends on
+   measured rates. */
 TEST(long_blocks_of_elastic_memory_are_served) {
     if (!has_gpu()) SKIP("%s", lacks_real_gpu());
     OWNED(kvmem_agent) agent = agent_open("near");
@@ -126,7 +128,7 @@ TEST(long_blocks_of_elastic_memory_are_served) {
 
 static const uint64_t possible_flags[] = {KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST, KVMEM_SERVE_WRITE};
 
-/* On the stand-in only the first. */
+/* Only the first with the stand-in. */
 static size_t num_flags(void) { return has_gpu() ? NUM(possible_flags) : 1; }
 
 TEST(a_cancelled_transfer_ends_and_runs_again) {
@@ -142,7 +144,7 @@ TEST(a_cancelled_transfer_ends_and_runs_again) {
     }
 }
 
-TEST(an_owner_that_is_killed_in_the_middle_is_lost) {
+TEST(transfers_fail_when_the_owner_is_killed) {
     for (size_t i = 0; i < num_flags(); i++) {
         OPENED(meeting, meeting, PLACE_ELASTIC, possible_flags[i]);
         OPENED(side, here, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), meeting.agent, 3);
@@ -186,7 +188,7 @@ static peer reader_start(const char *role, const message *metadata, const messag
     return reader;
 }
 
-/* Again and again, until it is killed. */
+/* Reads until it is killed. */
 static void requester_role(int socket) {
     const reader reader = reader_open(socket, "requester");
     for (;;) {
@@ -218,7 +220,7 @@ TEST(requesters_that_are_killed_leave_the_owner_unchanged) {
     }
 }
 
-/* One read at a time, each when it is asked for; the owner gets the status. */
+/* Reads once per request, and sends the status. */
 static void reader_role(int socket) {
     const reader reader = reader_open(socket, "reader");
     for (;;) { /* until it is killed */
@@ -233,14 +235,14 @@ USES_ROLE(reader, reader_role)
 
 static void expect_read(const peer *reader, kvmem_status expected) {
     frame_send(reader->socket, ROUND, NULL, 0);
-    CLEANUP(message_free) message answer = frame_expect(reader->socket, ROUND);
+    CLEANUP(message_free) message reply = frame_expect(reader->socket, ROUND);
     int32_t status = -1;
-    CHECK_EQ(answer.size, sizeof(status));
-    memcpy(&status, answer.data, sizeof(status));
+    CHECK_EQ(reply.size, sizeof(status));
+    memcpy(&status, reply.data, sizeof(status));
     CHECK_EQ(status, expected);
 }
 
-TEST(what_the_owner_has_decommitted_is_stale) {
+TEST(blocks_that_the_owner_has_decommitted_are_stale) {
     for (size_t i = 0; i < num_flags(); i++) {
         OWNED(kvmem_agent) agent = agent_open("owner");
         OPENED(side, own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), agent, 7);
@@ -252,7 +254,7 @@ TEST(what_the_owner_has_decommitted_is_stale) {
         EXPECT_OK(kvmem_layout_resize(own.model.layout, 0, ERR));
         expect_read(&reader, KVMEM_STATUS_STALE);
         EXPECT_OK(kvmem_layout_resize(own.model.layout, own.blocks_in_use, ERR));
-        expect_read(&reader, KVMEM_STATUS_STALE); /* other memory behind the same addresses */
+        expect_read(&reader, KVMEM_STATUS_STALE); /* the addresses have other memory */
         peer_kill(&reader);
         elastic_side_write(&own);
         side_check(&own);

@@ -257,8 +257,8 @@ TEST(an_event_query_that_fails_releases_nothing) {
     finish(&flight);
 }
 
-/* The work on the stream still runs, but its end cannot be queried. The run fails with the driver's error, and its memory
-   is intentionally leaked. */
+/* The work on the stream still runs, but its end cannot be queried. The run fails with the driver's error, and its
+   memory is intentionally leaked. */
 TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_ELASTIC);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When NIXL's real GDS plugin is used, with stand-ins for the driver and for cuFile that work, copy through host memory,
-// fail, or change a byte. They cannot test GPUDirect Storage itself.
+// When NIXL's real GDS plugin is used, with stand-ins for the driver and for cuFile that work, copy through host
+// memory, fail, or change a byte. They cannot test GPUDirect Storage itself.
 #include "gpu_flight.h"
 #include "caller_context.h"
 

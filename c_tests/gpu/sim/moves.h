@@ -7,7 +7,7 @@
 #include "harness.h"
 
 /* How a transfer is submitted. */
-typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
+typedef enum start { WITHOUT_STREAM, ON_A_STREAM } start;
 
 /* Creates and destroys the engine's stream. */
 void moves_open(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver without cuMemcpyBatchAsync: blocks are copied one by one, the explanation contains the reason, and requesting
-// KVMEM_PATH_CUDA_BATCH fails.
+// A driver without cuMemcpyBatchAsync: blocks are copied one by one, the explanation contains the reason, and
+// requesting KVMEM_PATH_CUDA_BATCH fails.
 #include "gpu_flight.h"
 #include "caller_context.h"
 

@@ -30,12 +30,12 @@ void operations_close(void) {
     peer_finish(&owner);
 }
 
-OPERATION(ask_a_device) {
+OPERATION(get_device_info) {
     kvmem_cuda_device_info info;
     return kvmem_cuda_get_device_info(1, &info, ERR);
 }
 
-OPERATION(ask_for_access) {
+OPERATION(query_access) {
     bool can = false;
     return kvmem_cuda_can_access(0, 1, &can, ERR);
 }
@@ -45,8 +45,8 @@ static kvmem_status create_device(int device, uint64_t size) {
     return TRIED(kvmem_region, kvmem_region_create_device, &options);
 }
 
-OPERATION_CALL(have_device_memory, create_device(1, SIZE))
-REFUSED_OPERATION_CALL(ask_too_much, KVMEM_STATUS_OUT_OF_MEMORY, create_device(0, UINT64_C(1) << 50))
+OPERATION_CALL(allocate_device_memory, create_device(1, SIZE))
+REFUSED_OPERATION_CALL(allocate_too_much_device_memory, KVMEM_STATUS_OUT_OF_MEMORY, create_device(0, UINT64_C(1) << 50))
 
 static kvmem_status adopt(uint64_t address, uint64_t size) {
     kvmem_adopt_options options = OPTIONS(kvmem_adopt_options, it.address = (void *)(uintptr_t)address,
@@ -78,7 +78,7 @@ static kvmem_status open_ipc(uint64_t size, uint64_t base_size) {
     return TRIED(kvmem_region, kvmem_region_open_ipc, &options);
 }
 
-OPERATION_CALL(open_memory_of_another, open_ipc(SIZE, SIZE))
+OPERATION_CALL(open_memory_of_another_process, open_ipc(SIZE, SIZE))
 
 /* For device 0, a peer of the device that owns the memory. */
 OPERATION(open_for_another_device) {
@@ -133,16 +133,16 @@ static kvmem_status create_pinned(kvmem_progress_callback progress) {
     return TRIED(kvmem_region, kvmem_region_create_pinned, &options);
 }
 
-OPERATION_CALL(have_pinned_memory, create_pinned(NULL))
+OPERATION_CALL(allocate_pinned_memory, create_pinned(NULL))
 REFUSED_OPERATION_CALL(cancel_pinned_memory, KVMEM_STATUS_CANCELLED, create_pinned(cancel_at_half))
 
-static kvmem_status have_a_layout(bool on_device) {
+static kvmem_status allocate_a_layout(bool on_device) {
     OWNED(kvmem_layout) layout = NULL;
     return build_layout(on_device, &kv_kinds[1], &layout);
 }
 
-OPERATION_CALL(have_a_layout_on_a_device, have_a_layout(true))
-OPERATION_CALL(have_a_layout_in_pinned_memory, have_a_layout(false))
+OPERATION_CALL(allocate_a_layout_on_a_device, allocate_a_layout(true))
+OPERATION_CALL(allocate_a_layout_in_pinned_memory, allocate_a_layout(false))
 
 #define EXTENT (UINT64_C(2) << 20)
 
@@ -175,7 +175,7 @@ static kvmem_status use_elastic(kvmem_region *region) {
     return status;
 }
 
-OPERATION(have_elastic_memory) {
+OPERATION(commit_elastic_memory) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * EXTENT,
                                             it.extent_size = EXTENT);
     OWNED(kvmem_region) region = NULL;
@@ -193,7 +193,7 @@ OPERATION(resize_a_layout) {
     return status;
 }
 
-OPERATION(have_virtual_memory) {
+OPERATION(map_vmm_memory) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_POSIX_FD | KVMEM_VMM_RDMA,
                                         it.size = EXTENT);
     OWNED(kvmem_vmm_memory) memory = NULL;

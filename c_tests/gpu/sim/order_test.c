@@ -132,7 +132,8 @@ TEST(a_transfer_runs_in_order_on_the_default_stream) {
     }
 }
 
-/* Another stream waits for the transfer and reads the destination; if it waits for all layers, it overwrites the source. */
+/* Another stream waits for the transfer and reads the destination; if it waits for all layers, it overwrites the
+   source. */
 static void run_with_a_reader(const kind *kind, bool on_carrier, bool by_layer) {
     OPENED(scene, scene, kind);
     const CUstream reader = scene.reader.handle;

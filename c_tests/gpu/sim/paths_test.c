@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths of GPU copies with a driver that holds work back, fails, or lacks a feature: thousands of blocks in flight, order
-// on streams, the transfer that a failure belongs to, and the path that is selected instead.
+// Paths of GPU copies with a driver that holds work back, fails, or lacks a feature: thousands of blocks in flight,
+// order on streams, the transfer that a failure belongs to, and the path that is selected instead.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"

@@ -55,9 +55,9 @@ static kvmem_status pull(int from, uint32_t path, start start) {
     return status;
 }
 
-OPERATION_CALL(pull_by_kernel, pull(0, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
-OPERATION_CALL(pull_one_by_one, pull(0, KVMEM_PATH_CUDA_COPY, ON_ITS_OWN))
-OPERATION_CALL(pull_in_rows, pull(0, KVMEM_PATH_CUDA_2D, ON_ITS_OWN))
+OPERATION_CALL(pull_by_kernel, pull(0, KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM))
+OPERATION_CALL(pull_one_by_one, pull(0, KVMEM_PATH_CUDA_COPY, WITHOUT_STREAM))
+OPERATION_CALL(pull_in_rows, pull(0, KVMEM_PATH_CUDA_2D, WITHOUT_STREAM))
 
 /* The stream is one of device 0. */
 OPERATION_CALL(pull_on_a_stream, pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
@@ -65,6 +65,6 @@ OPERATION_CALL(pull_on_a_stream, pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
 OPERATION(pull_memory_of_the_engine) {
     OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(1, &kv_kinds[2], &destination);
-    THEN(status, move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN));
+    THEN(status, move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM));
     return status;
 }

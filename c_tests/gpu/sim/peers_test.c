@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices with fewer features than an H200: the missing features are reported, calls that need them fail, and blocks are
-// still copied between devices.
+// Devices with fewer features than an H200: the missing features are reported, calls that need them fail, and blocks
+// are still copied between devices.
 #include "control.h"
 #include "gpu_flight.h"
 #include "mapped.h"

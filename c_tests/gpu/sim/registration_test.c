@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that is registered with agents, if NIXL fails or deregisters slowly: memory that NIXL may still use stays
-// mapped. With stand-ins for the driver and for NIXL.
+// Elastic memory that is registered with agents, if NIXL fails or deregisters slowly: memory that NIXL may still use
+// stays mapped. With stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "elastic_side.h"
 #include "importer.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine resets its device while transfers are in flight: between any two driver calls, and while the device executes
-// work. The transfer fails with an error that contains the reason, and kvmem passes no destroyed object to the driver.
+// An engine resets its device while transfers are in flight: between any two driver calls, and while the device
+// executes work. The transfer fails with an error that contains the reason, and kvmem passes no destroyed object to
+// the driver.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"

@@ -19,9 +19,9 @@ static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout
     return end_move(&moving, status);
 }
 
-OPERATION_CALL(copy_staged, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
+OPERATION_CALL(copy_staged, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, WITHOUT_STREAM))
 OPERATION_CALL(copy_staged_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM))
-OPERATION_CALL(copy_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
-OPERATION_CALL(copy_staged_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN))
+OPERATION_CALL(copy_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM))
+OPERATION_CALL(copy_staged_by_layer, copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, WITHOUT_STREAM))
 OPERATION_CALL(copy_by_layer_on_a_stream,
                copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))

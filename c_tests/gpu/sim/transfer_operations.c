@@ -23,7 +23,7 @@ void operations_close(void) {
 }
 
 static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
-    return move_by(source, destination, 0, ON_ITS_OWN);
+    return move_by(source, destination, 0, WITHOUT_STREAM);
 }
 
 OPERATION(copy_to_a_device) {
@@ -33,7 +33,7 @@ OPERATION(copy_to_a_device) {
     return status;
 }
 
-OPERATION_CALL(copy_from_a_device, copy_from_a_device_by(0, ON_ITS_OWN))
+OPERATION_CALL(copy_from_a_device, copy_from_a_device_by(0, WITHOUT_STREAM))
 
 /* With slots of one piece, so that a run wraps around the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
@@ -47,14 +47,14 @@ static kvmem_status move_by_disk(bool to_disk) {
             to_disk ? small_contents(device, disk) : small_contents(disk, device);
         status = create_moving(&contents, &options, &moving);
     }
-    THEN(status, run_move(&moving, ON_ITS_OWN));
+    THEN(status, run_move(&moving, WITHOUT_STREAM));
     return status;
 }
 
 OPERATION_CALL(copy_from_a_device_to_disk, move_by_disk(true))
 OPERATION_CALL(copy_from_disk_to_a_device, move_by_disk(false))
-OPERATION_CALL(copy_by_batch, copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN))
-OPERATION_CALL(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION_CALL(copy_by_batch, copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, WITHOUT_STREAM))
+OPERATION_CALL(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM))
 OPERATION_CALL(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
 OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
@@ -78,7 +78,7 @@ static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layou
 }
 
 OPERATION(copy_new_pairs) {
-    return copy_from_a_device_as(move_new_pairs, 0, ON_ITS_OWN);
+    return copy_from_a_device_as(move_new_pairs, 0, WITHOUT_STREAM);
 }
 
 OPERATION(copy_new_pairs_on_a_stream) {
@@ -90,7 +90,7 @@ static kvmem_status copy_in_rows_as(move_function *as) {
     OWNED(kvmem_layout) pinned = NULL;
     OWNED(kvmem_layout) device = NULL;
     kvmem_status status = build_both(&kv_kinds[2], &pinned, &device);
-    THEN(status, as(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN));
+    THEN(status, as(pinned, device, KVMEM_PATH_CUDA_2D, WITHOUT_STREAM));
     return status;
 }
 
@@ -111,7 +111,7 @@ static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *desti
     return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 
-OPERATION_CALL(copy_and_verify, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN))
+OPERATION_CALL(copy_and_verify, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM))
 OPERATION_CALL(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
 
 OPERATION(compute_checksums) {
@@ -136,7 +136,7 @@ static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
     const contents contents = {layout, layout, &across, 4};
     moving moving;
     const kvmem_status status = create_moving(&contents, &options, &moving);
-    return status == KVMEM_STATUS_OK ? run_move(&moving, ON_ITS_OWN) : status;
+    return status == KVMEM_STATUS_OK ? run_move(&moving, WITHOUT_STREAM) : status;
 }
 
 static kvmem_status copy_elastic(uint32_t path) {

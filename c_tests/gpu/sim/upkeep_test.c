@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared state of copies on a GPU: freeing parts of it delays no run and no caller, and it is created again only after
-// failures that make it unusable.
+// The shared state of copies on a GPU: freeing parts of it delays no run and no caller, and it is created again only
+// after failures that make it unusable.
 #include "control.h"
 #include "gpu_flight.h"
 #include "caller_context.h"

@@ -75,7 +75,7 @@ REFUSED_OPERATION(import_by_fabric_of_the_wrong_device, KVMEM_STATUS_INVALID_ARG
     return TRIED(kvmem_vmm_memory, kvmem_vmm_memory_import_fabric, &handle, SIZE, 1);
 }
 
-OPERATION(have_memory_of_a_node) {
+OPERATION(map_memory_of_a_numa_node) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.location = KVMEM_VMM_HOST_NUMA);
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
@@ -96,7 +96,7 @@ static void check_committed(const kvmem_region *region) {
     CHECK_EQ(read_byte(info.address + SIZE), VALUE);
 }
 
-OPERATION(have_elastic_memory_for_the_fabric) {
+OPERATION(commit_elastic_memory_for_the_fabric) {
     kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.flags = KVMEM_ELASTIC_FABRIC,
                                             it.size = 2 * SIZE, it.extent_size = SIZE);
     OWNED(kvmem_region) region = NULL;

@@ -21,7 +21,7 @@ TEST(capabilities_are_reported_without_free_memory) {
 
 /* Newer drivers may return such results. */
 TEST(an_unknown_result_is_reported_by_number) {
-    const operation *device_memory = walk_find("have_device_memory");
+    const operation *device_memory = walk_find("allocate_device_memory");
     operations_open();
     SIM(sim_reset());
     SIM(sim_fail("cuMemAlloc_v2", 1, (CUresult)7777));
