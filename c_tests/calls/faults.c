@@ -79,7 +79,7 @@ void faults_begin(fuzz *fuzz) {
 
 void faults_end(void) {
     if (has_limit) CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    else if (is_planned) SIM(sim_forget_failures());
+    else if (is_planned) SIM(sim_cancel_failures());
     first_failing = 0;
     memory_faults_forget();
     is_planned = has_limit = false;

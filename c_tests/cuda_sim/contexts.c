@@ -24,9 +24,9 @@ void context_push(context *pushed) {
 
 void context_pop(void) { depth--; }
 
-context *context_find(CUcontext wanted) {
-    context *found = list_find(sim.contexts, wanted);
-    if (found == NULL) sim_crash("%p is not a context and never was one", (void *)wanted);
+context *context_find(CUcontext handle) {
+    context *found = list_find(sim.contexts, handle);
+    if (found == NULL) sim_crash("%p is not a context and never was one", (void *)handle);
     return found;
 }
 
@@ -61,10 +61,10 @@ CUresult cuCtxCreate_v2(CUcontext *created, unsigned flags, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDestroy_v2(CUcontext wanted) {
+CUresult cuCtxDestroy_v2(CUcontext handle) {
     DRIVER_CALL(cuCtxDestroy_v2);
-    INVALID_IF(wanted == NULL);
-    context *found = context_find(wanted);
+    INVALID_IF(handle == NULL);
+    context *found = context_find(handle);
     RETURN_IF(found->is_primary, CUDA_ERROR_INVALID_CONTEXT);
     RETURN_IF(!found->is_alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     context_destroy(found);
@@ -94,9 +94,9 @@ CUresult cuCtxGetCurrent(CUcontext *current) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxSetCurrent(CUcontext wanted) {
+CUresult cuCtxSetCurrent(CUcontext handle) {
     DRIVER_CALL(cuCtxSetCurrent);
-    context *found = wanted == NULL ? NULL : context_find(wanted);
+    context *found = handle == NULL ? NULL : context_find(handle);
     if (context_current() != NULL) context_pop();
     if (found != NULL) context_push(found);
     return CUDA_SUCCESS;
@@ -122,10 +122,10 @@ CUresult cuCtxGetId(CUcontext queried, unsigned long long *id) {
 }
 
 /* Succeeds once per pair of contexts of different devices. */
-CUresult cuCtxEnablePeerAccess(CUcontext wanted, unsigned flags) {
+CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned flags) {
     DRIVER_CALL(cuCtxEnablePeerAccess);
-    RETURN_IF(wanted == NULL, CUDA_ERROR_INVALID_CONTEXT);
-    const context *peer = context_find(wanted);
+    RETURN_IF(handle == NULL, CUDA_ERROR_INVALID_CONTEXT);
+    const context *peer = context_find(handle);
     context *own = context_current();
     INVALID_IF(flags != 0);
     RETURN_IF(!peer->is_alive || peer->device == own->device, CUDA_ERROR_INVALID_DEVICE);

@@ -14,7 +14,7 @@ context *context_create(CUdevice device);
 void context_destroy(context *ended);
 
 /* Returns the context at this address, alive or destroyed; ends the process if there never was one. */
-context *context_find(CUcontext wanted);
+context *context_find(CUcontext handle);
 /* Push to and pop from the stack of the calling thread. */
 void context_push(context *pushed);
 void context_pop(void);

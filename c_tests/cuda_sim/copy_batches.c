@@ -58,8 +58,8 @@ static bool may_read_early(const batch *request, size_t i) {
 /* In reverse, because copies of a batch have no order. Sources that may be read early are read now. */
 static void submit_all(const batch *request, stream *on, const call *call) {
     for (size_t i = request->count; i > 0; i--) {
-        const copy wanted = copy_number(request, i - 1);
-        copy_submit(&wanted, on, may_read_early(request, i - 1), call);
+        const copy requested = copy_number(request, i - 1);
+        copy_submit(&requested, on, may_read_early(request, i - 1), call);
     }
 }
 

@@ -45,29 +45,29 @@ static bool is_host(CUdeviceptr address) {
     return known == NULL || span_is_host(known);
 }
 
-void copy_submit(const copy *wanted, stream *on, bool may_read_early, const call *call) {
+void copy_submit(const copy *requested, stream *on, bool may_read_early, const call *call) {
     unsigned char *early = NULL;
     if (may_read_early && on->captured == NULL && call->later == CUDA_SUCCESS) {
-        early = sim_allocate(wanted->size);
-        reach_copy((uintptr_t)early, wanted->source, wanted->size);
+        early = sim_allocate(requested->size);
+        reach_copy((uintptr_t)early, requested->source, requested->size);
     }
-    submit_or_fail(&(work){.kind = WORK_COPY, .stream = on, .destination = wanted->destination,
-                           .source = wanted->source, .size = wanted->size, .early = early}, call);
+    submit_or_fail(&(work){.kind = WORK_COPY, .stream = on, .destination = requested->destination,
+                           .source = requested->source, .size = requested->size, .early = early}, call);
 }
 
 /* A synchronous copy inside a device returns before the copy is complete; the copy runs on the legacy default stream.
    A copy from pageable memory returns when the source has been read, before the bytes are at the destination. */
-CUresult copy_now(const copy *wanted) {
+CUresult copy_now(const copy *requested) {
     const CUdevice device = context_current()->device;
-    const bool is_to_device = is_of(device, wanted->destination);
-    if (is_of(device, wanted->source) && is_to_device)
-        return copy_on_stream(wanted, CU_STREAM_LEGACY, &(call){0});
+    const bool is_to_device = is_of(device, requested->destination);
+    if (is_of(device, requested->source) && is_to_device)
+        return copy_on_stream(requested, CU_STREAM_LEGACY, &(call){0});
     TRY(await_legacy_stream());
-    TRY(copy_check(wanted, device));
-    if (is_to_device && span_at(wanted->source) == NULL) {
-        copy_submit(wanted, &context_current()->legacy, true, &(call){0});
+    TRY(copy_check(requested, device));
+    if (is_to_device && span_at(requested->source) == NULL) {
+        copy_submit(requested, &context_current()->legacy, true, &(call){0});
     } else {
-        reach_copy(wanted->destination, wanted->source, wanted->size);
+        reach_copy(requested->destination, requested->source, requested->size);
     }
     return CUDA_SUCCESS;
 }
@@ -75,24 +75,24 @@ CUresult copy_now(const copy *wanted) {
 #define EARLY_READ_LIMIT ((size_t)64 << 10)
 
 /* Whether the driver reads the source during the call: a small copy from pageable memory. */
-static bool is_read_at_call(const copy *wanted) {
-    return wanted->size > 0 && wanted->size <= EARLY_READ_LIMIT && span_at(wanted->source) == NULL;
+static bool is_read_at_call(const copy *requested) {
+    return requested->size > 0 && requested->size <= EARLY_READ_LIMIT && span_at(requested->source) == NULL;
 }
 
 /* Whether the call returns after the copy. The driver copies pageable memory through a buffer of its own, and copies
    between host memory on the host. */
-static bool is_synchronous(const copy *wanted) {
-    return span_at(wanted->destination) == NULL ||
-           (span_at(wanted->source) == NULL && wanted->size > EARLY_READ_LIMIT) ||
-           (is_host(wanted->source) && is_host(wanted->destination));
+static bool is_synchronous(const copy *requested) {
+    return span_at(requested->destination) == NULL ||
+           (span_at(requested->source) == NULL && requested->size > EARLY_READ_LIMIT) ||
+           (is_host(requested->source) && is_host(requested->destination));
 }
 
-CUresult copy_on_stream(const copy *wanted, CUstream handle, const call *call) {
+CUresult copy_on_stream(const copy *requested, CUstream handle, const call *call) {
     stream *on = NULL;
     TRY(find_healthy_stream(handle, &on));
-    TRY(copy_check(wanted, copy_device(on)));
-    copy_submit(wanted, on, is_read_at_call(wanted), call);
-    if (on->captured == NULL && is_synchronous(wanted)) {
+    TRY(copy_check(requested, copy_device(on)));
+    copy_submit(requested, on, is_read_at_call(requested), call);
+    if (on->captured == NULL && is_synchronous(requested)) {
         queue_wait_for_stream(on);
     }
     return CUDA_SUCCESS;

@@ -81,7 +81,7 @@ void sim_set_ipc_ordinal_of_opener(bool is_of_opener);
 void sim_set_allocation_offset(size_t offset);
 
 /* Cancels planned failures. */
-void sim_forget_failures(void);
+void sim_cancel_failures(void);
 /* Cancels planned failures, clears counts, executes work that is held back, and restores the defaults of all
  * settings. Memory, contexts and streams are unchanged. */
 void sim_reset(void);

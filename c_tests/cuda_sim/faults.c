@@ -45,19 +45,19 @@ static bool is_due(plan *plan, function which) {
 bool faults_is_exempt(void) { return is_exempt; }
 
 bool faults_take(function which, failure_time *when, CUresult *result) {
-    bool taken = false;
+    bool is_planned = false;
     if (is_exempt || (checks_are_exempt && which == CALL_cuCtxGetId && context_current() != NULL))
-        return taken;
+        return is_planned;
     counts[which]++;
     for (size_t i = 0; i < MAX_PLANS; i++) {
-        if (is_due(&plans[i], which) && !taken) {
-            taken = true;
+        if (is_due(&plans[i], which) && !is_planned) {
+            is_planned = true;
             last_failed = functions[which].name;
             *when = how_it_fails(&plans[i], which);
             *result = plans[i].result;
         }
     }
-    return taken;
+    return is_planned;
 }
 
 static function find(const char *name) {
@@ -135,7 +135,7 @@ uint64_t sim_call_count(void) {
     return count;
 }
 
-void sim_forget_failures(void) {
+void sim_cancel_failures(void) {
     LOCKED;
     memset(plans, 0, sizeof(plans));
 }

@@ -54,10 +54,10 @@ static void consider(stream *candidate, choice *chosen) {
     if (is_better) chosen->stream = candidate;
 }
 
-static void set(uint64_t wanted) {
+static void set(uint64_t new_seed) {
     is_set = true;
-    seed = wanted;
-    random_state = wanted * UINT64_C(0x9e3779b97f4a7c15);
+    seed = new_seed;
+    random_state = new_seed * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 void order_reset(void) {
@@ -78,7 +78,7 @@ stream *order_next_stream(void) {
     return chosen.stream;
 }
 
-void sim_set_order(uint64_t wanted) {
+void sim_set_order(uint64_t new_seed) {
     LOCKED;
-    set(wanted);
+    set(new_seed);
 }

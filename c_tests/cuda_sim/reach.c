@@ -17,25 +17,25 @@ static size_t left_in(const span *known, CUdeviceptr address) {
 }
 
 /* A range may extend over adjacent mappings, but not over adjacent memory of other kinds. */
-static CUresult check_known(range wanted, CUmemAccess_flags needed, CUdevice device) {
-    const span *first = span_at(wanted.start);
+static CUresult check_known(range checked, CUmemAccess_flags needed, CUdevice device) {
+    const span *first = span_at(checked.start);
     if (first->kind != SPAN_MAPPING)
-        return wanted.size <= left_in(first, wanted.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return checked.size <= left_in(first, checked.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     while (true) {
-        const span *known = span_at(wanted.start);
+        const span *known = span_at(checked.start);
         if (known == NULL || known->kind != SPAN_MAPPING || (access_of(known, device) & needed) != needed)
             return CUDA_ERROR_INVALID_VALUE;
-        const size_t left = left_in(known, wanted.start);
-        RETURN_IF(wanted.size <= left, CUDA_SUCCESS);
-        wanted.start += left;
-        wanted.size -= left;
+        const size_t left = left_in(known, checked.start);
+        RETURN_IF(checked.size <= left, CUDA_SUCCESS);
+        checked.start += left;
+        checked.size -= left;
     }
 }
 
-CUresult check_reach(range wanted, CUmemAccess_flags needed, must_be must_be, CUdevice device) {
-    RETURN_IF(wanted.size == 0, CUDA_SUCCESS);
-    if (span_at(wanted.start) != NULL) return check_known(wanted, needed, device);
-    return must_be == ANY && wanted.start != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+CUresult check_reach(range checked, CUmemAccess_flags needed, must_be must_be, CUdevice device) {
+    RETURN_IF(checked.size == 0, CUDA_SUCCESS);
+    if (span_at(checked.start) != NULL) return check_known(checked, needed, device);
+    return must_be == ANY && checked.start != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Returns the bytes that an address is mapped to, and limits `size` to those that are contiguous. An address that the

@@ -107,13 +107,13 @@ static void engine_check_and_free(uint64_t address) {
 /* After the reset the context is created again and contains memory of the engine, which old transfers must not
    access. */
 TEST(transfers_created_before_a_reset_are_rejected) {
-    prepared lost, kept;
+    prepared of_device, of_elastic;
     RETAIN_DEVICE(0);
     {
         OPENED(host_flight, device, PLACE_DEVICE, PLACE_PINNED);
         OPENED(host_flight, elastic, PLACE_ELASTIC, PLACE_SYSTEM);
-        prepare(&device, NUM(paths), lost);
-        prepare(&elastic, PAGEABLE_PATHS, kept);
+        prepare(&device, NUM(paths), of_device);
+        prepare(&elastic, PAGEABLE_PATHS, of_elastic);
         reset_device(0);
         RETAIN_DEVICE(0);
         const uint64_t engine = engine_fill();
@@ -123,8 +123,8 @@ TEST(transfers_created_before_a_reset_are_rejected) {
             REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create,
                    device.destination.model.layout, elastic.source.model.layout, &options);
         }
-        expect_refused(lost, NUM(paths));
-        expect_refused(kept, PAGEABLE_PATHS);
+        expect_refused(of_device, NUM(paths));
+        expect_refused(of_elastic, PAGEABLE_PATHS);
         flight_create(&elastic, it.path = 0);
         flight_run(&elastic); /* memory without a context */
         engine_check_and_free(engine);

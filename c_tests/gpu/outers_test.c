@@ -64,14 +64,14 @@ static size_t move_by_all(flight *flight, kv_outers slots) {
         {KVMEM_PATH_CUDA_KERNEL, 0},    {KVMEM_PATH_CUDA_STAGED, 2000},    {KVMEM_PATH_CUDA_STAGED, 3 << 10},
         {KVMEM_PATH_CUDA_STAGED, 6000}, {KVMEM_PATH_CUDA_STAGED, 1 << 20},
     };
-    size_t taken = 0;
+    size_t supported = 0;
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(flight, 100 + i);
-        taken += move_by(flight, slots, WITH(options_for(flight, slots), it.path = paths[i].path,
+        supported += move_by(flight, slots, WITH(options_for(flight, slots), it.path = paths[i].path,
                                              it.staging_size = paths[i].staging_size,
                                              it.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0));
     }
-    return taken;
+    return supported;
 }
 
 TEST(every_path_moves_only_the_slots) {

@@ -28,33 +28,33 @@ typedef struct allocation {
 static allocation allocations[MAX_ALLOCATIONS];
 static size_t num_allocations;
 
-static allocation *add_allocation(const request *wanted) {
+static allocation *add_allocation(const request *request) {
     CHECK(num_allocations < MAX_ALLOCATIONS);
     allocation *added = &allocations[num_allocations++];
-    *added = (allocation){.size = wanted->size, .device = wanted->device};
+    *added = (allocation){.size = request->size, .device = request->device};
     return added;
 }
 
-static void allocate(int socket, const request *wanted) {
-    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = wanted->device,
-                                           it.size = wanted->size);
-    allocation *made = add_allocation(wanted);
+static void allocate(int socket, const request *request) {
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = request->device,
+                                           it.size = request->size);
+    allocation *made = add_allocation(request);
     EXPECT_OK(kvmem_region_create_device(&options, &made->region, ERR));
     made->address = region_info(made->region).address;
-    fill_device(made->device, made->address, made->size, (unsigned char)wanted->value);
-    GET(kvmem_ipc_handle, handle, kvmem_ipc_export, made->address + wanted->offset);
+    fill_device(made->device, made->address, made->size, (unsigned char)request->value);
+    GET(kvmem_ipc_handle, handle, kvmem_ipc_export, made->address + request->offset);
     frame_send(socket, DONE, &handle, sizeof(handle));
 }
 
-static void create(int socket, const request *wanted) {
+static void create(int socket, const request *request) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = KVMEM_VMM_POSIX_FD,
-                                        it.size = wanted->size, it.id = wanted->device);
+                                        it.size = request->size, it.id = request->device);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
     GET(int32_t, fd, kvmem_vmm_memory_export_fd, memory);
-    allocation *made = add_allocation(wanted);
-    made->mapped = map_memory(memory, wanted->device, wanted->size, KVMEM_ACCESS_READ_WRITE);
+    allocation *made = add_allocation(request);
+    made->mapped = map_memory(memory, request->device, request->size, KVMEM_ACCESS_READ_WRITE);
     made->address = made->mapped.address;
-    fill_device(made->device, made->address, made->size, (unsigned char)wanted->value);
+    fill_device(made->device, made->address, made->size, (unsigned char)request->value);
     send_fd(socket, fd);
     close(fd);
 }
@@ -67,20 +67,20 @@ static void free_all(void) {
     }
 }
 
-static void verify(const request *wanted) {
+static void verify(const request *request) {
     const allocation *made = &allocations[num_allocations - 1];
-    check_device(made->device, made->address, made->size, (unsigned char)wanted->value);
+    check_device(made->device, made->address, made->size, (unsigned char)request->value);
 }
 
-static void serve(int socket, uint32_t tag, const request *wanted) {
+static void serve(int socket, uint32_t tag, const request *request) {
     switch (tag) {
     case ALLOCATE:
-        allocate(socket, wanted);
+        allocate(socket, request);
         return;
     case CREATE:
-        create(socket, wanted);
+        create(socket, request);
         return;
-    case VERIFY: verify(wanted); break;
+    case VERIFY: verify(request); break;
     case FREE: free_all(); break;
     default: FAIL("no such request: %u", tag);
     }
@@ -89,14 +89,14 @@ static void serve(int socket, uint32_t tag, const request *wanted) {
 
 void owner_role(int socket) {
     uint32_t tag = 0;
-    for (request wanted; frame_next_into(socket, &tag, &wanted, sizeof(wanted));) serve(socket, tag, &wanted);
+    for (request request; frame_next_into(socket, &tag, &request, sizeof(request));) serve(socket, tag, &request);
     free_all();
 }
 
 peer owner_start(void) { return peer_start("owner"); }
 
-static void send_request(const peer *owner, uint32_t tag, request wanted) {
-    frame_send(owner->socket, tag, &wanted, sizeof(wanted));
+static void send_request(const peer *owner, uint32_t tag, request request) {
+    frame_send(owner->socket, tag, &request, sizeof(request));
 }
 
 kvmem_ipc_handle owner_allocate(const peer *owner, int device, uint64_t size, uint64_t offset,

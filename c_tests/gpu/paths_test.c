@@ -53,14 +53,14 @@ static bool move_by(flight *flight, kvmem_transfer_options options) {
 /* Moves blocks between two sides on all paths. Returns the number of supported paths. */
 static size_t move_between(route route, const kvmem_layout_config *source,
                            const kvmem_layout_config *destination, const kv_move *move) {
-    size_t taken = 0;
+    size_t supported = 0;
     OPENED(flight, flight, .from = route.from, .to = route.to, .source = source, .destination = destination,
            .move = move);
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(&flight, 100 + i);
-        taken += MOVE_BY(&flight, it.path = paths[i]);
+        supported += MOVE_BY(&flight, it.path = paths[i]);
     }
-    return taken;
+    return supported;
 }
 
 /* All places and all kinds of layouts, with alternating moves. */

@@ -156,11 +156,11 @@ TEST(overlapping_mappings_are_rejected) {
     OWNED(kvmem_vmm_memory) one = create_granules(1);
     OWNED(kvmem_vmm_memory) three = create_granules(3);
     kvmem_vmm_mapping *mapping = map(range, 2 * unit, one);
-    const kvmem_status refused = KVMEM_STATUS_ALREADY_EXISTS;
+    const kvmem_status already_exists = KVMEM_STATUS_ALREADY_EXISTS;
     const char *const message = TEXT("mapped at offset %ju", 2 * (uintmax_t)unit);
-    REFUSE(refused, message, kvmem_vmm_mapping_create, range, 2 * unit, one);
+    REFUSE(already_exists, message, kvmem_vmm_mapping_create, range, 2 * unit, one);
     for (uint64_t first = 0; first <= 2; first++)
-        REFUSE(refused, message, kvmem_vmm_mapping_create, range, first * unit, three);
+        REFUSE(already_exists, message, kvmem_vmm_mapping_create, range, first * unit, three);
     kvmem_vmm_mapping *adjacent = map(range, 3 * unit, one);
     CALL(kvmem_vmm_mapping_destroy(adjacent));
     CALL(kvmem_vmm_mapping_destroy(mapping));

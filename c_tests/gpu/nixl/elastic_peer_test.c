@@ -57,13 +57,13 @@ typedef struct content {
 
 static void serve_check(int socket, const kvmem_layout *layout, const message *request) {
     const kvmem_layout_config config = block_config();
-    content wanted;
-    CHECK_EQ(request->size, sizeof(wanted));
-    memcpy(&wanted, request->data, sizeof(wanted));
+    content expected;
+    CHECK_EQ(request->size, sizeof(expected));
+    memcpy(&expected, request->data, sizeof(expected));
     unsigned char *bytes = test_allocate(block_size(&config));
-    GET(kvmem_block, first, kvmem_layout_get_block, layout, wanted.block, 0, 0);
+    GET(kvmem_block, first, kvmem_layout_get_block, layout, expected.block, 0, 0);
     read_device(0, bytes, first.address, block_size(&config));
-    CHECK_FILLED(bytes, (unsigned char)wanted.value, block_size(&config));
+    CHECK_FILLED(bytes, (unsigned char)expected.value, block_size(&config));
     free(bytes);
     frame_send(socket, CHECK_BLOCK, NULL, 0);
 }
@@ -178,8 +178,8 @@ static void fill_own_block(const meeting *meeting, uint32_t block) {
 }
 
 static void check_theirs(const meeting *meeting, uint64_t block, unsigned char value) {
-    const content wanted = {block, value};
-    frame_send(meeting->owner.socket, CHECK_BLOCK, &wanted, sizeof(wanted));
+    const content expected = {block, value};
+    frame_send(meeting->owner.socket, CHECK_BLOCK, &expected, sizeof(expected));
     frame_await(meeting->owner.socket, CHECK_BLOCK);
 }
 

@@ -10,7 +10,7 @@
     FUNCTION(sim_fail_nth_of_all)                                                                    \
     FUNCTION(sim_reset_device_before)                                                                \
     FUNCTION(sim_has_reset_device)                                                                   \
-    FUNCTION(sim_forget_failures)                                                                    \
+    FUNCTION(sim_cancel_failures)                                                                    \
     FUNCTION(sim_exempt_thread)                                                                              \
     FUNCTION(sim_exempt_context_checks)                                                                       \
     FUNCTION(sim_last_failed)                                                                        \
