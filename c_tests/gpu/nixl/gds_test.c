@@ -7,7 +7,7 @@
 REQUIRES(lacks_real_gpu)
 
 static const kv_move scattered = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4});
-static const kv_move adjacent = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
+static const kv_move some_adjacent = KV_MOVE(2, {0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1});
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
 static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 
@@ -121,11 +121,11 @@ TEST(small_blocks_are_staged) {
     }
 }
 
-/* Blocks of 2 MiB, some of them adjacent, on the path that is estimated to be fastest. */
+/* Blocks of 2 MiB, some of them some_adjacent, on the path that is estimated to be fastest. */
 TEST(large_blocks_on_the_selected_path) {
     const kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 16,
                                             it.num_layers = 2, it.inner_dim = 16384);
-    OPENED(gds_flight, gds, PLACE_DEVICE, &adjacent, &config, 0);
+    OPENED(gds_flight, gds, PLACE_DEVICE, &some_adjacent, &config, 0);
     for (int direction = 0; direction < 2; direction++) {
         CHECK(create_if_supported(&gds, 0, 0));
         run_twice(&gds);

@@ -5,7 +5,7 @@
 #include "gpu_flight.h"
 #include "caller_context.h"
 
-/* Blocks of 64 bytes, in reverse order, so that no two are adjacent on both sides. */
+/* Blocks of 64 bytes, in reverse order, so that no two are adjacent_blocks on both sides. */
 enum { BLOCKS = 16384 };
 
 /* Runs `count` transfers of `blocks` blocks, all in flight together. Each is reported once. */
@@ -87,14 +87,14 @@ TEST(constant_strides_need_few_calls) {
     static const kvmem_block_pair every_second[] = {{0, 0}, {2, 1}, {4, 2}, {6, 3}};
     static const kvmem_block_pair run[] = {{2, 0}, {3, 1}, {4, 2}, {5, 3}};
     const kv_move regular = {every_second, NUM(every_second), 0, 0, 3};
-    const kv_move adjacent = {run, NUM(run), 0, 0, 3};
+    const kv_move adjacent_blocks = {run, NUM(run), 0, 0, 3};
     const kv_outers all = {0, 0, 2};
     const kv_outers values = {1, 1, 1};
     CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &regular, all), 1);
     CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[0], &regular, all), 3);
     CHECK_EQ(calls_of_rows(&kv_kinds[2], &kv_kinds[1], &regular, all), 6);
-    CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &adjacent, values), 1);
-    CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[1], &adjacent, values), 3);
+    CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &adjacent_blocks, values), 1);
+    CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[1], &adjacent_blocks, values), 3);
 }
 
 /* A driver call fails, at once or when its work runs: the transfer of that call fails, and no other. */
