@@ -930,7 +930,8 @@ void kvmem_region_destroy(kvmem_region *region);
 ///
 /// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
 /// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
-/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them.
+/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. So
+/// only functions with a timeout end if NIXL does not return; docs/nixl.md lists them.
 typedef struct kvmem_agent kvmem_agent;
 
 /// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
@@ -1766,8 +1767,9 @@ kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **e
 ///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
 ///
 /// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
-/// MiB. If more than 50 ms are left, it also makes the NIXL calls of a transfer over NIXL, in steps of at
-/// most 16 MiB, if no other thread makes them.
+/// MiB. With KVMEM_TIMEOUT_FOREVER, and for a transfer without `timeout_ns`, it also makes the NIXL calls of
+/// a transfer over NIXL, if no other thread makes them: such a call may not return. Otherwise the thread of
+/// the agent makes them, and the wait ends in time.
 kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error);
 
 /// Cancels the parts of the last run that have not started. Never waits.

@@ -169,8 +169,10 @@ typedef struct kvmem_nixl_options {
     kvmem_queue *queue;
     /// user_data of the completions.
     uint64_t user_data;
-    /// Nanoseconds that a run of a request may take; 0 for no limit. A run that takes longer ends with
-    /// KVMEM_STATUS_TIMED_OUT, and NIXL may use its memory until the request can be posted again.
+    /// Nanoseconds that a run of a request may take, or that the call waits; 0 or KVMEM_TIMEOUT_FOREVER for
+    /// no limit. A run that takes longer ends with KVMEM_STATUS_TIMED_OUT, also if a call of NIXL does not
+    /// return, and NIXL may use its memory until the request can be posted again. Runs with a limit are
+    /// posted by the thread of the agent, which has to wake up first.
     uint64_t timeout_ns;
 } kvmem_nixl_options;
 
@@ -243,10 +245,11 @@ void kvmem_plugins_destroy(kvmem_plugins *plugins);
 ///
 /// @param agent an agent
 /// @param remote name of a peer whose metadata is loaded
-/// @param options backends, custom_parameter; NULL for all backends
+/// @param options backends, custom_parameter, timeout_ns; NULL for all backends
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded, or the agent has no backend of a
 ///           given name
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own, or options has another field set
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
@@ -484,12 +487,13 @@ typedef struct kvmem_query_result {
 ///
 /// @param agent an agent
 /// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
-/// @param options backends: one; NULL if only one backend accepts the memory type
+/// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
 ///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
 kvmem_status kvmem_agent_query(kvmem_agent *agent,
                                const kvmem_descriptors *descriptors,
@@ -1179,7 +1183,8 @@ kvmem_status kvmem_directory_create(const kvmem_directory_options *options,
 ///           agent
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
 ///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry may still be published
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond, and the entry may still be published; or a
+///           call of NIXL has not returned 100 ms after the timeout
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
 ///           stored, or etcd is not reached; the message has the reason
 ///         KVMEM_STATUS_NIXL: the agent has no metadata

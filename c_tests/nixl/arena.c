@@ -104,3 +104,22 @@ void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kvmem_transf
     /* Bytes that were read before the end stay. */
     memcpy(fixture->side.expected, fixture->side.memory, fixture->side.size);
 }
+
+static void run_late(kv_meeting *fixture, const kvmem_layout *source, const kvmem_layout *destination,
+                     kvmem_transfer_options options) {
+    options.timeout_ns = MILLISECONDS(50);
+    OWN(kvmem_transfer, limited, kvmem_transfer_create, source, destination, &options);
+    peer_freeze(&fixture->peer.process);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 50 ms", limited);
+    CHECK_HAS(test_last_message(), "at least 0 of ");
+    peer_thaw(&fixture->peer.process);
+}
+
+void arena_check_deadline(kv_meeting *fixture, const kvmem_transfer_options *read,
+                          const kvmem_transfer_options *write) {
+    const kvmem_layout *near = fixture->side.layout, *far = fixture->peer.model.layout;
+    run_late(fixture, far, near, *read);
+    arena_read(fixture, read);
+    run_late(fixture, near, far, *write);
+    arena_write(fixture, write);
+}

@@ -158,13 +158,7 @@ TEST(a_run_with_an_unresponsive_owner_ends_in_time) {
 
 TEST(a_run_with_an_unresponsive_owner_ends_at_its_deadline) {
     OPENED(fixture, fixture);
-    OWN(kvmem_transfer, limited, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
-        SERVED_WITH(READ, it.timeout_ns = MILLISECONDS(50)));
-    peer_freeze(&fixture.peer.process);
-    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "served with agent 'far' was not complete after 50 ms", limited);
-    CHECK_HAS(test_last_message(), "at least 0 of ");
-    peer_thaw(&fixture.peer.process);
-    arena_read(&fixture, SERVED(READ));
+    arena_check_deadline(&fixture, SERVED(READ), SERVED(WRITE));
 }
 
 /* A process that reads from this one repeatedly. */

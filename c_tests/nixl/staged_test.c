@@ -100,6 +100,11 @@ TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
     EXPECT_OK(kvmem_transfer_wait(read, PATIENCE, ERR));
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
 }
+
+TEST(a_peer_that_answers_no_more_ends_a_run_at_its_deadline) {
+    OPENED(fixture, fixture);
+    arena_check_deadline(&fixture, SMALL(READ), SMALL(WRITE));
+}
 #endif
 
 TEST(transfers_that_cannot_be_staged_fail) {

@@ -258,33 +258,45 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
 }
 
 /* A call into NIXL has no time limit. A kvmem call that has one, and changes nothing, ends in time. */
-TEST(a_wait_for_notifications_ends_though_nixl_does_not_return) {
+TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
     OPENED(pair, pair, REF(two_requests()));
+    OWNED(kvmem_descriptors) memory = descriptors_of_memory(&pair, sizeof(pair));
+    const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
     EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "agent 'near'", kvmem_agent_take_notifications, pair.near,
            MILLISECONDS(1));
     CHECK_HAS(test_last_message(), "has not returned");
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_query, pair.near, memory, &soon);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "has not returned", kvmem_agent_connect(pair.near, "far", &soon, ERR));
     NIXL(nixl_sim_go());
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, pair.near, MILLISECONDS(1));
 }
 
+static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t path);
+
 /* Either thread may do the work: the agent's thread, if it has woken up before. The run is too long for the
    submitting thread. */
-TEST(a_waiting_thread_does_the_work_of_its_agent) {
+TEST(a_thread_that_waits_without_a_timeout_does_the_work_of_its_agent) {
     OPENED(pair, pair, REF(two_requests()));
     do {
-        EXPECT_OK(run(pair.transfer));
-    } while (requests().last_poster != gettid()); /* only the deadline of the process limits this */
-    /* With little time left it leaves the work to the agent's thread, because a step may take longer. */
-    for (int i = 0; i < 20; i++) {
         EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
-        kvmem_status status = KVMEM_STATUS_TIMED_OUT;
-        while (status == KVMEM_STATUS_TIMED_OUT)
-            status = kvmem_transfer_wait(pair.transfer, MILLISECONDS(1), ERR);
-        CHECK_EQ(status, KVMEM_STATUS_OK);
+        EXPECT_OK(kvmem_transfer_wait(pair.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
+    } while (requests().last_poster != gettid()); /* only the deadline of the process limits this */
+}
+
+/* A call of NIXL may not return. */
+TEST(a_thread_that_waits_until_a_deadline_leaves_the_work_to_the_agents_thread) {
+    const kvmem_layout_config config = two_requests();
+    OPENED(pair, pair, &config);
+    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_PATH_NIXL_READ);
+    for (int i = 0; i < 20; i++) {
+        EXPECT_OK(run(pair.transfer));
+        CHECK(requests().last_poster != gettid());
+        EXPECT_OK(kvmem_transfer_submit(limited, ERR));
+        EXPECT_OK(kvmem_transfer_wait(limited, KVMEM_TIMEOUT_FOREVER, ERR));
         CHECK(requests().last_poster != gettid());
     }
 }
@@ -432,18 +444,23 @@ static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_confi
     kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
-    return MADE(kvmem_transfer, kvmem_transfer_create, pair->remote, pair->local,
-                KV_OPTIONS(&all, it.path = path, it.staging_size = path == KVMEM_PATH_NIXL_READ ? 0 : 8 * 4096,
+    const bool is_staged = path == KVMEM_PATH_NIXL_READ_STAGED || path == KVMEM_PATH_NIXL_WRITE_STAGED;
+    const bool reads = path == KVMEM_PATH_NIXL_READ || path == KVMEM_PATH_NIXL_READ_STAGED;
+    return MADE(kvmem_transfer, kvmem_transfer_create, reads ? pair->remote : pair->local,
+                reads ? pair->local : pair->remote,
+                KV_OPTIONS(&all, it.path = path, it.staging_size = is_staged ? 8 * 4096 : 0,
                            it.timeout_ns = SECONDS(1)));
 }
 
+static const uint32_t all_paths[] = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE, KVMEM_PATH_NIXL_READ_STAGED,
+                                     KVMEM_PATH_NIXL_WRITE_STAGED};
+
 /* Unlike the stall timeout, the deadline also ends a run that progresses, and one without staging memory. */
 TEST(a_run_ends_at_its_deadline) {
-    static const uint32_t paths[] = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED};
     const kvmem_layout_config config = many_chunks();
-    for (size_t i = 0; i < NUM(paths); i++) {
+    for (size_t i = 0; i < NUM(all_paths); i++) {
         OPENED(pair, pair, &config);
-        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, paths[i]);
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, all_paths[i]);
         NIXL(nixl_sim_set_pending(1));
         EXPECT_OK(kvmem_transfer_submit(limited, ERR));
         AWAIT(requests().in_flight > 0);
@@ -458,20 +475,33 @@ TEST(a_run_ends_at_its_deadline) {
     }
 }
 
-/* The agent's thread is inside NIXL at that time. */
+/* The agent's thread is inside NIXL at that time, and the waiting thread never is. */
 TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
     const kvmem_layout_config config = many_chunks();
-    OPENED(pair, pair, &config);
-    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_PATH_NIXL_READ);
-    NIXL(nixl_sim_hold(NIXL_SIM_POST));
-    EXPECT_OK(kvmem_transfer_submit(limited, ERR));
-    AWAIT(NIXL(nixl_sim_waiting()) == 1);
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "by NIXL read with agent 'far'",
-                   kvmem_transfer_wait(limited, PATIENCE, ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
-    NIXL(nixl_sim_go());
-    submit_when_free(limited);
-    EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
+    for (size_t i = 0; i < NUM(all_paths); i++) {
+        OPENED(pair, pair, &config);
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, all_paths[i]);
+        NIXL(nixl_sim_hold(NIXL_SIM_POST));
+        EXPECT_OK(kvmem_transfer_submit(limited, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far'",
+                       kvmem_transfer_wait(limited, KVMEM_TIMEOUT_FOREVER, ERR));
+        AWAIT(NIXL(nixl_sim_waiting()) == 1);
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
+        NIXL(nixl_sim_go());
+        submit_when_free(limited);
+        EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
+    }
+}
+
+TEST(a_wait_ends_at_its_timeout_though_nixl_does_not_return) {
+    OPENED(pair, pair, REF(two_requests()));
+    for (int i = 0; i < 20; i++) { /* a thread that has to wake up comes first only by chance */
+        NIXL(nixl_sim_hold(NIXL_SIM_POST));
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(pair.transfer, MILLISECONDS(60), ERR));
+        NIXL(nixl_sim_go());
+        EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
+    }
 }
 
 /* Callbacks run on one thread, in order. */

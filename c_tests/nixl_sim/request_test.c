@@ -69,6 +69,27 @@ TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
     EXPECT_OK(kvmem_segments_deregister(both.segments, ERR));
 }
 
+/* The posting thread does not call NIXL, either. A run that is not posted in time is not posted at all. */
+TEST(runs_end_at_their_limit_though_nixl_does_not_return) {
+    OPENED(pair, both);
+    NIXL(nixl_sim_set_pending(0));
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1));
+    OWNED(kvmem_request) first = request_with(&both, &options);
+    OWNED(kvmem_request) second = request_with(&both, &options);
+    const uint64_t posts = NIXL(nixl_sim_get_requests()).posts;
+    NIXL(nixl_sim_hold(NIXL_SIM_POST));
+    EXPECT_OK(kvmem_request_post(first, NULL, 0, ERR));
+    EXPECT_OK(kvmem_request_post(second, NULL, 0, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_wait(first, KVMEM_TIMEOUT_FOREVER, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_request_wait(second, KVMEM_TIMEOUT_FOREVER, ERR));
+    NIXL(nixl_sim_go());
+    post_when_free(first);
+    EXPECT_OK(kvmem_request_wait(first, PATIENCE, ERR));
+    post_when_free(second);
+    EXPECT_OK(kvmem_request_wait(second, PATIENCE, ERR));
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).posts, posts + 3);
+}
+
 /* A wait that times out does not end the run. */
 TEST(a_wait_that_times_out_ends_no_run) {
     OPENED(pair, both);

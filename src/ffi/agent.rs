@@ -15,7 +15,8 @@ use crate::region::Registration;
 ///
 /// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
 /// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
-/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them.
+/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. So
+/// only functions with a timeout end if NIXL does not return; docs/nixl.md lists them.
 pub struct kvmem_agent {
     handle: Handle<Named>,
 }

@@ -14,7 +14,7 @@ use super::bell::Bell;
 use super::executor::Executor;
 use super::exit;
 use super::gds::GdsTrials;
-use super::handoff::{Taken, handoff};
+use super::handoff::{Taken, Taker, handoff};
 use super::library;
 use super::notification::Notification;
 use super::receive::ReceiveTask;
@@ -125,12 +125,29 @@ impl Agent {
         &self,
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
     ) -> Result<R> {
+        self.call_until(None, function)
+    }
+
+    /// The same until [`GRACE`] after a deadline, for functions that may run later: their result is dropped, and what they
+    /// change does no harm.
+    pub fn call_until<R: Send + 'static>(
+        &self,
+        deadline: Option<Instant>,
+        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
         let (reply, result) = handoff();
         let run = move |state: &mut AgentState| drop(reply.give(function(state)));
         self.send(Command::Run(Box::new(run)))?;
-        match result.take(None) {
+        self.taken(result, deadline)
+    }
+
+    /// What the agent's thread replies. It may be in a call of NIXL's at the deadline, which has no time limit: it is waited for
+    /// a little longer, and no more.
+    fn taken<R>(&self, reply: Taker<Result<R>>, deadline: Option<Instant>) -> Result<R> {
+        match reply.take(deadline.and_then(|deadline| deadline.checked_add(GRACE))) {
             Taken::Value(outcome) => outcome,
-            Taken::Gone | Taken::TooLate => Err(thread_gone()),
+            Taken::Gone => Err(thread_gone()),
+            Taken::TooLate => Err(self.is_busy()),
         }
     }
 
@@ -171,9 +188,10 @@ impl Agent {
         }
     }
 
-    /// Has the calling thread, which waits for work of this agent, do that work for a while, if no other thread does.
-    pub fn drive(&self, deadline: Option<Instant>, is_over: impl Fn() -> bool) {
-        self.executor.drive(deadline, is_over);
+    /// Has the calling thread, which waits for work of this agent without a deadline, do that work for a while, if no other
+    /// thread does.
+    pub fn drive(&self, is_over: impl Fn() -> bool) {
+        self.executor.drive(is_over);
     }
 
     fn send(&self, command: Command) -> Result<()> {
@@ -195,17 +213,12 @@ impl Agent {
 
     /// Takes the notifications that have arrived, and waits for at least one. `None` means no timeout.
     ///
-    /// The agent's thread looks for them, and fails with a reason once the time is over. It may be in a call of NIXL's by
-    /// then, which has no time limit: it is waited for a little longer, and no more.
+    /// The agent's thread looks for them, and fails with a reason once the time is over.
     pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (reply, result) = handoff();
         self.start(Box::new(ReceiveTask::new(deadline, reply)))?;
-        match result.take(deadline.and_then(|deadline| deadline.checked_add(GRACE))) {
-            Taken::Value(outcome) => outcome,
-            Taken::Gone => Err(thread_gone()),
-            Taken::TooLate => Err(self.is_busy()),
-        }
+        self.taken(result, deadline)
     }
 
     /// Has `ring` called on the agent's thread when messages arrive, once until they are taken. Replaces the function before

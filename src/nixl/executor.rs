@@ -17,10 +17,6 @@ use super::unbounded::Receiver as CommandReceiver;
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The least time that a waiting thread must have left to drive its agent: one step may take as long as the copy of one
-/// request.
-const TIME_TO_SPARE: Duration = Duration::from_millis(50);
-
 /// Attempts to get the lock before work is left to the agent's thread: about 5 µs.
 const LOCK_ATTEMPTS: usize = 100;
 
@@ -128,21 +124,16 @@ impl Executor {
     ///
     /// It returns at once if the agent has to do with GPU memory: NIXL and UCX change the current CUDA context, which
     /// belongs to the caller.
-    pub fn drive(&self, deadline: Option<Instant>, is_over: impl Fn() -> bool) {
-        let has_time = || {
-            deadline.is_none_or(|deadline| {
-                Instant::now().checked_add(TIME_TO_SPARE).is_some_and(|end| end < deadline)
-            })
-        };
+    pub fn drive(&self, is_over: impl Fn() -> bool) {
         let mut last_progress = Instant::now();
-        while !is_over() && last_progress.elapsed() < SPIN && has_time() {
+        while !is_over() && last_progress.elapsed() < SPIN {
             let Some(running) = self.0.try_lock() else {
                 // The agent's thread works, or another one that waits.
                 std::thread::yield_now();
                 continue;
             };
             let _here = DrivingGuard::begin(self);
-            if !step_while(running, &mut last_progress, || !is_over() && has_time()) {
+            if !step_until(running, &mut last_progress, &is_over) {
                 return;
             }
         }
@@ -166,15 +157,15 @@ impl Executor {
 }
 
 /// Steps the agent's work; false if the agent's thread has to go on.
-fn step_while(
+fn step_until(
     mut running: MutexGuard<'_, Option<Running>>,
     last_progress: &mut Instant,
-    goes_on: impl Fn() -> bool,
+    is_over: impl Fn() -> bool,
 ) -> bool {
     let Some(Running { state, commands, tasks }) = running.as_mut() else { return false };
     // NIXL's file backends write on this thread. Blocking the signal takes four system calls.
     let _limit_reports_itself = state.may_write_files().then(FileSizeSignal::block);
-    while goes_on() && last_progress.elapsed() < SPIN {
+    while !is_over() && last_progress.elapsed() < SPIN {
         if state.uses_gpu() || !tasks.take_starts(commands) {
             return false;
         }

@@ -49,20 +49,20 @@ impl Agent {
         let fetching = |error: Error| {
             error.context(format!("fetch the metadata of agent '{name}' from {address}:{port}"))
         };
-        let is_loaded = self.is_loaded(name).map_err(fetching)?;
+        let is_loaded = self.is_loaded(name, deadline).map_err(fetching)?;
         if is_loaded {
             // A connection to a local address takes less, so the check is made even with a timeout of 0.
             let soonest = Instant::now() + Duration::from_millis(1);
             let until = deadline.map(|deadline| deadline.max(soonest));
             ensure_listens(&listener, until).map_err(fetching)?;
         }
-        self.call(move |state| state.request_remote(&peer, &host, port))?;
+        self.call_until(deadline, move |state| state.request_remote(&peer, &host, port)).map_err(fetching)?;
         if is_loaded { Ok(()) } else { self.await_remote(name, &listener, deadline).map_err(fetching) }
     }
 
-    fn is_loaded(&self, name: &str) -> Result<bool> {
+    fn is_loaded(&self, name: &str, deadline: Option<Instant>) -> Result<bool> {
         let name = name.to_string();
-        match self.call(move |state| state.remote(&name)) {
+        match self.call_until(deadline, move |state| state.remote(&name)) {
             Ok(_) => Ok(true),
             Err(error) if error.status() == Status::NotFound => Ok(false),
             Err(error) => Err(error),

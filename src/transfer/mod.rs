@@ -14,7 +14,7 @@ pub mod run;
 pub mod verify;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use engine::Candidate;
 pub use engine::cuda::rates::{self, known as known_rates};
@@ -34,7 +34,6 @@ use engine::{explain, select};
 use plan::PlannedBlocks;
 use prepared::{PreparedPairs, Route};
 use run::Run;
-use run::deadline::Deadlines;
 
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
@@ -153,25 +152,13 @@ impl Transfer {
     }
 
     fn start(&self, prepared: &PreparedPairs) -> Result<()> {
-        self.within_limit(prepared, || prepared.engine.submit(&|| self.begin(prepared)))
+        self.runs.within(prepared.limit.as_ref(), || prepared.engine.submit(&|| self.begin(prepared)))
     }
 
     fn start_on(&self, prepared: &PreparedPairs, stream: CallerStream) -> Result<()> {
         let on_streams = prepared.on_streams()?;
-        self.within_limit(prepared, || on_streams.submit_on(stream, &|| self.begin(prepared)))
-    }
-
-    /// Submits a run, which ends at its deadline if it has one. The deadline is added after the run has started, because the
-    /// end of a run that could not be started is not reported.
-    fn within_limit(&self, prepared: &PreparedPairs, submit: impl FnOnce() -> Result<()>) -> Result<()> {
-        let Some(limit) = &prepared.limit else { return submit() };
-        let watch = Deadlines::get().reserve()?;
-        let deadline = Instant::now().checked_add(limit.after);
-        submit()?;
-        if let Some(deadline) = deadline {
-            self.runs.limit(watch, deadline, limit);
-        }
-        Ok(())
+        let submit = || on_streams.submit_on(stream, &|| self.begin(prepared));
+        self.runs.within(prepared.limit.as_ref(), submit)
     }
 
     fn start_or_capture(&self, stream: CallerStream) -> Result<()> {

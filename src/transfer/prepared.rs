@@ -65,7 +65,7 @@ impl Route {
         };
         let path = engine.path();
         let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
-        let limit = limit.map(|after| Arc::new(Limit { after, path: described(path, sides) }));
+        let limit = limit.map(|after| Arc::new(limited(after, &described(path, sides))));
         let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
         let account = Account {
             bytes: kept.bytes(),
@@ -159,6 +159,12 @@ impl PreparedPairs {
     pub fn is_assumed(&self) -> bool {
         self.record.as_ref().is_some_and(|record| !record.seconds(self.plan.bytes()).1)
     }
+}
+
+fn limited(after: Duration, path: &str) -> Limit {
+    let advice = "The rest was cancelled. Increase timeout_ns, or find what delays the path. Parts that had begun use the \
+                  memory until they end: then the transfer can be submitted again";
+    Limit { after, what: format!("the transfer by {path}"), advice: advice.to_string() }
 }
 
 /// A path, and the peer if there is one.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Timeouts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A timeout that never expires, for every `timeout_ns`.
 pub const KVMEM_TIMEOUT_FOREVER: u64 = u64::MAX;
@@ -9,4 +9,14 @@ pub const KVMEM_TIMEOUT_FOREVER: u64 = u64::MAX;
 /// A timeout in nanoseconds as the core has it.
 pub(in crate::ffi) fn timeout(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds != KVMEM_TIMEOUT_FOREVER).then(|| Duration::from_nanos(nanoseconds))
+}
+
+/// When a timeout that begins now ends.
+pub(in crate::ffi) fn deadline(nanoseconds: u64) -> Option<Instant> {
+    timeout(nanoseconds).and_then(|timeout| Instant::now().checked_add(timeout))
+}
+
+/// The time until a deadline.
+pub(in crate::ffi) fn left(deadline: Option<Instant>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
 }

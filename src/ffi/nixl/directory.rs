@@ -17,7 +17,7 @@ use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
+use crate::ffi::common::time::{deadline, left, timeout};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::nixl::directory_entry::kvmem_directory_entry;
 use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
@@ -234,7 +234,8 @@ unsafe fn etcd(options: &kvmem_directory_options) -> Result<EtcdConfig> {
 ///           agent
 ///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
 ///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry may still be published
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond, and the entry may still be published; or a
+///           call of NIXL has not returned 100 ms after the timeout
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
 ///           stored, or etcd is not reached; the message has the reason
 ///         KVMEM_STATUS_NIXL: the agent has no metadata
@@ -254,9 +255,11 @@ pub unsafe extern "C" fn kvmem_directory_publish(
         call(error, |scope| {
             let directory = borrow(scope, directory)?;
             let agent = &borrow(scope, agent)?.agent;
+            let end = deadline(timeout_ns);
+            // First, because exporting a layout has no deadline: it waits for the agent's thread, which responds then.
+            let metadata = agent.call_until(end, |state| state.local_metadata())?;
             let layouts = exported(scope, agent.name(), items(layouts, count, "layouts")?)?;
-            let metadata = agent.call(|state| state.local_metadata())?;
-            directory.publish(agent.name(), agent.log_id(), metadata, layouts, timeout(timeout_ns))
+            directory.publish(agent.name(), agent.log_id(), metadata, layouts, left(end))
         })
     }
 }

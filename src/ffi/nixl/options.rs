@@ -2,7 +2,7 @@
 //! Options of calls on raw descriptors.
 
 use std::ffi::{c_char, c_void};
-use std::time::Duration;
+use std::time::Instant;
 
 use crate::error::{Result, ensure};
 use crate::ffi::common::handle::borrow_nullable;
@@ -10,6 +10,7 @@ use crate::ffi::common::options::{check_flags, options, read_nullable};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
+use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
 use crate::nixl::service::ensure_not_for_services;
@@ -46,8 +47,10 @@ pub struct kvmem_nixl_options {
     pub queue: *mut kvmem_queue,
     /// user_data of the completions.
     pub user_data: u64,
-    /// Nanoseconds that a run of a request may take; 0 for no limit. A run that takes longer ends with
-    /// KVMEM_STATUS_TIMED_OUT, and NIXL may use its memory until the request can be posted again.
+    /// Nanoseconds that a run of a request may take, or that the call waits; 0 or KVMEM_TIMEOUT_FOREVER for
+    /// no limit. A run that takes longer ends with KVMEM_STATUS_TIMED_OUT, also if a call of NIXL does not
+    /// return, and NIXL may use its memory until the request can be posted again. Runs with a limit are
+    /// posted by the thread of the agent, which has to wake up first.
     pub timeout_ns: u64,
 }
 options!(kvmem_nixl_options);
@@ -65,14 +68,31 @@ pub unsafe extern "C" fn kvmem_nixl_options_init(options: *mut kvmem_nixl_option
 /// Every pointer, also in the options, must be NULL or valid.
 pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) -> Result<CallOptions> {
     // SAFETY: the caller's promise.
-    let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(CallOptions::default()) };
+    let (given, deadline) = unsafe { timed_options(options) }?;
+    ensure!(
+        deadline.is_none(),
+        InvalidArgument,
+        "timeout_ns of kvmem_nixl_options is set, and only requests, kvmem_agent_query and kvmem_agent_connect use it; set \
+         it to 0"
+    );
+    Ok(given)
+}
+
+/// The same for a function that waits until a deadline.
+///
+/// # Safety
+/// As for [`call_options`].
+pub(in crate::ffi) unsafe fn timed_options(
+    options: *const kvmem_nixl_options,
+) -> Result<(CallOptions, Option<Instant>)> {
+    // SAFETY: the caller's promise.
+    let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
     check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
     for (field, is_set) in [
         ("flags", options.flags != 0),
         ("notification", !options.notification.is_null() || options.notification_size != 0),
         ("queue", !options.queue.is_null()),
         ("user_data", options.user_data != 0),
-        ("timeout_ns", options.timeout_ns != 0),
     ] {
         ensure!(
             !is_set,
@@ -81,7 +101,8 @@ pub(in crate::ffi) unsafe fn call_options(options: *const kvmem_nixl_options) ->
         );
     }
     // SAFETY: the caller's promise.
-    unsafe { converted(&options) }
+    let given = unsafe { converted(&options) }?;
+    Ok((given, if options.timeout_ns == 0 { None } else { deadline(options.timeout_ns) }))
 }
 
 /// Reads the options of a request.
@@ -98,7 +119,7 @@ pub(in crate::ffi) unsafe fn request_options(
     // SAFETY: the caller's promise.
     let (given, queue) = unsafe { (converted(&options)?, borrow_nullable(scope, options.queue)?) };
     let queue = queue.map(|open| open.0.clone());
-    let limit = (options.timeout_ns > 0).then(|| Duration::from_nanos(options.timeout_ns));
+    let limit = timeout(options.timeout_ns).filter(|limit| !limit.is_zero());
     Ok((given, RunOptions { queue, user_data: options.user_data, limit }))
 }
 

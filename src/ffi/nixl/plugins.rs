@@ -13,7 +13,7 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::nixl::agent::kvmem_parameter;
-use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
 use crate::nixl::PluginInfo;
 
 /// A list of plugins or backends. It never changes, so any threads may read it at the same time.
@@ -154,10 +154,11 @@ pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
 ///
 /// @param agent an agent
 /// @param remote name of a peer whose metadata is loaded
-/// @param options backends, custom_parameter; NULL for all backends
+/// @param options backends, custom_parameter, timeout_ns; NULL for all backends
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded, or the agent has no backend of a
 ///           given name
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own, or options has another field set
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
@@ -176,8 +177,8 @@ pub unsafe extern "C" fn kvmem_agent_connect(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let remote = text::required(remote, "remote")?.to_string();
-            let options = call_options(options)?;
-            agent.call(move |state| state.connect(&remote, &options))
+            let (options, deadline) = timed_options(options)?;
+            agent.call_until(deadline, move |state| state.connect(&remote, &options))
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
-use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
 use crate::ffi::nixl::plugins::Parameters;
 
 /// Results of a backend. They never change, so any threads may read them at the same time.
@@ -39,12 +39,13 @@ pub struct kvmem_query_result {
 ///
 /// @param agent an agent
 /// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
-/// @param options backends: one; NULL if only one backend accepts the memory type
+/// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
 ///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_query(
@@ -60,8 +61,8 @@ pub unsafe extern "C" fn kvmem_agent_query(
             let query = Out::new(query)?;
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
-            let options = call_options(options)?;
-            let results = agent.call(move |state| state.query(&list, &options))?;
+            let (options, deadline) = timed_options(options)?;
+            let results = agent.call_until(deadline, move |state| state.query(&list, &options))?;
             let converted =
                 |result: Option<BTreeMap<String, String>>| result.map(|map| Parameters::new(&map));
             query.set(results.into_iter().map(converted).collect());

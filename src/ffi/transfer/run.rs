@@ -193,8 +193,9 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
 ///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
 ///
 /// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
-/// MiB. If more than 50 ms are left, it also makes the NIXL calls of a transfer over NIXL, in steps of at
-/// most 16 MiB, if no other thread makes them.
+/// MiB. With KVMEM_TIMEOUT_FOREVER, and for a transfer without `timeout_ns`, it also makes the NIXL calls of
+/// a transfer over NIXL, if no other thread makes them: such a call may not return. Otherwise the thread of
+/// the agent makes them, and the wait ends in time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_wait(
     transfer: *const kvmem_transfer,

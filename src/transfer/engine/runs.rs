@@ -12,7 +12,6 @@ use crate::error::{Error, Result, Status};
 use crate::layout::{Layout, TouchedExtents};
 use crate::transfer::plan::Plan;
 use crate::transfer::run::completion::{Account, Completion, Limit};
-use crate::transfer::run::deadline::Reservation;
 use crate::transfer::run::{Run, RunHolds};
 
 /// The runs of one transfer, with any engine.
@@ -83,9 +82,9 @@ impl Runs {
         Ok(Run::start(self.completion.clone(), self.busy.clone(), needs.account.clone(), held))
     }
 
-    /// Ends the run that was just submitted at a deadline, unless it has ended before.
-    pub fn limit(&self, watch: Reservation, deadline: Instant, limit: &Arc<Limit>) {
-        self.completion.limit(watch, deadline, limit);
+    /// Submits a run, which ends at its deadline if it has a limit.
+    pub fn within(&self, limit: Option<&Arc<Limit>>, submit: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.completion.within(limit, submit)
     }
 
     /// Waits for the last run; without a timeout, until it ends. The calling thread does a part of the work if it can.
@@ -95,7 +94,7 @@ impl Runs {
             return Ok(());
         }
         let deadline = deadline(timeout);
-        engine.assist(deadline, &|| !self.completion.is_running());
+        engine.assist(self.completion.earlier(deadline), &|| !self.completion.is_running());
         self.completion.wait(deadline)
     }
 
@@ -113,7 +112,8 @@ impl Runs {
     pub fn wait_layers(&self, engine: &dyn Engine, layers: u64, timeout: Option<Duration>) -> Result<()> {
         let deadline = deadline(timeout);
         let have_moved = || self.completion.moved().is_ok_and(|moved| moved >= layers);
-        engine.assist(deadline, &|| have_moved() || !self.completion.is_running());
+        let is_enough = || have_moved() || !self.completion.is_running();
+        engine.assist(self.completion.earlier(deadline), &is_enough);
         self.completion.wait_layers(layers, deadline)
     }
 }

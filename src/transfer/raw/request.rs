@@ -12,7 +12,7 @@ use crate::error::{Result, ensure};
 use crate::nixl::{
     Agent, CallOptions, CostEstimate, Descriptors, Operation, RequestSide, Telemetry, is_short,
 };
-use crate::transfer::run::completion::{Account, Completion};
+use crate::transfer::run::completion::{Account, Completion, Limit};
 use crate::transfer::run::queue::Queue;
 use crate::transfer::run::{Run, RunHolds};
 
@@ -35,7 +35,7 @@ pub struct Request {
     was_posted: AtomicBool,
     options: CallOptions,
     user_data: u64,
-    limit: Option<Duration>,
+    limit: Option<Arc<Limit>>,
     bytes: u64,
     descriptors: u64,
 }
@@ -118,6 +118,7 @@ impl Request {
 
     fn around(resource: Resource, local: &Descriptors, options: CallOptions, of_runs: RunOptions) -> Self {
         let RunOptions { queue, user_data, limit } = of_runs;
+        let limit = limit.map(|after| Arc::new(limited(after, &resource.side)));
         Self {
             resource: Arc::new(resource),
             completion: Arc::new(Completion::new(1, queue)),
@@ -138,6 +139,10 @@ impl Request {
             InvalidState,
             "a run of the request has failed, and NIXL cannot run it again; create another request"
         );
+        self.completion.within(self.limit.as_ref(), || self.begin(notification))
+    }
+
+    fn begin(&self, notification: Option<Vec<u8>>) -> Result<()> {
         ensure!(
             !self.busy.swap(true, Ordering::AcqRel),
             Busy,
@@ -148,7 +153,9 @@ impl Request {
             RequestSide::Local | RequestSide::Own => None,
         };
         let peer = peer.transpose().inspect_err(|_| self.busy.store(false, Ordering::Release))?;
-        let account = Account { bytes: self.bytes, user_data: self.user_data, ..Account::default() };
+        let is_limited = self.limit.is_some();
+        let account =
+            Account { bytes: self.bytes, user_data: self.user_data, is_limited, ..Account::default() };
         let held = RunHolds { peer, ..RunHolds::default() };
         let run = Run::start(self.completion.clone(), self.busy.clone(), account, held);
         // NIXL drops the notification of a request that is posted with other options.
@@ -157,15 +164,20 @@ impl Request {
             backends: Vec::new(),
             ..self.options.clone()
         });
-        let task = RequestRun::new(self.resource.clone(), options, self.limit, run);
-        let agent = &self.resource.agent;
-        // Files are written by the agent's thread, which blocks the signal of a file that grows too large.
-        let is_short =
-            is_short(self.bytes, self.descriptors) && matches!(self.resource.side, RequestSide::Peer(_));
+        let task = Box::new(RequestRun::new(self.resource.clone(), options, run));
         // Before the end of the run is reported: what asks for its results then finds that it was posted.
         let was_posted = self.was_posted.swap(true, Ordering::AcqRel);
-        let started = if is_short { agent.begin(Box::new(task)) } else { agent.start(Box::new(task)) };
+        let agent = &self.resource.agent;
+        let started = if self.begins_here() { agent.begin(task) } else { agent.start(task) };
         started.inspect_err(|_| self.was_posted.store(was_posted, Ordering::Release))
+    }
+
+    /// Whether the thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of
+    /// a file that grows too large. A call of NIXL may not return: a run with a deadline must not keep the thread that posts it.
+    fn begins_here(&self) -> bool {
+        is_short(self.bytes, self.descriptors)
+            && matches!(self.resource.side, RequestSide::Peer(_))
+            && self.limit.is_none()
     }
 
     /// The outcome of the last run, or `None` while it is in flight.
@@ -181,7 +193,9 @@ impl Request {
             return Ok(());
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.resource.agent.drive(deadline, || !self.completion.is_running());
+        if self.completion.earlier(deadline).is_none() {
+            self.resource.agent.drive(|| !self.completion.is_running());
+        }
         self.completion.wait(deadline)
     }
 
@@ -212,6 +226,19 @@ impl Request {
         );
         Ok(())
     }
+}
+
+fn limited(after: Duration, side: &RequestSide) -> Limit {
+    let (with, advice) = match side {
+        RequestSide::Peer(remote) => {
+            (format!(" with agent '{}'", remote.name()), "check whether the process of the peer runs")
+        }
+        RequestSide::Local | RequestSide::Own => (String::new(), "check the file or the object store"),
+    };
+    let advice = format!(
+        "Increase timeout_ns, or {advice}. NIXL cannot cancel a request: keep its memory until it can be posted again"
+    );
+    Limit { after, what: format!("the request{with}"), advice }
 }
 
 /// NIXL reports neither which descriptors differ nor how.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Status};
 use crate::leak;
 use crate::log::log;
 use crate::nixl::{AgentState, AgentTask, CallOptions, RequestSide, TaskStep};
-use crate::transfer::run::Run;
+use crate::transfer::run::{Run, cancelled};
 
 /// Interval between checks of the process of a peer.
 const LIVENESS: Duration = Duration::from_millis(250);
@@ -21,32 +21,18 @@ pub(super) struct RequestRun {
     resource: Option<Arc<Resource>>,
     options: Option<CallOptions>,
     is_posted: bool,
-    limit: Option<Duration>,
-    started: Instant,
     /// When the process of the peer was last seen.
     last_check: Instant,
-    /// The outcome was reported while NIXL still executes the run.
-    is_reported: bool,
     run: Option<Run>,
 }
 
 impl RequestRun {
-    /// `limit` is the longest duration of the run, from now on.
-    pub fn new(
-        resource: Arc<Resource>,
-        options: Option<CallOptions>,
-        limit: Option<Duration>,
-        run: Run,
-    ) -> Self {
-        let started = run.started();
+    pub fn new(resource: Arc<Resource>, options: Option<CallOptions>, run: Run) -> Self {
         Self {
             resource: Some(resource),
             options,
             is_posted: false,
-            limit,
-            started,
-            last_check: started,
-            is_reported: false,
+            last_check: run.started(),
             run: Some(run),
         }
     }
@@ -60,26 +46,30 @@ impl RequestRun {
         state.post_raw(resource.id, self.options.as_ref())
     }
 
-    /// Reports the outcome early if the run takes too long, or if the process of its peer has ended: NIXL may never end it.
-    /// The request and what it holds remain in use until NIXL has ended the run.
-    fn report_if_late(&mut self) {
-        let (Some(resource), false) = (&self.resource, self.is_reported) else { return };
-        let now = Instant::now();
-        let late = self.limit.filter(|limit| now.duration_since(self.started) >= *limit);
-        let is_check_due = now.duration_since(self.last_check) >= LIVENESS;
-        if late.is_none() && !is_check_due {
+    /// Whether the run has ended at its deadline before it was posted.
+    fn is_too_late(&self) -> bool {
+        !self.is_posted && self.run.as_ref().is_some_and(Run::is_cancelled)
+    }
+
+    /// Whether the outcome was reported while NIXL still executes the run: at its deadline, or because the peer is lost.
+    fn is_reported(&self) -> bool {
+        self.run.as_ref().is_none_or(Run::is_reported)
+    }
+
+    /// Reports the outcome early if the process of the peer has ended: NIXL may never end the run. The request and what it holds
+    /// remain in use until NIXL has.
+    fn report_if_lost(&mut self) {
+        let (Some(resource), false) = (&self.resource, self.is_reported()) else { return };
+        let RequestSide::Peer(remote) = &resource.side else { return };
+        if self.last_check.elapsed() < LIVENESS {
             return;
         }
-        self.last_check = now;
-        let error = match (&resource.side, late) {
-            (RequestSide::Peer(remote), _) if remote.is_gone() => {
-                remote.explain(Error::new(Status::PeerLost, "the request is still in flight"))
-            }
-            (side, Some(limit)) => timed_out(side, limit),
-            (_, None) => return,
-        };
+        self.last_check = Instant::now();
+        if !remote.is_gone() {
+            return;
+        }
+        let error = remote.explain(Error::new(Status::PeerLost, "the request is still in flight"));
         log!(Warn, "{error}");
-        self.is_reported = true;
         if let Some(run) = &mut self.run {
             run.report_early(Err(error));
         }
@@ -114,11 +104,18 @@ impl RequestRun {
 
 impl AgentTask for RequestRun {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
+        if self.is_too_late() {
+            self.resource = None;
+            if let Some(run) = self.run.take() {
+                run.end(Err(cancelled()));
+            }
+            return TaskStep::Done;
+        }
         let was_posted = self.is_posted;
         match self.advance(state) {
             Ok(false) if was_posted => {
-                self.report_if_late();
-                if self.is_reported { TaskStep::Waiting } else { TaskStep::InFlight }
+                self.report_if_lost();
+                if self.is_reported() { TaskStep::Waiting } else { TaskStep::InFlight }
             }
             Ok(false) => TaskStep::Progressed,
             Ok(true) => {
@@ -144,21 +141,6 @@ impl AgentTask for RequestRun {
             run.abandon(error);
         }
     }
-}
-
-fn timed_out(side: &RequestSide, limit: Duration) -> Error {
-    let (with, advice) = match side {
-        RequestSide::Peer(remote) => {
-            (format!(" with agent '{}'", remote.name()), "check whether the process of the peer runs")
-        }
-        RequestSide::Local | RequestSide::Own => (String::new(), "check the file or the object store"),
-    };
-    let message = format!(
-        "the request{with} was not complete after {} ms; {advice}, or increase timeout_ns. NIXL cannot cancel the request: \
-         keep its memory until it can be posted again",
-        limit.as_millis()
-    );
-    Error::new(Status::TimedOut, message)
 }
 
 fn explain(error: Error, side: &RequestSide) -> Error {

@@ -56,8 +56,10 @@ pub struct Account {
 pub struct Limit {
     /// From its submission.
     pub after: Duration,
-    /// What moves the bytes, for the message.
-    pub path: String,
+    /// What has the limit, for the message.
+    pub what: String,
+    /// What the caller can do, for the end of the message.
+    pub advice: String,
 }
 
 /// The state before a run.
@@ -146,6 +148,18 @@ impl Completion {
     /// Whether a run is in flight.
     pub fn is_running(&self) -> bool {
         self.phase.load(Ordering::Acquire) == RUNNING
+    }
+
+    /// The earlier one of a deadline and that of the run in flight. A thread must not enter a call that may not return if there
+    /// is one.
+    pub fn earlier(&self, deadline: Option<Instant>) -> Option<Instant> {
+        let last = self.last();
+        // A limited run has no deadline yet while its submission has not returned.
+        let of_run = last
+            .account
+            .is_limited
+            .then(|| last.deadline.as_ref().map_or_else(Instant::now, |known| known.0.0));
+        [deadline, of_run].into_iter().flatten().min()
     }
 
     /// Waits for the outcome of the last run; `None` waits without a timeout.
@@ -241,8 +255,25 @@ impl Completion {
         self.over.notify_all();
     }
 
-    /// Ends the run in flight at `at`, unless it has ended before. Called by the thread that has submitted it.
-    pub fn limit(self: &Arc<Self>, watch: Reservation, at: Instant, limit: &Arc<Limit>) {
+    /// Submits a run, which ends at its deadline if it has a limit. The deadline is added after the run has started, because the
+    /// end of a run that could not be started is not reported.
+    pub fn within(
+        self: &Arc<Self>,
+        limit: Option<&Arc<Limit>>,
+        submit: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Some(limit) = limit else { return submit() };
+        let watch = Deadlines::get().reserve()?;
+        let deadline = Instant::now().checked_add(limit.after);
+        submit()?;
+        if let Some(deadline) = deadline {
+            self.limit(watch, deadline, limit);
+        }
+        Ok(())
+    }
+
+    /// Ends the run in flight at `at`, unless it has ended before.
+    fn limit(self: &Arc<Self>, watch: Reservation, at: Instant, limit: &Arc<Limit>) {
         // Under the lock that the end of the run takes, so that the end removes the deadline.
         let mut last = self.last();
         if self.is_running() {
@@ -315,12 +346,10 @@ impl Completion {
     fn timed_out(&self, limit: &Limit, bytes: u64) -> Error {
         let of_layers = bytes / self.layers.max(1) * self.moved.load(Ordering::Acquire);
         let moved = self.moved_bytes.load(Ordering::Relaxed).max(of_layers).min(bytes);
-        let Limit { after, path } = limit;
+        let Limit { after, what, advice } = limit;
         let milliseconds = after.as_secs_f64() * 1e3;
         let message = format!(
-            "the transfer by {path} was not complete after {milliseconds} ms and was cancelled: at least {moved} of {bytes} \
-             bytes have moved. Increase timeout_ns, or find what delays the path. Parts that had begun use the memory until \
-             they end: then the transfer can be submitted again"
+            "{what} was not complete after {milliseconds} ms: at least {moved} of {bytes} bytes have moved. {advice}"
         );
         Error::new(Status::TimedOut, message)
     }

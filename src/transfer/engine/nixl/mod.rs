@@ -191,9 +191,12 @@ impl Engine for PartSequence<NixlMove> {
         self.start(begin()?)
     }
 
-    /// Does the agent's work for a while, if no other thread does.
+    /// Does the agent's work for a while, if no other thread does. A call of NIXL may not return: a thread that waits until a
+    /// deadline makes none.
     fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
-        self.first().shared.agent.drive(deadline, is_enough);
+        if deadline.is_none() {
+            self.first().shared.agent.drive(is_enough);
+        }
     }
 }
 
