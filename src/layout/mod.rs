@@ -146,6 +146,13 @@ impl Layout {
         drop(before);
     }
 
+    /// The stored object of a type.
+    pub fn kept<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        let companions = self.companions.lock();
+        let kept = companions.iter().find(|kept| kept.is::<T>()).cloned();
+        kept.and_then(|kept| kept.downcast().ok())
+    }
+
     /// How its owner serves transfers of it, if it does.
     pub fn served(&self) -> Option<&Served> {
         self.served.get()

@@ -4,6 +4,7 @@
 //! A transfer is checked, planned and prepared once, and submitted any number of times. Nothing below imports this file.
 
 pub mod engine;
+mod layout_pair;
 mod log_lines;
 mod path;
 pub mod plan;
@@ -28,9 +29,9 @@ pub use run::completion::{Completion, Outcome};
 pub use run::queue::{OpenQueue, Queue, QueueEntry};
 pub use verify::checksum;
 
-use engine::contexts::Contexts;
+use engine::explain;
 use engine::runs::Runs;
-use engine::{explain, select};
+use layout_pair::LayoutPair;
 use plan::PlannedBlocks;
 use prepared::{PreparedPairs, Route};
 use run::Run;
@@ -63,25 +64,11 @@ impl Transfer {
         destination: &Arc<Layout>,
         request: TransferRequest<'_>,
     ) -> Result<Self> {
-        let path = select::path(source, destination, request.preferences.path)?;
-        destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
-        let contexts = Contexts::of([&**source, &**destination], path.is_cuda());
-        let by_layer = request.preferences.by_layer;
-        let route = Route {
-            path,
-            outline: Arc::new(Outline::of_parts(
-                source,
-                destination,
-                &request.parts,
-                request.wanted,
-                by_layer,
-            )?),
-            preferences: request.preferences,
-            verifies_source: request.verifies_source,
-            contexts,
-        };
+        let pair = LayoutPair::of(source, destination, &request)?;
+        let TransferRequest { preferences, verifies_source, .. } = request;
+        let route = Route { pair, preferences, verifies_source };
         let prepared = route.prepare([source, destination], request.step, None, None)?;
-        let completion = Completion::new(route.outline.layers(), request.queue);
+        let completion = Completion::new(route.pair.outline.layers(), request.queue);
         let transfer = Self {
             route,
             runs: Runs::new([source.clone(), destination.clone()], completion),

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::contexts::Contexts;
 use super::engine::explain::Summary;
 use super::engine::runs::{self, Needs};
 use super::engine::{Candidate, Engine, OnStreams, select};
+use super::layout_pair::LayoutPair;
 use super::path::TransferPath;
-use super::plan::{Outline, Plan, PlannedBlocks};
+use super::plan::{Plan, PlannedBlocks};
 use super::request::{Preferences, Step};
 use super::run::completion::{Account, Limit};
 use super::run::history::{self, Record};
@@ -21,14 +21,10 @@ use crate::layout::{Layout, Memory};
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
-    /// The path, or one of several that are compared for each list of pairs.
-    pub path: TransferPath,
-    pub outline: Arc<Outline>,
+    pub pair: Arc<LayoutPair>,
     pub preferences: Preferences,
     /// Each run compares the blocks with their source.
     pub verifies_source: bool,
-    /// The CUDA contexts of the memory of both layouts.
-    pub contexts: Contexts,
 }
 
 impl Route {
@@ -45,13 +41,13 @@ impl Route {
         // The state of an engine in a CUDA context is lost with it. If the memory is not, an engine is selected again.
         let before = before.filter(|before| before.needs.ensure_alive().is_ok());
         if before.is_none() {
-            self.contexts.ensure_alive()?;
+            self.pair.contexts.ensure_alive()?;
         }
         let expected = step.expected(self.verifies_source)?;
         let step_timeout = step.timeout;
         let plan = match &step.tables {
-            Some(tables) => Plan::of_tokens(&self.outline, tables, spare)?,
-            None => Plan::new(&self.outline, step.pairs, spare)?,
+            Some(tables) => Plan::of_tokens(&self.pair.outline, tables, spare)?,
+            None => Plan::new(&self.pair.outline, step.pairs, spare)?,
         };
         let kept = plan.clone();
         let touched = runs::touched(source, destination, &plan);
@@ -61,7 +57,7 @@ impl Route {
         let next = before.and_then(|before| before.engine.prepare_next(&plan, &self.preferences));
         let engine = match next {
             Some(next) => next?,
-            None => select::prepare(self.path, sides, plan, &self.preferences, step.notification)?,
+            None => select::prepare(self.pair.path, sides, plan, &self.preferences, step.notification)?,
         };
         let path = engine.path();
         let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
@@ -74,14 +70,14 @@ impl Route {
             record: record.clone().filter(|_| verification.is_none()),
             is_limited: limit.is_some(),
         };
-        let needs = Needs::of(&*engine, touched, self.contexts.clone(), account);
+        let needs = Needs::of(&*engine, touched, self.pair.contexts.clone(), account);
         Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification, limit })
     }
 
     /// Fails if there is a notification and no remote agent.
     fn ensure_notifiable(&self, step: &Step<'_>) -> Result<()> {
         ensure!(
-            step.notification.is_none() || self.path.has_peer(),
+            step.notification.is_none() || self.pair.path.has_peer(),
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );

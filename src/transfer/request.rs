@@ -61,6 +61,13 @@ pub struct Wanted {
     pub heads: Option<PairedRange>,
 }
 
+impl Wanted {
+    /// Whether all is moved.
+    pub fn is_all(&self) -> bool {
+        self.layers.is_none() && self.outers.is_none() && self.heads.is_none()
+    }
+}
+
 /// Everything that a new transfer is created from, except the two layouts.
 #[derive(Default)]
 pub struct TransferRequest<'a> {
