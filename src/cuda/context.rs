@@ -154,6 +154,21 @@ impl Context {
     /// context was reset.
     pub fn enter(&self) -> Result<Entered<'_>> {
         self.ensure_alive()?;
+        self.enter_unchecked()
+    }
+
+    /// The same without that check, for callers whose every call is one of [`Entered::call`] or [`Entered::query`], which check it
+    /// themselves. A primary context that was destroyed can be current: the driver only refuses what needs it.
+    pub(super) fn enter_unchecked(&self) -> Result<Entered<'_>> {
+        self.push().map_err(|error| self.ensure_alive().err().unwrap_or(error))
+    }
+
+    /// The same for the end of work, which there may be no later attempt for: tries twice.
+    pub(super) fn enter_to_end(&self) -> Result<Entered<'_>> {
+        self.enter_unchecked().or_else(|_| self.enter_unchecked())
+    }
+
+    fn push(&self) -> Result<Entered<'_>> {
         let driver = self.driver();
         // SAFETY: retained by this value.
         let result = unsafe { driver.api.ctx_push_current.call(self.raw) };
@@ -163,7 +178,7 @@ impl Context {
         Ok(entered)
     }
 
-    /// The same for releasing resources. Tries twice, because there is no later attempt.
+    /// Like [`Self::enter`], for releasing resources. Tries twice, because there is no later attempt.
     pub fn enter_to_free(&self) -> Result<Entered<'_>> {
         self.enter().or_else(|_| self.enter())
     }
@@ -171,7 +186,7 @@ impl Context {
     /// Calls `free`, which releases a resource of the context, with the context current, directly after checking that the
     /// context was not reset. Does nothing if it was, because that has destroyed the resource.
     pub fn free(&self, free: impl FnOnce() -> Result<()>) -> Result<()> {
-        let checked = self.enter_to_free().and_then(|entered| {
+        let checked = self.enter_to_end().and_then(|entered| {
             self.ensure_alive().or_else(|_| self.ensure_alive())?;
             Ok(entered)
         });
@@ -220,8 +235,8 @@ impl Entered<'_> {
         self.context.driver()
     }
 
-    /// Calls a function of the driver with objects of the context. Fails instead if the context was reset since it was made
-    /// current, because the driver crashes if it is given an object that was destroyed.
+    /// Calls a function of the driver with objects of the context. Fails instead if the context was reset, because the driver
+    /// crashes if it is given an object that was destroyed.
     pub(super) fn call(&self, function: impl FnOnce() -> CallResult) -> Result<CallResult> {
         self.context.ensure_alive().map(|()| function())
     }

@@ -50,7 +50,7 @@ impl Event {
     /// Whether the work that preceded it on its stream is complete.
     pub fn is_done(&self) -> Result<bool> {
         let driver = self.context.driver();
-        let entered = self.context.enter_to_free()?;
+        let entered = self.context.enter_to_end()?;
         // SAFETY: a live event.
         let result = entered.query(|| unsafe { driver.api.event_query.call(self.raw) })?;
         if result.code == NOT_READY {

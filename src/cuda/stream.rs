@@ -46,13 +46,13 @@ impl Stream {
 
     /// The stream with its context current on this thread.
     pub fn activate(&self) -> Result<Active<'_>> {
-        Ok(Active { raw: self.raw, entered: self.context.enter()? })
+        Ok(Active { raw: self.raw, entered: self.context.enter_unchecked()? })
     }
 
     /// Whether all work on it is complete.
     pub fn is_done(&self) -> Result<bool> {
         let driver = self.context.driver();
-        let entered = self.context.enter_to_free()?;
+        let entered = self.context.enter_to_end()?;
         // SAFETY: a live stream.
         let result = entered.query(|| unsafe { driver.api.stream_query.call(self.raw) })?;
         if result.code == NOT_READY {
@@ -146,7 +146,7 @@ impl CallerStream {
 
     /// The stream with its context current on this thread.
     pub fn activate<'a>(&self, context: &'a Context) -> Result<Active<'a>> {
-        Ok(Active { raw: self.0, entered: context.enter()? })
+        Ok(Active { raw: self.0, entered: context.enter_unchecked()? })
     }
 }
 
