@@ -68,11 +68,13 @@ impl Axes {
     }
 
     /// Bytes within a region from an index to the next; 0 if each index has regions of its own.
+    #[inline]
     pub fn stride(&self, axis: Axis) -> u64 {
         self.strides[axis as usize]
     }
 
     /// Regions from an index to the next; 0 if its indices share regions.
+    #[inline]
     pub fn region_step(&self, axis: Axis) -> u64 {
         self.region_steps[axis as usize]
     }

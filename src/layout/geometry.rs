@@ -164,6 +164,7 @@ impl Geometry {
     }
 
     /// Returns the region index and the offset in it of the first element. The indices must be in range.
+    #[inline]
     pub fn offset(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
         // Written out: this is most of kvmem_layout_get_block.
         let axes = &self.axes;

@@ -49,7 +49,7 @@ pub use unit::Unit;
 use lists::Lists;
 use once_cell::sync::OnceCell;
 
-use crate::error::{Result, ensure, fail};
+use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::{Agent, Descriptor, MemoryType};
@@ -201,17 +201,14 @@ impl Layout {
     }
 
     /// Address and size of the part of a block in one layer and outer slot. Fails if it is not contiguous.
+    #[inline]
     pub fn block(&self, block: u64, layer: u64, outer: u64) -> Result<(u64, u64)> {
         let address = self.single()?.checked_address(block, layer, outer)?;
         let geometry = self.geometry();
-        ensure!(
-            geometry.has_contiguous_pieces(),
-            Unsupported,
-            "the bytes of a block in one layer and outer slot are not contiguous in this layout, whose order is {}; use \
-             kvmem_layout_get_row for those of one head of one token, or kvmem_layout_get_strides",
-            geometry.order()
-        );
-        Ok((address, geometry.piece_size()))
+        match geometry.has_contiguous_pieces() {
+            true => Ok((address, geometry.piece_size())),
+            false => Err(not_contiguous(geometry)),
+        }
     }
 
     /// A picture of the layout, as SVG, with one of its blocks highlighted.
@@ -225,6 +222,16 @@ impl Layout {
         let address = self.single()?.checked_row(indices)?;
         Ok((address, self.geometry().row_size()))
     }
+}
+
+#[cold]
+fn not_contiguous(geometry: &Geometry) -> Error {
+    let message = format!(
+        "the bytes of a block in one layer and outer slot are not contiguous in this layout, whose order is {}; use \
+         kvmem_layout_get_row for those of one head of one token, or kvmem_layout_get_strides",
+        geometry.order()
+    );
+    Error::new(Status::Unsupported, message)
 }
 
 /// A picture of a shape, as SVG, with one of its blocks highlighted.

@@ -40,6 +40,7 @@ impl Layout {
     }
 
     /// The addresses of its blocks. Fails if it has parts.
+    #[inline]
     pub fn single(&self) -> Result<&Placement> {
         if self.parts.is_empty() { Ok(&self.placement) } else { Err(not_single(&self.parts)) }
     }

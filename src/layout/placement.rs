@@ -67,12 +67,14 @@ impl Placement {
     }
 
     /// Region index and address. The indices must be in range.
+    #[inline]
     pub fn address(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
         let (region, offset) = self.geometry.offset(block, layer, outer);
         (region, self.bases[region] + offset)
     }
 
     /// The address, for indices of any value.
+    #[inline]
     pub fn checked_address(&self, block: u64, layer: u64, outer: u64) -> Result<u64> {
         let dimensions = self.geometry.dimensions();
         if block < dimensions.num_blocks && layer < dimensions.num_layers && outer < dimensions.outer_dim {

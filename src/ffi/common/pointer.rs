@@ -9,6 +9,7 @@ use crate::error::{Error, Result, Status, ensure};
 ///
 /// # Safety
 /// `slot` must be NULL or writable for as long as the call lasts.
+#[inline]
 pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut MaybeUninit<T>> {
     // SAFETY: the caller's promise. The value need not be initialised.
     unsafe { slot.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| null(name))
