@@ -69,7 +69,7 @@ pub fn choices(path: TransferPath, bytes: u64, candidates: &[Candidate]) -> Vec<
         path,
         bytes_per_second: taken_rate,
         verdict: Verdict::Used,
-        reason: taken.and_then(|candidate| candidate.reason.clone()).unwrap_or_default(),
+        reason: taken.and_then(|candidate| candidate.reason.clone()).unwrap_or_default().into_owned(),
     };
     let others = candidates.iter().filter(|candidate| candidate.path != path);
     std::iter::once(used).chain(others.map(|each| choice(each, taken_rate, bytes))).collect()
@@ -78,8 +78,8 @@ pub fn choices(path: TransferPath, bytes: u64, candidates: &[Candidate]) -> Vec<
 fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> PathChoice {
     let bytes_per_second = rate(candidate, bytes);
     let (verdict, reason) = match &candidate.reason {
-        Some(reason) if candidate.is_impossible => (Verdict::Impossible, reason.clone()),
-        Some(reason) => (Verdict::NotUsed, reason.clone()),
+        Some(reason) if candidate.is_impossible => (Verdict::Impossible, reason.to_string()),
+        Some(reason) => (Verdict::NotUsed, reason.to_string()),
         None if bytes_per_second > taken => (Verdict::NotUsed, "another path was requested".to_string()),
         None => (Verdict::Slower, String::new()),
     };

@@ -12,6 +12,7 @@ pub mod promises;
 pub mod runs;
 pub mod select;
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use self::contexts::Contexts;
@@ -23,6 +24,9 @@ use crate::cuda::stream::CallerStream;
 use crate::error::Result;
 use crate::nixl::RemoteHold;
 
+/// Why a path is not taken. Most reasons are known before, and allocate nothing: few callers read them.
+pub type Reason = Cow<'static, str>;
+
 /// A path that was compared with the others.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -31,7 +35,7 @@ pub struct Candidate {
     /// Estimated duration of a run; 0 if unknown.
     pub seconds: f64,
     /// Why it is not taken.
-    pub reason: Option<String>,
+    pub reason: Option<Reason>,
     /// The path is not possible. Otherwise the reason only says why another one is better, or was requested.
     pub is_impossible: bool,
 }

@@ -73,8 +73,7 @@ impl CudaCopy {
         preferences: &Preferences,
     ) -> Result<Self> {
         let sides = Arc::new(CudaSides::of(source, destination)?);
-        let device = DeviceState::of(sides.ordinal)?;
-        sides.own().keep(device.clone());
+        let device = DeviceState::kept_by(sides.own(), sides.ordinal)?;
         Self::between(sides, device, plan, preferences)
     }
 

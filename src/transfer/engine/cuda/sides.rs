@@ -13,6 +13,7 @@ use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
+use crate::transfer::engine::Reason;
 use crate::transfer::path::TransferPath;
 
 /// The two sides of a copy.
@@ -32,7 +33,7 @@ pub struct CudaSides {
     /// The page locks of the host's side that kvmem did not make itself.
     pub locks: PageLocks,
     /// Whether a kernel can access both sides, or why not.
-    pub kernel_reaches: std::result::Result<(), String>,
+    pub kernel_reaches: std::result::Result<(), Reason>,
     /// The driver copies between the devices through the host.
     devices_are_apart: bool,
 }
@@ -73,7 +74,7 @@ impl CudaSides {
             if !self.locks.are_complete() {
                 self.is_pageable = true;
                 self.kernel_reaches =
-                    Err("the host memory is not page-locked, so kernels cannot access it".to_string());
+                    Err("the host memory is not page-locked, so kernels cannot access it".into());
             }
         }
         for side in [self.source.clone(), self.destination.clone()] {
@@ -82,7 +83,7 @@ impl CudaSides {
             };
             self.devices_are_apart |= !Device::get(self.ordinal)?.can_access(&Device::get(place.owner)?)?;
             if self.kernel_reaches.is_ok() {
-                self.kernel_reaches = self.reach_of_peer(&side, place)?;
+                self.kernel_reaches = self.reach_of_peer(&side, place)?.map_err(Reason::from);
             }
         }
         Ok(())

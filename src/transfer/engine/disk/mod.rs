@@ -21,7 +21,7 @@ use self::sides::FileSides;
 use self::staged::{StagedIo, StagedStart};
 use super::contexts::Contexts;
 use super::nixl::{NixlMove, NixlStart};
-use super::{BeginRun, Candidate, Engine};
+use super::{BeginRun, Candidate, Engine, Reason};
 use crate::cuda::ContextIdentity;
 use crate::error::Result;
 use crate::layout::Layout;
@@ -229,5 +229,5 @@ fn candidates(
 
 /// A candidate without an estimate: the throughput of files is unknown.
 fn candidate(path: TransferPath, reason: Option<String>) -> Candidate {
-    Candidate { path, seconds: 0.0, reason, is_impossible: false }
+    Candidate { path, seconds: 0.0, reason: reason.map(Reason::from), is_impossible: false }
 }

@@ -10,7 +10,7 @@ use super::served::ServedDivision;
 use super::staged::{Division, StagingMemory, slot_size};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::transfer::engine::Candidate;
+use crate::transfer::engine::{Candidate, Reason};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
@@ -85,7 +85,7 @@ impl Choosing<'_> {
         candidates.swap(0, chosen);
         if chosen > 0 {
             let reason = match self.preferences.path {
-                Some(_) => Some("another path was requested".to_string()),
+                Some(_) => Some("another path was requested".into()),
                 None => candidates[0].reason.clone(),
             };
             candidates[0].reason = None;
@@ -184,5 +184,5 @@ fn settled<T>(
 }
 
 fn candidate(path: TransferPath, seconds: f64, reason: Option<String>) -> Candidate {
-    Candidate { path, seconds, reason, is_impossible: false }
+    Candidate { path, seconds, reason: reason.map(Reason::from), is_impossible: false }
 }

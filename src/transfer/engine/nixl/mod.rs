@@ -159,7 +159,7 @@ impl Engine for PartSequence<NixlMove> {
         let excess = self.sum(NixlMove::excess);
         if let (true, Some(taken)) = (excess > 0, candidates.first_mut()) {
             taken.reason =
-                Some(format!("it reads {excess} bytes in excess, rather than a range for each row"));
+                Some(format!("it reads {excess} bytes in excess, rather than a range for each row").into());
         }
         candidates
     }

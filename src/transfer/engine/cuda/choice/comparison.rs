@@ -24,7 +24,7 @@ use super::super::work::task::CopyTask;
 use super::cost;
 use super::cost::{CopyCase, Staged};
 use crate::error::{Error, Result, Status};
-use crate::transfer::engine::Candidate;
+use crate::transfer::engine::{Candidate, Reason};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
@@ -35,6 +35,7 @@ const STAGING: u64 = 128 << 20;
 const STAGING_ALONE: u64 = 64 << 20;
 /// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
 const LEAST_STAGED: u64 = 256 << 10;
+const TOO_FEW: &str = "less than 262144 bytes are too few for staging";
 
 /// Number of copies from which the cost of each can be observed.
 const LEAST_COPIES: u64 = 64;
@@ -59,7 +60,7 @@ pub struct Comparison<'a> {
     device: &'a Arc<DeviceState>,
     pub(super) case: CopyCase,
     costs: Costs,
-    division: std::result::Result<Division, String>,
+    division: std::result::Result<Division, Reason>,
     pub candidates: Vec<Candidate>,
 }
 
@@ -95,7 +96,7 @@ impl<'a> Comparison<'a> {
                 staged: None,
             },
             costs,
-            division: Err("neither side is host memory".to_string()),
+            division: Err("neither side is host memory".into()),
             candidates: Vec::with_capacity(PATHS.len()),
         };
         for path in PATHS {
@@ -154,12 +155,12 @@ impl<'a> Comparison<'a> {
         }
         let is_requested = self.preferences.path == Some(TransferPath::CudaStaged);
         if self.plan.bytes() < LEAST_STAGED && !is_requested {
-            self.division = Err(format!("less than {LEAST_STAGED} bytes are too few for staging"));
+            self.division = Err(TOO_FEW.into());
             return;
         }
         if !is_requested && cost::least_staged(&self.case, &self.costs.rates) > self.least_seconds() {
             // Avoids sorting the blocks by host address, which is the slowest step of comparing a few dozen.
-            self.division = Err("its launches alone take longer than another path".to_string());
+            self.division = Err("its launches alone take longer than another path".into());
             return;
         }
         let wanted = match self.preferences.staging_size {
@@ -168,7 +169,8 @@ impl<'a> Comparison<'a> {
             given => given,
         };
         let most_parts = staging::staging_parts(self.case.computes);
-        self.division = Division::of(self.plan, self.sides.to_host(), wanted, most_parts);
+        self.division =
+            Division::of(self.plan, self.sides.to_host(), wanted, most_parts).map_err(Reason::from);
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
@@ -193,20 +195,20 @@ impl<'a> Comparison<'a> {
     }
 
     /// Why a path is not possible, or excluded.
-    fn reason_against(&self, path: TransferPath) -> Option<String> {
+    fn reason_against(&self, path: TransferPath) -> Option<Reason> {
         let own = match path {
             TransferPath::CudaBatch if !self.device.context().driver().copies_batches() => {
-                Some("the driver has no cuMemcpyBatchAsync".to_string())
+                Some("the driver has no cuMemcpyBatchAsync".into())
             }
             TransferPath::CudaBatch if self.sides.is_pageable => {
-                Some("the host memory is not page-locked".to_string())
+                Some("the host memory is not page-locked".into())
             }
             TransferPath::CudaKernel => self.sides.kernel_reaches.clone().err(),
             TransferPath::CudaStaged => {
                 let pageable =
                     "the host memory is not page-locked, so that the copy engine would wait for the CPU";
                 match self.sides.is_pageable {
-                    true => Some(pageable.to_string()),
+                    true => Some(pageable.into()),
                     false => self.division.as_ref().err().cloned(),
                 }
             }
@@ -216,15 +218,13 @@ impl<'a> Comparison<'a> {
     }
 
     /// Why the caller's flags exclude a path.
-    fn excluded_by_flags(&self, path: TransferPath) -> Option<String> {
+    fn excluded_by_flags(&self, path: TransferPath) -> Option<Reason> {
         let bounces = self.sides.bounces(path);
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
-            return Some(
-                "the driver copies through its own host memory, which the flags exclude".to_string(),
-            );
+            return Some("the driver copies through its own host memory, which the flags exclude".into());
         }
         (path == TransferPath::CudaStaged && self.preferences.zero_copy)
-            .then(|| "the bytes pass through staging memory, which the flags exclude".to_string())
+            .then(|| "the bytes pass through staging memory, which the flags exclude".into())
     }
 
     /// Prepares the best path. If that fails, stores the reason and prepares the next best.
@@ -234,18 +234,12 @@ impl<'a> Comparison<'a> {
         }
         loop {
             let Some(best) = self.best() else { return Err(self.no_path()) };
-            let path = self.candidates[best].path;
-            match self.prepare(path) {
+            match self.prepare(best) {
                 Ok(task) => {
                     self.explain_faster(best);
-                    return Ok((path, task));
+                    return Ok((best, task));
                 }
-                Err(error) => {
-                    // A failed query of the driver says nothing about this path.
-                    self.sides.locks.check()?;
-                    self.candidates[best].reason = Some(error.message().to_string());
-                    self.candidates[best].is_impossible = true;
-                }
+                Err(error) => self.exclude(best, &error)?,
             }
         }
     }
@@ -263,23 +257,34 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn best(&self) -> Option<usize> {
-        let possible = self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.reason.is_none());
-        let (indices, paths): (Vec<_>, Vec<_>) =
-            possible.map(|(index, each)| (index, (each.path, each.seconds))).unzip();
-        cost::best(&paths, &self.case, &self.costs.rates).map(|best| indices[best])
+    fn best(&self) -> Option<TransferPath> {
+        let possible = self.candidates.iter().filter(|candidate| candidate.reason.is_none());
+        let paths = possible.map(|candidate| (candidate.path, candidate.seconds));
+        cost::best(paths, &self.case, &self.costs.rates)
+    }
+
+    /// Stores why a path could not be prepared. Fails if the driver failed: that says nothing about this path.
+    #[cold]
+    fn exclude(&mut self, path: TransferPath, error: &Error) -> Result<()> {
+        self.sides.locks.check()?;
+        for candidate in self.candidates.iter_mut().filter(|candidate| candidate.path == path) {
+            candidate.reason = Some(error.message().to_string().into());
+            candidate.is_impossible = true;
+        }
+        Ok(())
     }
 
     /// Says why a path that is estimated to be faster is not taken.
-    fn explain_faster(&mut self, best: usize) {
-        let seconds = self.candidates[best].seconds;
+    fn explain_faster(&mut self, best: TransferPath) {
+        let taken = self.candidates.iter().find(|candidate| candidate.path == best);
+        let seconds = taken.map_or(0.0, |taken| taken.seconds);
         let faster =
             self.candidates.iter_mut().filter(|each| each.reason.is_none() && each.seconds < seconds);
-        faster.for_each(|each| {
-            each.reason = Some("its calls would take the submitting thread longer".to_string())
-        });
+        faster
+            .for_each(|each| each.reason = Some("its calls would take the submitting thread longer".into()));
     }
 
+    #[cold]
     fn no_path(&self) -> Error {
         let reasons: Vec<_> =
             self.candidates.iter().filter_map(|candidate| candidate.reason.clone()).collect();
@@ -310,8 +315,8 @@ impl<'a> Comparison<'a> {
     }
 
     fn prepare_staged(&self) -> Result<CopyTask> {
-        let unsupported = |reason| Error::new(Status::Unsupported, reason);
-        let division = self.division.as_ref().map_err(|reason| unsupported(reason.clone()))?;
+        let unsupported = |reason: String| Error::new(Status::Unsupported, reason);
+        let division = self.division.as_ref().map_err(|reason| unsupported(reason.to_string()))?;
         let Some(host) = self.sides.host() else {
             return Err(unsupported("neither side is host memory".to_string()));
         };

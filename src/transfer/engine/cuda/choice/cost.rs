@@ -202,14 +202,18 @@ fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// The index of the best path, each with its estimated duration: the fastest, or one that takes little longer and less CPU
-/// time of the submitting thread.
-pub fn best(paths: &[(TransferPath, f64)], case: &CopyCase, rates: &Rates) -> Option<usize> {
-    let least = paths.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
+/// The best path, each with its estimated duration: the fastest, or one that takes little longer and less CPU time of the
+/// submitting thread.
+pub fn best(
+    paths: impl Iterator<Item = (TransferPath, f64)> + Clone,
+    case: &CopyCase,
+    rates: &Rates,
+) -> Option<TransferPath> {
+    let least = paths.clone().map(|(_, seconds)| seconds).fold(f64::INFINITY, f64::min);
     let most = least * (1.0 + LONGER) + LATER;
-    let weight = |(path, seconds): &(TransferPath, f64)| weight(*path, *seconds, case, rates);
-    let close = paths.iter().enumerate().filter(|(_, (_, seconds))| *seconds <= most);
-    close.min_by(|(_, a), (_, b)| weight(a).total_cmp(&weight(b))).map(|(index, _)| index)
+    let close = paths.filter(|(_, seconds)| *seconds <= most);
+    let weighed = close.map(|(path, seconds)| (path, weight(path, seconds, case, rates)));
+    weighed.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(path, _)| path)
 }
 
 /// The value by which such paths are compared: the duration. For a short transfer, the CPU time of its submission is added:

@@ -7,11 +7,12 @@ use super::super::work::driver::{LARGEST_PITCH, matrices};
 use super::comparison::Comparison;
 use super::cost;
 use super::cost::CopyCase;
+use crate::transfer::engine::Reason;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Matrices;
 
 /// The number of calls, if not more than `limit`. Fails with the reason if there are no rows.
-fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>, String> {
+fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>, Reason> {
     let mut calls = 0;
     for matrices in parts {
         let Some(more) = matrices.count(limit - calls) else { return Ok(None) };
@@ -27,9 +28,9 @@ fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>,
     }
     let pitch = grid.strides.iter().copied().max().unwrap_or(0);
     if pitch > LARGEST_PITCH {
-        return Err(format!(
-            "the stride of blocks is {pitch} bytes; the driver supports up to {LARGEST_PITCH}"
-        ));
+        let reason =
+            format!("the stride of blocks is {pitch} bytes; the driver supports up to {LARGEST_PITCH}");
+        return Err(reason.into());
     }
     Ok(Some(calls))
 }

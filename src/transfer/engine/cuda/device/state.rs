@@ -19,6 +19,7 @@ use crate::cuda::kernel::{CopyKernel, KernelRun};
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::error::{Error, Result, Status};
+use crate::layout::Layout;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The maximum number of runs that the driver executes at a time; more runs wait.
@@ -73,6 +74,19 @@ impl DeviceState {
         });
         states.retain(|(_, state)| state.strong_count() > 0);
         states.push((ordinal, Arc::downgrade(&state)));
+        Ok(state)
+    }
+
+    /// The state of the device of a layout, which keeps it.
+    pub fn kept_by(layout: &Layout, ordinal: i32) -> Result<Arc<Self>> {
+        let kept = layout.kept::<Self>().filter(|kept| kept.is_usable());
+        kept.map_or_else(|| Self::newly_kept_by(layout, ordinal), Ok)
+    }
+
+    #[cold]
+    fn newly_kept_by(layout: &Layout, ordinal: i32) -> Result<Arc<Self>> {
+        let state = Self::of(ordinal)?;
+        layout.keep(state.clone());
         Ok(state)
     }
 

@@ -43,7 +43,7 @@ fn path_of_pairs(direction: CopyDirection, pairs: u64, computes: bool) -> (Trans
     let paths =
         [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
     let estimates = paths.map(|path| (path, seconds(path, &case)));
-    (paths[super::best(&estimates, &case, &DEFAULT).unwrap()], case)
+    (super::best(estimates.into_iter(), &case, &DEFAULT).unwrap(), case)
 }
 
 #[test]
@@ -67,7 +67,8 @@ fn the_driver_makes_a_single_short_copy() {
         let one = case(direction, 2 << 10, 1, true);
         let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaCopy];
         let paths = ways.map(|path| (path, seconds(path, &one)));
-        assert_eq!(super::best(&paths, &one, &DEFAULT), Some(2), "{direction:?}");
+        let best = super::best(paths.into_iter(), &one, &DEFAULT);
+        assert_eq!(best, Some(TransferPath::CudaCopy), "{direction:?}");
     }
 }
 
@@ -76,7 +77,7 @@ fn short_calls_are_worth_a_twentieth_of_the_duration_and_no_more() {
     let few = case(CopyDirection::ToDevice, 32 << 10, 6, true);
     let chosen = |kernel| {
         let paths = [(TransferPath::CudaBatch, 18.7 * US), (TransferPath::CudaKernel, kernel)];
-        super::best(&paths, &few, &DEFAULT).map(|index| paths[index].0)
+        super::best(paths.into_iter(), &few, &DEFAULT)
     };
     assert_eq!(chosen(20.5 * US), Some(TransferPath::CudaKernel));
     assert_eq!(chosen(21.0 * US), Some(TransferPath::CudaBatch));
