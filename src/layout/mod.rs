@@ -29,7 +29,7 @@ mod served;
 mod unit;
 mod whole_blocks;
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 pub use arrangement::{Arrangement, Strides};
@@ -148,9 +148,13 @@ impl Layout {
 
     /// The stored object of a type.
     pub fn kept<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.kept_of(TypeId::of::<T>()).and_then(|kept| kept.downcast().ok())
+    }
+
+    #[inline(never)]
+    fn kept_of(&self, kind: TypeId) -> Option<Arc<dyn Any + Send + Sync>> {
         let companions = self.companions.lock();
-        let kept = companions.iter().find(|kept| kept.is::<T>()).cloned();
-        kept.and_then(|kept| kept.downcast().ok())
+        companions.iter().find(|kept| (***kept).type_id() == kind).cloned()
     }
 
     /// How its owner serves transfers of it, if it does.

@@ -10,24 +10,12 @@ use super::engine::explain::Summary;
 use super::path::TransferPath;
 use crate::error::Result;
 use crate::layout::Layout;
-use crate::log::{Count, Level, Microseconds, enabled, log};
+use crate::log::{Count, Microseconds, log};
 use crate::log_id::LogId;
 
-/// Logs a new transfer, and why a faster path is not taken. `details` is only called if the level is enabled.
-pub fn log_creation(
-    id: LogId,
-    path: TransferPath,
-    details: impl FnOnce() -> (Result<Summary>, Vec<Candidate>),
-    source: &Layout,
-    destination: &Layout,
-) {
-    if enabled(Level::Info) {
-        write_creation(id, path, details(), source, destination);
-    }
-}
-
+/// Logs a new transfer, and why a faster path is not taken.
 #[cold]
-fn write_creation(
+pub fn log_creation(
     id: LogId,
     path: TransferPath,
     (summary, candidates): (Result<Summary>, Vec<Candidate>),

@@ -39,7 +39,7 @@ use run::Run;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::Layout;
-use crate::log::log;
+use crate::log::{Level, enabled, log};
 use crate::sync::{Mutex, MutexGuard};
 
 /// A prepared move of blocks. It holds its layouts. A run in flight holds them too, even after the transfer is dropped.
@@ -292,9 +292,11 @@ impl Transfer {
     }
 
     fn log_creation(&self, source: &Layout, destination: &Layout) {
-        let prepared = self.prepared();
-        let of = || (prepared.summary(), prepared.candidates());
-        log_lines::log_creation(self.completion().log_id(), prepared.path, of, source, destination);
+        if enabled(Level::Info) {
+            let prepared = self.prepared();
+            let details = (prepared.summary(), prepared.candidates());
+            log_lines::log_creation(self.completion().log_id(), prepared.path, details, source, destination);
+        }
     }
 }
 

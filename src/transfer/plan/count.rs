@@ -5,9 +5,9 @@
 #![forbid(unsafe_code)]
 
 use super::moves::{BlockRun, Move};
-use super::odometer::Odometer;
+use super::odometer::{Odometer, Position};
 use super::runs::BlockRuns;
-use super::shape::{Position, Shape};
+use super::shape::Shape;
 
 /// The number of moves of blocks with the same loops, and of others that follow them.
 pub fn moves<'a>(parts: impl Iterator<Item = (&'a Shape, &'a BlockRuns)>) -> u64 {

@@ -125,7 +125,7 @@ impl<'a> Matrices<'a> {
 
     fn each_of_blocks(&self, mut visit: impl FnMut(Matrix)) {
         let [here, there] = self.grid.row_strides;
-        for lane in (0..self.grid.lanes).map(|lane| self.shape.lane(lane)) {
+        for lane in self.shape.starts(self.shape.lanes().0) {
             for unit in (0..self.grid.rows).map(|row| lane.further([row * here, row * there])) {
                 self.progressions().for_each(|each| self.rows_of(unit, each, &mut visit));
             }
@@ -156,7 +156,7 @@ impl<'a> Matrices<'a> {
     fn each_of_grid(&self, visit: &mut impl FnMut(Matrix)) {
         let Some(strides) = self.row_strides() else { return };
         let [here, there] = self.grid.strides;
-        for lane in (0..self.grid.lanes).map(|lane| self.shape.lane(lane)) {
+        for lane in self.shape.starts(self.shape.lanes().0) {
             for run in self.runs() {
                 let first = self.in_block(lane, run);
                 let length = u64::from(run.length);

@@ -130,20 +130,8 @@ impl Plan {
     }
 
     /// Blocks with the same loops: one set of them per part of the layouts, or per section.
-    pub fn parts(&self) -> impl Iterator<Item = PlanPart<'_>> {
-        let whole = self.blocks.runs().into_iter().flat_map(move |blocks| {
-            self.outline.parts.iter().map(move |part| {
-                let LayerOutline { shape, block, .. } = part.layer(self.layer);
-                PlanPart { name: part.name(), shape, block, blocks }
-            })
-        });
-        let sections = self.blocks.sections().iter().map(|section| PlanPart {
-            name: self.outline.parts[section.part].name(),
-            shape: self.layer.and_then(|layer| section.layers.get(layer)).unwrap_or(&section.shape),
-            block: &section.block,
-            blocks: &section.spans,
-        });
-        whole.chain(sections)
+    pub fn parts(&self) -> Parts<'_> {
+        Parts { plan: self, next: 0 }
     }
 
     /// The runs of whole blocks, in order of destination; none if tokens are moved.
@@ -278,6 +266,37 @@ impl Plan {
     }
 }
 
+/// The parts of a plan, one after the other.
+#[derive(Clone)]
+pub struct Parts<'a> {
+    plan: &'a Plan,
+    next: usize,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = PlanPart<'a>;
+
+    /// Not inlined: creating a transfer goes through the parts half a dozen times, and there is mostly one.
+    #[inline(never)]
+    fn next(&mut self) -> Option<PlanPart<'a>> {
+        let Plan { outline, blocks, layer, .. } = self.plan;
+        let index = self.next;
+        self.next += 1;
+        if let Some(blocks) = blocks.runs() {
+            let part = outline.parts.get(index)?;
+            let LayerOutline { shape, block, .. } = part.layer(*layer);
+            return Some(PlanPart { name: part.name(), shape, block, blocks });
+        }
+        let section = blocks.sections().get(index)?;
+        Some(PlanPart {
+            name: outline.parts[section.part].name(),
+            shape: layer.and_then(|layer| section.layers.get(layer)).unwrap_or(&section.shape),
+            block: &section.block,
+            blocks: &section.spans,
+        })
+    }
+}
+
 /// The tiles of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileCount {
@@ -314,15 +333,14 @@ impl<'a> PlanPart<'a> {
         self.shape.grid()
     }
 
-    /// The first unit of block 0 in one of the grid's lanes.
-    pub fn lane(&self, lane: u64) -> Move {
-        self.shape.lane(lane)
+    /// The first unit of block 0 in each of the grid's lanes.
+    pub fn lanes(&self) -> impl ExactSizeIterator<Item = Move> {
+        self.shape.starts(self.shape.lanes().0)
     }
 
     /// The first unit of block 0 in each iteration of so many of the outermost loops.
-    pub fn starts(&self, outermost: usize) -> impl Iterator<Item = Move> {
-        let loops = &self.loops()[..outermost];
-        (0..loops.iter().map(|each| each.count).product()).map(|iteration| self.shape.start(loops, iteration))
+    pub fn starts(&self, outermost: usize) -> impl ExactSizeIterator<Item = Move> {
+        self.shape.starts(&self.loops()[..outermost])
     }
 
     /// The loops over the units of a block.

@@ -5,7 +5,6 @@
 use std::ops::Deref;
 
 use super::nest::{BLOCK_AXES, Loop};
-use super::shape::Position;
 
 /// A position in nested loops.
 pub struct Odometer<L> {
@@ -42,5 +41,38 @@ impl<L: Deref<Target = [Loop]>> Odometer<L> {
             self.at.retreat(each, each.count - 1);
         }
         false
+    }
+}
+
+/// A place in loops: regions and bytes after their start, in source and destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    pub regions: [u32; 2],
+    pub bytes: [u64; 2],
+}
+
+impl Position {
+    /// One after the other.
+    pub fn sum(outer: &Self, inner: &Self) -> Self {
+        Self {
+            regions: [0, 1].map(|side| outer.regions[side] + inner.regions[side]),
+            bytes: [0, 1].map(|side| outer.bytes[side] + inner.bytes[side]),
+        }
+    }
+
+    /// Goes so many iterations forward.
+    pub fn advance(&mut self, each: &Loop, iterations: u64) {
+        for side in 0..2 {
+            self.regions[side] += each.regions[side] * iterations as u32;
+            self.bytes[side] += each.strides[side] * iterations;
+        }
+    }
+
+    /// Goes so many iterations back.
+    pub fn retreat(&mut self, each: &Loop, iterations: u64) {
+        for side in 0..2 {
+            self.regions[side] -= each.regions[side] * iterations as u32;
+            self.bytes[side] -= each.strides[side] * iterations;
+        }
     }
 }

@@ -107,6 +107,7 @@ impl BlockRuns {
         keys.sort_unstable();
         let mut reached = 0;
         runs.clear();
+        runs.reserve(self.runs.len());
         for key in keys.iter() {
             let run = self.runs[*key as u32 as usize];
             if reached > u64::from(run.destination) {

@@ -5,6 +5,7 @@
 use super::axes::PairedBlock;
 use super::moves::{BlockRun, Move};
 use super::nest::{Loop, LoopOrder, Nest, iterations};
+use super::odometer::{Odometer, Position};
 use super::side::Side;
 
 /// The loops over what is moved of each block, and where they start.
@@ -78,24 +79,18 @@ impl Shape {
         }
     }
 
-    /// The first unit of block 0 in one of the grid's lanes.
-    pub fn lane(&self, lane: u64) -> Move {
-        self.start(self.lanes().0, lane)
-    }
-
-    /// The first unit of block 0 in one of the iterations of some of the outermost loops.
-    pub fn start(&self, loops: &[Loop], iteration: u64) -> Move {
-        let mut at = Position::default();
-        let mut left = iteration;
-        for each in loops.iter().rev() {
-            at.advance(each, left % each.count);
-            left /= each.count;
-        }
-        self.unit(&at, BlockRun { source: 0, destination: 0, length: 1 })
+    /// The first unit of block 0 in each iteration of some of the outermost loops.
+    pub fn starts(&self, loops: &[Loop]) -> impl ExactSizeIterator<Item = Move> {
+        let mut odometer = Odometer::new(loops, 0);
+        (0..iterations(loops) as usize).map(move |_| {
+            let start = self.unit(&odometer.at, BlockRun { source: 0, destination: 0, length: 1 });
+            odometer.step();
+            start
+        })
     }
 
     /// The loops of lanes, and that of rows.
-    fn lanes(&self) -> (&[Loop], Loop) {
+    pub fn lanes(&self) -> (&[Loop], Loop) {
         match self.nest.loops() {
             [lanes @ .., rows] if rows.is_within_regions() => (lanes, *rows),
             lanes => (lanes, Loop { count: 1, ..Loop::default() }),
@@ -118,39 +113,6 @@ impl Shape {
             size: self.nest.unit_size * u64::from(blocks.length),
             source_region,
             destination_region,
-        }
-    }
-}
-
-/// A place in loops: regions and bytes after their start, in source and destination.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Position {
-    pub regions: [u32; 2],
-    pub bytes: [u64; 2],
-}
-
-impl Position {
-    /// One after the other.
-    pub fn sum(outer: &Self, inner: &Self) -> Self {
-        Self {
-            regions: [0, 1].map(|side| outer.regions[side] + inner.regions[side]),
-            bytes: [0, 1].map(|side| outer.bytes[side] + inner.bytes[side]),
-        }
-    }
-
-    /// Goes so many iterations forward.
-    pub fn advance(&mut self, each: &Loop, iterations: u64) {
-        for side in 0..2 {
-            self.regions[side] += each.regions[side] * iterations as u32;
-            self.bytes[side] += each.strides[side] * iterations;
-        }
-    }
-
-    /// Goes so many iterations back.
-    pub fn retreat(&mut self, each: &Loop, iterations: u64) {
-        for side in 0..2 {
-            self.regions[side] -= each.regions[side] * iterations as u32;
-            self.bytes[side] -= each.strides[side] * iterations;
         }
     }
 }

@@ -210,7 +210,7 @@ fn check_units(
     let part = plan.parts().next().unwrap();
     let grid = part.grid();
     let mut units = Vec::new();
-    for lane in (0..grid.lanes).map(|lane| part.lane(lane)) {
+    for lane in part.lanes() {
         for row in 0..grid.rows {
             for run in part.runs() {
                 let at = |start: u64, side: usize, id: u32, block: u64| {

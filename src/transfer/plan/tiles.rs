@@ -10,9 +10,9 @@ use std::ops::{Deref, Range};
 
 use super::moves::{BlockRun, Move};
 use super::nest::{BLOCK_AXES, Loop, iterations};
-use super::odometer::Odometer;
+use super::odometer::{Odometer, Position};
 use super::runs::BlockRuns;
-use super::shape::{Position, Shape};
+use super::shape::Shape;
 
 /// The maximum size of a tile of several units. With the destination, it is a small part of the second-level cache.
 pub const BUDGET: u64 = 64 << 10;

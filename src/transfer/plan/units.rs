@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use super::moves::{BlockRun, Matrix, Move};
 use super::nest::Loop;
-use super::odometer::Odometer;
+use super::odometer::{Odometer, Position};
 use super::runs::BlockRuns;
-use super::shape::{Position, Shape};
+use super::shape::Shape;
 
 /// The spans of some bytes of a plan, which are counted in the order of the units: rows with constant strides. A row in
 /// which the bytes start or end is cut.

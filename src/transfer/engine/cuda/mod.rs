@@ -85,25 +85,9 @@ impl CudaCopy {
         preferences: &Preferences,
     ) -> Result<Self> {
         ensure_apart(&sides.source, &sides.destination, &plan)?;
-        let layer = preferences.by_layer.then(|| plan.layer(0));
-        let compared = layer.as_ref().unwrap_or(&plan);
-        let mut comparison = Comparison::new(&sides, compared, preferences, &device)?;
-        let (path, task) = comparison.prepare_best()?;
-        let observer = comparison.observer(path);
-        let busy = comparison.busy();
-        let mut candidates = comparison.candidates;
-        let tasks = match preferences.by_layer {
-            true => {
-                let layers = plan.layers().count;
-                candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
-                let prepare = |layer| {
-                    let plan = plan.layer(layer);
-                    Comparison::new(&sides, &plan, preferences, &device)?.prepare(path)
-                };
-                let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
-                TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?
-            }
-            false => TaskSequence::one(task, observer),
+        let Compared { tasks, path, candidates, busy } = match preferences.by_layer {
+            true => Compared::by_layer(&sides, &plan, preferences, &device)?,
+            false => Compared::whole(&sides, &plan, preferences, &device)?,
         };
         // For pageable memory the driver may block until the bytes are read.
         let is_quick = tasks.are_quick() && !sides.is_pageable;
@@ -135,6 +119,51 @@ impl CudaCopy {
 
     fn captured(&self) -> MutexGuard<'_, Option<Arc<DescriptorSlot>>> {
         self.captured.lock()
+    }
+}
+
+/// The tasks of the best path, and what the comparison found.
+struct Compared {
+    tasks: TaskSequence,
+    path: TransferPath,
+    candidates: Vec<Candidate>,
+    busy: Option<f64>,
+}
+
+impl Compared {
+    fn whole(
+        sides: &CudaSides,
+        plan: &Plan,
+        preferences: &Preferences,
+        device: &Arc<DeviceState>,
+    ) -> Result<Self> {
+        let mut comparison = Comparison::new(sides, plan, preferences, device)?;
+        let (path, task) = comparison.prepare_best()?;
+        let tasks = TaskSequence::one(task, comparison.observer(path));
+        Ok(Self { tasks, path, busy: comparison.busy(), candidates: comparison.candidates })
+    }
+
+    /// All layers take the path of the first.
+    #[inline(never)]
+    fn by_layer(
+        sides: &CudaSides,
+        plan: &Plan,
+        preferences: &Preferences,
+        device: &Arc<DeviceState>,
+    ) -> Result<Self> {
+        let first = plan.layer(0);
+        let mut comparison = Comparison::new(sides, &first, preferences, device)?;
+        let (path, task) = comparison.prepare_best()?;
+        let layers = plan.layers().count;
+        let prepare = |layer| {
+            let plan = plan.layer(layer);
+            Comparison::new(sides, &plan, preferences, device)?.prepare(path)
+        };
+        let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
+        let tasks = TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?;
+        let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
+        candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
+        Ok(Self { tasks, path, candidates, busy })
     }
 }
 

@@ -26,6 +26,9 @@ pub struct RowLoops {
 impl RowLoops {
     /// The loops over rows, and the number of loops outside them; `None` if units are not copied as rows.
     pub fn of(unit_size: u64, loops: &[Loop]) -> Option<(Self, usize)> {
+        if unit_size > MOST_WORD * MOST_WORDS {
+            return None;
+        }
         let fits = |rows: &Self| rows.extent(unit_size).is_some_and(|extent| extent < MOST);
         let (inner, outside) = loops.split_last()?;
         let alone = Self { outer: Loop { count: 1, ..Loop::default() }, inner: *inner };

@@ -120,7 +120,7 @@ impl<'a> Comparison<'a> {
 
     /// The observer of runs on this path, if their durations show a cost.
     pub fn observer(&self, path: TransferPath) -> Option<CostObserver> {
-        let observed = self.costs.observed.clone();
+        let observed = self.costs.observed.clone()?;
         let direction = match self.sides.direction {
             CopyDirection::ToDevice => BatchDirection::ToDevice,
             CopyDirection::ToHost => BatchDirection::ToHost,

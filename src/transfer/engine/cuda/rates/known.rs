@@ -59,13 +59,16 @@ pub struct Costs {
     pub busy: f64,
     /// Measured seconds per copy of a batch. `None` if the caller has set the rates, which are not corrected.
     pub measured_batch: Option<f64>,
-    /// Where runs record their costs.
-    pub observed: Arc<Mutex<ObservedCosts>>,
+    /// Where runs between host and device record their costs. Other runs depend on none of them.
+    pub observed: Option<Arc<Mutex<ObservedCosts>>>,
 }
 
 /// The costs of a transfer on a device, in one direction, with its peer if it has one.
 pub fn costs(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) -> Costs {
     let mut rates = between(device, peer, direction);
+    if !matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost) {
+        return Costs { rates, first_copy: 0.0, busy: 0.0, measured_batch: None, observed: None };
+    }
     let observed = observed(device.context().device().ordinal());
     let (seen, now) = (*lock(&observed), Instant::now());
     let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
@@ -82,7 +85,7 @@ pub fn costs(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) 
             own.batched *= later;
         }
     }
-    Costs { rates, first_copy, busy: seen.busy(now), measured_batch, observed }
+    Costs { rates, first_copy, busy: seen.busy(now), measured_batch, observed: Some(observed) }
 }
 
 fn observed(ordinal: i32) -> Arc<Mutex<ObservedCosts>> {

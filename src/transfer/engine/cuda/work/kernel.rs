@@ -93,7 +93,7 @@ fn add_launches(
         launches.extend(rows);
         return Ok(());
     }
-    let layers: Vec<_> = (0..grid.lanes).map(|lane| layer(part.lane(lane))).collect();
+    let layers: Vec<_> = part.lanes().map(layer).collect();
     let rows = u32::try_from(grid.rows);
     let shape = LaunchShape {
         unit_size: grid.unit_size,
