@@ -64,11 +64,11 @@ impl CudaSides {
             kernel_reaches: Ok(()),
             devices_are_apart: false,
         };
-        sides.query()?;
+        sides.query([(&**source, from), (&**destination, to)])?;
         Ok(sides)
     }
 
-    fn query(&mut self) -> Result<()> {
+    fn query(&mut self, placed: [(&Layout, Option<DevicePair>); 2]) -> Result<()> {
         if let Some(host) = self.host() {
             self.locks = PageLocks::of(host, self.ordinal)?;
             if !self.locks.are_complete() {
@@ -77,13 +77,12 @@ impl CudaSides {
                     Err("the host memory is not page-locked, so kernels cannot access it".into());
             }
         }
-        for side in [self.source.clone(), self.destination.clone()] {
-            let Some(place) = place(&side).filter(|place| *place != DevicePair::on(self.ordinal)) else {
-                continue;
-            };
+        let own = DevicePair::on(self.ordinal);
+        let others = placed.into_iter().filter_map(|(side, place)| Some((side, place?)));
+        for (side, place) in others.filter(|(_, place)| *place != own) {
             self.devices_are_apart |= !Device::get(self.ordinal)?.can_access(&Device::get(place.owner)?)?;
             if self.kernel_reaches.is_ok() {
-                self.kernel_reaches = self.reach_of_peer(&side, place)?.map_err(Reason::from);
+                self.kernel_reaches = self.reach_of_peer(side, place)?.map_err(Reason::from);
             }
         }
         Ok(())

@@ -74,13 +74,26 @@ impl Drop for Waiter<'_> {
 impl InFlight {
     /// Takes a run, and starts it unless earlier runs wait for the same resources.
     pub fn new(spares: &Spares<Self>, run: CudaRun, is_quick: bool) -> Arc<Self> {
-        let is_behind = run.is_behind();
-        let in_flight = Self::with(spares, State::Waiting(run), is_quick);
-        if !is_behind {
-            // If a resource is in use, the watcher starts it later.
-            let _ = in_flight.start();
+        if run.is_behind() {
+            return Self::with(spares, State::Waiting(run), is_quick);
         }
+        if is_quick && run.cancelled().is_none() {
+            return Self::started_now(spares, run);
+        }
+        let in_flight = Self::with(spares, State::Waiting(run), is_quick);
+        // If a resource is in use, the watcher starts it later.
+        let _ = in_flight.start();
         in_flight
+    }
+
+    /// Starts a run that no other thread knows yet, so that nothing is locked. If a resource is in use, the watcher starts it
+    /// later.
+    fn started_now(spares: &Spares<Self>, mut run: CudaRun) -> Arc<Self> {
+        if run.take().is_err() {
+            return Self::with(spares, State::Waiting(run), true);
+        }
+        run.start();
+        Self::with(spares, State::Started(run), true)
     }
 
     /// A run that was started on a stream of the caller.

@@ -70,20 +70,26 @@ impl TaskSequence {
     }
 
     fn with_layers(&self, device: &DeviceState, resources: RunResources) -> Result<RunResources> {
+        if self.layer_events() == 0 {
+            return Ok(resources);
+        }
         let list = std::mem::take(&mut *self.spare_events.lock());
         resources.with_layers(device, self.layer_events(), list)
     }
 
     /// Returns the events of the layers of a run that has ended.
     pub fn release_layers(&self, resources: &mut RunResources) {
+        if self.layer_events() == 0 {
+            return;
+        }
         let list = resources.release_layers();
         *self.spare_events.lock() = list;
     }
 
     /// The resources that a run can't start without.
     pub fn resources_needed(&self) -> impl Iterator<Item = Resource> {
-        let of_first = self.tasks.first().map(CopyTask::resources_needed).into_iter().flatten().flatten();
-        std::iter::once(Resource::Stream).chain(of_first)
+        let [one, other] = self.tasks.first().map_or([None; 2], CopyTask::resources_needed);
+        [Some(Resource::Stream), one, other].into_iter().flatten()
     }
 
     /// Takes all resources of a run, or returns the one that is in use.
