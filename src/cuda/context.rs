@@ -157,8 +157,8 @@ impl Context {
         self.enter_unchecked()
     }
 
-    /// The same without that check, for callers whose every call is one of [`Entered::call`] or [`Entered::query`], which check it
-    /// themselves. A primary context that was destroyed can be current: the driver only refuses what needs it.
+    /// The same without that check, for callers whose every call is one of [`Entered::call`] or [`Entered::query`], which
+    /// check it themselves. A primary context that was destroyed can be current: the driver only refuses what needs it.
     pub(super) fn enter_unchecked(&self) -> Result<Entered<'_>> {
         self.push().map_err(|error| self.ensure_alive().err().unwrap_or(error))
     }
@@ -235,8 +235,8 @@ impl Entered<'_> {
         self.context.driver()
     }
 
-    /// Calls a function of the driver with objects of the context. Fails instead if the context was reset, because the driver
-    /// crashes if it is given an object that was destroyed.
+    /// Calls a function of the driver with objects of the context. Fails instead if the context was reset, because the
+    /// driver crashes if it is given an object that was destroyed.
     pub(super) fn call(&self, function: impl FnOnce() -> CallResult) -> Result<CallResult> {
         self.context.ensure_alive().map(|()| function())
     }

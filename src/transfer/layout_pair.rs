@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two layouts that blocks move between: what all transfers between them have in common. The destination keeps it for the
-//! next transfer, because engines create transfers between the same layouts again and again.
+//! Two layouts that blocks move between: what all transfers between them have in common. The destination keeps it for
+//! the next transfer, because engines create transfers between the same layouts again and again.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::log_id::LogId;
 
-/// The checks and results that depend on the two layouts, and on what is moved of each block, but on no block. Layouts do not
-/// change, so these do not either.
+/// The checks and results that depend on the two layouts, and on what is moved of each block, but on no block. Layouts
+/// do not change, so these do not either.
 pub(super) struct LayoutPair {
     /// Not the layout itself: the destination keeps this, and must not keep the source.
     source: LogId,
@@ -54,8 +54,8 @@ impl LayoutPair {
     }
 }
 
-/// Whether the request leaves open what else the result depends on. Layer by layer it has loops for each layer, which are
-/// too many to be kept.
+/// Whether the result depends on the layouts alone. Layer by layer it has loops for each layer, which are too many to be
+/// kept.
 fn moves_whole_blocks(request: &TransferRequest<'_>) -> bool {
     let preferences = &request.preferences;
     request.parts.is_empty() && request.wanted.is_all() && !preferences.by_layer && preferences.path.is_none()

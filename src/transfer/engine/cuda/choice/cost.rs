@@ -202,8 +202,8 @@ fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// The best path, each with its estimated duration: the fastest, or one that takes little longer and less CPU time of the
-/// submitting thread.
+/// The best path, each with its estimated duration: the fastest, or one that takes little longer and less CPU time of
+/// the submitting thread.
 pub fn best(
     paths: impl Iterator<Item = (TransferPath, f64)> + Clone,
     case: &CopyCase,

@@ -86,8 +86,8 @@ impl InFlight {
         in_flight
     }
 
-    /// Starts a run that no other thread knows yet, so that nothing is locked. If a resource is in use, the watcher starts it
-    /// later.
+    /// Starts a run that no other thread knows yet, so that nothing is locked. If a resource is in use, the watcher
+    /// starts it later.
     fn started_now(spares: &Spares<Self>, mut run: CudaRun) -> Arc<Self> {
         if run.take().is_err() {
             return Self::with(spares, State::Waiting(run), true);
