@@ -166,8 +166,7 @@ typedef struct operation {
     const char *name;
     unsigned weight;
     void (*run)(fuzz *fuzz);
-    uint32_t needs; /* bits of the kinds of handles that it uses; if there is none of a kind, one is created
-                       first */
+    uint32_t needs; /* bits of the kinds of handles that it uses, which are created first */
     uint32_t makes; /* bits of the kinds of handles that it creates */
 } operation;
 #define BIT(kind) (UINT32_C(1) << (kind))

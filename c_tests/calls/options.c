@@ -119,8 +119,7 @@ kvmem_layout_config options_config(fuzz *fuzz) {
         static const uint64_t values[] = {1, 64, 4096, 65536, UINT64_MAX};
         *random_of(fuzz, strides) = random_of(fuzz, values);
     }
-    if (random_one_in(fuzz, 30)) { /* one field is wrong, or too large for any memory; nothing large is ever
-                                      allocated */
+    if (random_one_in(fuzz, 30)) { /* one field is wrong or huge; nothing huge is ever allocated */
         uint64_t *const fields[] = {&config.num_blocks, &config.num_layers,  &config.outer_dim,
                                     &config.page_size,
                                     &config.inner_dim,  &config.dtype_width, &config.alignment, &config.num_heads};

@@ -24,7 +24,7 @@ uses "$unpacked" tarball
 echo "== the Debian packages"
 : >"$scratch/clean/var/lib/dpkg/status"
 names=("libkvmem$soversion" kvmem-doctor libkvmem-dev "libkvmem$soversion-dbg")
-# The empty root has no C library to depend on. Their dependency on each other is checked all the same.
+# The empty root has no C library to depend on. Their dependency on each other is still checked.
 in_root() { dpkg --root="$scratch/clean" --force-not-root --force-script-chrootless --log=/dev/null "$@"; }
 for name in "${names[@]}"; do
     [[ $name == "${names[0]}" || $name == kvmem-doctor ]] && force=(--force-depends) || force=()

@@ -10,8 +10,7 @@ typedef struct subject {
     void (*fill)(void *options);
     kvmem_status (*call)(const void *options); /* destroys what it creates; its error is the last one */
     uint64_t known_flags;                      /* UINT64_MAX: it has no flags */
-    kvmem_status good_status;                  /* for valid options, on a machine with a GPU if it needs
-                                                  one */
+    kvmem_status good_status;                  /* for valid options, with a GPU if it needs one */
     bool needs_gpu;
 } subject;
 

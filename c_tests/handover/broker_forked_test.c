@@ -74,8 +74,7 @@ TEST(a_child_of_a_killed_broker_keeps_no_client_connected) {
     fetch_request request;
     peer broker = start_broker(path, false, &request);
     const int client = connect_raw(path);
-    CHECK_EQ(fetch(&request), KVMEM_STATUS_OK); /* this fetch succeeds only after the previous client was
-                                                 accepted */
+    CHECK_EQ(fetch(&request), KVMEM_STATUS_OK); /* proves that the client above was accepted */
     const int child = fork_and_kill(&broker);
     struct pollfd end = {.fd = client, .events = POLLIN};
     CHECK_EQ(poll(&end, 1, (int)(PATIENCE / MILLISECONDS(1))), 1);

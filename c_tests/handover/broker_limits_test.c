@@ -54,8 +54,7 @@ TEST(the_bytes_in_flight_to_a_user_are_limited) {
     client_expect(&request, KVMEM_STATUS_BUSY, "bytes");
     close(reader);
     server_await_clients(&server, 0);
-    client_expect(&request, KVMEM_STATUS_OK, ""); /* the request that failed with BUSY has not used the
-                                                     token */
+    client_expect(&request, KVMEM_STATUS_OK, ""); /* BUSY has not used the token */
 }
 
 TEST(clients_of_a_full_broker_wait) {

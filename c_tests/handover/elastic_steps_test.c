@@ -92,7 +92,7 @@ TEST(a_receive_fails_if_the_sender_is_killed_at_any_step) {
     extents_allow_files();
     keep_device();
     for (size_t k = 0; k < NUM(kinds); k++) {
-        receive_from_live_peer(kinds[k]); /* state that lives as long as the process exists after this */
+        receive_from_live_peer(kinds[k]); /* warm-up: creates per-process state */
         for (size_t i = 0; i < NUM_STEPS; i++) {
             if (has_step(kinds[k], &steps[i])) {
                 const survivor before = survivor_now();

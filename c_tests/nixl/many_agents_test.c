@@ -63,7 +63,7 @@ static size_t bytes_in_use(void) {
 }
 
 TEST(fifty_agents_leave_nothing_behind) {
-    run_all(); /* state that lives as long as the process exists after this */
+    run_all(); /* warm-up: creates per-process state */
     const size_t threads = count_directory_entries("/proc/self/task");
     const size_t files = count_open_files();
     const size_t bytes = bytes_in_use();

@@ -72,8 +72,7 @@ TEST(a_peer_that_has_ended_is_lost) {
     meet(&peer, agent);
     kv_peer_crash(&peer);
     kvmem_status status = KVMEM_STATUS_OK;
-    while (status == KVMEM_STATUS_OK) { /* the connection may exist a little longer; the case has a
-                                           deadline */
+    while (status == KVMEM_STATUS_OK) { /* the connection may exist a little longer */
         status = kvmem_agent_notify(agent, "listener", "x", 1, ERR);
     }
     CHECK_EQ(status, KVMEM_STATUS_PEER_LOST);

@@ -81,8 +81,7 @@ TEST(layers_complete_in_order_and_the_peer_is_notified_once) {
     kvmem_transfer_options options = kv_transfer_options(&all_layers);
     options.flags = KVMEM_TRANSFER_BY_LAYER;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout, &options);
-    for (int run = 0; run < 20; run++) { /* cancelled in time or not, the run ends, and another one can
-                                            follow */
+    for (int run = 0; run < 20; run++) { /* cancelled in time or not, it can run again */
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
         uint64_t layers = 99;

@@ -245,8 +245,7 @@ TEST(a_peer_is_not_invalidated_between_two_requests) {
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
     mine.agent = pair.near;
     CHECK_EQ(pthread_create(&thread, NULL, invalidate, &mine), 0);
-    AWAIT(mine.thread != 0 && is_asleep(mine.thread)); /* its call waits for the agent, which is in the first
-                                                          post */
+    AWAIT(mine.thread != 0 && is_asleep(mine.thread)); /* it waits for the agent, which is in a post */
     NIXL(nixl_sim_go());
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(mine.status, KVMEM_STATUS_BUSY);

@@ -65,7 +65,7 @@ TEST(fifty_agents_leak_no_thread_no_file_and_no_byte) {
     require_exact_heap();
     nixl_find_stand_in();
     run_all();
-    run_all(); /* state that lives as long as the process exists after this */
+    run_all(); /* warm-up: creates per-process state */
     printf("counting\n"); /* stdout allocates a buffer too */
     const size_t threads = count_directory_entries("/proc/self/task");
     const size_t files = count_open_files();

@@ -105,8 +105,7 @@ TEST(a_changed_byte_gives_a_layout_or_an_error) {
         CLEANUP(holder_clear) peer owner = holder_shared();
         holder_build(&owner, layouts[i].memory, layouts[i].kind, layouts[i].placement, NULL, 1);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK); /* state that lives as long as the process exists
-                                                              after this */
+        CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK); /* warm-up: creates per-process state */
         const size_t files = count_open_files();
         change_each_byte(&parcel, memory_names[layouts[i].memory]);
         CHECK_EQ(count_open_files(), files);

@@ -165,8 +165,7 @@ TEST(forged_numbers_of_extents_allocate_nothing) {
     CLEANUP(holder_clear) peer owner = holder_shared();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
     CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    CALL(kvmem_region_destroy(open_parcel(&parcel, 0))); /* state that lives as long as the process exists
-                                                            after this */
+    CALL(kvmem_region_destroy(open_parcel(&parcel, 0))); /* warm-up: creates per-process state */
     const int block = sparse_block(forged_bytes(&parcel, "id", 16));
     const uint64_t control = forged_integer(&parcel, "control");
     CHECK(control < parcel.num_fds);

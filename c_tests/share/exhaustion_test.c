@@ -55,7 +55,7 @@ static kvmem_status share_with(memory_kind kind, size_t more) {
 
 TEST(sharing_without_file_descriptors_fails) {
     for EACH_KIND(kind) {
-        /* state that lives as long as the process exists after this */
+        /* warm-up: creates per-process state */
         CHECK_EQ(share_with(kind, TOO_MANY), KVMEM_STATUS_OK);
         const size_t files = count_open_files();
         kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
@@ -83,7 +83,7 @@ TEST(a_failed_share_leaks_no_mapping) {
             continue; /* allocations of the engine are never freed, and are mapped with the stand-in */
         }
         for (size_t more = 0; more < 6; more++) {
-            share_with(kind, more); /* state that lives as long as the process exists after this */
+            share_with(kind, more); /* warm-up: creates per-process state */
             const size_t mappings = count_file_mappings();
             for (size_t i = 0; i < REPEATS; i++) share_with(kind, more);
             CHECK_EQ(count_file_mappings(), mappings);
@@ -92,8 +92,7 @@ TEST(a_failed_share_leaks_no_mapping) {
 }
 
 static void open_with_increasing_limits(const parcel *parcel, memory_kind kind, uint64_t flags) {
-    CHECK_EQ(try_parcel(parcel, flags), KVMEM_STATUS_OK); /* state that lives as long as the process exists
-                                                             after this */
+    CHECK_EQ(try_parcel(parcel, flags), KVMEM_STATUS_OK); /* warm-up: creates per-process state */
     const size_t files = count_open_files();
     kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
     size_t more = 0;

@@ -87,8 +87,7 @@ static const struct {
 static bool is_expected_status(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
     if (index > 0 && memory_has_driver_fds(kind)) return status < 0 && status != KVMEM_STATUS_PANIC;
     if (index > 0 && make == an_unsealed_memfd && kind != MEMORY_PART /* starts at an offset */) {
-        return status == KVMEM_STATUS_OK; /* the owner is trusted here; share.adopted_file tests it without
-                                             trust */
+        return status == KVMEM_STATUS_OK; /* share.adopted_file tests it without trust */
     }
     return status == KVMEM_STATUS_CORRUPT;
 }

@@ -25,8 +25,7 @@ static void exporter_close(exporter *offer) {
 
 /* Waiting until the kernel breaks the lease would take 45 s, and then succeed. */
 TEST(a_leased_control_block_fails) {
-    CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* the kernel sends it to the holder of a lease when another
-                                                 process opens the file */
+    CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* sent to the holder of a lease */
     OPENED(exporter, fixture, NULL);
     CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
     const int control = foreign_reopen(foreign_control(&odd, 1, 0, 64), O_RDWR);

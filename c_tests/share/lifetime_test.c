@@ -190,8 +190,7 @@ TEST(a_thousand_locks_are_counted) {
 TEST(more_locks_than_are_counted_stall_no_caller) {
     OPENED(offer, fixture, FIRST_KIND, NULL);
     const int locks = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + 2 * MANY_LOCKS, 1);
-    for (off_t i = MANY_LOCKS - 1; i > 0; i--) { /* not adjacent, and the last first, which is fast to
-                                                        take */
+    for (off_t i = MANY_LOCKS - 1; i > 0; i--) { /* last first, which is fast */
         struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
         lock.l_start = FIRST_IMPORTER_LOCK + 2 * i;
         CHECK_EQ(fcntl(locks, F_OFD_SETLK, &lock), 0);

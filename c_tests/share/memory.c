@@ -91,8 +91,7 @@ static kvmem_region *adopt_part(uint64_t size) {
     options.fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(options.fd >= 0);
     CHECK_EQ(ftruncate(options.fd, (off_t)(size + 2 * ADOPTED_OFFSET)), 0);
-    CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers that may only read must not be able to open it again
-                                              for writing */
+    CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers must not open it again for writing */
     options.offset = ADOPTED_OFFSET;
     options.size = size;
     GET(kvmem_region *, region, kvmem_region_adopt_file, &options);

@@ -79,7 +79,7 @@ TEST(a_transfer_allocates_only_for_the_extents_it_touches) {
     const kv_move move = KV_MOVE(1, {0, 1});
     const kvmem_transfer_options options = kv_transfer_options(&move);
     OWNED(kvmem_transfer) transfer = NULL;
-    /* state that lives as long as the process exists after this */
+    /* warm-up: creates per-process state */
     EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     const struct rlimit before = limit_addresses(512 * MIB);

@@ -16,7 +16,7 @@ static inline void target_open(target *target, memory_kind kind, const kvmem_sha
     keep_context();
     offer_open_of(&target->offer, holder_shared(), kind, options);
     target->parcel = target->offer.parcel;
-    /* state that lives as long as the process exists after this */
+    /* warm-up: creates per-process state */
     CALL(kvmem_region_destroy(open_parcel(&target->parcel, 0)));
     target->files = count_open_files();
 }

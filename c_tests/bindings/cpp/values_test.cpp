@@ -69,7 +69,7 @@ CASE(flags_are_sets) {
     CHECK(kvmem::Flags<SystemFlag>().empty() && flags != SystemFlag::shareable);
 }
 static_assert(!std::is_constructible_v<kvmem::Flags<kvmem::SystemFlag>, kvmem::DiskFlag>, "flags of another kind");
-static_assert(!std::is_convertible_v<int, kvmem::Flags<kvmem::SystemFlag>>, "numbers are no flags");
+static_assert(!std::is_convertible_v<int, kvmem::Flags<kvmem::SystemFlag>>, "numbers are not flags");
 
 // ---- Options ----
 

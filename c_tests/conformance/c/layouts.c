@@ -97,7 +97,7 @@ static kvmem_status layout_combine(struct step *step, union handle *made, kvmem_
     const size_t count = list_of(step, "parts", items);
     for (size_t i = 0; i < count; i++) {
         char *colon = strchr(items[i], ':');
-        if (!colon) fail("'%s' is no part", items[i]);
+        if (!colon) fail("'%s' is not a part", items[i]);
         *colon = '\0';
         parts[i] = (kvmem_layout_part){items[i], object(colon + 1, LAYOUT)};
     }

@@ -37,11 +37,11 @@ void *keep(void *memory)
 static void add_key(struct key *keys, size_t *count, char *word)
 {
     char *equals = strchr(word, '=');
-    if (!equals) fail("'%s' is no key=value", word);
+    if (!equals) fail("'%s' is not key=value", word);
     *equals = '\0';
     if (*count == MAX_KEYS) fail("there are too many keys");
     for (size_t i = 0; i < *count; i++)
-        if (strcmp(keys[i].name, word) == 0) fail("the key %s is there twice", word);
+        if (strcmp(keys[i].name, word) == 0) fail("the key %s is given twice", word);
     keys[(*count)++] = (struct key){word, equals + 1, false};
 }
 
@@ -120,7 +120,7 @@ static uint64_t find_word(const char *text, const char *key, const struct word *
 {
     for (; words->text; words++)
         if (strcmp(words->text, text) == 0) return words->value;
-    fail("'%s' is no word for %s", text, key);
+    fail("'%s' is not a word for %s", text, key);
 }
 
 uint64_t word_value(struct step *step, const char *key, const struct word *words)

@@ -80,7 +80,7 @@ static void read_blocks(struct step *step, struct blocks *blocks)
     blocks->num_pairs = list_of(step, "pairs", items);
     for (size_t i = 0; i < blocks->num_pairs; i++) {
         char *colon = strchr(items[i], ':');
-        if (!colon) fail("'%s' is no pair", items[i]);
+        if (!colon) fail("'%s' is not a pair", items[i]);
         *colon = '\0';
         blocks->pairs[i] = (kvmem_block_pair){(uint32_t)parse_number(items[i]), (uint32_t)parse_number(colon + 1)};
     }

@@ -67,7 +67,7 @@ inline void append(std::string &list, const std::string &item) { list += (list.e
 // "a:b"
 inline std::pair<std::string, std::string> split_pair(const std::string &text) {
     const std::size_t colon = text.find(':');
-    if (colon == std::string::npos) throw Failure("'" + text + "' is no pair");
+    if (colon == std::string::npos) throw Failure("'" + text + "' is not a pair");
     return {text.substr(0, colon), text.substr(colon + 1)};
 }
 

@@ -66,12 +66,12 @@ Step::Step(const std::string &line) {
         } else if (equals != std::string::npos) {
             auto &keys = after ? expected_ : arguments_;
             if (!keys.emplace(word.substr(0, equals), word.substr(equals + 1)).second) {
-                throw Failure("the key of '" + word + "' is there twice");
+                throw Failure("the key of '" + word + "' is given twice");
             }
         } else if (i == 1 && !after) {
             name_ = word;
         } else {
-            throw Failure("'" + word + "' is no key=value");
+            throw Failure("'" + word + "' is not key=value");
         }
     }
 }
@@ -105,7 +105,7 @@ std::uint64_t Step::word(const std::string &key, const Words &words) const {
     for (const auto &[word, constant] : words) {
         if (word == text(key)) return constant;
     }
-    throw Failure("'" + text(key) + "' is no word for " + key);
+    throw Failure("'" + text(key) + "' is not a word for " + key);
 }
 
 std::uint64_t Step::flags(const std::string &key, const Words &words) const {
@@ -116,7 +116,7 @@ std::uint64_t Step::flags(const std::string &key, const Words &words) const {
         for (const auto &[word, constant] : words) {
             if (word == flag) bit = constant;
         }
-        if (bit == 0) throw Failure("'" + flag + "' is no word for " + key);
+        if (bit == 0) throw Failure("'" + flag + "' is not a word for " + key);
         bits |= bit;
     }
     return bits;

@@ -11,7 +11,7 @@ pub const table = .{ .{ "write", write }, .{ "read", read }, .{ "fill", fill }, 
 fn hexBytes(s: *Step) Fault![]u8 {
     const text = s.in.get("bytes") orelse "";
     const bytes = try s.gpa().alloc(u8, text.len / 2);
-    return std.fmt.hexToBytes(bytes, text) catch s.fail("these are no bytes: {s}", .{text});
+    return std.fmt.hexToBytes(bytes, text) catch s.fail("not hexadecimal bytes: {s}", .{text});
 }
 
 fn part(s: *Step, size: usize) Outcome![]u8 {
