@@ -30,6 +30,11 @@ message layout_descriptor(const kvmem_layout *layout) {
     return take_blob(blob);
 }
 
+kvmem_layout *layout_import(kvmem_agent *agent, const kvmem_layout *exported) {
+    CLEANUP(message_free) message descriptor = layout_descriptor(exported);
+    return MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
+}
+
 kvmem_descriptors *descriptors_of(uint32_t memory_type, kvmem_descriptor one) {
     GET(kvmem_descriptors *, list, kvmem_descriptors_create, memory_type);
     EXPECT_OK(kvmem_descriptors_add(list, &one, 1, ERR));

@@ -15,6 +15,8 @@ kvmem_agent *agent_open(const char *name);
 /* Its metadata, copied. */
 message agent_metadata(kvmem_agent *agent);
 message layout_descriptor(const kvmem_layout *layout);
+/* The layout of another agent of this process, imported. */
+kvmem_layout *layout_import(kvmem_agent *agent, const kvmem_layout *exported);
 /* A list of one descriptor; a list of one range of memory. */
 kvmem_descriptors *descriptors_of(uint32_t memory_type, kvmem_descriptor one);
 kvmem_descriptors *descriptors_of_memory(const void *address, uint64_t size);

@@ -37,8 +37,7 @@ TEST(an_imported_layout_equals_the_exported_one) {
         OPENED(kv_side, side, &config, far, 1);
         CLEANUP(message_free) message metadata = agent_metadata(far);
         agent_load(near, &metadata);
-        CLEANUP(message_free) message descriptor = layout_descriptor(side.layout);
-        GET(kvmem_layout *, imported, kvmem_layout_import, near, descriptor.data, descriptor.size);
+        kvmem_layout *imported = layout_import(near, side.layout);
         check_same_addresses(imported, side.layout, &config);
         check_same_info(imported, side.layout);
         OWN(kvmem_blob, name, kvmem_layout_get_agent, imported);
@@ -116,8 +115,7 @@ TEST(an_import_has_the_order_of_the_exported_layout) {
                         it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system)));
         CLEANUP(message_free) message metadata = agent_metadata(far);
         agent_load(near, &metadata);
-        CLEANUP(message_free) message descriptor = layout_descriptor(original);
-        OWN(kvmem_layout, imported, kvmem_layout_import, near, descriptor.data, descriptor.size);
+        OWNED(kvmem_layout) imported = layout_import(near, original);
         check_same_info(imported, original);
         for (uint64_t row = 0; row < config.num_layers * config.outer_dim * config.page_size * 2; row++) {
             const uint64_t head = row % 2, token = row / 2 % config.page_size;

@@ -6,11 +6,6 @@
 
 static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
 
-static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
-    CLEANUP(message_free) message descriptor = layout_descriptor(layout);
-    return MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-}
-
 /* The far agent has a cache, and the near agent imports it. */
 typedef struct world {
     kvmem_agent *near_agent, *far_agent;
@@ -25,7 +20,7 @@ static void world_open(world *w) {
     w->there = parts_build_system(parts_reordered, PARTS, w->far_agent);
     w->expected_there = parts_build_system(parts_reordered, PARTS, NULL);
     agents_introduce(w->near_agent, w->far_agent);
-    w->remote = import(w->near_agent, w->there);
+    w->remote = layout_import(w->near_agent, w->there);
     parts_fill(parts_shapes, PARTS, w->here, 1);
     parts_fill(parts_shapes, PARTS, w->expected_here, 1);
     parts_fill(parts_reordered, PARTS, w->there, 50);

@@ -238,8 +238,7 @@ TEST(an_agent_has_the_sums_of_its_runs) {
     OPENED(kv_side, near_side, &config, both.near, 3);
     OPENED(kv_side, far_side, &config, both.far, 4);
     agents_introduce(both.near, both.far); /* again, now with the memory of the layout */
-    CLEANUP(message_free) message descriptor = layout_descriptor(far_side.layout);
-    OWN(kvmem_layout, remote, kvmem_layout_import, both.near, descriptor.data, descriptor.size);
+    OWNED(kvmem_layout) remote = layout_import(both.near, far_side.layout);
     const kv_move move = KV_MOVE(3, {0, 1}, {4, 6});
     const kvmem_transfer_info info = kv_run(near_side.layout, remote, &move);
     EXPECT_OK(kvmem_agent_notify(both.near, "far", "x", 1, ERR));

@@ -80,11 +80,6 @@ static void pair_close(pair *pair) {
     kvmem_agent_destroy(pair->far);
 }
 
-static kvmem_layout *import(kvmem_agent *agent, const kvmem_layout *layout) {
-    CLEANUP(message_free) message descriptor = layout_descriptor(layout);
-    return MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-}
-
 /* A small arena, so that there are several chunks. */
 #define ARENA_SIZE (8 * 4096)
 
@@ -100,7 +95,7 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
             OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE, it.arena_size = ARENA_SIZE);
         EXPECT_OK(kvmem_layout_serve(writes ? destination : source, &serve, ERR));
         agents_introduce(pair->near, pair->far); /* with the layouts built since the last exchange */
-        OWNED(kvmem_layout) remote = import(pair->near, writes ? destination : source);
+        OWNED(kvmem_layout) remote = layout_import(pair->near, writes ? destination : source);
         const uint32_t paths[2][3] = {
             {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_READ_SERVED},
             {KVMEM_PATH_NIXL_WRITE, KVMEM_PATH_NIXL_WRITE_STAGED, KVMEM_PATH_NIXL_WRITE_SERVED}};

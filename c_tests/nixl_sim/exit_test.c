@@ -22,8 +22,7 @@ ROLE(exits_while_an_agent_is_destroyed) {
     kv_side_open(&near_side, &config, near, 1);
     kv_side_open(&far_side, &config, far, 2);
     agents_introduce(near, far);
-    CLEANUP(message_free) message descriptor = layout_descriptor(far_side.layout);
-    GET(kvmem_layout *, remote, kvmem_layout_import, near, descriptor.data, descriptor.size);
+    kvmem_layout *remote = layout_import(near, far_side.layout);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&move));
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));

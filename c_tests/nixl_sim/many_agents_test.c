@@ -27,8 +27,7 @@ static void meet_next(uint32_t number) {
     member *own = &members[number];
     member *next = &members[(number + 1) % AGENTS];
     agents_introduce(own->agent, next->agent);
-    CLEANUP(message_free) message descriptor = layout_descriptor(next->side.layout);
-    OWN(kvmem_layout, remote, kvmem_layout_import, own->agent, descriptor.data, descriptor.size);
+    OWNED(kvmem_layout) remote = layout_import(own->agent, next->side.layout);
     kv_run(remote, own->side.layout, &move);
     kv_run(own->side.layout, remote, &move);
     EXPECT_OK(kvmem_agent_notify(own->agent, kvmem_agent_name(next->agent), "x", 1, ERR));
