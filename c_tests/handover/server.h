@@ -2,8 +2,8 @@
 // A broker that serves a share, and client processes that fetch it.
 #pragma once
 
-#include "sample.h"
 #include "harness.h"
+#include "sample.h"
 #include "wire.h"
 
 /* A broker that has published a sample as "kv". */

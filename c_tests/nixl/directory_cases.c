@@ -121,11 +121,11 @@ TEST(changes_are_events) {
     CHECK_EQ(directory_await(one, KVMEM_DIRECTORY_UPDATED, "north").version, 2);
     OWNED(kvmem_agent) successor = agent_open("north");
     publish(publisher, successor, NULL);
-    const kvmem_directory_event risen = directory_await(one, KVMEM_DIRECTORY_RESTARTED, "north");
-    CHECK(risen.incarnation != first.incarnation);
+    const kvmem_directory_event restarted = directory_await(one, KVMEM_DIRECTORY_RESTARTED, "north");
+    CHECK(restarted.incarnation != first.incarnation);
 
     kvmem_directory_destroy(publisher); /* withdraws */
-    CHECK(directory_await(one, KVMEM_DIRECTORY_WITHDRAWN, "north").incarnation == risen.incarnation);
+    CHECK(directory_await(one, KVMEM_DIRECTORY_WITHDRAWN, "north").incarnation == restarted.incarnation);
     directory_await(all, KVMEM_DIRECTORY_WITHDRAWN, "south");
     kvmem_directory_events *none = NULL;
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_take_events(one, 0, &none, ERR));
@@ -243,7 +243,7 @@ TEST(a_peer_is_found_lost_and_found_again) {
     expect_absent(directory, "phoenix");
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_directory_check(directory, first, PATIENCE, ERR));
 
-    peer risen = start_publisher(&here, "phoenix", 3);
+    peer restarted = start_publisher(&here, "phoenix", 3);
     directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "phoenix");
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted", kvmem_directory_check(directory, first, PATIENCE, ERR));
     OWNED(kvmem_directory_entry) second = find(directory, "phoenix");
@@ -257,7 +257,7 @@ TEST(a_peer_is_found_lost_and_found_again) {
     OWN(kvmem_transfer, unharmed, kvmem_transfer_create, current, side.layout, &options);
     EXPECT_OK(kvmem_directory_entry_load(second, agent, ERR));
 
-    publisher_ends(&risen);
+    publisher_ends(&restarted);
     directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");
 }
 

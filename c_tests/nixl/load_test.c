@@ -7,8 +7,8 @@
 
 enum {
     OPEN = 1, /* reader_setup -> nothing */
-    MEET,     /* metadata, then a second frame with a descriptor -> nothing */
-    PULL,     /* nanoseconds -> number of rounds */
+    IMPORT,     /* metadata, then a second frame with a descriptor -> nothing */
+    READ,     /* nanoseconds -> number of rounds */
 };
 
 typedef struct reader_setup {
@@ -21,24 +21,24 @@ typedef struct reader_setup {
 /* ---- a process that reads ---- */
 
 static kvmem_agent *reader_agent;
-static kv_side puller_side;
+static kv_side reader_side;
 static kv_side reader_model; /* of the owner */
-static uint64_t puller_random;
+static uint64_t reader_random;
 
 static void serve_setup(const message *request) {
     reader_setup setup;
     CHECK_EQ(request->size, sizeof(setup));
     memcpy(&setup, request->data, sizeof(setup));
     reader_agent = agent_open(setup.name);
-    kv_side_open(&puller_side, &setup.config, reader_agent, setup.seed);
+    kv_side_open(&reader_side, &setup.config, reader_agent, setup.seed);
     kv_model_open(&reader_model, &setup.config, 1);
-    puller_random = setup.seed;
+    reader_random = setup.seed;
 }
 
 /* The owner is a new peer each time: its memory may have other addresses, or be other memory at the same
    addresses. */
-static void serve_meeting(int socket, const message *metadata) {
-    CLEANUP(message_free) message descriptor = frame_expect(socket, MEET);
+static void serve_import(int socket, const message *metadata) {
+    CLEANUP(message_free) message descriptor = frame_expect(socket, IMPORT);
     kvmem_layout_destroy(reader_model.layout);
     reader_model.layout = NULL;
     if (kvmem_agent_check_remote_metadata(reader_agent, "owner", NULL) == KVMEM_STATUS_OK)
@@ -48,15 +48,15 @@ static void serve_meeting(int socket, const message *metadata) {
 }
 
 static uint32_t next_block(void) {
-    puller_random = puller_random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)((puller_random >> 33) % puller_side.config.num_blocks);
+    reader_random = reader_random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((reader_random >> 33) % reader_side.config.num_blocks);
 }
 
 /* Reads a random block to a random place, and compares every byte of the memory. */
 static void read_once(void) {
-    const kv_move move = KV_MOVE(puller_side.config.num_layers, {next_block(), next_block()});
-    kv_run(reader_model.layout, puller_side.layout, &move);
-    kv_side_check_moved(&puller_side, &reader_model, &move);
+    const kv_move move = KV_MOVE(reader_side.config.num_layers, {next_block(), next_block()});
+    kv_run(reader_model.layout, reader_side.layout, &move);
+    kv_side_check_moved(&reader_side, &reader_model, &move);
 }
 
 static void serve_read(int socket, const message *request) {
@@ -69,7 +69,7 @@ static void serve_read(int socket, const message *request) {
         read_once();
         rounds++;
     } while (load_lasts(&clock, duration));
-    frame_send(socket, PULL, &rounds, sizeof(rounds));
+    frame_send(socket, READ, &rounds, sizeof(rounds));
 }
 
 static void serve(int socket, uint32_t tag, const message *request) {
@@ -78,19 +78,19 @@ static void serve(int socket, uint32_t tag, const message *request) {
         serve_setup(request);
         frame_send(socket, tag, NULL, 0);
         break;
-    case MEET:
-        serve_meeting(socket, request);
+    case IMPORT:
+        serve_import(socket, request);
         frame_send(socket, tag, NULL, 0);
         break;
     default:
-        CHECK_EQ(tag, PULL);
+        CHECK_EQ(tag, READ);
         serve_read(socket, request);
     }
 }
 
 ROLE(reader) {
     frames_serve(socket, serve);
-    kv_side_close(&puller_side);
+    kv_side_close(&reader_side);
     kv_side_close(&reader_model);
     kvmem_agent_destroy(reader_agent);
 }
@@ -100,11 +100,11 @@ ROLE(reader) {
 typedef struct owner {
     kvmem_agent *agent;
     kv_side side;
-    peer pullers[READERS];
+    peer readers[READERS];
 } owner;
 
 static void await_all(owner *owner, uint32_t tag) {
-    for (size_t i = 0; i < READERS; i++) frame_await(owner->pullers[i].socket, tag);
+    for (size_t i = 0; i < READERS; i++) frame_await(owner->readers[i].socket, tag);
 }
 
 /* Sends the metadata and the layout to the readers. */
@@ -112,19 +112,19 @@ static void introduce(owner *owner) {
     CLEANUP(message_free) message metadata = agent_metadata(owner->agent);
     CLEANUP(message_free) message descriptor = layout_descriptor(owner->side.layout);
     for (size_t i = 0; i < READERS; i++) {
-        frame_send(owner->pullers[i].socket, MEET, metadata.data, metadata.size);
-        frame_send(owner->pullers[i].socket, MEET, descriptor.data, descriptor.size);
+        frame_send(owner->readers[i].socket, IMPORT, metadata.data, metadata.size);
+        frame_send(owner->readers[i].socket, IMPORT, descriptor.data, descriptor.size);
     }
-    await_all(owner, MEET);
+    await_all(owner, IMPORT);
 }
 
 static void owner_open(owner *owner) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     for (uint32_t i = 0; i < READERS; i++) {
-        owner->pullers[i] = peer_start("reader");
+        owner->readers[i] = peer_start("reader");
         reader_setup setup = {.config = config, .seed = 2 + i};
         snprintf(setup.name, sizeof(setup.name), "reader %u", i);
-        frame_send(owner->pullers[i].socket, OPEN, &setup, sizeof(setup));
+        frame_send(owner->readers[i].socket, OPEN, &setup, sizeof(setup));
     }
     owner->agent = agent_open("owner");
     kv_side_open(&owner->side, &config, owner->agent, 1);
@@ -133,21 +133,21 @@ static void owner_open(owner *owner) {
 }
 
 static void owner_close(owner *owner) {
-    for (size_t i = 0; i < READERS; i++) peer_finish(&owner->pullers[i]);
+    for (size_t i = 0; i < READERS; i++) peer_finish(&owner->readers[i]);
     kv_side_close(&owner->side);
     kvmem_agent_destroy(owner->agent);
 }
 
 static void begin_reads(owner *owner, uint64_t duration) {
     for (size_t i = 0; i < READERS; i++)
-        frame_send(owner->pullers[i].socket, PULL, &duration, sizeof(duration));
+        frame_send(owner->readers[i].socket, READ, &duration, sizeof(duration));
 }
 
 static uint64_t await_reads(owner *owner) {
     uint64_t all = 0;
     for (size_t i = 0; i < READERS; i++) {
         uint64_t rounds = 0;
-        frame_expect_into(owner->pullers[i].socket, PULL, &rounds, sizeof(rounds));
+        frame_expect_into(owner->readers[i].socket, READ, &rounds, sizeof(rounds));
         CHECK(rounds > 0);
         all += rounds;
     }

@@ -112,7 +112,7 @@ TEST(a_slow_callback_blocks_no_other_thread) {
 }
 
 /* Several agents create backends while other threads query the same agents. */
-static void *make_backends(void *context) {
+static void *create_backends(void *context) {
     queried *mine = context;
     for (int i = 0; i < 4; i++) {
         OWNED(kvmem_agent) agent = NULL;
@@ -129,7 +129,7 @@ TEST(several_threads_may_query_the_same_objects) {
     OWNED(kvmem_agent) agent = agent_open("shared");
     queried.agent = agent;
     listen_to(&queried);
-    threads_run(2, make_backends, &queried, 0);
+    threads_run(2, create_backends, &queried, 0);
     remove_callback();
     CHECK(queried.messages > 0);
     CHECK_EQ(queried.failures, 0);

@@ -33,19 +33,19 @@ TEST(a_restarted_peer_is_distinguished) {
     RUN(old_transfer);
     kv_peer_crash(&old);
 
-    OPENED(kv_peer, risen, "phoenix", &config, 3);
-    const message *news = &risen.metadata;
+    OPENED(kv_peer, restarted, "phoenix", &config, 3);
+    const message *new_metadata = &restarted.metadata;
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "phoenix",
-                   kvmem_agent_load_remote_metadata(agent, news->data, news->size, NULL, ERR));
+                   kvmem_agent_load_remote_metadata(agent, new_metadata->data, new_metadata->size, NULL, ERR));
     CHECK_HAS(test_last_message(), "invalidate");
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "phoenix", ERR));
     expect_stale(side.layout, old.model.layout, old_transfer);
-    kv_peer_meet(&risen, agent);
+    kv_peer_meet(&restarted, agent);
     expect_stale(side.layout, old.model.layout, old_transfer); /* still the layout of the old peer */
 
-    kv_run(side.layout, risen.model.layout, &move);
-    kv_expect_moved(&risen.model, &side, &move);
-    kv_peer_check(&risen);
+    kv_run(side.layout, restarted.model.layout, &move);
+    kv_expect_moved(&restarted.model, &side, &move);
+    kv_peer_check(&restarted);
 }
 
 /* Without address randomization both lives of the peer have the same addresses. Only the identity in the
@@ -58,9 +58,9 @@ TEST(an_old_descriptor_fails_though_its_addresses_match) {
     CHECK(randomised >= 0);
     OPENED(kv_peer, old, "phoenix", &first, 2);
     kv_peer_crash(&old);
-    OPENED(kv_peer, risen, "phoenix", &second, 3);
+    OPENED(kv_peer, restarted, "phoenix", &second, 3);
     CHECK(personality((unsigned long)randomised) >= 0);
-    kv_peer_meet(&risen, agent);
+    kv_peer_meet(&restarted, agent);
     const message *descriptor = &old.descriptor;
     REFUSE(KVMEM_STATUS_PEER_LOST, "phoenix", kvmem_layout_import, agent, descriptor->data, descriptor->size);
 }

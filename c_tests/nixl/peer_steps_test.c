@@ -67,18 +67,18 @@ static void take_steps(reading *reading, int from, int to) {
 
 /* A new peer with the same name: all steps succeed as with the first one. */
 static void repeat_with_new_peer(reading *reading) {
-    kv_peer risen;
-    kv_peer_open(&risen, reading->peer->name, REF(kv_config(&kv_kinds[0])), 3);
+    kv_peer restarted;
+    kv_peer_open(&restarted, reading->peer->name, REF(kv_config(&kv_kinds[0])), 3);
     free_handles(reading);
-    reading->peer = &risen;
-    if (kvmem_agent_check_remote_metadata(reading->agent, risen.name, NULL) == KVMEM_STATUS_OK)
-        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, risen.name, ERR));
+    reading->peer = &restarted;
+    if (kvmem_agent_check_remote_metadata(reading->agent, restarted.name, NULL) == KVMEM_STATUS_OK)
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reading->agent, restarted.name, ERR));
     /* any part may have been read from the old peer */
     memcpy(reading->side.expected, reading->side.memory, reading->side.size);
     take_steps(reading, LOAD, MOVE + 1);
-    kv_side_check_moved(&reading->side, &risen.model, &move);
+    kv_side_check_moved(&reading->side, &restarted.model, &move);
     free_handles(reading);
-    kv_peer_close(&risen);
+    kv_peer_close(&restarted);
 }
 
 /* Each later step succeeds, because NIXL has not noticed yet, or fails because the peer is gone. Blocks never

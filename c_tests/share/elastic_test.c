@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory that a peer has opened: the owner commits and decommits, and the peer's transfers report it.
 // Needs a GPU.
+#include "elastic_pair.h"
 #include "forged.h"
 #include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
-#include "elastic_pair.h"
 #include "usage.h"
 
 KEEPING_HOLDER_ROLE

@@ -2,10 +2,10 @@
 // Memory that its owner decommits during a transfer: the transfer ends with STALE, never OK. Needs the
 // stand-in driver.
 #include "control.h"
+#include "elastic_pair.h"
 #include "kinds.h"
 #include "offer.h"
 #include "opened.h"
-#include "elastic_pair.h"
 
 HOLDER_ROLE
 
