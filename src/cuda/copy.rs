@@ -118,12 +118,18 @@ pub const FULL_CALL: usize = 128;
 
 /// The number of copies of a batch in each call. Calls with thousands of copies are far slower per copy. Each call should
 /// return before the copies of the earlier calls complete, so the calls grow no faster than the queued work.
-pub fn call_sizes(mut left: usize, ahead: EngineLoad) -> impl Iterator<Item = usize> {
+pub fn call_sizes(copies: usize, ahead: EngineLoad) -> impl Iterator<Item = usize> {
+    equal_calls(copies, ahead).flat_map(|(size, calls)| std::iter::repeat_n(size, calls))
+}
+
+/// The same as the number of copies, and the number of consecutive calls with so many.
+pub fn equal_calls(mut left: usize, ahead: EngineLoad) -> impl Iterator<Item = (usize, usize)> {
     let mut most = if ahead == EngineLoad::Busy { FULL_CALL } else { FIRST_CALL };
     std::iter::from_fn(move || {
         let size = left.min(most);
-        (left, most) = (left - size, (most + most / 2).min(FULL_CALL));
-        (size > 0).then_some(size)
+        let calls = if size == FULL_CALL { left / FULL_CALL } else { 1 };
+        (left, most) = (left - size * calls, (most + most / 2).min(FULL_CALL));
+        (size > 0).then_some((size, calls))
     })
 }
 
@@ -269,5 +275,6 @@ mod tests {
         assert_eq!(sizes(8, EngineLoad::Idle), [8]);
         assert_eq!(sizes(600, EngineLoad::Idle), [8, 12, 18, 27, 40, 60, 90, 128, 128, 89]);
         assert_eq!(sizes(300, EngineLoad::Busy), [128, 128, 44]);
+        assert_eq!(equal_calls(300, EngineLoad::Busy).collect::<Vec<_>>(), [(128, 2), (44, 1)]);
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A function of the driver's library. It knows its name, and so does the result of a call.
 
+use std::ffi::c_void;
+
 use cudarc::driver::sys;
 
 use super::codes::Code;
@@ -33,10 +35,22 @@ impl<F: Copy> EntryPoint<F> {
     /// # Safety
     /// The library must be present, or this panics. `F` must be the type of that function.
     pub unsafe fn find(name: &'static str) -> Option<Self> {
-        // SAFETY: the caller's promises; the library stays loaded.
-        let pointer = unsafe { sys::culib().get::<F>(name.as_bytes()) }.ok()?;
-        Some(Self { pointer: *pointer, name })
+        const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
+        // SAFETY: the caller's promise.
+        let address = unsafe { address_of(name) }?;
+        // SAFETY: the caller's promise: this is the type of the function.
+        Some(Self { pointer: unsafe { std::mem::transmute_copy(&address) }, name })
     }
+}
+
+/// The address of a function, whatever its type: found by one function rather than by one for each type.
+///
+/// # Safety
+/// The library must be present, or this panics.
+#[inline(never)]
+unsafe fn address_of(name: &str) -> Option<*const c_void> {
+    // SAFETY: the caller's promise; the library stays loaded.
+    unsafe { sys::culib().get::<*const c_void>(name.as_bytes()) }.ok().map(|address| *address)
 }
 
 /// Makes functions of so many arguments callable.

@@ -13,7 +13,7 @@ use super::super::launch::{SMALL, staging_ctas};
 use super::super::rates::Rates;
 use super::super::rates::observed::FIRST_COPIES;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
-use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
+use crate::cuda::copy::{EngineLoad, FIRST_CALL, equal_calls};
 use crate::transfer::path::TransferPath;
 
 /// The properties of a copy that its duration depends on.
@@ -252,12 +252,16 @@ fn batch(case: &CopyCase, bytes: f64, batched: f64) -> f64 {
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     let (mut cpu, mut engine) = (START + wake + cold, 0.0f64);
-    for size in call_sizes(copies as usize, EngineLoad::Idle) {
+    for (size, calls) in equal_calls(copies as usize, EngineLoad::Idle) {
         let of_first = first.min(size as u64);
         first -= of_first;
-        let size = size as f64;
-        cpu += CALL + size * batched + of_first as f64 * case.first_copy;
-        engine = engine.max(cpu) + size * (GAP + bytes);
+        let (call, moving) = (CALL + size as f64 * batched, size as f64 * (GAP + bytes));
+        cpu += call + of_first as f64 * case.first_copy;
+        engine = engine.max(cpu) + moving;
+        // The engine waits for each of the other equal calls, or for none.
+        let others = (calls - 1) as f64;
+        cpu += others * call;
+        engine = (engine + others * moving).max(cpu + moving);
     }
     engine
 }
@@ -265,7 +269,8 @@ fn batch(case: &CopyCase, bytes: f64, batched: f64) -> f64 {
 /// CPU time of the calls of a batch, in seconds, without the time per copy.
 pub fn calls_of_batch(copies: u64) -> f64 {
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
-    cold + call_sizes(copies as usize, EngineLoad::Idle).count() as f64 * CALL
+    let calls: usize = equal_calls(copies as usize, EngineLoad::Idle).map(|(_, calls)| calls).sum();
+    cold + calls as f64 * CALL
 }
 
 /// Seconds of a path with a kernel: on an idle device, and on one that executes large kernels.
