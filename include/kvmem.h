@@ -30,12 +30,12 @@
  *           If it fails, *error receives a new error, which the caller destroys; NULL ignores it. On success
  *           *error is not changed. A failed call sets output handles to NULL and changes no other output.
  *           Every such function returns KVMEM_STATUS_OK on success, and KVMEM_STATUS_INVALID_ARGUMENT if a
- *           pointer is NULL that must not be, or options are invalid. Comments list these two only where they
- *           say more. The same is true of KVMEM_STATUS_OUT_OF_MEMORY, if the process has no free file
- *           descriptors or the kernel refuses memory, and of KVMEM_STATUS_OUT_OF_MEMORY and
- *           KVMEM_STATUS_CUDA, if the CUDA driver fails, for functions that use it. If a small allocation of
- *           the heap fails, the process ends: kvmem's bookkeeping is in Rust, whose collections report no
- *           such failure. Nothing is stored in thread-local storage.
+ *           required pointer is NULL or options are invalid. It can return KVMEM_STATUS_OUT_OF_MEMORY if the
+ *           process has no free file descriptors or the kernel has no free memory. Functions that use the
+ *           CUDA driver can return KVMEM_STATUS_CUDA and KVMEM_STATUS_OUT_OF_MEMORY if it fails. Comments
+ *           list these statuses only with further conditions. If a small allocation on the heap fails, the
+ *           process ends, because Rust's collections do not report such failures. Nothing is stored in
+ *           thread-local storage.
  *
  * Handles.  The caller owns every handle that it receives through a kvmem_x **, and destroys it once with
  *           kvmem_x_destroy. Handles may be destroyed in any order: an object lives as long as another object
@@ -44,7 +44,7 @@
  *           destroying it is logged and frees nothing. A destroyed handle is recognized only until its memory
  *           is reused.
  *           A handle that was created before a fork fails with KVMEM_STATUS_INVALID_STATE in the child. The
- *           child may destroy it, and may create handles of its own.
+ *           child may destroy it, and may create its own handles.
  *
  * Options.  An options struct begins with struct_size, which is sizeof the struct. kvmem_x_options_init sets
  *           all fields to their defaults, which are 0 and NULL, and struct_size to its second parameter; it
@@ -196,7 +196,7 @@ typedef struct kvmem_error_cause {
 /// @param error an error; NULL returns KVMEM_STATUS_OK
 kvmem_status kvmem_error_status(const kvmem_error *error);
 
-/// Returns the message of an error: what was asked, what was found and what to do, in UTF-8. The string is
+/// Returns the message of an error: the request, the reason, and often a remedy, in UTF-8. The string is
 /// valid as long as the error.
 ///
 /// @param error an error; NULL returns ""
@@ -863,8 +863,8 @@ typedef struct kvmem_region_residency {
     uint64_t swapped_bytes;
 } kvmem_region_residency;
 
-/// Returns how much of a region is resident in memory. For a view, returns the figures of the whole
-/// underlying region.
+/// Returns the number of bytes of a region that are resident in memory. For a view, returns the figures of
+/// the whole underlying region.
 ///
 /// @param region a system or pinned region
 /// @param residency receives the figures
@@ -1008,20 +1008,20 @@ typedef struct kvmem_layout_config {
     uint32_t block_dim;
     /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
     /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
-    /// once, and one that is missing must have one index. Axes before '/' have regions of their own, and the
+    /// once, and one that is missing must have one index. Axes before '/' have separate regions, and the
     /// last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
     /// elements of a token, and num_heads must be 0 or 1.
     const char *order;
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
     /// indices, rounded up to the alignment. A larger one describes padded blocks.
     uint64_t block_stride;
-    /// Bytes from one layer to the next; 0 if tight, and if layers have regions of their own.
+    /// Bytes from one layer to the next; 0 if tight, and if layers have separate regions.
     uint64_t layer_stride;
-    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have regions of their own.
+    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have separate regions.
     uint64_t outer_stride;
-    /// Bytes from one token to the next; 0 if tight, and if tokens have regions of their own.
+    /// Bytes from one token to the next; 0 if tight, and if tokens have separate regions.
     uint64_t token_stride;
-    /// Bytes from one head to the next; 0 if tight, and if heads have regions of their own.
+    /// Bytes from one head to the next; 0 if tight, and if heads have separate regions.
     uint64_t head_stride;
     /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
     uint64_t element_stride;
@@ -1175,7 +1175,7 @@ kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts,
                                   kvmem_layout **layout,
                                   kvmem_error **error);
 
-/// Returns one part of a layout that was combined, as a layout of its own. It has the addresses, shape and
+/// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
 /// memory of the part, and can be used like any other layout, also alone in a transfer.
 ///
 /// @param layout a layout
@@ -1214,14 +1214,14 @@ typedef struct kvmem_layout_strides {
     uint64_t num_bases;
     /// Bytes from one block to the next.
     uint64_t block_stride;
-    /// Bytes from one layer to the next; 0 if layers have regions of their own, as in
+    /// Bytes from one layer to the next; 0 if layers have separate regions, as in
     /// KVMEM_LAYOUT_LAYER_SEPARATE.
     uint64_t layer_stride;
-    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
+    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
     uint64_t outer_stride;
-    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    /// Bytes from one token to the next; 0 if tokens have separate regions.
     uint64_t token_stride;
-    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    /// Bytes from one head to the next; 0 if heads have separate regions.
     uint64_t head_stride;
     /// Bytes from one element of a head to the next.
     uint64_t element_stride;
@@ -1245,7 +1245,7 @@ typedef struct kvmem_layout_strides {
 /// @param layout a layout
 /// @param strides receives the numbers
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with numbers of its own
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
 kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout,
                                       kvmem_layout_strides *strides,
                                       kvmem_error **error);
@@ -1377,13 +1377,13 @@ typedef struct kvmem_layout_info {
     char order[8];
     /// Bytes from one block to the next.
     uint64_t block_stride;
-    /// Bytes from one layer to the next; 0 if layers have regions of their own.
+    /// Bytes from one layer to the next; 0 if layers have separate regions.
     uint64_t layer_stride;
-    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
+    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
     uint64_t outer_stride;
-    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    /// Bytes from one token to the next; 0 if tokens have separate regions.
     uint64_t token_stride;
-    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    /// Bytes from one head to the next; 0 if heads have separate regions.
     uint64_t head_stride;
     /// Bytes from one element of a head to the next.
     uint64_t element_stride;
@@ -1594,9 +1594,9 @@ typedef struct kvmem_transfer_options {
     uint32_t max_ctas;
     /// Bytes of staging memory; 0 for the default.
     /// For copies through staging memory on the GPU: 128 MiB by default, or 64 MiB with KVMEM_COMPUTE_IDLE.
-    /// While long kernels run, it must hold what the link moves during one of them. All transfers of a GPU
-    /// share two such buffers, one per direction; each is as large as the largest request and is allocated on
-    /// first use.
+    /// While long kernels run, it must hold the bytes that the link moves during one of them. All transfers
+    /// of a GPU share two such buffers, one per direction; each is as large as the largest request and is
+    /// allocated on first use.
     /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
     /// piece; 64 MiB by default. All transfers of a GPU share it.
     /// Between host memory and a peer: registered host memory in eight slots; 16 MiB by default. All
@@ -1640,7 +1640,7 @@ typedef struct kvmem_transfer_options {
     uint64_t stall_timeout_ns;
     /// Nanoseconds that a run may take, from its submission on, by any path; 0 or KVMEM_TIMEOUT_FOREVER: no
     /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
-    /// message has the path, the limit and how many bytes have moved at least. Parts that had started use
+    /// message has the path, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
     /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
     /// the run waits for, and verification. Not supported in a graph.
@@ -1656,7 +1656,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///
 /// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
-/// are transposed on the way. They must be equal in dtype_width and in the number of elements per head; in
+/// are transposed. The layouts must be equal in dtype_width and in the number of elements per head; in
 /// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
 /// block tables. A layout with num_heads 0 has as many heads as the other one. Both layouts stay in use until
 /// the transfer is destroyed and its last run has ended.
@@ -1682,7 +1682,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
 ///           exclude every path; the requested path is not possible; the transfer cannot be verified; or
-///           tokens of a layout have regions of their own, and block tables move parts of blocks, or block
+///           tokens of a layout have separate regions, and block tables move parts of blocks, or block
 ///           sizes differ
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
@@ -1701,8 +1701,8 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 
 /// Creates a transfer and starts its first run, in one call.
 ///
-/// If blocks move between the same layouts again and again, kvmem_transfer_submit_pairs is faster: it keeps
-/// what depends on the layouts.
+/// If blocks move between the same layouts repeatedly, kvmem_transfer_submit_pairs is faster: it reuses the
+/// parts of the plan that depend on the layouts.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
@@ -1744,7 +1744,7 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
-///         KVMEM_STATUS_CANCELLED: the run was cancelled before all of it had started
+///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
 ///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
 ///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
 ///           KVMEM_STATUS_BUSY
@@ -1845,7 +1845,7 @@ void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, they cannot be verified, or
-///           tokens have regions of their own, as for kvmem_transfer_create
+///           tokens have separate regions, as for kvmem_transfer_create
 ///         any other status of kvmem_transfer_submit
 kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
                                          const kvmem_submit_options *options,
@@ -1979,8 +1979,8 @@ typedef struct kvmem_transfer_explanation {
 ///
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
-/// @param text receives text for people: the loops over what is moved, the bytes that are read in excess, and
-///         a line per path that was compared; the caller destroys the blob; may be NULL
+/// @param text receives text for people: the loops over the moved elements, the bytes that are read in
+///         excess, and a line per path that was compared; the caller destroys the blob; may be NULL
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.
@@ -1993,7 +1993,7 @@ kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
 #define KVMEM_CHOICE_USED 1
 /// The path is possible, and its estimate is no better. The reason is empty.
 #define KVMEM_CHOICE_SLOWER 2
-/// The path is possible, and the reason says why it is not taken.
+/// The path is possible, and is not used for the given reason.
 #define KVMEM_CHOICE_NOT_USED 3
 /// The path is not possible, and the reason says why.
 #define KVMEM_CHOICE_IMPOSSIBLE 4
@@ -2100,10 +2100,10 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
                                        kvmem_share **share,
                                        kvmem_error **error);
 
-/// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
+/// Creates a share of a layout: its shape, its regions, and the data for NIXL.
 ///
 /// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
-/// share also carries what NIXL needs: the metadata of the agent, and the layout descriptor. It does not if
+/// share also carries the data for NIXL: the metadata of the agent, and the layout descriptor. It does not if
 /// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
 /// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
@@ -2114,7 +2114,7 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
 ///           starts at an offset in its memory that is not a multiple of the layout's alignment
 ///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
-///           what NIXL needs
+///           the data for NIXL
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
@@ -2277,8 +2277,8 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 /// @param options how to open it; NULL for the defaults
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes claim, or opening its control block would
-///           block
+///         KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
+///           block would block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
 ///         KVMEM_STATUS_OUT_OF_RANGE: device is not the ordinal of a GPU
@@ -2382,8 +2382,8 @@ typedef struct kvmem_broker_options {
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// Path of the socket, at most 107 bytes. If a socket of the same user is there, and no process listens
-    /// on it, the broker replaces it.
+    /// Path of the socket, at most 107 bytes. If it is a socket of the same user on which no process listens,
+    /// the broker replaces it.
     const char *path;
     /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
     /// only the user of the broker.
@@ -2457,7 +2457,7 @@ void kvmem_publish_options_init(kvmem_publish_options *options, size_t struct_si
 /// @param broker a broker
 /// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
 /// @param share the share
-/// @param options what the token grants; NULL for the defaults
+/// @param options rights and limits of the token; NULL for the defaults
 /// @param token receives the token
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
@@ -2473,7 +2473,7 @@ kvmem_status kvmem_broker_publish(kvmem_broker *broker,
 ///
 /// @param broker a broker
 /// @param name the name of the published share
-/// @param options what the token grants; NULL for the defaults
+/// @param options rights and limits of the token; NULL for the defaults
 /// @param token receives the token
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the name is not published
@@ -2540,7 +2540,7 @@ void kvmem_fetch_options_init(kvmem_fetch_options *options, size_t struct_size);
 ///           request in time
 ///         KVMEM_STATUS_CORRUPT: the reply is damaged
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
-///         any status of kvmem_share_create_region: the broker cannot share what was published, for example
+///         any status of kvmem_share_create_region: the broker cannot share the published object, for example
 ///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options, kvmem_share **share, kvmem_error **error);
 

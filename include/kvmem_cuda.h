@@ -181,8 +181,8 @@ kvmem_status kvmem_transfer_start_on_stream(const kvmem_layout *source,
 /// Starts a run of a transfer with new pairs on a stream. See kvmem_transfer_submit_pairs.
 ///
 /// If the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
-/// keeps them, whatever pairs the transfer has later. The transfer must outlive the graph, and its memory for
-/// pairs grows with each list that is captured.
+/// keeps them, also if the transfer gets other pairs later. The transfer must outlive the graph, and its
+/// memory for pairs grows with each list that is captured.
 ///
 /// If the call fails, no run has started, and the transfer keeps its previous pairs.
 ///
@@ -251,10 +251,11 @@ kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
 ///         KVMEM_STATUS_CUDA: the GPU has no usable context
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///
-/// Notes: what kvmem observes while transfers run, and uses as well to select paths, is not included.
+/// Notes: kvmem also observes rates while transfers run, and uses them to select paths. They are not
+/// included.
 kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem_error **error);
 
-/// Sets the copy rates of a GPU: they are not measured, and used unchanged. Transfers that exist keep their
+/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
 /// path.
 ///
 /// @param device the GPU
@@ -347,7 +348,7 @@ kvmem_status kvmem_cuda_describe_rates(const void *data,
 
 /* ---- IPC handles ---- */
 
-/// What another process needs to open GPU memory of this process.
+/// The data that another process needs to open GPU memory of this process.
 typedef struct kvmem_ipc_handle {
     /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
     /// it.
@@ -494,9 +495,8 @@ kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
-///           requested, and how much the GPU has; if the process has its primary context, also how much is
-///           free
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message has the bytes
+///           requested and in total, and the free bytes if the process has the primary context of the GPU
 ///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
@@ -584,7 +584,7 @@ kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle,
                                             kvmem_error **error);
 
 /// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
-/// engine unmaps and releases it, and can be exported as it was created.
+/// engine unmaps and releases it. It can be exported by the handle types that it was created with.
 ///
 /// @param address any address in the mapping
 /// @param memory receives the memory; the caller destroys it

@@ -23,7 +23,7 @@ extern "C" {
 /// The library stays loaded until the process ends. After a failure, another path can be tried.
 ///
 /// @param path path of the file, or of its directory; NULL for the path in the environment variable
-///        KVMEM_NIXL_LIBRARY, or for what the loader finds if that is not set
+///        KVMEM_NIXL_LIBRARY, or, if that is not set, for the library in the loader's search path
 /// @return KVMEM_STATUS_OK: NIXL is loaded from there, by this call or before
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL: the library is missing, too old or broken; the message says which
 ///         KVMEM_STATUS_ALREADY_EXISTS: NIXL is loaded from another path
@@ -80,7 +80,7 @@ void kvmem_agent_options_init(kvmem_agent_options *options, size_t struct_size);
 /// Creates an agent. Loads NIXL if it is not loaded.
 ///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
-/// @param options how it runs; NULL for the defaults
+/// @param options options of the agent; NULL for the defaults
 /// @param agent receives the agent; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked
@@ -133,7 +133,7 @@ kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
 /// If a transfer in flight, or a session of a peer with a served layout, uses the agent longer, its thread
 /// ends after that. If NIXL takes more than 10 s to destroy the agent, the thread ends later, too, and the
 /// log has a warning. A process that calls exit waits for agents that are being destroyed, for the same 10 s.
-/// It does not destroy those that are left.
+/// Other agents are not destroyed.
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 void kvmem_agent_destroy(kvmem_agent *agent);
@@ -146,7 +146,7 @@ void kvmem_agent_destroy(kvmem_agent *agent);
 #define KVMEM_NIXL_SKIP_MERGE 2
 
 /// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
-/// field that it does not use; its page lists those that it uses.
+/// field that it does not use; its comment lists the fields that it uses.
 typedef struct kvmem_nixl_options {
     /// sizeof(kvmem_nixl_options)
     size_t struct_size;
@@ -240,7 +240,7 @@ kvmem_status kvmem_plugins_get(const kvmem_plugins *plugins,
 /// @param plugins a list that no other call uses; NULL does nothing
 void kvmem_plugins_destroy(kvmem_plugins *plugins);
 
-/// Connects an agent to a peer now. Without this call, the first transfer or notification does, and takes
+/// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
 /// longer.
 ///
 /// @param agent an agent
@@ -347,7 +347,7 @@ kvmem_status kvmem_descriptors_get(const kvmem_descriptors *descriptors,
                                    kvmem_descriptor *descriptor,
                                    kvmem_error **error);
 
-/// Removes a descriptor from a list. The indices of those behind it decrease by one.
+/// Removes a descriptor from a list. The indices of later ones decrease by one.
 ///
 /// @param descriptors a list
 /// @param index less than the count
@@ -403,8 +403,8 @@ kvmem_status kvmem_descriptors_export(const kvmem_descriptors *descriptors,
                                       kvmem_blob **data,
                                       kvmem_error **error);
 
-/// Creates a list from the bytes of kvmem_descriptors_export. The bytes are not trusted; what they say of
-/// memory is checked by NIXL when the list is used.
+/// Creates a list from the bytes of kvmem_descriptors_export. The bytes are not trusted; NIXL checks
+/// addresses in them when the list is used.
 ///
 /// @param data the bytes
 /// @param size number of bytes
@@ -417,7 +417,7 @@ kvmem_status kvmem_descriptors_import(const void *data,
                                       kvmem_descriptors **descriptors,
                                       kvmem_error **error);
 
-/// Destroys a list. What was created from it is unchanged.
+/// Destroys a list. Objects that were created from it are unchanged.
 ///
 /// @param descriptors a list that no other call uses; NULL does nothing
 void kvmem_descriptors_destroy(kvmem_descriptors *descriptors);
@@ -441,8 +441,8 @@ typedef struct kvmem_segments kvmem_segments;
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
 ///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
 ///           is given, and the loaded NIXL has none
-///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or not all that were given; none has
-///           them
+///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
+///           has them now
 kvmem_status kvmem_segments_register(kvmem_agent *agent,
                                      const kvmem_descriptors *descriptors,
                                      const kvmem_nixl_options *options,
@@ -460,8 +460,8 @@ kvmem_status kvmem_segments_register(kvmem_agent *agent,
 ///         KVMEM_STATUS_NIXL: NIXL failed; the memory may still be in use and must not be freed
 kvmem_status kvmem_segments_deregister(kvmem_segments *segments, kvmem_error **error);
 
-/// Destroys registered descriptors. They are deregistered, unless a request on them is in flight: then the
-/// agent deregisters them at its end. Wait for requests before.
+/// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
+/// deregisters them when it has ended. Wait for requests before this call.
 ///
 /// @param segments registered descriptors that no other call uses; NULL does nothing
 void kvmem_segments_destroy(kvmem_segments *segments);
@@ -473,7 +473,7 @@ typedef struct kvmem_query kvmem_query;
 
 /// The result for one descriptor. The pointer is valid as long as the kvmem_query.
 typedef struct kvmem_query_result {
-    /// Properties of the file, object or memory, whose names are the backend's.
+    /// Properties of the file, object or memory. The backend defines their names.
     const kvmem_parameter *parameters;
     /// Number of properties.
     size_t parameter_count;
@@ -483,7 +483,7 @@ typedef struct kvmem_query_result {
     uint32_t reserved;
 } kvmem_query_result;
 
-/// Asks a backend whether files, objects or memory exist, and for their properties.
+/// Queries a backend for the existence and the properties of files, objects or memory.
 ///
 /// @param agent an agent
 /// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
@@ -569,7 +569,7 @@ void kvmem_view_destroy(kvmem_view *view);
 ///         KVMEM_STATUS_UNSUPPORTED: the region is a view of an elastic region, or consists of several
 ///           mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
-///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would let peers write it
+///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
 kvmem_status kvmem_region_register(kvmem_region *region,
                                    kvmem_agent *agent,
@@ -630,7 +630,7 @@ void kvmem_registration_destroy(kvmem_registration *registration);
 
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///
-/// Get it after the last registration that peers are to access. The caller chooses how to send it.
+/// Get it after all memory that peers will access is registered. The caller chooses how to send it.
 ///
 /// @param agent an agent with a backend that reaches peers
 /// @param metadata receives NIXL's bytes; the caller destroys the blob
@@ -638,7 +638,8 @@ void kvmem_registration_destroy(kvmem_registration *registration);
 ///         KVMEM_STATUS_NIXL: the agent has no such backend
 kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **metadata, kvmem_error **error);
 
-/// Loads the metadata of a peer. Loading it again after the peer registered more memory adds to it.
+/// Loads the metadata of a peer. If the peer has registered more memory, its new metadata can be loaded in
+/// addition.
 ///
 /// @param agent an agent
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
@@ -736,10 +737,10 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
                                              uint32_t port,
                                              kvmem_error **error);
 
-/// Returns metadata of some of an agent's memory. A peer adds it to what it has loaded.
+/// Returns metadata of some of an agent's memory. A peer adds it to the metadata that it has loaded.
 ///
-/// It has no connection information, unless the list is empty: then it has nothing else. So a peer first
-/// loads the metadata of an empty list, or all metadata.
+/// The metadata of an empty list is the connection information; that of other lists does not have it. So a
+/// peer first loads the metadata of an empty list, or all metadata.
 ///
 /// @param agent an agent
 /// @param descriptors registered memory
@@ -754,8 +755,8 @@ kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
                                               kvmem_blob **metadata,
                                               kvmem_error **error);
 
-/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to what it has
-/// loaded.
+/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
+/// metadata.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
 /// @param descriptors registered memory; an empty list sends the connection information only
@@ -777,7 +778,7 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
                                                uint32_t port,
                                                kvmem_error **error);
 
-/// Asks the listen thread of a peer to remove the metadata of an agent. Call it before the agent ends.
+/// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
@@ -792,8 +793,8 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
-/// Notes: NIXL removes the metadata at the peer whatever the peer does with it, also during its transfers. A
-/// peer that uses kvmem finds this out by errors of its transfers.
+/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent.
+/// If the peer uses kvmem, its transfers then fail.
 kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent,
                                                    const char *address,
                                                    uint32_t port,
@@ -866,8 +867,8 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
 ///         KVMEM_STATUS_UNSUPPORTED: the descriptors are neither host memory nor GPU memory
 ///
-/// Notes: kvmem does not know the process of the owner. A transfer with an owner that has ended fails with
-/// KVMEM_STATUS_NIXL, or is in flight until NIXL notices that.
+/// Notes: kvmem does not know the process of the owner. If the owner has ended, a transfer fails with
+/// KVMEM_STATUS_NIXL when NIXL detects it, and is in flight until then.
 kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
                                         const char *owner,
                                         const kvmem_layout_config *config,
@@ -891,8 +892,8 @@ typedef struct kvmem_serve_options {
     uint64_t flags;
     /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
     uint64_t arena_size;
-    /// How long a peer may neither read nor write while the owner waits for it, in nanoseconds; then it loses
-    /// its part of the staging memory. 0 for 30 s.
+    /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
+    /// peer's session; 0 for 30 s.
     uint64_t stall_timeout_ns;
 } kvmem_serve_options;
 
@@ -916,11 +917,11 @@ void kvmem_serve_options_init(kvmem_serve_options *options, size_t struct_size);
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, or in memory of another process
-///         KVMEM_STATUS_CUDA: the driver cannot provide what copies on the GPU need
+///         KVMEM_STATUS_CUDA: the driver cannot create the streams, events or memory for copies on the GPU
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
 ///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
 ///
-/// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot have this
+/// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot make this
 /// process access other memory. NIXL itself does not restrict peers that have the metadata of the agent.
 kvmem_status kvmem_layout_serve(kvmem_layout *layout,
                                 const kvmem_serve_options *options,
@@ -932,7 +933,7 @@ kvmem_status kvmem_layout_serve(kvmem_layout *layout,
 /// time.
 typedef struct kvmem_directory_entry kvmem_directory_entry;
 
-/// What an entry contains. The pointers are valid as long as the kvmem_directory_entry.
+/// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
 typedef struct kvmem_directory_entry_info {
     /// Name of the agent.
     const char *agent;
@@ -958,7 +959,7 @@ typedef struct kvmem_published_layout {
     size_t size;
 } kvmem_published_layout;
 
-/// Returns what an entry contains.
+/// Returns the content of an entry.
 ///
 /// @param entry an entry
 /// @param info receives the content
@@ -981,8 +982,8 @@ kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry
 
 /// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
 ///
-/// If the peer was restarted since its metadata was loaded, that is removed first: layouts that were imported
-/// before then fail with KVMEM_STATUS_STALE.
+/// If the peer was restarted since its metadata was loaded, the old metadata is removed first: layouts
+/// that were imported before then fail with KVMEM_STATUS_STALE.
 ///
 /// @param entry an entry
 /// @param agent the agent that will access the memory
@@ -1034,14 +1035,14 @@ typedef struct kvmem_directory_events kvmem_directory_events;
 #define KVMEM_DIRECTORY_UPDATED 3
 /// An agent has no entry any more: it was withdrawn, or its process has ended.
 #define KVMEM_DIRECTORY_WITHDRAWN 4
-/// What is stored under the name of an agent is not a valid entry.
+/// The entry of an agent is invalid.
 #define KVMEM_DIRECTORY_INVALID 5
 /// Another process has published an agent that this handle had published. The entry of the other process
 /// remains. It is reported also if nothing is watched.
 #define KVMEM_DIRECTORY_SUPERSEDED 6
 /// The directory cannot be reached. kvmem tries again; changes are reported later.
 #define KVMEM_DIRECTORY_INTERRUPTED 7
-/// The directory is reached again. All changes since were or are reported.
+/// The directory is reached again. All changes in the meantime are reported, before or after this event.
 #define KVMEM_DIRECTORY_RESUMED 8
 /// An entry that this handle has published was missing or damaged, and is published again: its lease had
 /// ended, because the process was stopped or no server was reached, or another program has removed it.
@@ -1096,9 +1097,9 @@ void kvmem_directory_events_destroy(kvmem_directory_events *events);
 /// No call waits longer than its timeout. With etcd none waits longer than 10 seconds, also with
 /// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
 ///
-/// Any process that can write to the directory can write anything. What is not a valid entry is reported as
-/// KVMEM_STATUS_CORRUPT with its name, and does no harm. But a directory does not prove who published an
-/// entry: permissions decide who can write to it.
+/// Any process that can write to the directory can write anything. An invalid entry is reported as
+/// KVMEM_STATUS_CORRUPT with its name, and is not used. A directory does not prove which process published an
+/// entry: its permissions determine which processes can write to it.
 ///
 /// Threads: all functions may use one directory at the same time, except kvmem_directory_destroy.
 typedef struct kvmem_directory kvmem_directory;
@@ -1108,14 +1109,14 @@ typedef struct kvmem_directory_options {
     /// sizeof(kvmem_directory_options)
     size_t struct_size;
     /// Path of a folder of this machine, which all processes use. It is created with mode 0700 if it does not
-    /// exist, but not its parents. Its permissions decide who can publish. NULL for etcd.
+    /// exist, but not its parents. Its permissions determine which processes can publish. NULL for etcd.
     const char *folder;
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
     const char *const *endpoints;
     /// Number of endpoints, at most 64; 0 for a folder.
     size_t endpoint_count;
-    /// What all keys begin with; directories of different prefixes are independent. NULL for "kvmem". For a
-    /// folder NULL.
+    /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
+    /// folder.
     const char *prefix;
     /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
     /// Required for https, otherwise NULL.
@@ -1127,7 +1128,7 @@ typedef struct kvmem_directory_options {
     const char *key_file;
     /// Name of the user in etcd; NULL for none.
     const char *user;
-    /// Password of the user; it is in no message and in no line of the log. Required with user.
+    /// Password of the user, which is never part of a message or of the log. Required with user.
     const char *password;
     /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
     /// 0, because the kernel reports the end of a process.
@@ -1149,7 +1150,7 @@ void kvmem_directory_options_init(kvmem_directory_options *options, size_t struc
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
 ///
-/// @param options where the directory is
+/// @param options location and options of the directory
 /// @param directory receives the directory; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
@@ -1161,7 +1162,7 @@ void kvmem_directory_options_init(kvmem_directory_options *options, size_t struc
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
 ///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
 ///
-/// Notes: the client of etcd is a library of its own, which is loaded here. It runs one thread per directory.
+/// Notes: the client of etcd is a separate library, which is loaded here. It runs one thread per directory.
 kvmem_status kvmem_directory_create(const kvmem_directory_options *options,
                                     kvmem_directory **directory,
                                     kvmem_error **error);
@@ -1221,7 +1222,7 @@ kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory,
 /// @param entry receives the entry; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
@@ -1238,7 +1239,7 @@ kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 kvmem_status kvmem_directory_check(const kvmem_directory *directory,
@@ -1246,8 +1247,8 @@ kvmem_status kvmem_directory_check(const kvmem_directory *directory,
                                    uint64_t timeout_ns,
                                    kvmem_error **error);
 
-/// Begins to watch an agent, or all agents. The first events have the present state, further events every
-/// change.
+/// Begins to watch an agent, or all agents. The first events report the current state, later events the
+/// changes.
 ///
 /// @param directory a directory
 /// @param agent name of the agent, which need not be published yet; NULL for all agents
@@ -1270,7 +1271,7 @@ kvmem_status kvmem_directory_watch(const kvmem_directory *directory,
 /// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: it is not watched
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended all the same
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
 ///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
 kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory,
                                      const char *agent,
@@ -1445,7 +1446,7 @@ void kvmem_prepared_destroy(kvmem_prepared *prepared);
 
 /* ---- Requests on raw descriptors ---- */
 
-/// A request: one NIXL transfer between raw descriptors. It can be posted again and again, and keeps its
+/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
 /// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request
 /// is complete.
 ///
@@ -1577,7 +1578,7 @@ kvmem_status kvmem_request_get_backend(const kvmem_request *request,
 typedef struct kvmem_request_cost {
     /// Estimated duration in nanoseconds.
     uint64_t duration_ns;
-    /// How far the duration may be from it, in nanoseconds.
+    /// Margin of error of duration_ns, in nanoseconds.
     uint64_t margin_ns;
     /// 0 if the backend has calculated it; other values are NIXL's.
     uint32_t method;
@@ -1596,7 +1597,7 @@ kvmem_status kvmem_request_estimate(const kvmem_request *request,
                                     kvmem_request_cost *cost,
                                     kvmem_error **error);
 
-/// What NIXL measured of the last run of a request.
+/// NIXL's measurements of the last run of a request.
 typedef struct kvmem_request_telemetry {
     /// When the run was posted: nanoseconds of CLOCK_MONOTONIC.
     uint64_t start_ns;
@@ -1610,7 +1611,7 @@ typedef struct kvmem_request_telemetry {
     uint64_t descriptors;
 } kvmem_request_telemetry;
 
-/// Returns what NIXL measured of the last run of a request.
+/// Returns NIXL's measurements of the last run of a request.
 ///
 /// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
 /// @param telemetry receives the measurements
@@ -1631,8 +1632,8 @@ void kvmem_request_destroy(kvmem_request *request);
 
 /* ---- Telemetry of agents ---- */
 
-/// What an agent has moved since it was created, as NIXL measured it: the sum over all runs of its requests,
-/// those of transfers included.
+/// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of
+/// transfers included.
 typedef struct kvmem_agent_telemetry {
     /// Runs that have succeeded.
     uint64_t succeeded;
@@ -1658,7 +1659,7 @@ typedef struct kvmem_agent_telemetry {
     uint64_t notifications_received;
 } kvmem_agent_telemetry;
 
-/// Returns what an agent has moved since it was created.
+/// Returns NIXL's measurements of an agent since it was created.
 ///
 /// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
 /// @param telemetry receives the sums

@@ -206,7 +206,8 @@ func (g *Agent) InvalidateAllPeers() (int, error) {
 	return int(count), err
 }
 
-// WithdrawMetadata asks the listen thread of a peer to remove the metadata of the agent. Its arrival is not certain.
+// WithdrawMetadata requests that the listen thread of a peer removes the metadata of the agent. The
+// arrival of the request is not certain.
 func (g *Agent) WithdrawMetadata(address string, port uint32) error {
 	return g.call(func(p *C.kvmem_agent, text func(string) *C.char, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_agent_invalidate_local_metadata(p, text(address), C.uint32_t(port), failure)

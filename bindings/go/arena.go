@@ -74,7 +74,7 @@ func (a *arena) text(s string) *C.char {
 	return (*C.char)(result)
 }
 
-// bytes copies bytes. An empty slice becomes a pointer to nothing, nil becomes NULL.
+// bytes copies bytes. An empty slice becomes a pointer that is not NULL, nil becomes NULL.
 func (a *arena) bytes(b []byte) unsafe.Pointer {
 	if b == nil {
 		return nil

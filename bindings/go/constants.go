@@ -25,7 +25,7 @@ const (
 	LogTrace LogLevel = C.KVMEM_LOG_TRACE
 )
 
-// Domain says which library or system the native cause of an error is from.
+// Domain is the library or system that the native cause of an error is from.
 type Domain uint32
 
 const (
@@ -125,7 +125,7 @@ const (
 	AdoptKeepSeals AdoptFlags = C.KVMEM_ADOPT_KEEP_SEALS
 )
 
-// Origin says where the memory of a region comes from.
+// Origin is the source of the memory of a region.
 type Origin uint32
 
 const (
@@ -158,7 +158,7 @@ const (
 	RegionReadOnly RegionFlags = C.KVMEM_REGION_READ_ONLY
 )
 
-// MemoryType is the kind of memory as NIXL knows it.
+// MemoryType is NIXL's type of memory.
 type MemoryType uint32
 
 const (

@@ -5,7 +5,7 @@ package kvmem
 // #include "shim.h"
 import "C"
 
-// Locality says which process can access a layout.
+// Locality is the set of processes that can access a layout.
 type Locality uint32
 
 const (
@@ -45,7 +45,7 @@ const (
 	TransferVerify TransferFlags = C.KVMEM_TRANSFER_VERIFY
 )
 
-// Compute says whether kernels of the caller run during a transfer.
+// Compute is whether kernels of the caller run during a transfer.
 type Compute uint32
 
 const (
@@ -178,7 +178,7 @@ const (
 	OpenForAllDevices OpenFlags = C.KVMEM_OPEN_FOR_ALL_DEVICES
 )
 
-// SharedObject says what a share is of.
+// SharedObject is the kind of object that is shared.
 type SharedObject uint32
 
 const (
@@ -267,7 +267,7 @@ const (
 	OperationWrite Operation = C.KVMEM_REQUEST_WRITE
 )
 
-// SyncMode says how NIXL locks an agent.
+// SyncMode is the lock that NIXL uses for an agent.
 type SyncMode uint32
 
 const (
@@ -305,7 +305,7 @@ const (
 	CUDABatchCopies CUDACapabilities = C.KVMEM_CUDA_BATCH_COPIES
 )
 
-// RatesSource says where copy rates come from.
+// RatesSource is the source of copy rates.
 type RatesSource uint32
 
 const (
@@ -360,7 +360,7 @@ const (
 	ChoiceUsed Choice = C.KVMEM_CHOICE_USED
 	// The path is possible, and its estimate is no better.
 	ChoiceSlower Choice = C.KVMEM_CHOICE_SLOWER
-	// The path is possible, and the reason says why it is not taken.
+	// The path is possible, and is not used for the given reason.
 	ChoiceNotUsed Choice = C.KVMEM_CHOICE_NOT_USED
 	// The path is not possible.
 	ChoiceImpossible Choice = C.KVMEM_CHOICE_IMPOSSIBLE

@@ -62,7 +62,7 @@ type outcome[T any] struct {
 }
 
 // outlived makes a call that waits and cannot be repeated, unless the context is done already. If the context is done during
-// the call, it goes on without its caller, until the deadline.
+// the call, it continues until the deadline, and its result is discarded.
 func outlived[T any](ctx context.Context, call func(timeout C.uint64_t) (T, error), discard func(T)) (T, error) {
 	var none T
 	if ctx.Err() != nil {

@@ -12,7 +12,7 @@ import (
 	kvmem "kvmem/bindings/go"
 )
 
-// gpu skips a test on a machine without a GPU. KVMEM_TEST_CUDA says that there must be one, real or of the stand-in driver.
+// gpu skips a test on a machine without a GPU. KVMEM_TEST_CUDA requires one, real or of the stand-in driver.
 func gpu(t *testing.T) {
 	t.Helper()
 	if _, err := kvmem.GetCUDAInfo(); err != nil {

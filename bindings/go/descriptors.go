@@ -178,7 +178,7 @@ func (d *Descriptors) Get(index int) (Descriptor, error) {
 	return found, err
 }
 
-// Remove removes a descriptor. The indices of those behind it decrease by one.
+// Remove removes a descriptor. The indices of later ones decrease by one.
 func (d *Descriptors) Remove(index int) error {
 	return d.change(func(p *C.kvmem_descriptors, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_descriptors_remove(p, C.size_t(index), failure)

@@ -36,7 +36,7 @@ type DirectoryOptions struct {
 	CAFile string
 	// CertificateFile and KeyFile have the certificate of this client and its key, in PEM.
 	CertificateFile, KeyFile string
-	// User in etcd, and its password, which is in no message.
+	// User in etcd, and its password, which is never part of a message.
 	User, Password string
 	// Lease is the time after the end of a process until etcd removes its entries, in whole seconds, 2 to 3600; 0 for 10 s.
 	Lease time.Duration
@@ -319,7 +319,7 @@ type PublishedLayout struct {
 	Descriptor []byte
 }
 
-// DirectoryEntryInfo is what an entry contains.
+// DirectoryEntryInfo is the content of an entry.
 type DirectoryEntryInfo struct {
 	Agent string
 	// Incarnation is a random number of the agent. A restarted agent has another one.
@@ -331,7 +331,7 @@ type DirectoryEntryInfo struct {
 	Layouts  []PublishedLayout
 }
 
-// Info returns what the entry contains.
+// Info returns the content of the entry.
 func (e *DirectoryEntry) Info() (DirectoryEntryInfo, error) {
 	var info DirectoryEntryInfo
 	err := e.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {

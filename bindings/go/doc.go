@@ -2,17 +2,18 @@
 
 // Package kvmem is KV-cache memory for LLM inference engines: the Go binding of the C library kvmem.
 //
-// A Region is a range of memory on one tier: host memory, page-locked host memory, GPU memory or a file. A Layout says
-// where each block of a KV cache is located in regions. A Transfer moves blocks between two layouts. A Queue collects
+// A Region is a range of memory on one tier: host memory, page-locked host memory, GPU memory or a file. A Layout maps
+// each block of a KV cache to its addresses in regions. A Transfer moves blocks between two layouts. A Queue collects
 // completions of transfers. A Share carries a region or a layout to another process; a Broker publishes shares by name.
-// An Agent is a NIXL agent, and a Registration makes a region known to it, so that peers can access it.
+// An Agent is a NIXL agent, and a Registration registers a region with it, so that peers can access the region.
 //
 // # Closing
 //
-// Each handle has a Close method, which can be called any number of times. It waits for no transfer. The last Close of what
-// has a thread, an Agent for example, waits for the end of that thread. Handles may be closed in any order: an object exists
-// as long as another object uses it. A call that is in progress on another goroutine completes with the object. Calls after Close fail with an error that is os.ErrClosed. A handle that becomes unreachable without
-// Close is closed by the garbage collector, at a time that is not defined.
+// Each handle has a Close method, which can be called any number of times. It waits for no transfer. If the object has a
+// thread, as an Agent does, its last Close waits for the end of the thread. Handles may be closed in any order: an object
+// exists as long as another object uses it. A call that is in progress on another goroutine completes with the object.
+// Calls after Close fail with an error that is os.ErrClosed. A handle that becomes unreachable without Close is closed by
+// the garbage collector, at an undefined time.
 //
 // Slices that Region.Bytes, Layout.Bytes and Layout.RowBytes return are memory of the library. They are valid until the object
 // they came from, and all others that use its memory, are closed: keep the object reachable while you use the slice.
@@ -25,7 +26,7 @@
 // # Contexts
 //
 // Calls that wait have a context. Transfer.Wait cancels the transfer when the context is done, and still waits for its
-// end: when it returns, the library uses the blocks no more.
+// end: when it returns, the library no longer uses the blocks.
 //
 // # Goroutines
 //

@@ -72,7 +72,7 @@ func (s Status) Error() string { return C.GoString(C.kvmem_status_message(C.kvme
 type Error struct {
 	// Status, for which errors.Is compares.
 	Status Status
-	// Message says what was asked, what was found and what to do.
+	// Message has the request, the reason, and often a remedy.
 	Message string
 	// Domain of the native cause: the error of the library or system that kvmem called.
 	Domain Domain

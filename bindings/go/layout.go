@@ -34,7 +34,7 @@ type LayoutConfig struct {
 	// BlockDim is the order within the region of a layer; 0 for BlockDimFirst.
 	BlockDim BlockDim
 	// Order of the axes from the outermost to the innermost, such as "L/OBNHC"; "" for that of the kind. B block, L layer,
-	// O outer slot, N token, H head, C elements of one head of one token. Axes before '/' have regions of their own.
+	// O outer slot, N token, H head, C elements of one head of one token. Axes before '/' have separate regions.
 	Order string
 	// Strides in bytes; 0 if tight.
 	BlockStride, LayerStride, OuterStride, TokenStride, HeadStride, ElementStride uint64
@@ -102,7 +102,7 @@ type LayoutOptions struct {
 	Agent *Agent
 	// Memory to allocate for all regions.
 	Memory MemoryOptions
-	// Regions of the caller: one, or one per index of the axes that have regions of their own, of which the last varies
+	// Regions of the caller: one, or one per index of the axes that have separate regions, of which the last varies
 	// fastest. With an agent, each is registered with it.
 	Regions []*Region
 	// Registrations, in the order of the regions.
@@ -192,7 +192,7 @@ func (l *Layout) ref() *object {
 	return &l.object
 }
 
-// Close closes the handle. The layout is destroyed when nothing refers to it any more.
+// Close closes the handle. The layout is destroyed when no handle and no transfer refers to it.
 func (l *Layout) Close() error { return l.ref().closeObject() }
 
 // Resize allocates memory for the first blocks of an elastic layout and frees that of the others, in whole extents.
@@ -261,7 +261,7 @@ type ServeOptions struct {
 	Flags ServeFlags
 	// Size of the staging memory in bytes; 0 for 16 MiB.
 	ArenaSize uint64
-	// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+	// Time that the owner waits for a peer that neither reads nor writes, before it ends the session; 0 for 30 s.
 	StallTimeout time.Duration
 }
 

@@ -78,7 +78,7 @@ func (l *Layout) inHostMemory() error {
 type Strides struct {
 	// Bases are the starts of the regions.
 	Bases []uint64
-	// Strides in bytes; 0 for axes that have regions of their own.
+	// Strides in bytes; 0 for axes that have separate regions.
 	BlockStride, LayerStride, OuterStride, TokenStride, HeadStride, ElementStride uint64
 	// Steps in bases; 0 for axes that share regions.
 	LayerStep, OuterStep, TokenStep, HeadStep uint64

@@ -44,7 +44,7 @@ func CombineLayouts(parts []LayoutPart) (*Layout, error) {
 	return newLayout(layout, parts), nil
 }
 
-// Part returns one part of a layout that was combined, as a layout of its own.
+// Part returns one part of a layout that was combined, as a separate layout.
 func (l *Layout) Part(name string) (*Layout, error) {
 	var a arena
 	defer a.free()

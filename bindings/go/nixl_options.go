@@ -50,7 +50,7 @@ func (s NIXLOptions) c(a *arena) *C.kvmem_nixl_options {
 	return o
 }
 
-// call makes the options of a call that has nothing to do with requests.
+// call returns the options of a call without a request.
 func (s NIXLOptions) call(a *arena) (*C.kvmem_nixl_options, error) {
 	if s.Queue != nil || s.UserData != 0 {
 		return nil, invalid("the options have a queue or user data, and only requests use them")

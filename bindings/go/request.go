@@ -61,7 +61,7 @@ func (l *Prepared) Close() error {
 	return l.closeObject()
 }
 
-// Request is one NIXL transfer between raw descriptors. It can be posted again and again, and keeps its agent, prepared lists
+// Request is one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its agent, prepared lists
 // and the regions of its lists alive. Other memory must stay valid until the request is complete.
 type Request struct {
 	object
@@ -246,7 +246,7 @@ func (q *Request) Estimate() (RequestCost, error) {
 	return RequestCost{time.Duration(c.duration_ns), time.Duration(c.margin_ns), uint32(c.method)}, err
 }
 
-// RequestTelemetry is what NIXL measured of the last run of a request.
+// RequestTelemetry has NIXL's measurements of the last run of a request.
 type RequestTelemetry struct {
 	// Start is when the run was posted, on the monotonic clock of the system.
 	Start time.Duration
@@ -260,7 +260,7 @@ type RequestTelemetry struct {
 	Descriptors uint64
 }
 
-// Telemetry returns what NIXL measured of the last run. The agent must have been created with AgentTelemetry.
+// Telemetry returns NIXL's measurements of the last run. The agent must have been created with AgentTelemetry.
 func (q *Request) Telemetry() (RequestTelemetry, error) {
 	var c C.kvmem_request_telemetry
 	err := q.call(func(p *C.kvmem_request, failure **C.kvmem_error) C.kvmem_status {
@@ -272,7 +272,7 @@ func (q *Request) Telemetry() (RequestTelemetry, error) {
 	}, err
 }
 
-// AgentSums are what an agent has moved since it was created, those of transfers included.
+// AgentSums are sums over all runs of an agent's requests since it was created, those of transfers included.
 type AgentSums struct {
 	// Succeeded, Failed and InFlight are numbers of runs of requests.
 	Succeeded, Failed, InFlight uint64

@@ -49,16 +49,16 @@ func (s *Segments) Deregister() error {
 	})
 }
 
-// QueryResult is what a backend knows of one descriptor.
+// QueryResult is the result of a backend for one descriptor.
 type QueryResult struct {
-	// Exists says whether the file, object or memory exists.
+	// Exists is true if the file, object or memory exists.
 	Exists bool
 	// Properties have the names that the backend gives them.
 	Properties map[string]string
 }
 
-// Query asks a backend whether files, objects or memory exist. The options name the backend, unless only one accepts the
-// memory type.
+// Query returns whether files, objects or memory exist at a backend. The options name the backend, unless only one accepts
+// the memory type.
 func (g *Agent) Query(descriptors *Descriptors, options NIXLOptions) ([]QueryResult, error) {
 	var query *C.kvmem_query
 	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_descriptors, o *C.kvmem_nixl_options,
@@ -124,7 +124,7 @@ func (v *MemoryView) Handle() unsafe.Pointer {
 	return handle
 }
 
-// PartialMetadata returns metadata of some of the agent's memory, which a peer adds to what it has loaded. That of an empty
+// PartialMetadata returns metadata of some of the agent's memory, which a peer adds to the loaded metadata. That of an empty
 // list has the connection information, which a peer loads first.
 func (g *Agent) PartialMetadata(descriptors *Descriptors, options NIXLOptions) ([]byte, error) {
 	var metadata *C.kvmem_blob

@@ -59,7 +59,7 @@ func (r *Region) Share(options ShareOptions) (*Share, error) {
 	return newShare(share, r), nil
 }
 
-// Share creates a share of the layout: its shape, its regions, and what peers need to access it through NIXL.
+// Share creates a share of the layout: its shape, its regions, and the data for NIXL.
 func (l *Layout) Share(options ShareOptions) (*Share, error) {
 	var share *C.kvmem_share
 	err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {

@@ -124,7 +124,7 @@ struct DirectoryOptions {
         c.key_file = text(key_file);
         c.user = text(user);
         c.password = text(password);
-        // What does not fit is refused, rather than cut.
+        // A value that does not fit is rejected, not truncated.
         constexpr auto most = std::numeric_limits<std::uint32_t>::max();
         const bool fits = lease.count() >= 0 && lease.count() <= most;
         c.lease_seconds = fits ? static_cast<std::uint32_t>(lease.count()) : most;

@@ -92,7 +92,8 @@ struct ServeOptions {
     Flags<ServeFlag> flags{};
     /// Bytes of staging memory; 0 for 16 MiB, or 64 MiB in GPU memory.
     std::uint64_t arena_size = 0;
-    /// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+    /// Time that the owner waits for a peer that neither reads nor writes, before it ends the session;
+    /// 0 for 30 s.
     std::chrono::nanoseconds stall_timeout{0};
 
     kvmem_serve_options c() const noexcept {

@@ -65,7 +65,7 @@ inline Result<void> set_log(LogLevel level, LogCallback &&callback) {
     const std::lock_guard<std::mutex> lock(slot.mutex);
     auto set = run(kvmem_log_set_callback, static_cast<std::uint32_t>(level), next ? call_log : nullptr,
                    static_cast<void *>(next.get()));
-    // The previous callback is destroyed after the lock: the destructors of what it holds may set a callback.
+    // The previous callback is destroyed after the lock is released: its destructors may set a callback.
     if (set) slot.callback.swap(next);
     return set;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The order of a layout's axes in memory, such as `L/OBNHC`.
 //!
-//! Axes before `/` have regions of their own, in row-major order; axes after it are the order within a region, from the
+//! Axes before `/` have separate regions, in row-major order; axes after it are the order within a region, from the
 //! outermost to the innermost.
 
 use std::fmt;
@@ -26,7 +26,7 @@ pub struct Order {
     /// The first `len` count; the rest are blocks, so that equal orders are equal values.
     axes: [Axis; AXES],
     len: u8,
-    /// How many of them have regions of their own.
+    /// How many of them have separate regions.
     region_axes: u8,
 }
 
@@ -46,7 +46,7 @@ impl Order {
                 ensure!(
                     !has_regions,
                     InvalidArgument,
-                    "the order {shown} has '/' twice; it separates the axes that have regions of their own, once"
+                    "the order {shown} has '/' twice; it separates the axes that have separate regions, once"
                 );
                 ensure!(
                     order.len > 0,
@@ -116,7 +116,7 @@ impl Order {
         &self.axes[..usize::from(self.len)]
     }
 
-    /// The axes with regions of their own, from the outermost to the innermost.
+    /// The axes with separate regions, from the outermost to the innermost.
     pub fn in_regions(&self) -> &[Axis] {
         &self.axes[..usize::from(self.region_axes)]
     }

@@ -53,7 +53,7 @@ pub const Notifications = struct {
     }
 };
 
-/// What an agent has moved since it was created, those of transfers included.
+/// Sums over all runs of an agent's requests since it was created, those of transfers included.
 pub const AgentTelemetry = struct {
     succeeded: u64,
     failed: u64,
@@ -150,7 +150,7 @@ pub const Agent = struct {
         try call(diagnostics, c.kvmem_agent_invalidate_local_metadata, .{ self.handle, address.ptr, port });
     }
 
-    /// Metadata of some memory, which a peer adds to what it has loaded. That of an empty list has the connection information.
+    /// Metadata of some memory, which a peer adds to the loaded metadata. That of an empty list has the connection information.
     pub fn partialMetadata(
         self: Agent,
         list: nixl.Descriptors,

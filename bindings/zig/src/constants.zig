@@ -112,7 +112,7 @@ pub const AdoptFlags = packed struct(u64) {
     _: u62 = 0,
 };
 
-/// Says where the memory of a region comes from.
+/// The source of the memory of a region.
 pub const Origin = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -145,7 +145,7 @@ pub const RegionFlags = packed struct(u64) {
     _: u58 = 0,
 };
 
-/// The kind of memory as NIXL knows it.
+/// NIXL's type of memory.
 pub const MemoryType = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -496,7 +496,7 @@ pub const Choice = enum(u32) {
     used = 1,
     /// The path is possible, and its estimate is no better.
     slower = 2,
-    /// The path is possible, and the reason says why it is not taken.
+    /// The path is possible, and is not used for the given reason.
     not_used = 3,
     /// The path is not possible.
     impossible = 4,

@@ -99,7 +99,7 @@ pub fn describeRatesText(rates: []const u8, diagnostics: ?*Diagnostics) Error!co
     return core.getBlob(diagnostics, c.kvmem_cuda_describe_rates, .{ core.pointer(rates), rates.len, null });
 }
 
-/// What another process needs to open GPU memory of this process.
+/// The data that another process needs to open GPU memory of this process.
 pub const IpcHandle = struct {
     handle: [64]u8,
     uuid: Uuid,

@@ -10,7 +10,7 @@ const Diagnostics = core.Diagnostics;
 const Error = core.Error;
 const call = core.call;
 
-/// What an event is about.
+/// The kind of an event.
 pub const DirectoryChange = enum(u32) {
     /// The agent has an entry, and had none.
     published = c.KVMEM_DIRECTORY_PUBLISHED,
@@ -39,7 +39,7 @@ pub const DirectoryOptions = struct {
     folder: ?[:0]const u8 = null,
     /// URLs of the servers of etcd.
     endpoints: []const [*:0]const u8 = &.{},
-    /// What all keys begin with; null for "kvmem".
+    /// Prefix of all keys; null for "kvmem".
     prefix: ?[:0]const u8 = null,
     /// Certificates of the authorities that sign those of the servers, in PEM. Required for https.
     ca_file: ?[:0]const u8 = null,
@@ -104,7 +104,7 @@ pub const DirectoryEvents = struct {
 /// A layout of an entry, with the bytes of `Layout.exportDescriptor`. Valid as long as its DirectoryEntry.
 pub const PublishedLayout = struct { name: [:0]const u8, descriptor: []const u8 };
 
-/// What an entry contains. Valid as long as its DirectoryEntry.
+/// The content of an entry. Valid as long as its DirectoryEntry.
 pub const DirectoryEntryInfo = struct {
     agent: [:0]const u8,
     /// A random number of the agent. A restarted agent has another one.

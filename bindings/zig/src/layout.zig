@@ -62,7 +62,7 @@ pub const Memory = union(enum) {
     pinned: regions.PinnedOptions,
     device: regions.DeviceOptions,
     elastic: regions.ElasticOptions,
-    /// One, or one per index of the axes that have regions of their own.
+    /// One, or one per index of the axes that have separate regions.
     regions: []const Region,
     registrations: []const Registration,
 };
@@ -142,7 +142,7 @@ pub const ServeOptions = struct {
     flags: constants.ServeFlags = .{},
     /// Bytes of staging memory; 0 for 16 MiB.
     arena_size: u64 = 0,
-    /// How long a peer may neither read nor write while the owner waits for it; 0 for 30 s.
+    /// Time that the owner waits for a peer that neither reads nor writes, before it ends the session; 0 for 30 s.
     stall_timeout_ns: u64 = 0,
 };
 
@@ -233,7 +233,7 @@ pub const Layout = struct {
         return .{ .handle = handle.? };
     }
 
-    /// One part of a layout that was combined, as a layout of its own.
+    /// One part of a layout that was combined, as a separate layout.
     pub fn part(self: Layout, name: [:0]const u8, diagnostics: ?*Diagnostics) Error!Layout {
         var handle: ?*c.kvmem_layout = null;
         try call(diagnostics, c.kvmem_layout_get_part, .{ self.handle, name.ptr, &handle });

@@ -238,10 +238,10 @@ pub const Segments = struct {
     }
 };
 
-/// What a backend knows of a descriptor. Valid as long as the Query.
+/// The result of a backend for one descriptor. Valid as long as the Query.
 pub const QueryResult = struct { exists: bool, properties: []const Parameter };
 
-/// What a backend knows of each descriptor of a list.
+/// The results of a backend, one per descriptor of a list.
 pub const Query = struct {
     handle: *c.kvmem_query,
 
@@ -318,10 +318,10 @@ pub const Prepared = struct {
 /// NIXL's estimate of the duration of a request.
 pub const RequestCost = struct { duration_ns: u64, margin_ns: u64, method: u32 };
 
-/// What NIXL measured of the last run of a request.
+/// NIXL's measurements of the last run of a request.
 pub const RequestTelemetry = struct { start_ns: u64, post_ns: u64, duration_ns: u64, bytes: u64, descriptors: u64 };
 
-/// One NIXL transfer between raw descriptors. It can be posted again and again.
+/// One NIXL transfer between raw descriptors. It can be posted repeatedly.
 pub const Request = struct {
     handle: *c.kvmem_request,
 

@@ -193,7 +193,7 @@ llama_model_params place(int gpu) {
 void start_llama() {
     llama_log_set([](ggml_log_level level, const char *text, void *) {
         static ggml_log_level begun = GGML_LOG_LEVEL_NONE;
-        if (level != GGML_LOG_LEVEL_CONT) begun = level;  // otherwise the line goes on
+        if (level != GGML_LOG_LEVEL_CONT) begun = level;  // otherwise the line continues
         if (begun == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
     }, nullptr);
     llama_backend_init();

@@ -23,8 +23,8 @@ pub struct kvmem_broker_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// Path of the socket, at most 107 bytes. If a socket of the same user is there, and no process listens
-    /// on it, the broker replaces it.
+    /// Path of the socket, at most 107 bytes. If it is a socket of the same user on which no process listens,
+    /// the broker replaces it.
     pub path: *const c_char,
     /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
     /// only the user of the broker.

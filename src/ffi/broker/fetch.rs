@@ -75,7 +75,7 @@ pub unsafe extern "C" fn kvmem_fetch_options_init(options: *mut kvmem_fetch_opti
 ///           request in time
 ///         KVMEM_STATUS_CORRUPT: the reply is damaged
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or no file descriptor is free
-///         any status of kvmem_share_create_region: the broker cannot share what was published, for example
+///         any status of kvmem_share_create_region: the broker cannot share the published object, for example
 ///           read-only if it received the share from another process (KVMEM_STATUS_UNSUPPORTED)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(

@@ -59,7 +59,7 @@ pub unsafe extern "C" fn kvmem_publish_options_init(options: *mut kvmem_publish_
 /// @param broker a broker
 /// @param name a name that this broker does not publish yet, 1 to 255 bytes of UTF-8
 /// @param share the share
-/// @param options what the token grants; NULL for the defaults
+/// @param options rights and limits of the token; NULL for the defaults
 /// @param token receives the token
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_ALREADY_EXISTS: the name is in use
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn kvmem_broker_publish(
 ///
 /// @param broker a broker
 /// @param name the name of the published share
-/// @param options what the token grants; NULL for the defaults
+/// @param options rights and limits of the token; NULL for the defaults
 /// @param token receives the token
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the name is not published

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn kvmem_error_status(error: *const kvmem_error) -> kvmem_
     unsafe { peek(error) }.map_or(KVMEM_STATUS_OK, |error| error.status)
 }
 
-/// Returns the message of an error: what was asked, what was found and what to do, in UTF-8. The string is
+/// Returns the message of an error: the request, the reason, and often a remedy, in UTF-8. The string is
 /// valid as long as the error.
 ///
 /// @param error an error; NULL returns ""

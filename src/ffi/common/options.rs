@@ -14,13 +14,13 @@ const MOST_BYTES: usize = 4096;
 pub unsafe trait Options: Copy {
     /// Its C name, for messages.
     const NAME: &'static str;
-    /// The size of the struct as it was first published. Every caller has at least these fields, so a smaller size is an
-    /// error, and the fields behind it would be ignored silently.
+    /// The size of the first published version. Every caller has at least its fields. So a smaller size is an
+    /// error; otherwise fields after that size would be ignored silently.
     const FIRST_SIZE: usize;
 }
 
-/// Defines an options struct: `options!(kvmem_x_options)` until it is changed after its publication. New fields are then
-/// added at the end, and the macro names the last field of the first published version:
+/// Defines an options struct: `options!(kvmem_x_options)` until it is changed after its publication. New
+/// fields are then added at the end, and the macro names the last field of the first published version:
 /// `options!(kvmem_x_options, last_field)`.
 macro_rules! options {
     ($type:ident) => {
@@ -82,7 +82,8 @@ pub unsafe fn read_nullable<T: Options>(pointer: *const T) -> Result<Option<T>> 
     if pointer.is_null() { Ok(None) } else { unsafe { read(pointer) }.map(Some) }
 }
 
-/// Initialises the caller's struct with defaults: zeroes, and its size. Never writes beyond the caller's struct.
+/// Initialises the caller's struct with defaults: zeroes, and its size. Never writes beyond the caller's
+/// struct.
 ///
 /// # Safety
 /// `pointer` must be NULL or writable for `size` bytes.

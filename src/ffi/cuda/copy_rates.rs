@@ -37,7 +37,8 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 ///         KVMEM_STATUS_CUDA: the GPU has no usable context
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///
-/// Notes: what kvmem observes while transfers run, and uses as well to select paths, is not included.
+/// Notes: kvmem also observes rates while transfers run, and uses them to select paths. They are not
+/// included.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     device: i32,
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     unsafe { call(error, body) }
 }
 
-/// Sets the copy rates of a GPU: they are not measured, and used unchanged. Transfers that exist keep their
+/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
 /// path.
 ///
 /// @param device the GPU

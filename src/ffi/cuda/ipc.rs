@@ -15,7 +15,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{DeviceMemory, IpcConfig, Region};
 
-/// What another process needs to open GPU memory of this process.
+/// The data that another process needs to open GPU memory of this process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_handle {

@@ -97,8 +97,8 @@ pub unsafe extern "C" fn kvmem_transfer_start_on_stream(
 /// Starts a run of a transfer with new pairs on a stream. See kvmem_transfer_submit_pairs.
 ///
 /// If the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
-/// keeps them, whatever pairs the transfer has later. The transfer must outlive the graph, and its memory for
-/// pairs grows with each list that is captured.
+/// keeps them, also if the transfer gets other pairs later. The transfer must outlive the graph, and its
+/// memory for pairs grows with each list that is captured.
 ///
 /// If the call fails, no run has started, and the transfer keeps its previous pairs.
 ///

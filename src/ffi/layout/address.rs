@@ -23,14 +23,14 @@ pub struct kvmem_layout_strides {
     pub num_bases: u64,
     /// Bytes from one block to the next.
     pub block_stride: u64,
-    /// Bytes from one layer to the next; 0 if layers have regions of their own, as in
+    /// Bytes from one layer to the next; 0 if layers have separate regions, as in
     /// KVMEM_LAYOUT_LAYER_SEPARATE.
     pub layer_stride: u64,
-    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
+    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
     pub outer_stride: u64,
-    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    /// Bytes from one token to the next; 0 if tokens have separate regions.
     pub token_stride: u64,
-    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    /// Bytes from one head to the next; 0 if heads have separate regions.
     pub head_stride: u64,
     /// Bytes from one element of a head to the next.
     pub element_stride: u64,
@@ -54,7 +54,7 @@ pub struct kvmem_layout_strides {
 /// @param layout a layout
 /// @param strides receives the numbers
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with numbers of its own
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_strides(
     layout: *const kvmem_layout,

@@ -63,20 +63,20 @@ pub struct kvmem_layout_config {
     pub block_dim: u32,
     /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
     /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
-    /// once, and one that is missing must have one index. Axes before '/' have regions of their own, and the
+    /// once, and one that is missing must have one index. Axes before '/' have separate regions, and the
     /// last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
     /// elements of a token, and num_heads must be 0 or 1.
     pub order: *const c_char,
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
     /// indices, rounded up to the alignment. A larger one describes padded blocks.
     pub block_stride: u64,
-    /// Bytes from one layer to the next; 0 if tight, and if layers have regions of their own.
+    /// Bytes from one layer to the next; 0 if tight, and if layers have separate regions.
     pub layer_stride: u64,
-    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have regions of their own.
+    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have separate regions.
     pub outer_stride: u64,
-    /// Bytes from one token to the next; 0 if tight, and if tokens have regions of their own.
+    /// Bytes from one token to the next; 0 if tight, and if tokens have separate regions.
     pub token_stride: u64,
-    /// Bytes from one head to the next; 0 if tight, and if heads have regions of their own.
+    /// Bytes from one head to the next; 0 if tight, and if heads have separate regions.
     pub head_stride: u64,
     /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
     pub element_stride: u64,

@@ -70,13 +70,13 @@ pub struct kvmem_layout_info {
     pub order: [c_char; 8],
     /// Bytes from one block to the next.
     pub block_stride: u64,
-    /// Bytes from one layer to the next; 0 if layers have regions of their own.
+    /// Bytes from one layer to the next; 0 if layers have separate regions.
     pub layer_stride: u64,
-    /// Bytes from one outer slot to the next; 0 if outer slots have regions of their own.
+    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
     pub outer_stride: u64,
-    /// Bytes from one token to the next; 0 if tokens have regions of their own.
+    /// Bytes from one token to the next; 0 if tokens have separate regions.
     pub token_stride: u64,
-    /// Bytes from one head to the next; 0 if heads have regions of their own.
+    /// Bytes from one head to the next; 0 if heads have separate regions.
     pub head_stride: u64,
     /// Bytes from one element of a head to the next.
     pub element_stride: u64,

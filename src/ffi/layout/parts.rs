@@ -71,7 +71,7 @@ pub unsafe extern "C" fn kvmem_layout_combine(
     }
 }
 
-/// Returns one part of a layout that was combined, as a layout of its own. It has the addresses, shape and
+/// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
 /// memory of the part, and can be used like any other layout, also alone in a transfer.
 ///
 /// @param layout a layout

@@ -63,7 +63,7 @@ pub unsafe extern "C" fn kvmem_agent_options_init(options: *mut kvmem_agent_opti
 /// Creates an agent. Loads NIXL if it is not loaded.
 ///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
-/// @param options how it runs; NULL for the defaults
+/// @param options options of the agent; NULL for the defaults
 /// @param agent receives the agent; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
 /// If a transfer in flight, or a session of a peer with a served layout, uses the agent longer, its thread
 /// ends after that. If NIXL takes more than 10 s to destroy the agent, the thread ends later, too, and the
 /// log has a warning. A process that calls exit waits for agents that are being destroyed, for the same 10 s.
-/// It does not destroy those that are left.
+/// Other agents are not destroyed.
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -196,7 +196,7 @@ pub unsafe extern "C" fn kvmem_descriptors_get(
     }
 }
 
-/// Removes a descriptor from a list. The indices of those behind it decrease by one.
+/// Removes a descriptor from a list. The indices of later ones decrease by one.
 ///
 /// @param descriptors a list
 /// @param index less than the count
@@ -325,8 +325,8 @@ pub unsafe extern "C" fn kvmem_descriptors_export(
     }
 }
 
-/// Creates a list from the bytes of kvmem_descriptors_export. The bytes are not trusted; what they say of
-/// memory is checked by NIXL when the list is used.
+/// Creates a list from the bytes of kvmem_descriptors_export. The bytes are not trusted; NIXL checks
+/// addresses in them when the list is used.
 ///
 /// @param data the bytes
 /// @param size number of bytes
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn kvmem_descriptors_import(
     unsafe { call(error, body) }
 }
 
-/// Destroys a list. What was created from it is unchanged.
+/// Destroys a list. Objects that were created from it are unchanged.
 ///
 /// @param descriptors a list that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -31,9 +31,9 @@ use crate::transfer::QueueEntry;
 /// No call waits longer than its timeout. With etcd none waits longer than 10 seconds, also with
 /// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
 ///
-/// Any process that can write to the directory can write anything. What is not a valid entry is reported as
-/// KVMEM_STATUS_CORRUPT with its name, and does no harm. But a directory does not prove who published an
-/// entry: permissions decide who can write to it.
+/// Any process that can write to the directory can write anything. An invalid entry is reported as
+/// KVMEM_STATUS_CORRUPT with its name, and is not used. A directory does not prove which process published an
+/// entry: its permissions determine which processes can write to it.
 ///
 /// Threads: all functions may use one directory at the same time, except kvmem_directory_destroy.
 pub struct kvmem_directory {
@@ -48,14 +48,14 @@ pub struct kvmem_directory_options {
     /// sizeof(kvmem_directory_options)
     pub struct_size: usize,
     /// Path of a folder of this machine, which all processes use. It is created with mode 0700 if it does not
-    /// exist, but not its parents. Its permissions decide who can publish. NULL for etcd.
+    /// exist, but not its parents. Its permissions determine which processes can publish. NULL for etcd.
     pub folder: *const c_char,
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
     pub endpoints: *const *const c_char,
     /// Number of endpoints, at most 64; 0 for a folder.
     pub endpoint_count: usize,
-    /// What all keys begin with; directories of different prefixes are independent. NULL for "kvmem". For a
-    /// folder NULL.
+    /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
+    /// folder.
     pub prefix: *const c_char,
     /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
     /// Required for https, otherwise NULL.
@@ -67,7 +67,7 @@ pub struct kvmem_directory_options {
     pub key_file: *const c_char,
     /// Name of the user in etcd; NULL for none.
     pub user: *const c_char,
-    /// Password of the user; it is in no message and in no line of the log. Required with user.
+    /// Password of the user, which is never part of a message or of the log. Required with user.
     pub password: *const c_char,
     /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
     /// 0, because the kernel reports the end of a process.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn kvmem_directory_options_init(
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
 ///
-/// @param options where the directory is
+/// @param options location and options of the directory
 /// @param directory receives the directory; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn kvmem_directory_options_init(
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
 ///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
 ///
-/// Notes: the client of etcd is a library of its own, which is loaded here. It runs one thread per directory.
+/// Notes: the client of etcd is a separate library, which is loaded here. It runs one thread per directory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_create(
     options: *const kvmem_directory_options,
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn kvmem_directory_withdraw(
 /// @param entry receives the entry; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 #[unsafe(no_mangle)]
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn kvmem_directory_look_up(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
-///         KVMEM_STATUS_CORRUPT: another process has stored something else under that name
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 #[unsafe(no_mangle)]
@@ -376,8 +376,8 @@ pub unsafe extern "C" fn kvmem_directory_check(
     }
 }
 
-/// Begins to watch an agent, or all agents. The first events have the present state, further events every
-/// change.
+/// Begins to watch an agent, or all agents. The first events report the current state, later events the
+/// changes.
 ///
 /// @param directory a directory
 /// @param agent name of the agent, which need not be published yet; NULL for all agents
@@ -406,7 +406,7 @@ pub unsafe extern "C" fn kvmem_directory_watch(
 /// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: it is not watched
-///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended all the same
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
 ///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_unwatch(

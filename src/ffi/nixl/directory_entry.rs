@@ -45,7 +45,7 @@ impl From<Entry> for FoundEntry {
     }
 }
 
-/// What an entry contains. The pointers are valid as long as the kvmem_directory_entry.
+/// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_directory_entry_info {
@@ -75,7 +75,7 @@ pub struct kvmem_published_layout {
     pub size: usize,
 }
 
-/// Returns what an entry contains.
+/// Returns the content of an entry.
 ///
 /// @param entry an entry
 /// @param info receives the content
@@ -141,8 +141,8 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
 
 /// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
 ///
-/// If the peer was restarted since its metadata was loaded, that is removed first: layouts that were imported
-/// before then fail with KVMEM_STATUS_STALE.
+/// If the peer was restarted since its metadata was loaded, the old metadata is removed first: layouts
+/// that were imported before then fail with KVMEM_STATUS_STALE.
 ///
 /// @param entry an entry
 /// @param agent the agent that will access the memory

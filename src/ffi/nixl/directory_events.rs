@@ -28,14 +28,14 @@ pub const KVMEM_DIRECTORY_RESTARTED: u32 = 2;
 pub const KVMEM_DIRECTORY_UPDATED: u32 = 3;
 /// An agent has no entry any more: it was withdrawn, or its process has ended.
 pub const KVMEM_DIRECTORY_WITHDRAWN: u32 = 4;
-/// What is stored under the name of an agent is not a valid entry.
+/// The entry of an agent is invalid.
 pub const KVMEM_DIRECTORY_INVALID: u32 = 5;
 /// Another process has published an agent that this handle had published. The entry of the other process
 /// remains. It is reported also if nothing is watched.
 pub const KVMEM_DIRECTORY_SUPERSEDED: u32 = 6;
 /// The directory cannot be reached. kvmem tries again; changes are reported later.
 pub const KVMEM_DIRECTORY_INTERRUPTED: u32 = 7;
-/// The directory is reached again. All changes since were or are reported.
+/// The directory is reached again. All changes in the meantime are reported, before or after this event.
 pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;
 /// An entry that this handle has published was missing or damaged, and is published again: its lease had
 /// ended, because the process was stopped or no server was reached, or another program has removed it.

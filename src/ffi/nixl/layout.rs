@@ -114,8 +114,8 @@ pub unsafe extern "C" fn kvmem_layout_import(
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
 ///         KVMEM_STATUS_UNSUPPORTED: the descriptors are neither host memory nor GPU memory
 ///
-/// Notes: kvmem does not know the process of the owner. A transfer with an owner that has ended fails with
-/// KVMEM_STATUS_NIXL, or is in flight until NIXL notices that.
+/// Notes: kvmem does not know the process of the owner. If the owner has ended, a transfer fails with
+/// KVMEM_STATUS_NIXL when NIXL detects it, and is in flight until then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_create_remote(
     agent: *mut kvmem_agent,

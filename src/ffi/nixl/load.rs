@@ -19,7 +19,7 @@ use crate::nixl::library;
 /// The library stays loaded until the process ends. After a failure, another path can be tried.
 ///
 /// @param path path of the file, or of its directory; NULL for the path in the environment variable
-///        KVMEM_NIXL_LIBRARY, or for what the loader finds if that is not set
+///        KVMEM_NIXL_LIBRARY, or, if that is not set, for the library in the loader's search path
 /// @return KVMEM_STATUS_OK: NIXL is loaded from there, by this call or before
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL: the library is missing, too old or broken; the message says which
 ///         KVMEM_STATUS_ALREADY_EXISTS: NIXL is loaded from another path

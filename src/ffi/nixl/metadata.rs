@@ -17,7 +17,7 @@ use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///
-/// Get it after the last registration that peers are to access. The caller chooses how to send it.
+/// Get it after all memory that peers will access is registered. The caller chooses how to send it.
 ///
 /// @param agent an agent with a backend that reaches peers
 /// @param metadata receives NIXL's bytes; the caller destroys the blob
@@ -40,7 +40,8 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     }
 }
 
-/// Loads the metadata of a peer. Loading it again after the peer registered more memory adds to it.
+/// Loads the metadata of a peer. If the peer has registered more memory, its new metadata can be loaded in
+/// addition.
 ///
 /// @param agent an agent
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
@@ -204,10 +205,10 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     }
 }
 
-/// Returns metadata of some of an agent's memory. A peer adds it to what it has loaded.
+/// Returns metadata of some of an agent's memory. A peer adds it to the metadata that it has loaded.
 ///
-/// It has no connection information, unless the list is empty: then it has nothing else. So a peer first
-/// loads the metadata of an empty list, or all metadata.
+/// The metadata of an empty list is the connection information; that of other lists does not have it. So a
+/// peer first loads the metadata of an empty list, or all metadata.
 ///
 /// @param agent an agent
 /// @param descriptors registered memory
@@ -237,8 +238,8 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
     }
 }
 
-/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to what it has
-/// loaded.
+/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
+/// metadata.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
 /// @param descriptors registered memory; an empty list sends the connection information only
@@ -273,7 +274,7 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
     }
 }
 
-/// Asks the listen thread of a peer to remove the metadata of an agent. Call it before the agent ends.
+/// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
@@ -288,8 +289,8 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
-/// Notes: NIXL removes the metadata at the peer whatever the peer does with it, also during its transfers. A
-/// peer that uses kvmem finds this out by errors of its transfers.
+/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent.
+/// If the peer uses kvmem, its transfers then fail.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
     agent: *mut kvmem_agent,

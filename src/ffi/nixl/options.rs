@@ -22,7 +22,7 @@ pub const KVMEM_NIXL_NOTIFY: u64 = 1;
 pub const KVMEM_NIXL_SKIP_MERGE: u64 = 2;
 
 /// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
-/// field that it does not use; its page lists those that it uses.
+/// field that it does not use; its comment lists the fields that it uses.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_nixl_options {

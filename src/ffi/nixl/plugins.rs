@@ -149,7 +149,7 @@ pub unsafe extern "C" fn kvmem_plugins_destroy(plugins: *mut kvmem_plugins) {
     unsafe { destroy(plugins) };
 }
 
-/// Connects an agent to a peer now. Without this call, the first transfer or notification does, and takes
+/// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
 /// longer.
 ///
 /// @param agent an agent

@@ -25,7 +25,7 @@ opaque!(kvmem_query, Vec<Option<Parameters>>, "query");
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_query_result {
-    /// Properties of the file, object or memory, whose names are the backend's.
+    /// Properties of the file, object or memory. The backend defines their names.
     pub parameters: *const kvmem_parameter,
     /// Number of properties.
     pub parameter_count: usize,
@@ -35,7 +35,7 @@ pub struct kvmem_query_result {
     pub reserved: u32,
 }
 
-/// Asks a backend whether files, objects or memory exist, and for their properties.
+/// Queries a backend for the existence and the properties of files, objects or memory.
 ///
 /// @param agent an agent
 /// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object

@@ -23,7 +23,7 @@ use crate::region::Registration;
 ///         KVMEM_STATUS_UNSUPPORTED: the region is a view of an elastic region, or consists of several
 ///           mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
-///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would let peers write it
+///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(

@@ -21,7 +21,7 @@ use crate::ffi::nixl::telemetry::nanoseconds;
 use crate::nixl::Operation;
 use crate::transfer::raw::Request;
 
-/// A request: one NIXL transfer between raw descriptors. It can be posted again and again, and keeps its
+/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
 /// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request
 /// is complete.
 ///
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn kvmem_request_get_backend(
 pub struct kvmem_request_cost {
     /// Estimated duration in nanoseconds.
     pub duration_ns: u64,
-    /// How far the duration may be from it, in nanoseconds.
+    /// Margin of error of duration_ns, in nanoseconds.
     pub margin_ns: u64,
     /// 0 if the backend has calculated it; other values are NIXL's.
     pub method: u32,
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn kvmem_request_estimate(
     }
 }
 
-/// What NIXL measured of the last run of a request.
+/// NIXL's measurements of the last run of a request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_request_telemetry {
@@ -294,7 +294,7 @@ pub struct kvmem_request_telemetry {
     pub descriptors: u64,
 }
 
-/// Returns what NIXL measured of the last run of a request.
+/// Returns NIXL's measurements of the last run of a request.
 ///
 /// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
 /// @param telemetry receives the measurements

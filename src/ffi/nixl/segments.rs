@@ -30,8 +30,8 @@ opaque!(kvmem_segments, Segments, "segments");
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
 ///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
 ///           is given, and the loaded NIXL has none
-///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or not all that were given; none has
-///           them
+///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
+///           has them now
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_segments_register(
     agent: *mut kvmem_agent,
@@ -70,8 +70,8 @@ pub unsafe extern "C" fn kvmem_segments_deregister(
     unsafe { call(error, |scope| borrow(scope, segments)?.deregister()) }
 }
 
-/// Destroys registered descriptors. They are deregistered, unless a request on them is in flight: then the
-/// agent deregisters them at its end. Wait for requests before.
+/// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
+/// deregisters them when it has ended. Wait for requests before this call.
 ///
 /// @param segments registered descriptors that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -28,8 +28,8 @@ pub struct kvmem_serve_options {
     pub flags: u64,
     /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
     pub arena_size: u64,
-    /// How long a peer may neither read nor write while the owner waits for it, in nanoseconds; then it loses
-    /// its part of the staging memory. 0 for 30 s.
+    /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
+    /// peer's session; 0 for 30 s.
     pub stall_timeout_ns: u64,
 }
 options!(kvmem_serve_options);
@@ -58,11 +58,11 @@ pub unsafe extern "C" fn kvmem_serve_options_init(options: *mut kvmem_serve_opti
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, or in memory of another process
-///         KVMEM_STATUS_CUDA: the driver cannot provide what copies on the GPU need
+///         KVMEM_STATUS_CUDA: the driver cannot create the streams, events or memory for copies on the GPU
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
 ///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory
 ///
-/// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot have this
+/// Notes: Peers can read what they request, and with KVMEM_SERVE_WRITE write it. They cannot make this
 /// process access other memory. NIXL itself does not restrict peers that have the metadata of the agent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_serve(

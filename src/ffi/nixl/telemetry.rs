@@ -10,8 +10,8 @@ use crate::ffi::common::handle::borrow;
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// What an agent has moved since it was created, as NIXL measured it: the sum over all runs of its requests,
-/// those of transfers included.
+/// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of
+/// transfers included.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_agent_telemetry {
@@ -39,7 +39,7 @@ pub struct kvmem_agent_telemetry {
     pub notifications_received: u64,
 }
 
-/// Returns what an agent has moved since it was created.
+/// Returns NIXL's measurements of an agent since it was created.
 ///
 /// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
 /// @param telemetry receives the sums

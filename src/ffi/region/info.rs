@@ -94,8 +94,8 @@ pub struct kvmem_region_residency {
     pub swapped_bytes: u64,
 }
 
-/// Returns how much of a region is resident in memory. For a view, returns the figures of the whole
-/// underlying region.
+/// Returns the number of bytes of a region that are resident in memory. For a view, returns the figures of
+/// the whole underlying region.
 ///
 /// @param region a system or pinned region
 /// @param residency receives the figures

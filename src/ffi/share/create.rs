@@ -95,10 +95,10 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     }
 }
 
-/// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
+/// Creates a share of a layout: its shape, its regions, and the data for NIXL.
 ///
 /// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
-/// share also carries what NIXL needs: the metadata of the agent, and the layout descriptor. It does not if
+/// share also carries the data for NIXL: the metadata of the agent, and the layout descriptor. It does not if
 /// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
 /// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn kvmem_share_create_region(
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
 ///           starts at an offset in its memory that is not a multiple of the layout's alignment
 ///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
-///           what NIXL needs
+///           the data for NIXL
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_layout(

@@ -93,8 +93,8 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 /// @param options how to open it; NULL for the defaults
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes claim, or opening its control block would
-///           block
+///         KVMEM_STATUS_CORRUPT: the memory differs from the description in the bytes, or opening its control
+///           block would block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
 ///         KVMEM_STATUS_OUT_OF_RANGE: device is not the ordinal of a GPU

@@ -85,8 +85,8 @@ pub struct kvmem_transfer_explanation {
 ///
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
-/// @param text receives text for people: the loops over what is moved, the bytes that are read in excess, and
-///         a line per path that was compared; the caller destroys the blob; may be NULL
+/// @param text receives text for people: the loops over the moved elements, the bytes that are read in
+///         excess, and a line per path that was compared; the caller destroys the blob; may be NULL
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
 pub const KVMEM_CHOICE_USED: u32 = 1;
 /// The path is possible, and its estimate is no better. The reason is empty.
 pub const KVMEM_CHOICE_SLOWER: u32 = 2;
-/// The path is possible, and the reason says why it is not taken.
+/// The path is possible, and is not used for the given reason.
 pub const KVMEM_CHOICE_NOT_USED: u32 = 3;
 /// The path is not possible, and the reason says why.
 pub const KVMEM_CHOICE_IMPOSSIBLE: u32 = 4;

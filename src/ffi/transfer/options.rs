@@ -113,9 +113,9 @@ pub struct kvmem_transfer_options {
     pub max_ctas: u32,
     /// Bytes of staging memory; 0 for the default.
     /// For copies through staging memory on the GPU: 128 MiB by default, or 64 MiB with KVMEM_COMPUTE_IDLE.
-    /// While long kernels run, it must hold what the link moves during one of them. All transfers of a GPU
-    /// share two such buffers, one per direction; each is as large as the largest request and is allocated on
-    /// first use.
+    /// While long kernels run, it must hold the bytes that the link moves during one of them. All transfers
+    /// of a GPU share two such buffers, one per direction; each is as large as the largest request and is
+    /// allocated on first use.
     /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
     /// piece; 64 MiB by default. All transfers of a GPU share it.
     /// Between host memory and a peer: registered host memory in eight slots; 16 MiB by default. All
@@ -159,7 +159,7 @@ pub struct kvmem_transfer_options {
     pub stall_timeout_ns: u64,
     /// Nanoseconds that a run may take, from its submission on, by any path; 0 or KVMEM_TIMEOUT_FOREVER: no
     /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
-    /// message has the path, the limit and how many bytes have moved at least. Parts that had started use
+    /// message has the path, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
     /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
     /// the run waits for, and verification. Not supported in a graph.

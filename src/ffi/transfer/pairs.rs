@@ -82,7 +82,7 @@ pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_op
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
 ///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, they cannot be verified, or
-///           tokens have regions of their own, as for kvmem_transfer_create
+///           tokens have separate regions, as for kvmem_transfer_create
 ///         any other status of kvmem_transfer_submit
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_pairs(

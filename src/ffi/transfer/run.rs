@@ -18,7 +18,7 @@ use crate::transfer::Transfer;
 ///
 /// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
-/// are transposed on the way. They must be equal in dtype_width and in the number of elements per head; in
+/// are transposed. The layouts must be equal in dtype_width and in the number of elements per head; in
 /// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
 /// block tables. A layout with num_heads 0 has as many heads as the other one. Both layouts stay in use until
 /// the transfer is destroyed and its last run has ended.
@@ -44,7 +44,7 @@ use crate::transfer::Transfer;
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
 ///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
 ///           exclude every path; the requested path is not possible; the transfer cannot be verified; or
-///           tokens of a layout have regions of their own, and block tables move parts of blocks, or block
+///           tokens of a layout have separate regions, and block tables move parts of blocks, or block
 ///           sizes differ
 ///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 
 /// Creates a transfer and starts its first run, in one call.
 ///
-/// If blocks move between the same layouts again and again, kvmem_transfer_submit_pairs is faster: it keeps
-/// what depends on the layouts.
+/// If blocks move between the same layouts repeatedly, kvmem_transfer_submit_pairs is faster: it reuses the
+/// parts of the plan that depend on the layouts.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 /// @return KVMEM_STATUS_OK: all blocks have moved
 ///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
-///         KVMEM_STATUS_CANCELLED: the run was cancelled before all of it had started
+///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
 ///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
 ///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
 ///           KVMEM_STATUS_BUSY

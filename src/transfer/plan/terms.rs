@@ -206,7 +206,7 @@ impl Section {
         ensure!(
             geometry.region_step(Axis::Block) == 0 && geometry.region_step(Axis::Token) == 0,
             Unsupported,
-            "blocks or tokens of the layout have regions of their own"
+            "blocks or tokens of the layout have separate regions"
         );
         let elements = view.count(geometry, Axis::Element);
         let ranges = [self.layers, self.outers, [0, self.tokens], self.heads, [0, elements]];

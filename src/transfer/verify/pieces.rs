@@ -52,7 +52,7 @@ impl Pieces {
                 for token in indices(Axis::Token) {
                     for head in indices(Axis::Head) {
                         for element in indices(Axis::Element) {
-                            // Tokens and heads may have regions of their own.
+                            // Tokens and heads may have separate regions.
                             let (region, offset) = geometry.locate(&[
                                 (Axis::Layer, layer),
                                 (Axis::Outer, outer),

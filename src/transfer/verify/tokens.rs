@@ -61,7 +61,7 @@ impl Tokens {
                     && regions.all(|region| region.io_alignment() == 1),
                 Unsupported,
                 "a transfer of some heads or tokens is verified token by token, which the {name} layout does not support: \
-                 it is a file with direct I/O, or its tokens have regions of their own; create the file with \
+                 it is a file with direct I/O, or its tokens have separate regions; create the file with \
                  KVMEM_DISK_BUFFERED, move whole blocks, or compare elsewhere"
             );
         }

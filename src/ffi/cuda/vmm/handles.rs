@@ -142,7 +142,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
 }
 
 /// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
-/// engine unmaps and releases it, and can be exported as it was created.
+/// engine unmaps and releases it. It can be exported by the handle types that it was created with.
 ///
 /// @param address any address in the mapping
 /// @param memory receives the memory; the caller destroys it

@@ -100,9 +100,8 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
 ///           value is unknown
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or id is negative
-///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
-///           requested, and how much the GPU has; if the process has its primary context, also how much is
-///           free
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message has the bytes
+///           requested and in total, and the free bytes if the process has the primary context of the GPU
 ///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 #[unsafe(no_mangle)]

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is cut at the ends of pieces of memory: the same bytes, none across such an end, and no cut elsewhere.
+//! Moves and matrices are cut at the ends of pieces of memory: the parts have the same bytes, no part spans such an end, and
+//! there is no other cut.
 #![forbid(unsafe_code)]
 
 use super::matrices::rows_of;
 use super::*;
 use crate::region::EqualPieces;
 
-/// Pieces of the memory that both sides' regions begin behind.
+/// Pieces that start before the addresses of any move.
 fn any_pieces() -> impl Strategy<Value = EqualPieces> {
     (0u64..100, 1u64..200).prop_map(|(start, size)| EqualPieces { start, size })
 }
@@ -21,15 +22,15 @@ fn any_move() -> impl Strategy<Value = Move> {
     })
 }
 
-/// Asked of each region's own pieces.
+/// Returns the bytes up to the end of the piece, and checks that the region is the expected one.
 fn left_of(pieces: EqualPieces, region: u32) -> impl Fn(u32, u64) -> u64 {
-    move |asked, address| {
-        assert_eq!(asked, region);
+    move |given, address| {
+        assert_eq!(given, region);
         pieces.left(address)
     }
 }
 
-/// Whether a span reaches over the end of a piece.
+/// Whether a span contains the end of a piece.
 fn straddles(pieces: EqualPieces, address: u64, size: u64) -> bool {
     pieces.touched(address, size).count() > 1
 }
@@ -38,7 +39,7 @@ fn either_straddles(pieces: [EqualPieces; 2], span: &Move) -> bool {
     straddles(pieces[0], span.source, span.size) || straddles(pieces[1], span.destination, span.size)
 }
 
-/// From the first byte of a matrix to its last, on both sides as if one were as long as the other.
+/// The span from the first byte of a matrix to its last, for each side with its own stride.
 fn whole(matrix: &Matrix, rows: u64) -> [Move; 2] {
     matrix.strides.map(|stride| Move { size: (rows - 1) * stride + matrix.first.size, ..matrix.first })
 }

@@ -26,7 +26,7 @@ struct Layouted {
     bases: Vec<u64>,
 }
 
-/// Describes a side: the order of its axes (5 is the block), those that have regions of their own, and padding.
+/// Describes a side: the order of its axes (5 is the block), those that have separate regions, and padding.
 fn layouted(counts: [u64; 5], order: &[usize], separate: [bool; 2], padding: &[u64], start: u64) -> Layouted {
     let (mut strides, mut regions, mut block_stride) = ([0; 5], [0; 5], 0);
     let (mut size, mut count) = (ELEMENT, 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The control block: what the owner tells its requesters. It is at the start of the arena, and requesters read it by NIXL,
-//! so that the owner needs no way to reach them. docs/served-transfers.md has it byte by byte. Pure.
+//! The control block: the states of all sessions. It is at the start of the owner's arena, and requesters read it by NIXL, so
+//! the owner sends nothing to them. docs/served-transfers.md specifies it byte by byte. Pure.
 //!
-//! A reader may find an entry half written. Then its checksum is wrong, and the reader reads it again.
+//! A reader may read an entry while it is written. Then the checksum is wrong, and the reader reads it again.
 #![forbid(unsafe_code)]
 
 use std::ops::Deref;
@@ -24,12 +24,12 @@ const MAGIC: &[u8; 8] = b"KVMEMSRC";
 const VERSION: u32 = 1;
 const OPEN: u32 = 1;
 const ENDED: u32 = 2;
-/// Where the checksum of an entry is.
+/// The offset of the checksum in an entry.
 const CHECKSUM: usize = ENTRY - 4;
 const REASON: usize = 64;
 const MOST_REASON: usize = CHECKSUM - REASON;
 
-/// The head: whose block it is.
+/// The head, which identifies the service.
 pub fn head(service: &ServiceId) -> [u8; ENTRY] {
     let mut bytes = [0; ENTRY];
     bytes[..8].copy_from_slice(MAGIC);
@@ -69,7 +69,7 @@ impl GrantedSlots {
         granted
     }
 
-    /// The slot of a chunk: they are used one after the other.
+    /// The slot of a chunk. Slots are used one after the other.
     pub fn of_chunk(&self, chunk: u64) -> u32 {
         self[(chunk % self.count.max(1) as u64) as usize]
     }
@@ -83,12 +83,12 @@ impl Deref for GrantedSlots {
     }
 }
 
-/// What the owner says of a session.
+/// The state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// It has these slots of the arena, and the owner has gathered or scattered so many chunks.
+    /// It has these slots of the arena, and the owner has gathered or scattered `chunks` chunks.
     Open { slots: GrantedSlots, chunks: u64 },
-    /// It was refused or has ended, for a reason.
+    /// It was refused or has ended, with this status and reason.
     Ended { status: i32, reason: String },
 }
 
@@ -98,7 +98,7 @@ impl SessionState {
         Self::Ended { status: error.status() as i32, reason: error.message().to_string() }
     }
 
-    /// The error of a session that has ended. The text is another process's.
+    /// The error of a session that has ended. The text comes from another process.
     pub fn error(status: i32, reason: &str) -> Error {
         let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         Error::new(Status::from_code(status).unwrap_or(Status::Corrupt), reason)
@@ -131,7 +131,7 @@ impl SessionState {
         sealed(bytes)
     }
 
-    /// What the control block says of a session; `None` if it says nothing yet. The bytes may be anything.
+    /// Returns the state of a session, or `None` if it has no entry yet. The bytes may be invalid.
     pub fn find(bytes: &[u8; SIZE], session: SessionKey, most_slots: u32) -> Result<Option<Self>> {
         let mut entries = bytes[ENTRY..].chunks_exact(ENTRY);
         let Some(entry) = entries.find(|entry| entry.starts_with(&session.0)) else { return Ok(None) };

@@ -2,9 +2,9 @@
 //! One run of a served transfer, on the requester's side: opens a session, moves chunk after chunk between the owner's slots
 //! and local memory, several at a time, and closes the session.
 //!
-//! A chunk is moved when the control block, which this side reads, says that the owner is done with its part. Of a read, the
-//! control block is read once more after the last chunk: if the owner has ended the session meanwhile, slots may have had
-//! other bytes.
+//! A chunk is moved when the owner has done its part, which this side reads in the control block. After the last chunk of a
+//! read, the control block is read a second time: if the owner has ended the session meanwhile, slots may have had other
+//! bytes.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::transfer::engine::nixl::staged::{LinearCopy, Slot, SlotCopy};
 const INLINE: u64 = 128 << 10;
 /// Chunks that are in flight or copied here at a time.
 const MOST_ACTIVE: usize = 4;
-/// A session that is missing so often was ended by the owner.
+/// If the control block has no entry of the session in so many consecutive reads, the owner has ended it.
 const MOST_MISSED: u32 = 16;
 
 /// After this time without an entry the request is sent again: the owner drops requests if too many wait.
@@ -33,7 +33,7 @@ const REPEAT: Duration = Duration::from_millis(200);
 /// The chunks of one run.
 pub struct ServedFlow {
     plan: Arc<ServedPlan>,
-    /// The message that begins a session, and memory for messages as they are sent.
+    /// The message that opens a session, and the buffer of the message that is sent.
     opening: Option<Message>,
     message: Vec<u8>,
     session: Option<OpenSession>,
@@ -46,31 +46,31 @@ pub struct ServedFlow {
     active: Vec<Active>,
     /// Copies that have ended.
     spare: Vec<Arc<SlotCopy>>,
-    /// The first chunks, which are between slot and local memory no more.
+    /// The number of first chunks whose copy between slot and local memory has ended.
     mine: u64,
-    /// The same of later ones: bit `n` is chunk `mine + n`.
+    /// Later chunks of which the same is true: bit `n` is chunk `mine + n`.
     moved: u64,
-    /// As many of them as were reported to the owner.
+    /// The number of them that was reported to the owner.
     reported: u64,
-    /// Chunks of which nothing is left to do here.
+    /// Chunks that are complete on this side.
     done: u64,
     /// The session was open after the last chunk was read.
     is_confirmed: bool,
-    /// How often in a row the control block did not have the session.
+    /// Consecutive reads of the control block without an entry of the session.
     missed: u32,
     is_stopped: bool,
     has_unreleased: bool,
     started: Instant,
 }
 
-/// A session that the owner was asked for.
+/// A session that was requested from the owner.
 struct OpenSession {
     key: SessionKey,
     /// Reads the control block.
     request: RequestId,
     mailbox: Slot,
     is_in_flight: bool,
-    /// It was posted after the last chunk had been read.
+    /// Whether it was posted after the last chunk had been read.
     is_last: bool,
     requested: Instant,
 }
@@ -114,7 +114,7 @@ impl ServedFlow {
         }
     }
 
-    /// The chunks of another run, with the memory of this one, which is over and closed.
+    /// The chunks of another run, which reuse the memory of this one after its end.
     pub fn restart(&mut self) {
         let empty = Self::new(self.plan.clone());
         let used = std::mem::replace(self, empty);
@@ -122,7 +122,7 @@ impl ServedFlow {
         (self.active, self.spare) = (used.active, used.spare);
     }
 
-    /// Whether nothing is left to do, and nothing is in flight.
+    /// Whether all chunks are complete, and nothing is in flight.
     pub fn is_over(&self) -> bool {
         let reads_control = self.session.as_ref().is_some_and(|session| session.is_in_flight);
         self.active.is_empty() && !reads_control && !self.has_more()
@@ -133,7 +133,7 @@ impl ServedFlow {
         !self.is_stopped && !self.is_complete()
     }
 
-    /// Bytes that have moved at least: the last chunk may be smaller than the others.
+    /// The minimum of bytes that have moved: the last chunk may be smaller than the others.
     pub fn moved(&self) -> u64 {
         match if self.plan.reads() { self.done } else { self.theirs } {
             chunks if chunks == self.plan.chunks() => self.plan.bytes(),
@@ -164,8 +164,8 @@ impl ServedFlow {
         self.has_unreleased
     }
 
-    /// Opens the session, handles copies that have ended, begins to gather, and tells the owner what was moved. Returns
-    /// whether there was anything to do.
+    /// Opens the session, handles copies that have ended, starts to gather, and reports moved chunks to the owner. Returns
+    /// whether it did any of this.
     pub fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
         if self.session.is_none() && !self.is_stopped {
             return self.open(state);
@@ -175,7 +175,7 @@ impl ServedFlow {
         if !self.plan.reads() && self.begin_gathering()? {
             any = true;
         }
-        // Nothing follows the last chunk of a read.
+        // After the last chunk of a read there is nothing to report.
         let has_news = self.mine > self.reported && (!self.plan.reads() || self.mine < self.plan.chunks());
         if has_news && !self.is_stopped {
             self.reported = self.mine;
@@ -206,7 +206,8 @@ impl ServedFlow {
         state.notify(self.plan.peer().name(), &self.message)
     }
 
-    /// Requests the session again if the owner has not said anything of it for some time. It ignores a request that it has.
+    /// Requests the session again if the control block has had no entry of it for some time. The owner ignores repeated
+    /// requests.
     fn repeat_request(&mut self, state: &mut AgentState) -> Result<()> {
         let is_unknown = self.slots.is_empty() && !self.is_stopped;
         let Some(session) = self.session.as_mut().filter(|_| is_unknown) else { return Ok(()) };
@@ -326,7 +327,7 @@ impl ServedFlow {
         Ok(true)
     }
 
-    /// Reads what the owner says. Returns whether it is new.
+    /// Reads the entry of the session. Returns whether it has changed.
     fn read_control(&mut self) -> Result<bool> {
         let Some(session) = &self.session else { return Ok(false) };
         let owner =
@@ -336,7 +337,7 @@ impl ServedFlow {
         control::ensure_of(&bytes, &served.id).map_err(owner)?;
         match SessionState::find(&bytes, session.key, served.slots).map_err(owner)? {
             None if self.slots.is_empty() => Ok(false),
-            // Once or twice it may have been read while it was written.
+            // An entry may be read while it is written, so a missing one is an error only after several reads.
             None if session.is_last || self.missed >= MOST_MISSED => Err(owner(ended())),
             None => {
                 self.missed += 1;
@@ -405,7 +406,7 @@ impl ServedFlow {
                 index += 1;
                 continue;
             };
-            // After a failure nothing uses the slot any more.
+            // After a failure nothing uses the slot.
             let ended = copy.is_done();
             if let Ok(None) = ended {
                 index += 1;
@@ -427,7 +428,7 @@ impl ServedFlow {
 
     /// Closes the session. Nothing is in flight.
     pub fn close(&mut self, state: &mut AgentState) {
-        // If it is not sent, the owner ends the session itself, after some time.
+        // If it is not sent, the owner ends the session after its timeout.
         if let Err(error) = self.send(state, Body::Close) {
             log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.peer().name());
         }
