@@ -17,6 +17,6 @@ record *record_create(void);
 record *record_retain(record *held);
 /* NULL is ignored. */
 void record_release(record *released);
-/* Marks the record as complete: the work before it is. */
+/* Marks the record as complete. Called when the work before it is complete. */
 void record_complete(record *reached, CUresult error);
 bool record_is_complete(const record *queried);

@@ -121,7 +121,7 @@ TEST(small_blocks_are_staged) {
     }
 }
 
-/* Blocks of 2 MiB, some of them some_adjacent, on the path that is estimated to be fastest. */
+/* Blocks of 2 MiB, some of them adjacent, on the path that is estimated to be fastest. */
 TEST(large_blocks_on_the_selected_path) {
     const kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 16,
                                             it.num_layers = 2, it.inner_dim = 16384);

@@ -5,7 +5,7 @@
 #include "gpu_flight.h"
 #include "caller_context.h"
 
-/* Blocks of 64 bytes, in reverse order, so that no two are adjacent_blocks on both sides. */
+/* Blocks of 64 bytes, in reverse order, so that no two are adjacent on both sides. */
 enum { BLOCKS = 16384 };
 
 /* Runs `count` transfers of `blocks` blocks, all in flight together. Each is reported once. */
