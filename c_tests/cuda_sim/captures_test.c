@@ -33,25 +33,25 @@ static CUresult query_relaxed(void) { return relaxed(query); }
 static CUresult allocate_relaxed(void) { return relaxed(allocate); }
 static CUresult synchronize_relaxed(void) { return relaxed(synchronize); }
 
-typedef struct visit {
+typedef struct thread_call {
     CUcontext context;
     action action;
     CUresult result;
-} visit;
+} thread_call;
 
-static void *act(void *argument) {
-    visit *visit = argument;
+static void *make_call(void *argument) {
+    thread_call *call = argument;
     CUcontext popped = NULL;
-    CU(cuCtxPushCurrent_v2(visit->context));
-    visit->result = visit->action();
+    CU(cuCtxPushCurrent_v2(call->context));
+    call->result = call->action();
     CU(cuCtxPopCurrent_v2(&popped));
     return NULL;
 }
 
 static CUresult on_another_thread(CUcontext context, action action) {
-    visit visit = {context, action, CUDA_ERROR_UNKNOWN};
-    threads_run(1, act, &visit, 0);
-    return visit.result;
+    thread_call call = {context, action, CUDA_ERROR_UNKNOWN};
+    threads_run(1, make_call, &call, 0);
+    return call.result;
 }
 
 /* Checks the result of the call, and that the capture is invalidated exactly if the call is forbidden. */

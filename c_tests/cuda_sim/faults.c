@@ -34,7 +34,7 @@ static failure_time how_it_fails(const plan *plan, function which) {
 }
 
 /* Counts a call for the plan. Returns whether the plan applies to it. */
-static bool is_due(plan *plan, function which) {
+static bool plan_applies(plan *plan, function which) {
     if (!plan->is_set || (plan->which != which && plan->which != NUM_FUNCTIONS)) return false;
     if (plan->every_call) return true;
     plan->calls_left--;
@@ -50,7 +50,7 @@ bool faults_take(function which, failure_time *when, CUresult *result) {
         return is_planned;
     counts[which]++;
     for (size_t i = 0; i < MAX_PLANS; i++) {
-        if (is_due(&plans[i], which) && !is_planned) {
+        if (plan_applies(&plans[i], which) && !is_planned) {
             is_planned = true;
             last_failed = functions[which].name;
             *when = how_it_fails(&plans[i], which);

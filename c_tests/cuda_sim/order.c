@@ -45,7 +45,7 @@ static uint64_t next_random(void) {
     return random_state;
 }
 
-static void consider(stream *candidate, choice *chosen) {
+static void add_candidate(stream *candidate, choice *chosen) {
     if (!may_begin(candidate)) return;
     chosen->candidates++;
     const bool is_better = chosen->stream == NULL ||
@@ -69,11 +69,11 @@ stream *order_next_stream(void) {
     if (!is_set) order_reset();
     choice chosen = {0};
     EACH(context, known, sim.contexts) {
-        consider(&known->legacy, &chosen);
-        consider(&known->per_thread, &chosen);
+        add_candidate(&known->legacy, &chosen);
+        add_candidate(&known->per_thread, &chosen);
     }
     EACH(stream, known, sim.streams) {
-        consider(known, &chosen);
+        add_candidate(known, &chosen);
     }
     return chosen.stream;
 }

@@ -7,7 +7,7 @@
 #include "devices.h"
 #include "queue.h"
 
-static context *revive(CUdevice device) {
+static context *activate_primary(CUdevice device) {
     context **primary = &sim.devices[device].primary;
     if (*primary == NULL) {
         *primary = context_create(device);
@@ -28,7 +28,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     DRIVER_CALL(cuDevicePrimaryCtxRetain);
     INVALID_IF(context == NULL);
     RETURN_IF(!device_exists(device), CUDA_ERROR_INVALID_DEVICE);
-    *context = revive(device);
+    *context = activate_primary(device);
     sim.devices[device].retains++;
     return CUDA_SUCCESS;
 }
@@ -79,7 +79,7 @@ void resets_take(bool is_check) {
     } else if (is_permitted) {
         calls_to_reset = 0;
         reset_at_once(sim.devices[0].primary);
-        if (is_retained_then) revive(0);
+        if (is_retained_then) activate_primary(0);
     }
 }
 

@@ -12,7 +12,7 @@ CUmemAccess_flags access_of(const span *known, CUdevice device) {
     return known->kind == SPAN_MAPPING ? known->device_access[device] : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-static size_t left_in(const span *known, CUdeviceptr address) {
+static size_t bytes_to_end(const span *known, CUdeviceptr address) {
     return known->size - (size_t)(address - known->start);
 }
 
@@ -20,12 +20,12 @@ static size_t left_in(const span *known, CUdeviceptr address) {
 static CUresult check_known(range checked, CUmemAccess_flags needed, CUdevice device) {
     const span *first = span_at(checked.start);
     if (first->kind != SPAN_MAPPING)
-        return checked.size <= left_in(first, checked.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return checked.size <= bytes_to_end(first, checked.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     while (true) {
         const span *known = span_at(checked.start);
         if (known == NULL || known->kind != SPAN_MAPPING || (access_of(known, device) & needed) != needed)
             return CUDA_ERROR_INVALID_VALUE;
-        const size_t left = left_in(known, checked.start);
+        const size_t left = bytes_to_end(known, checked.start);
         RETURN_IF(checked.size <= left, CUDA_SUCCESS);
         checked.start += left;
         checked.size -= left;
@@ -43,7 +43,7 @@ CUresult check_reach(range checked, CUmemAccess_flags needed, must_be must_be, C
 static unsigned char *bytes_at(CUdeviceptr address, size_t *size) {
     const span *known = span_at(address);
     if (known == NULL || known->memory == NULL) return (unsigned char *)(uintptr_t)address;
-    const size_t left = left_in(known, address);
+    const size_t left = bytes_to_end(known, address);
     *size = *size < left ? *size : left;
     return known->memory->bytes + (address - known->start);
 }

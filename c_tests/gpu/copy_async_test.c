@@ -125,13 +125,13 @@ TEST(many_in_flight_are_each_reported_once) {
 /* More host copies than kvmem has threads for, all blocked: they read memory that is not readable yet. */
 enum { BLOCKED = 40, BLOCKED_SIZE = 1 << 20 };
 
-static int gate[2]; /* a pipe whose write end is closed when the memory is readable */
+static int readable_pipe[2]; /* a pipe whose write end is closed when the memory is readable */
 
 /* The handler of SIGSEGV: blocks until the memory is readable. Then the access is repeated. */
-static void wait_at_the_gate(int number) {
+static void wait_until_readable(int number) {
     char byte;
     (void)number;
-    while (read(gate[0], &byte, 1) != 0) {
+    while (read(readable_pipe[0], &byte, 1) != 0) {
     }
 }
 
@@ -155,9 +155,9 @@ TEST(blocked_host_copies_do_not_delay_gpu_copies) {
     static const kvmem_block_pair one[] = {{0, 0}};
     const kv_move whole = {one, 1, 0, 0, 1};
     struct sigaction before;
-    const struct sigaction waiting = {.sa_handler = wait_at_the_gate};
+    const struct sigaction waiting = {.sa_handler = wait_until_readable};
     OPENED(large_flight, flight, PLACE_PINNED, PLACE_DEVICE);
-    CHECK_EQ(pipe(gate), 0);
+    CHECK_EQ(pipe(readable_pipe), 0);
     CHECK_EQ(sigaction(SIGSEGV, &waiting, &before), 0);
     void *unreadable = map_memory();
     void *written[BLOCKED];
@@ -176,7 +176,7 @@ TEST(blocked_host_copies_do_not_delay_gpu_copies) {
     expect_moved(&flight);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(blocked[0], ERR));
     CHECK_EQ(mprotect(unreadable, BLOCKED_SIZE, PROT_READ), 0);
-    CHECK_EQ(close(gate[1]), 0);
+    CHECK_EQ(close(readable_pipe[1]), 0);
     for (size_t i = 0; i < BLOCKED; i++) {
         EXPECT_OK(kvmem_transfer_wait(blocked[i], PATIENCE, ERR));
         CALL(kvmem_transfer_destroy(blocked[i]));
@@ -186,5 +186,5 @@ TEST(blocked_host_copies_do_not_delay_gpu_copies) {
     CALL(kvmem_layout_destroy(source));
     CHECK_EQ(sigaction(SIGSEGV, &before, NULL), 0);
     CHECK_EQ(munmap(unreadable, BLOCKED_SIZE), 0);
-    CHECK_EQ(close(gate[0]), 0);
+    CHECK_EQ(close(readable_pipe[0]), 0);
 }

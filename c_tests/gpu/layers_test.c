@@ -13,7 +13,7 @@ static const route routes[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLAC
 typedef struct work {
     flight flight;
     unsigned char *after; /* page-locked: the bytes that the reading stream read from the destination */
-    stream carrier, reader;
+    stream transfer_stream, reader;
 } work;
 
 /* Layers of 2 MiB, so that a reader that does not wait reads too early. */
@@ -22,7 +22,7 @@ static kvmem_layout_config config_of(const kv_kind *kind) {
 }
 
 static void open_streams(work *work) {
-    stream_open(&work->carrier, 0);
+    stream_open(&work->transfer_stream, 0);
     stream_open(&work->reader, 0);
 }
 
@@ -39,12 +39,12 @@ static void work_open(work *work, route route, uint32_t path, uint64_t flags) {
 static void work_close(work *work) {
     engine_free_host(0, work->after);
     flight_close(&work->flight);
-    stream_close(&work->carrier);
+    stream_close(&work->transfer_stream);
     stream_close(&work->reader);
 }
 
-static void submit(const work *work, bool on_carrier) {
-    if (on_carrier) flight_submit_on(&work->flight, work->carrier.handle);
+static void submit(const work *work, bool on_transfer_stream) {
+    if (on_transfer_stream) flight_submit_on(&work->flight, work->transfer_stream.handle);
     else flight_submit(&work->flight);
 }
 
@@ -118,7 +118,7 @@ TEST(streams_can_be_destroyed_while_a_transfer_is_in_flight) {
             submit(&work, true);
             CU_ON(0, cuEventCreate(&read, CU_EVENT_DISABLE_TIMING));
             retain_device(0);
-            stream_close(&work.carrier);
+            stream_close(&work.transfer_stream);
             make_reader_wait(&work, 0);
             read_all_layers(&work);
             CU_ON(0, cuEventRecord(read, work.reader.handle));
@@ -151,11 +151,11 @@ TEST(the_host_waits_for_layers) {
 
 TEST(a_graph_moves_all_layers) {
     OPENED(work, work, routes[0], KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
-    stream_begin_capture(&work.carrier, CU_STREAM_CAPTURE_MODE_RELAXED);
+    stream_begin_capture(&work.transfer_stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     submit(&work, true);
-    CUgraphExec graph = stream_end_capture(&work.carrier);
-    stream_launch(&work.carrier, graph);
-    stream_destroy_graph(&work.carrier, graph);
+    CUgraphExec graph = stream_end_capture(&work.transfer_stream);
+    stream_launch(&work.transfer_stream, graph);
+    stream_destroy_graph(&work.transfer_stream, graph);
     flight_check_moved(&work.flight);
 }
 

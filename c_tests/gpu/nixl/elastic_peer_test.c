@@ -98,51 +98,51 @@ USES_ROLE(owner, owner_role)
 
 /* ---- this process ---- */
 
-typedef struct meeting {
+typedef struct connection {
     peer owner;
     kvmem_agent *agent;
-    kvmem_layout *theirs;
-    kvmem_layout *ours;
-} meeting;
+    kvmem_layout *peer_layout;
+    kvmem_layout *own_layout;
+} connection;
 
-static void resize(const meeting *meeting, uint64_t blocks) {
-    frame_send(meeting->owner.socket, RESIZE, &blocks, sizeof(blocks));
-    frame_await(meeting->owner.socket, RESIZE);
+static void resize(const connection *connection, uint64_t blocks) {
+    frame_send(connection->owner.socket, RESIZE, &blocks, sizeof(blocks));
+    frame_await(connection->owner.socket, RESIZE);
 }
 
-static void import(meeting *meeting) {
-    frame_send(meeting->owner.socket, EXPORT, NULL, 0);
-    CLEANUP(message_free) message metadata = frame_expect(meeting->owner.socket, EXPORT);
-    CLEANUP(message_free) message descriptor = frame_expect(meeting->owner.socket, EXPORT);
-    agent_load(meeting->agent, &metadata);
-    EXPECT_OK(kvmem_layout_import(meeting->agent, descriptor.data, descriptor.size, &meeting->theirs, ERR));
+static void import(connection *connection) {
+    frame_send(connection->owner.socket, EXPORT, NULL, 0);
+    CLEANUP(message_free) message metadata = frame_expect(connection->owner.socket, EXPORT);
+    CLEANUP(message_free) message descriptor = frame_expect(connection->owner.socket, EXPORT);
+    agent_load(connection->agent, &metadata);
+    EXPECT_OK(kvmem_layout_import(connection->agent, descriptor.data, descriptor.size, &connection->peer_layout, ERR));
 }
 
-static void meeting_open(meeting *meeting, uint64_t blocks) {
-    *meeting = (struct meeting){.owner = peer_start("owner"), .agent = agent_open("guest")};
-    CLEANUP(message_free) message metadata = agent_metadata(meeting->agent);
-    frame_send(meeting->owner.socket, LOAD, metadata.data, metadata.size);
-    frame_await(meeting->owner.socket, LOAD);
-    resize(meeting, blocks);
-    import(meeting);
+static void connection_open(connection *connection, uint64_t blocks) {
+    *connection = (struct connection){.owner = peer_start("owner"), .agent = agent_open("client")};
+    CLEANUP(message_free) message metadata = agent_metadata(connection->agent);
+    frame_send(connection->owner.socket, LOAD, metadata.data, metadata.size);
+    frame_await(connection->owner.socket, LOAD);
+    resize(connection, blocks);
+    import(connection);
     const kvmem_layout_config config = block_config();
     kvmem_system_options memory = OPTIONS(kvmem_system_options);
     EXPECT_OK(kvmem_layout_build(REF(OPTIONS(kvmem_layout_options, it.config = &config,
-                                             it.agent = meeting->agent, it.source = KVMEM_LAYOUT_ALLOCATE,
-                                             it.system = &memory)), &meeting->ours, ERR));
+                                             it.agent = connection->agent, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                             it.system = &memory)), &connection->own_layout, ERR));
 }
 
-static void meeting_close(meeting *meeting) {
-    CALL(kvmem_layout_destroy(meeting->theirs));
-    CALL(kvmem_layout_destroy(meeting->ours));
-    peer_finish(&meeting->owner);
-    CALL(kvmem_agent_destroy(meeting->agent));
+static void connection_close(connection *connection) {
+    CALL(kvmem_layout_destroy(connection->peer_layout));
+    CALL(kvmem_layout_destroy(connection->own_layout));
+    peer_finish(&connection->owner);
+    CALL(kvmem_agent_destroy(connection->agent));
 }
 
-static kvmem_status create_read(const meeting *meeting, uint32_t block, kvmem_transfer **transfer) {
+static kvmem_status create_read(const connection *connection, uint32_t block, kvmem_transfer **transfer) {
     const kvmem_block_pair pair = {block, block};
     kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
-    return kvmem_transfer_create(meeting->theirs, meeting->ours, &options, transfer, ERR);
+    return kvmem_transfer_create(connection->peer_layout, connection->own_layout, &options, transfer, ERR);
 }
 
 static kvmem_status run(kvmem_transfer *transfer) {
@@ -150,112 +150,112 @@ static kvmem_status run(kvmem_transfer *transfer) {
     return kvmem_transfer_wait(transfer, PATIENCE, ERR);
 }
 
-static void check_block(const meeting *meeting, uint32_t block) {
+static void check_block(const connection *connection, uint32_t block) {
     const kvmem_layout_config config = block_config();
-    GET(kvmem_block, first, kvmem_layout_get_block, meeting->ours, block, 0, 0);
+    GET(kvmem_block, first, kvmem_layout_get_block, connection->own_layout, block, 0, 0);
     CHECK_FILLED((const void *)(uintptr_t)first.address, value_of(block), block_size(&config));
 }
 
-static void read_block(const meeting *meeting, uint32_t block) {
+static void read_block(const connection *connection, uint32_t block) {
     OWNED(kvmem_transfer) transfer = NULL;
-    EXPECT_OK(create_read(meeting, block, &transfer));
+    EXPECT_OK(create_read(connection, block, &transfer));
     EXPECT_OK(run(transfer));
-    check_block(meeting, block);
+    check_block(connection, block);
 }
 
-static kvmem_status create_write(const meeting *meeting, uint32_t block, kvmem_transfer **transfer) {
+static kvmem_status create_write(const connection *connection, uint32_t block, kvmem_transfer **transfer) {
     const kvmem_block_pair pair = {block, block};
     kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
-    return kvmem_transfer_create(meeting->ours, meeting->theirs, &options, transfer, ERR);
+    return kvmem_transfer_create(connection->own_layout, connection->peer_layout, &options, transfer, ERR);
 }
 
 static unsigned char new_value_of(uint64_t block) { return (unsigned char)(0xA0 + block); }
 
-static void fill_own_block(const meeting *meeting, uint32_t block) {
+static void fill_own_block(const connection *connection, uint32_t block) {
     const kvmem_layout_config config = block_config();
-    GET(kvmem_block, first, kvmem_layout_get_block, meeting->ours, block, 0, 0);
+    GET(kvmem_block, first, kvmem_layout_get_block, connection->own_layout, block, 0, 0);
     memset((void *)(uintptr_t)first.address, new_value_of(block), block_size(&config));
 }
 
-static void check_theirs(const meeting *meeting, uint64_t block, unsigned char value) {
+static void check_peer_block(const connection *connection, uint64_t block, unsigned char value) {
     const content expected = {block, value};
-    frame_send(meeting->owner.socket, CHECK_BLOCK, &expected, sizeof(expected));
-    frame_await(meeting->owner.socket, CHECK_BLOCK);
+    frame_send(connection->owner.socket, CHECK_BLOCK, &expected, sizeof(expected));
+    frame_await(connection->owner.socket, CHECK_BLOCK);
 }
 
 /* Every second block; the others are unchanged. */
 TEST(blocks_of_a_peer_are_written) {
-    OPENED(meeting, meeting, 7);
+    OPENED(connection, connection, 7);
     for (uint32_t block = 0; block < 7; block += 2) {
         OWNED(kvmem_transfer) transfer = NULL;
-        fill_own_block(&meeting, block);
-        EXPECT_OK(create_write(&meeting, block, &transfer));
+        fill_own_block(&connection, block);
+        EXPECT_OK(create_write(&connection, block, &transfer));
         EXPECT_OK(run(transfer));
     }
     for (uint32_t block = 0; block < 7; block++)
-        check_theirs(&meeting, block, block % 2 == 0 ? new_value_of(block) : value_of(block));
+        check_peer_block(&connection, block, block % 2 == 0 ? new_value_of(block) : value_of(block));
 }
 
 TEST(writing_blocks_that_were_not_committed_fails) {
     kvmem_transfer *transfer = NULL;
-    OPENED(meeting, meeting, 2);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_write(&meeting, 6, &transfer));
+    OPENED(connection, connection, 2);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_write(&connection, 6, &transfer));
 }
 
 /* Also if the addresses are committed again. */
 TEST(decommitted_blocks_are_not_written) {
-    OPENED(meeting, meeting, 7);
+    OPENED(connection, connection, 7);
     OWNED(kvmem_transfer) first = NULL;
     OWNED(kvmem_transfer) last = NULL;
-    fill_own_block(&meeting, 0);
-    fill_own_block(&meeting, 6);
-    EXPECT_OK(create_write(&meeting, 0, &first));
-    EXPECT_OK(create_write(&meeting, 6, &last));
+    fill_own_block(&connection, 0);
+    fill_own_block(&connection, 6);
+    EXPECT_OK(create_write(&connection, 0, &first));
+    EXPECT_OK(create_write(&connection, 6, &last));
     EXPECT_OK(run(last));
-    check_theirs(&meeting, 6, new_value_of(6));
-    resize(&meeting, 1);
+    check_peer_block(&connection, 6, new_value_of(6));
+    resize(&connection, 1);
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "decommitted extent", run(last));
-    resize(&meeting, 7);
+    resize(&connection, 7);
     EXPECT(KVMEM_STATUS_STALE, run(last));
-    check_theirs(&meeting, 6, value_of(6));
+    check_peer_block(&connection, 6, value_of(6));
     EXPECT_OK(run(first));
-    check_theirs(&meeting, 0, new_value_of(0));
+    check_peer_block(&connection, 0, new_value_of(0));
 }
 
 TEST(blocks_of_a_peer_are_read) {
-    OPENED(meeting, meeting, 7);
-    for (uint32_t block = 0; block < 7; block++) read_block(&meeting, block);
+    OPENED(connection, connection, 7);
+    for (uint32_t block = 0; block < 7; block++) read_block(&connection, block);
 }
 
 TEST(reading_blocks_that_were_not_committed_fails) {
-    OPENED(meeting, meeting, 2);
-    read_block(&meeting, 1);
+    OPENED(connection, connection, 2);
+    read_block(&connection, 1);
     kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_read(&meeting, 6, &transfer));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was not committed", create_read(&connection, 6, &transfer));
 }
 
 TEST(decommitted_blocks_are_stale) {
-    OPENED(meeting, meeting, 7);
+    OPENED(connection, connection, 7);
     OWNED(kvmem_transfer) first = NULL;
     OWNED(kvmem_transfer) last = NULL;
-    EXPECT_OK(create_read(&meeting, 0, &first));
-    EXPECT_OK(create_read(&meeting, 6, &last));
+    EXPECT_OK(create_read(&connection, 0, &first));
+    EXPECT_OK(create_read(&connection, 6, &last));
     EXPECT_OK(run(last));
-    resize(&meeting, 1);
+    resize(&connection, 1);
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "decommitted extent", run(last));
     EXPECT_OK(run(first));
-    resize(&meeting, 7);
+    resize(&connection, 7);
     EXPECT(KVMEM_STATUS_STALE, run(last)); /* the addresses have other memory */
     EXPECT_OK(run(first));
-    check_block(&meeting, 0);
+    check_block(&connection, 0);
 }
 
 TEST(committing_more_keeps_earlier_blocks_valid) {
-    OPENED(meeting, meeting, 1);
-    resize(&meeting, 7);
-    read_block(&meeting, 0);
-    CALL(kvmem_layout_destroy(meeting.theirs));
-    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(meeting.agent, "owner", ERR));
-    import(&meeting);
-    read_block(&meeting, 6);
+    OPENED(connection, connection, 1);
+    resize(&connection, 7);
+    read_block(&connection, 0);
+    CALL(kvmem_layout_destroy(connection.peer_layout));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(connection.agent, "owner", ERR));
+    import(&connection);
+    read_block(&connection, 6);
 }

@@ -44,21 +44,21 @@ static void move_both_directions(side *here, kv_peer *peer, path_pair by_paths) 
     side_check(here);
 }
 
-typedef struct meeting {
+typedef struct connection {
     kvmem_agent *agent;
     kv_peer peer;
-} meeting;
+} connection;
 
-static void meeting_open(meeting *meeting, place there, uint64_t flags) {
-    meeting->agent = agent_open("near");
-    side_peer_start_served(&meeting->peer, "far", there, 0, REF(side_config(&kv_kinds[1])), 100,
+static void connection_open(connection *connection, place there, uint64_t flags) {
+    connection->agent = agent_open("near");
+    side_peer_start_served(&connection->peer, "far", there, 0, REF(side_config(&kv_kinds[1])), 100,
                            REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.arena_size = SMALL_ARENA)));
-    kv_peer_meet(&meeting->peer, meeting->agent);
+    kv_peer_meet(&connection->peer, connection->agent);
 }
 
-static void meeting_close(meeting *meeting) {
-    kv_peer_close(&meeting->peer);
-    CALL(kvmem_agent_destroy(meeting->agent));
+static void connection_close(connection *connection) {
+    kv_peer_close(&connection->peer);
+    CALL(kvmem_agent_destroy(connection->agent));
 }
 
 static void refuse_to_serve(side *here, kv_peer *peer) {
@@ -72,17 +72,17 @@ static void refuse_to_serve(side *here, kv_peer *peer) {
 /* Between one owner and each place of this process, for all kinds of layouts. */
 static void exchange_with(place there, uint64_t flags) {
     static const place places[] = {PLACE_DEVICE, PLACE_ELASTIC, PLACE_PINNED, PLACE_SYSTEM};
-    OPENED(meeting, meeting, there, flags);
+    OPENED(connection, connection, there, flags);
     const bool by_gpu = place_is_device(there) && flags == from_gpu;
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
         const place place = places[i / KV_NUM_KINDS];
         const kvmem_layout_config local = side_config(&kv_kinds[i % KV_NUM_KINDS]);
-        OPENED(side, here, place, 0, &local, meeting.agent, (uint32_t)i);
+        OPENED(side, here, place, 0, &local, connection.agent, (uint32_t)i);
         if (by_gpu && !place_is_device(place))
-            refuse_to_serve(&here, &meeting.peer);
+            refuse_to_serve(&here, &connection.peer);
         else
-            move_both_directions(&here, &meeting.peer, served);
-        if (has_gpu() || !place_is_device(there)) move_both_directions(&here, &meeting.peer, staged);
+            move_both_directions(&here, &connection.peer, served);
+        if (has_gpu() || !place_is_device(there)) move_both_directions(&here, &connection.peer, staged);
     }
 }
 
@@ -97,9 +97,9 @@ TEST(with_gpu_memory_served_from_the_gpu) {
 }
 
 static void import_and_refuse(place there) {
-    OPENED(meeting, meeting, there, from_gpu);
-    OPENED(side, here, PLACE_SYSTEM, 0, REF(side_config(&kv_kinds[0])), meeting.agent, 1);
-    refuse_to_serve(&here, &meeting.peer);
+    OPENED(connection, connection, there, from_gpu);
+    OPENED(side, here, PLACE_SYSTEM, 0, REF(side_config(&kv_kinds[0])), connection.agent, 1);
+    refuse_to_serve(&here, &connection.peer);
 }
 
 TEST(layouts_served_from_the_gpu_need_gpu_memory_in_the_reader) {
@@ -133,28 +133,28 @@ static size_t num_flags(void) { return has_gpu() ? NUM(possible_flags) : 1; }
 
 TEST(a_cancelled_transfer_ends_and_runs_again) {
     for (size_t i = 0; i < num_flags(); i++) {
-        OPENED(meeting, meeting, PLACE_ELASTIC, possible_flags[i]);
-        OPENED(side, here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[0])), meeting.agent, 3);
+        OPENED(connection, connection, PLACE_ELASTIC, possible_flags[i]);
+        OPENED(side, here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[0])), connection.agent, 3);
         kvmem_transfer_options options;
-        OWN(kvmem_transfer, read, kvmem_transfer_create, meeting.peer.model.layout, here.model.layout,
+        OWN(kvmem_transfer, read, kvmem_transfer_create, connection.peer.model.layout, here.model.layout,
             by(&options, served.read));
         kv_cancel_and_run(read);
-        kv_expect_moved(&here.model, &meeting.peer.model, &all_layers);
+        kv_expect_moved(&here.model, &connection.peer.model, &all_layers);
         side_check(&here);
     }
 }
 
 TEST(transfers_fail_when_the_owner_is_killed) {
     for (size_t i = 0; i < num_flags(); i++) {
-        OPENED(meeting, meeting, PLACE_ELASTIC, possible_flags[i]);
-        OPENED(side, here, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), meeting.agent, 3);
+        OPENED(connection, connection, PLACE_ELASTIC, possible_flags[i]);
+        OPENED(side, here, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), connection.agent, 3);
         kvmem_transfer_options options;
         kvmem_transfer *both[2] = {NULL};
-        EXPECT_OK(kvmem_transfer_create(meeting.peer.model.layout, here.model.layout,
+        EXPECT_OK(kvmem_transfer_create(connection.peer.model.layout, here.model.layout,
                                         by(&options, served.read), &both[0], ERR));
-        EXPECT_OK(kvmem_transfer_create(here.model.layout, meeting.peer.model.layout,
+        EXPECT_OK(kvmem_transfer_create(here.model.layout, connection.peer.model.layout,
                                         by(&options, served.write), &both[1], ERR));
-        kv_peer_crash_under(&meeting.peer, both, 2, PATIENCE);
+        kv_peer_crash_under(&connection.peer, both, 2, PATIENCE);
     }
 }
 

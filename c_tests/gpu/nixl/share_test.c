@@ -24,12 +24,12 @@ static const kv_move in_move = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move out_move = {few, NUM(few), 1, 0, 2};
 
 /* The layout of another process, opened in this process. */
-typedef struct visit {
+typedef struct remote_layout {
     peer owner;
     parcel parcel;
     kvmem_layout *layout;
     kv_side model; /* the expected contents of its blocks */
-} visit;
+} remote_layout;
 
 static void check_carries_no_memory(const parcel *parcel) {
     OWNED(kvmem_share) share = parcel_share(parcel);
@@ -40,76 +40,76 @@ static void check_carries_no_memory(const parcel *parcel) {
     CHECK_EQ(info.memory_size, 0);
 }
 
-static void visit_open(visit *visit, memory_kind kind, size_t layout_kind, const char *name,
-                       kvmem_agent *agent) {
+static void remote_layout_open(remote_layout *remote, memory_kind kind, size_t layout_kind, const char *name,
+                               kvmem_agent *agent) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
-    visit->owner = holder_start();
-    holder_build(&visit->owner, kind, layout_kind, BLOCKS_TOGETHER, name, 1);
-    visit->parcel = holder_share(&visit->owner, &by_nixl);
-    kv_model_open(&visit->model, &config, 1);
-    check_carries_no_memory(&visit->parcel);
-    refuse_layout(&visit->parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
-    visit->layout = open_layout(&visit->parcel, 0, agent);
-    GET(kvmem_layout_info, info, kvmem_layout_get_info, visit->layout);
+    remote->owner = holder_start();
+    holder_build(&remote->owner, kind, layout_kind, BLOCKS_TOGETHER, name, 1);
+    remote->parcel = holder_share(&remote->owner, &by_nixl);
+    kv_model_open(&remote->model, &config, 1);
+    check_carries_no_memory(&remote->parcel);
+    refuse_layout(&remote->parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
+    remote->layout = open_layout(&remote->parcel, 0, agent);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, remote->layout);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_REMOTE);
     CHECK_EQ(info.num_blocks, config.num_blocks);
 }
 
 /* Also if the owner is dead. */
-static void visit_close_layout(visit *visit) {
-    CALL(kvmem_layout_destroy(visit->layout));
-    kv_side_close(&visit->model);
-    parcel_close(&visit->parcel);
+static void remote_layout_close_handle(remote_layout *remote) {
+    CALL(kvmem_layout_destroy(remote->layout));
+    kv_side_close(&remote->model);
+    parcel_close(&remote->parcel);
 }
 
-static void visit_close(visit *visit) {
-    visit_close_layout(visit);
-    peer_finish(&visit->owner);
+static void remote_layout_close(remote_layout *remote) {
+    remote_layout_close_handle(remote);
+    peer_finish(&remote->owner);
 }
 
 /* A layout of this process, registered with the agent. */
-typedef struct home {
+typedef struct local_layout {
     kvmem_layout *layout;
     kv_side model;
-} home;
+} local_layout;
 
-static void home_open(home *home, memory_kind kind, size_t layout_kind, kvmem_agent *agent) {
+static void local_layout_open(local_layout *local, memory_kind kind, size_t layout_kind, kvmem_agent *agent) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
-    kv_model_open(&home->model, &config, 2);
-    home->layout = blocks_build(kind, &config, BLOCKS_TOGETHER, agent);
-    blocks_write(home->layout, &home->model);
+    kv_model_open(&local->model, &config, 2);
+    local->layout = blocks_build(kind, &config, BLOCKS_TOGETHER, agent);
+    blocks_write(local->layout, &local->model);
 }
 
-static void home_close(home *home) {
-    CALL(kvmem_layout_destroy(home->layout));
-    kv_side_close(&home->model);
+static void local_layout_close(local_layout *local) {
+    CALL(kvmem_layout_destroy(local->layout));
+    kv_side_close(&local->model);
 }
 
 /* Compares every byte of both sides. */
-static void check_both(const visit *visit, const home *home) {
-    blocks_check(home->layout, &home->model);
-    holder_check_model(&visit->owner, &visit->model);
+static void check_both(const remote_layout *remote, const local_layout *local) {
+    blocks_check(local->layout, &local->model);
+    holder_check_model(&remote->owner, &remote->model);
 }
 
-static void read_and_write(visit *visit, home *home) {
-    CHECK_EQ(kv_run(visit->layout, home->layout, &in_move).path, KVMEM_PATH_NIXL_READ);
-    kv_expect_moved(&home->model, &visit->model, &in_move);
-    check_both(visit, home);
-    CHECK_EQ(kv_run(home->layout, visit->layout, &out_move).path, KVMEM_PATH_NIXL_WRITE);
-    kv_expect_moved(&visit->model, &home->model, &out_move);
-    check_both(visit, home);
+static void read_and_write(remote_layout *remote, local_layout *local) {
+    CHECK_EQ(kv_run(remote->layout, local->layout, &in_move).path, KVMEM_PATH_NIXL_READ);
+    kv_expect_moved(&local->model, &remote->model, &in_move);
+    check_both(remote, local);
+    CHECK_EQ(kv_run(local->layout, remote->layout, &out_move).path, KVMEM_PATH_NIXL_WRITE);
+    kv_expect_moved(&remote->model, &local->model, &out_move);
+    check_both(remote, local);
 }
 
 static void read_and_write_all(memory_kind there) {
     static const memory_kind here[] = {MEMORY_SYSTEM, MEMORY_DEVICE};
     static const char *const names[KV_NUM_KINDS] = {"first", "second", "third"};
     keep_context();
-    OWNED(kvmem_agent) agent = agent_open("guest");
+    OWNED(kvmem_agent) agent = agent_open("client");
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
-        OPENED(visit, visit, there, i, names[i], agent);
+        OPENED(remote_layout, remote, there, i, names[i], agent);
         for (size_t k = 0; k < NUM(here); k++) {
-            OPENED(home, home, here[k], (i + k) % KV_NUM_KINDS, agent);
-            read_and_write(&visit, &home);
+            OPENED(local_layout, local, here[k], (i + k) % KV_NUM_KINDS, agent);
+            read_and_write(&remote, &local);
         }
     }
 }
@@ -119,37 +119,37 @@ TEST_CALL(elastic_memory_is_read_and_written, read_and_write_all(MEMORY_ELASTIC)
 
 /* ---- the owner dies ---- */
 
-static kvmem_transfer *create_read(const visit *visit, const home *home) {
+static kvmem_transfer *create_read(const remote_layout *remote, const local_layout *local) {
     const kvmem_transfer_options options = kv_transfer_options(&in_move);
-    return MADE(kvmem_transfer, kvmem_transfer_create, visit->layout, home->layout, &options);
+    return MADE(kvmem_transfer, kvmem_transfer_create, remote->layout, local->layout, &options);
 }
 
-static void lose(memory_kind there) {
+static void read_until_owner_dies(memory_kind there) {
     keep_context();
-    OWNED(kvmem_agent) agent = agent_open("guest");
-    home home;
-    home_open(&home, MEMORY_SYSTEM, 0, agent);
-    visit visit;
-    visit_open(&visit, there, 0, "victim", agent);
-    repeated stream = {.transfer = create_read(&visit, &home), .patience = LONG};
+    OWNED(kvmem_agent) agent = agent_open("client");
+    local_layout local;
+    local_layout_open(&local, MEMORY_SYSTEM, 0, agent);
+    remote_layout remote;
+    remote_layout_open(&remote, there, 0, "first_owner", agent);
+    repeated stream = {.transfer = create_read(&remote, &local), .patience = LONG};
     threads reader;
     threads_start(&reader, 1, repeat_transfer, &stream, 0);
     while (stream.rounds < 100 && !stream.is_over) sched_yield();
-    peer_kill(&visit.owner);
+    peer_kill(&remote.owner);
     threads_join(&reader);
     CHECK_EQ(stream.last, KVMEM_STATUS_PEER_LOST);
     /* Later runs fail, too. */
-    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", submit_and_wait(stream.transfer, LONG));
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "first_owner", submit_and_wait(stream.transfer, LONG));
     CALL(kvmem_transfer_destroy(stream.transfer));
-    visit_close_layout(&visit);
-    home_close(&home);
+    remote_layout_close_handle(&remote);
+    local_layout_close(&local);
     /* The agent works with another owner. */
-    home_open(&home, MEMORY_SYSTEM, 0, agent);
-    visit_open(&visit, there, 1, "heir", agent);
-    read_and_write(&visit, &home);
-    visit_close(&visit);
-    home_close(&home);
+    local_layout_open(&local, MEMORY_SYSTEM, 0, agent);
+    remote_layout_open(&remote, there, 1, "second_owner", agent);
+    read_and_write(&remote, &local);
+    remote_layout_close(&remote);
+    local_layout_close(&local);
 }
 
-TEST_CALL(transfers_fail_when_the_owner_of_device_memory_dies, lose(MEMORY_DEVICE))
-TEST_CALL(transfers_fail_when_the_owner_of_elastic_memory_dies, lose(MEMORY_ELASTIC))
+TEST_CALL(transfers_fail_when_the_owner_of_device_memory_dies, read_until_owner_dies(MEMORY_DEVICE))
+TEST_CALL(transfers_fail_when_the_owner_of_elastic_memory_dies, read_until_owner_dies(MEMORY_ELASTIC))

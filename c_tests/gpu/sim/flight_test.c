@@ -55,7 +55,7 @@ static void submit_when_free(const flight *flight) {
     CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
-static void expect_late(flight *flight) {
+static void expect_timeout(flight *flight) {
     flight_expect_end(flight, KVMEM_STATUS_TIMED_OUT, "by CUDA copy was not complete after 1000 ms");
     flight_expect_completion(flight, KVMEM_STATUS_TIMED_OUT);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "still in use", kvmem_transfer_submit(flight->transfer, ERR));
@@ -70,7 +70,7 @@ TEST(a_run_fails_at_its_deadline) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
     flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
     submit_and_hold(&flight);
-    expect_late(&flight);
+    expect_timeout(&flight);
 }
 
 TEST(a_run_on_a_stream_fails_at_its_deadline) {
@@ -79,7 +79,7 @@ TEST(a_run_on_a_stream_fails_at_its_deadline) {
     flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
     SIM(sim_hold());
     flight_submit_on(&flight, stream.handle);
-    expect_late(&flight);
+    expect_timeout(&flight);
 }
 
 /* It waits for resources of another run. */

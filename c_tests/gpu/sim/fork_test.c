@@ -161,7 +161,7 @@ static void query_holders(void) {
     CHECK_EQ(kvmem_region_get_holders(region, &holders, ERR), KVMEM_STATUS_OK);
 }
 
-static void outlive_the_importer(void) {
+static void check_no_release(void) {
     importer_unlock(waiting.importer);
     query_holders();
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = 4096);
@@ -173,7 +173,7 @@ static void outlive_the_importer(void) {
 TEST(a_child_releases_no_region_that_waits_for_importers) {
     destroy_while_imported();
     expect_releases(&waiting.releases, 0);
-    in_a_child(outlive_the_importer);
+    in_a_child(check_no_release);
     importer_unlock(waiting.importer); /* again, for builds that skip the child */
     query_holders();
     expect_releases(&waiting.releases, 1);

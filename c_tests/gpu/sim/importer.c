@@ -42,7 +42,7 @@ void importer_unlock(int importer) { set_lock(importer, F_UNLCK); }
 
 void importer_end(int importer) { close(importer); }
 
-void block_files_break(block_files *files) {
+void block_files_disable_locks(block_files *files) {
     files->count = 0;
     CLEANUP(test_close) const int without_locks = open("/", O_PATH | O_CLOEXEC);
     CHECK(without_locks >= 0);
@@ -57,7 +57,7 @@ void block_files_break(block_files *files) {
     }
 }
 
-void block_files_mend(const block_files *files) {
+void block_files_enable_locks(const block_files *files) {
     for (size_t i = 0; i < files->count; i++) {
         CHECK_EQ(dup3(files->kept[i], files->fds[i], O_CLOEXEC), files->fds[i]);
         close(files->kept[i]);

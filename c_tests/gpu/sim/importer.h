@@ -17,6 +17,6 @@ typedef struct block_files {
     int kept[IMPORTER_MAX_FILES];
     size_t count;
 } block_files;
-/* Makes queries of their locks fail, until block_files_mend. */
-void block_files_break(block_files *files);
-void block_files_mend(const block_files *files);
+/* Makes queries of their locks fail, until block_files_enable_locks. */
+void block_files_disable_locks(block_files *files);
+void block_files_enable_locks(const block_files *files);

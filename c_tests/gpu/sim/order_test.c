@@ -13,13 +13,13 @@ static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KV
                                  KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
 static const uint64_t orders[] = {0, 1, 2, 3};
 
-typedef struct scene {
+typedef struct ordering {
     flight flight;
     /* On the GPU, because the driver waits for copies between host memory: the contents of the source, other contents
        that overwrite it afterwards, and the bytes read from the destination. */
-    uint64_t before, junk, found;
-    stream carrier, reader;
-} scene;
+    uint64_t contents, other_contents, found;
+    stream transfer_stream, reader;
+} ordering;
 
 /* One combination of the options of a transfer. */
 typedef struct kind {
@@ -42,8 +42,8 @@ static kind kind_of(size_t number) {
     };
 }
 
-static uint64_t filled(const scene *scene, uint32_t seed) {
-    const size_t size = scene->flight.source.model.size;
+static uint64_t filled(const ordering *ordering, uint32_t seed) {
+    const size_t size = ordering->flight.source.model.size;
     CLEANUP(test_free) unsigned char *bytes = test_allocate(size);
     const uint64_t address = engine_allocate(0, size);
     kv_fill(bytes, size, seed);
@@ -51,53 +51,53 @@ static uint64_t filled(const scene *scene, uint32_t seed) {
     return address;
 }
 
-static void scene_open(scene *scene, const kind *kind) {
+static void ordering_open(ordering *ordering, const kind *kind) {
     const kvmem_layout_config source = side_config(&kv_kinds[1]);
     const kvmem_layout_config destination = side_config(&kv_kinds[2]);
     SIM(sim_reset());
     SIM(sim_set_order(kind->order));
-    stream_open_with(&scene->carrier, 0, kind->stream_flags);
-    stream_open_with(&scene->reader, 0, kind->stream_flags);
-    flight_open(&scene->flight, .from = kind->route.from, .to = kind->route.to, .source = &source,
+    stream_open_with(&ordering->transfer_stream, 0, kind->stream_flags);
+    stream_open_with(&ordering->reader, 0, kind->stream_flags);
+    flight_open(&ordering->flight, .from = kind->route.from, .to = kind->route.to, .source = &source,
                 .destination = &destination);
-    scene->before = filled(scene, 3);
-    scene->junk = filled(scene, 4);
-    scene->found = engine_allocate(0, scene->flight.destination.model.size);
-    flight_create(&scene->flight, it.path = kind->path, it.flags = kind->flags,
+    ordering->contents = filled(ordering, 3);
+    ordering->other_contents = filled(ordering, 4);
+    ordering->found = engine_allocate(0, ordering->flight.destination.model.size);
+    flight_create(&ordering->flight, it.path = kind->path, it.flags = kind->flags,
                   it.staging_size = kind->path == KVMEM_PATH_CUDA_STAGED ? STAGING : 0);
     SIM(sim_hold());
 }
 
-static void scene_close(scene *scene) {
-    engine_free(0, scene->before);
-    engine_free(0, scene->junk);
-    engine_free(0, scene->found);
-    flight_close(&scene->flight);
-    stream_close(&scene->carrier);
-    stream_close(&scene->reader);
+static void ordering_close(ordering *ordering) {
+    engine_free(0, ordering->contents);
+    engine_free(0, ordering->other_contents);
+    engine_free(0, ordering->found);
+    flight_close(&ordering->flight);
+    stream_close(&ordering->transfer_stream);
+    stream_close(&ordering->reader);
     SIM(sim_reset());
 }
 
-static void put(const scene *scene, uint64_t bytes, CUstream stream) {
-    CU_ON(0, cuMemcpyAsync(scene->flight.source.base, bytes, scene->flight.source.model.size, stream));
+static void fill_source(const ordering *ordering, uint64_t bytes, CUstream stream) {
+    CU_ON(0, cuMemcpyAsync(ordering->flight.source.base, bytes, ordering->flight.source.model.size, stream));
 }
 
 /* Makes a stream copy a layer, which is one region of the destination, to `found`. */
-static void read_layer(const scene *scene, uint64_t layer, CUstream stream) {
-    const side *read = &scene->flight.destination;
+static void read_layer(const ordering *ordering, uint64_t layer, CUstream stream) {
+    const side *read = &ordering->flight.destination;
     const size_t start = read->model.starts[layer];
     const size_t size = kv_region_size(&read->model.config);
-    CU_ON(0, cuMemcpyAsync(scene->found + start, read->base + start, size, stream));
+    CU_ON(0, cuMemcpyAsync(ordering->found + start, read->base + start, size, stream));
 }
 
 /* Ends the hold. Checks that the destination and the bytes read from it have the contents of the source. */
-static void finish(scene *scene) {
-    side *destination = &scene->flight.destination;
+static void finish(ordering *ordering) {
+    side *destination = &ordering->flight.destination;
     SIM(sim_go());
-    EXPECT_OK(kvmem_transfer_wait(scene->flight.transfer, PATIENCE, ERR));
-    side_check_moved(destination, &scene->flight.source, scene->flight.move);
+    EXPECT_OK(kvmem_transfer_wait(ordering->flight.transfer, PATIENCE, ERR));
+    side_check_moved(destination, &ordering->flight.source, ordering->flight.move);
     CLEANUP(test_free) unsigned char *found = test_allocate(destination->model.size);
-    read_device(0, found, scene->found, destination->model.size);
+    read_device(0, found, ordering->found, destination->model.size);
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
         const size_t start = destination->model.starts[layer];
         CHECK_BYTES(found + start, destination->model.expected + start,
@@ -108,14 +108,14 @@ static void finish(scene *scene) {
 /* On the same stream, the source is filled before the transfer; afterwards the destination is read and the source
    overwritten. */
 static void run_on_a_stream(const kind *kind, bool on_default) {
-    OPENED(scene, scene, kind);
-    CUstream on = on_default ? CU_STREAM_LEGACY : scene.carrier.handle;
-    put(&scene, scene.before, on);
-    flight_submit_on_primary(&scene.flight, on);
-    for (uint64_t layer = 0; layer < LAYERS; layer++) read_layer(&scene, layer, on);
-    put(&scene, scene.junk, on);
-    kv_fill(scene.flight.source.model.expected, scene.flight.source.model.size, 3);
-    finish(&scene);
+    OPENED(ordering, ordering, kind);
+    CUstream on = on_default ? CU_STREAM_LEGACY : ordering.transfer_stream.handle;
+    fill_source(&ordering, ordering.contents, on);
+    flight_submit_on_primary(&ordering.flight, on);
+    for (uint64_t layer = 0; layer < LAYERS; layer++) read_layer(&ordering, layer, on);
+    fill_source(&ordering, ordering.other_contents, on);
+    kv_fill(ordering.flight.source.model.expected, ordering.flight.source.model.size, 3);
+    finish(&ordering);
 }
 
 TEST(a_transfer_runs_in_order_on_a_stream) {
@@ -135,18 +135,18 @@ TEST(a_transfer_runs_in_order_on_the_default_stream) {
 /* Another stream waits for the transfer and reads the destination; if it waits for all layers, it overwrites the
    source. */
 static void run_with_a_reader(const kind *kind, bool on_carrier, bool by_layer) {
-    OPENED(scene, scene, kind);
-    const CUstream reader = scene.reader.handle;
-    const kvmem_transfer *transfer = scene.flight.transfer;
-    if (on_carrier) flight_submit_on(&scene.flight, scene.carrier.handle);
-    else flight_submit(&scene.flight);
+    OPENED(ordering, ordering, kind);
+    const CUstream reader = ordering.reader.handle;
+    const kvmem_transfer *transfer = ordering.flight.transfer;
+    if (on_carrier) flight_submit_on(&ordering.flight, ordering.transfer_stream.handle);
+    else flight_submit(&ordering.flight);
     if (!by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, 0, reader, ERR));
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
         if (by_layer) EXPECT_OK(kvmem_transfer_wait_on_stream(transfer, layer + 1, reader, ERR));
-        read_layer(&scene, layer, reader);
+        read_layer(&ordering, layer, reader);
     }
-    if (!by_layer) put(&scene, scene.junk, reader);
-    finish(&scene);
+    if (!by_layer) fill_source(&ordering, ordering.other_contents, reader);
+    finish(&ordering);
 }
 
 TEST(a_stream_reads_the_layers_that_it_waited_for) {

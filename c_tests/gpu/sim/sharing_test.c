@@ -153,12 +153,12 @@ TEST(memory_is_not_released_while_importers_are_unknown) {
     GET(kvmem_share *, share, kvmem_share_create_region, region, NULL);
     CALL(kvmem_share_destroy(share));
     block_files files;
-    block_files_break(&files);
+    block_files_disable_locks(&files);
     EXPECT_MESSAGE(KVMEM_STATUS_IO, "get the locks of a file", query_holders(region));
     CALL(kvmem_region_destroy(region));
     EXPECT_OK(query_holders(other));
     expect_releases(&releases, 0);
-    block_files_mend(&files);
+    block_files_enable_locks(&files);
     EXPECT_OK(query_holders(other));
     expect_releases(&releases, 1);
 }
