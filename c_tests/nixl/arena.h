@@ -32,6 +32,7 @@ void arena_check_stale(kv_meeting *fixture, const kvmem_transfer_options *option
 /* The peer is killed during a read and a write, after `rounds` runs of each. */
 void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kvmem_transfer_options *read,
                         const kvmem_transfer_options *write);
-/* The peer is frozen: a read and a write by these options end at their deadline, and run again once it is thawed. */
+/* The peer is stopped: a read and a write with these options end at their deadline. They run again once it
+   continues. */
 void arena_check_deadline(kv_meeting *fixture, const kvmem_transfer_options *read,
                           const kvmem_transfer_options *write);

@@ -101,7 +101,7 @@ TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
 }
 
-TEST(a_peer_that_answers_no_more_ends_a_run_at_its_deadline) {
+TEST(a_run_with_an_unresponsive_peer_ends_at_its_deadline) {
     OPENED(fixture, fixture);
     arena_check_deadline(&fixture, SMALL(READ), SMALL(WRITE));
 }

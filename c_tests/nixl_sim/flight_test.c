@@ -286,7 +286,7 @@ TEST(a_thread_that_waits_without_a_timeout_does_the_work_of_its_agent) {
     } while (requests().last_poster != gettid()); /* only the deadline of the process limits this */
 }
 
-/* A call of NIXL may not return. */
+/* A call into NIXL may never return. */
 TEST(a_thread_that_waits_until_a_deadline_leaves_the_work_to_the_agents_thread) {
     const kvmem_layout_config config = two_requests();
     OPENED(pair, pair, &config);
@@ -494,7 +494,7 @@ TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
 
 TEST(a_wait_ends_at_its_timeout_though_nixl_does_not_return) {
     OPENED(pair, pair, REF(two_requests()));
-    for (int i = 0; i < 20; i++) { /* a thread that has to wake up comes first only by chance */
+    for (int i = 0; i < 20; i++) { /* a thread that has to wake up rarely comes first */
         NIXL(nixl_sim_hold(NIXL_SIM_POST));
         EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(pair.transfer, MILLISECONDS(60), ERR));

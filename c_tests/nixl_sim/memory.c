@@ -25,7 +25,7 @@ static size_t num_spans;
 static uint64_t failing_register;
 static uint64_t failing_deregister;
 static bool is_held[NIXL_SIM_NUM_CALLS];
-static bool is_held_for_ever[NIXL_SIM_NUM_CALLS];
+static bool is_held_forever[NIXL_SIM_NUM_CALLS];
 static uint64_t num_waiting;
 
 CAPI(create_reg_dlist)(int kind, list **made) {
@@ -48,7 +48,7 @@ bool sim_fails(uint64_t *failing) { return *failing > 0 && --*failing == 0; }
 
 void sim_wait_if_held(int call) {
     num_waiting++;
-    while (is_held[call] || is_held_for_ever[call]) pthread_cond_wait(&sim_changed, &sim_lock);
+    while (is_held[call] || is_held_forever[call]) pthread_cond_wait(&sim_changed, &sim_lock);
     num_waiting--;
 }
 
@@ -94,9 +94,9 @@ void nixl_sim_go(void) {
     pthread_mutex_unlock(&sim_lock);
 }
 
-void nixl_sim_hold_forever(int call) { LOCKED(is_held_for_ever[call] = true); }
+void nixl_sim_hold_forever(int call) { LOCKED(is_held_forever[call] = true); }
 
-bool sim_is_held_forever(int call) { return is_held_for_ever[call]; }
+bool sim_is_held_forever(int call) { return is_held_forever[call]; }
 
 uint64_t nixl_sim_waiting(void) { return LOCKED(num_waiting); }
 

@@ -91,7 +91,7 @@ static void refuse_forged(const target *fixture, forge forge, kvmem_status statu
 FORGE(of_another_boot, forge_text(parcel, "boot_id", "another"))
 FORGE(of_another_id, forge_bytes(parcel, "id"))
 FORGE(of_a_newer_version, parcel->bytes.data[8] = 6, forge_seal(parcel))
-FORGE(of_flags_nobody_knows, parcel->bytes.data[10] = 1, forge_seal(parcel))
+FORGE(of_unknown_flags, parcel->bytes.data[10] = 1, forge_seal(parcel))
 FORGE(of_no_size, forge_integer(parcel, "size", 0))
 FORGE(of_endless_size, forge_integer(parcel, "size", UINT64_MAX))
 
@@ -123,7 +123,7 @@ TEST(forged_manifests_fail) {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
         {of_another_id, KVMEM_STATUS_CORRUPT, "another region"},
         {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 6"},
-        {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
+        {of_unknown_flags, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
         {of_endless_size, KVMEM_STATUS_CORRUPT, ""},
         {of_another_tier, KVMEM_STATUS_CORRUPT, "this type of handle is invalid"},
@@ -156,7 +156,7 @@ TEST(a_forged_access_right_fails) {
     }
 }
 #else
-FORGE(of_a_gpu_nobody_has, memset(forged_bytes(parcel, "device", 16), 0xA5, 16), forge_seal(parcel))
+FORGE(of_an_unknown_gpu, memset(forged_bytes(parcel, "device", 16), 0xA5, 16), forge_seal(parcel))
 FORGE(of_another_size_of_extents, forge_integer(parcel, "extent_size", 2 * MEMORY_EXTENT))
 FORGE(of_small_extents, forge_integer(parcel, "extent_size", 1))
 FORGE(of_another_allocation, forge_integer(parcel, "base_size", forged_integer(parcel, "base_size") + 4096))
@@ -178,12 +178,12 @@ FORGE(of_nowhere_in_its_mappings, forge_integer(parcel, "offset", MEMORY_EXTENT)
 
 TEST(forged_sizes_of_mappings_are_detected_by_the_driver) {
     static const forgery of_mapped[] = {
-        {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
+        {of_an_unknown_gpu, KVMEM_STATUS_NOT_FOUND, "GPU"},
         {of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "does not match the share"},
         {of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings"},
     };
     static const forgery of_fabric[] = {
-        {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
+        {of_an_unknown_gpu, KVMEM_STATUS_NOT_FOUND, "GPU"},
         {of_another_size_of_extents, KVMEM_STATUS_CORRUPT, ""},
         {of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle"},
     };
@@ -201,7 +201,7 @@ TEST(fields_of_a_later_version_are_corrupt) {
 
 TEST(forged_gpu_memory_is_detected_by_the_driver) {
     static const forgery of_device[] = {
-        {of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU"},
+        {of_an_unknown_gpu, KVMEM_STATUS_NOT_FOUND, "GPU"},
         {of_another_allocation, KVMEM_STATUS_STALE, ""},
         {of_no_allocation, KVMEM_STATUS_CORRUPT, ""},
     };
@@ -222,7 +222,7 @@ TEST(memory_of_another_gpu_is_corrupt) {
         forge_seal(&forged);
         refuse_parcel(&forged, 0, KVMEM_STATUS_CORRUPT, "does not match the share");
     } else {
-        refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
+        refuse_forged(&fixture, of_an_unknown_gpu, KVMEM_STATUS_NOT_FOUND, "GPU");
     }
 }
 #endif
