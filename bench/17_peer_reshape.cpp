@@ -3,6 +3,7 @@
 // reference is a descriptor per row, the ceiling one contiguous transfer of the useful bytes.
 #include "common/clock.hpp"
 #include "common/peer.hpp"
+#include "common/points.hpp"
 #include "common/program.hpp"
 #include "reference/nixl.hpp"
 
@@ -296,12 +297,15 @@ void measure_case(const options &chosen, const char *transport, size_t which, re
 
 void measure(const options &chosen, results &found)
 {
+    points grid(chosen);
     for (const char *transport : {"shared memory", "tcp"}) {
         if (transport == std::string("tcp"))
             use_only_tcp();
         for (size_t which = 0; which < std::size(differences); ++which)
-            measure_case(chosen, transport, which, found);
+            grid.measure(std::string(differences[which].name) + ", " + transport,
+                         [&] { measure_case(chosen, transport, which, found); });
     }
+    grid.finish();
 }
 
 } // namespace
