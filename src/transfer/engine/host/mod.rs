@@ -237,7 +237,7 @@ impl Chunks {
         // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
         // copied, and `ensure_apart` that no written byte is read. Callers that write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
-        unsafe { copy_matrix(&each, self.is_streamed) };
+        unsafe { copy_matrix(&each, None, self.is_streamed) };
     }
 }
 
@@ -246,29 +246,35 @@ pub fn suits_streaming(bytes: u64) -> bool {
     streaming::suits(bytes)
 }
 
-/// Copies rows of host memory.
+/// Copies rows of host memory. While rows are copied, the source of those after them is prefetched: rows of blocks that are scattered
+/// over many pages would wait for it, because the processor reads ahead within a page only.
 ///
 /// # Safety
 /// All rows are readable in the source and writable in the destination, and no byte is in both. `is_streamed` requires that
 /// [`suits_streaming`] has returned true.
 pub unsafe fn copy_rows(rows: &[Matrix], is_streamed: bool) {
-    // SAFETY: the caller's promise.
-    rows.iter().for_each(|each| unsafe { copy_matrix(each, is_streamed) });
+    for (index, each) in rows.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { copy_matrix(each, rows.get(index + 1), is_streamed) };
+    }
     if is_streamed {
         streaming::settle();
     }
 }
 
+/// Copies the rows of a matrix, and prefetches the source of those of the next one.
+///
 /// # Safety
 /// As for [`copy_rows`]; the caller calls `settle` of [`streaming`].
-unsafe fn copy_matrix(each: &Matrix, is_streamed: bool) {
+unsafe fn copy_matrix(each: &Matrix, next: Option<&Matrix>, is_streamed: bool) {
+    let ahead = next.map_or(0, |next| next.first.source.wrapping_sub(each.first.source) as isize);
     let rows = HostRows {
         from: each.first.source as *const u8,
         to: each.first.destination as *mut u8,
         size: each.first.size as usize,
         outer: RowLoop::ONCE,
         inner: RowLoop { count: each.rows as usize, strides: each.strides.map(|stride| stride as usize) },
-        ahead: 0,
+        ahead,
     };
     // SAFETY: the caller's promise, for both.
     unsafe {
