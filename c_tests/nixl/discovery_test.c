@@ -69,8 +69,8 @@ TEST(backends_are_listed_in_the_order_of_creation) {
     OWN(kvmem_agent, agent, kvmem_agent_create, "having", NULL);
     OWN(kvmem_plugins, none, kvmem_agent_get_backends, agent);
     CHECK_EQ(kvmem_plugins_count(none), 0);
-    const kvmem_parameter workers = {"num_workers", "2"};
-    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", &workers, 1, ERR));
+    const kvmem_parameter chosen[] = {{"num_workers", "2"}, {"engine_config", "USE_MT_MUTEX=n"}};
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", chosen, NUM(chosen), ERR));
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     OWN(kvmem_plugins, both, kvmem_agent_get_backends, agent);
     CHECK_EQ(kvmem_plugins_count(both), 2);
@@ -78,6 +78,8 @@ TEST(backends_are_listed_in_the_order_of_creation) {
     CHECK_STR(first.name, "POSIX");
     const kvmem_plugin ucx = find(both, "UCX");
     CHECK_STR(parameter_of(&ucx, "num_workers"), "2");
+    /* After that of kvmem, so the caller's holds. */
+    CHECK_STR(parameter_of(&ucx, "engine_config"), "USE_MT_MUTEX=y,USE_MT_MUTEX=n");
     CHECK_EQ(ucx.memory_types & dram, dram);
     CHECK_EQ(find(both, "POSIX").memory_types & file, file);
 }

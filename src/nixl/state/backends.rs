@@ -15,6 +15,11 @@ use crate::nixl::{exit, library, signals, sys, ucx_log};
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const GDS_PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
 
+/// Settings of UCX that its plugins are created with, which the environment and the caller can change. A thread that waits for
+/// UCX's lock sleeps: UCX holds the lock while it copies host memory of a peer, and NIXL's progress thread would keep a
+/// processor busy for as long.
+const UCX_SETTINGS: (&str, &str) = ("engine_config", "USE_MT_MUTEX=y");
+
 /// Memory types and parameters.
 type Properties = (Vec<sys::nixl_capi_mem_type_t>, BTreeMap<String, String>);
 
@@ -70,8 +75,12 @@ impl AgentState {
 
     fn merged_parameters(&self, plugin: &str, name: &CStr, changes: &[(String, String)]) -> Result<Params> {
         let mut merged = self.plugin_parameters(plugin, name)?;
-        for (key, value) in changes {
-            merged.insert(key.clone(), value.clone());
+        merged.extend(changes.iter().cloned());
+        if plugin.starts_with("UCX") {
+            // Of two values the last one holds.
+            let (key, settings) = UCX_SETTINGS;
+            let further = merged.entry(key.to_string()).or_default();
+            *further = format!("{settings},{further}");
         }
         let params = Params::new()?;
         for (key, value) in &merged {
