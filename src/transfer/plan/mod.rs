@@ -205,6 +205,11 @@ impl Plan {
         self.parts().map(|part| part.most_moves()).sum()
     }
 
+    /// The maximum number of contiguous ranges on one side alone, without computing them.
+    pub fn most_ranges_on(&self, side: usize) -> u64 {
+        self.parts().map(|part| part.blocks() * part.shape.nest.ranges_on(side)).sum()
+    }
+
     /// Capacity for a list of the moves: a list that grows is copied again and again.
     pub fn capacity(&self) -> usize {
         self.most_moves().min(MOST_CAPACITY) as usize

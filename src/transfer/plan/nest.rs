@@ -122,6 +122,20 @@ impl Nest {
         Self { loops: all, length, outside, unit_size: unit.size, unit: unit.listed }
     }
 
+    /// Ranges of a block that are contiguous on one side, whatever the other one has between them.
+    pub fn ranges_on(&self, side: usize) -> u64 {
+        let mut loops = self.loops;
+        let loops = &mut loops[..self.length];
+        loops.sort_by_key(|each| (each.regions[side], each.strides[side]));
+        let (_, ranges) = loops.iter().fold((self.unit_size, 1), |(size, ranges), each| {
+            match each.regions[side] == 0 && each.strides[side] == size {
+                true => (size * each.count, ranges),
+                false => (size, ranges * each.count),
+            }
+        });
+        ranges
+    }
+
     /// All loops, without that over blocks.
     pub fn loops(&self) -> &[Loop] {
         &self.loops[..self.length]

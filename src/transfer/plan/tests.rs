@@ -120,6 +120,19 @@ fn fits(range: &PairedRange, [here, there]: [u64; 2]) -> bool {
     range.source + range.count <= here && range.destination + range.count <= there
 }
 
+/// The contiguous ranges of one side that moves touch.
+fn ranges_on(side: usize, moves: &[Move]) -> u64 {
+    let place = |each: &Move| match side {
+        0 => (each.source_region, each.source, each.source + each.size),
+        _ => (each.destination_region, each.destination, each.destination + each.size),
+    };
+    let mut places: Vec<_> = moves.iter().map(place).collect();
+    places.sort_unstable();
+    places.dedup();
+    let breaks = places.windows(2).filter(|pair| pair[0].0 != pair[1].0 || pair[0].2 != pair[1].1).count();
+    (breaks + usize::from(!places.is_empty())) as u64
+}
+
 proptest! {
     #[test]
     fn a_plan_moves_exactly_the_bytes_asked_in_the_fewest_moves(
@@ -143,6 +156,9 @@ proptest! {
         prop_assert_eq!(plan.bytes(), moves.iter().map(|m| m.size).sum::<u64>());
         prop_assert!(moves.len() as u64 <= plan.most_moves());
         prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
+        for side in 0..2 {
+            prop_assert!(ranges_on(side, &moves) <= plan.most_ranges_on(side));
+        }
         prop_assert_eq!(plan.bytes(), plan.pieces() * source.geometry().piece_size());
         for each in &moves {
             prop_assert!(!moves.iter().any(|other| each.goes_on_in(other)), "two moves could be one");

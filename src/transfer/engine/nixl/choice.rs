@@ -15,8 +15,11 @@ use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
-/// Longer spans are worth a descriptor each: prepared lists make it cheap, and the arena copies every byte once more.
+/// Longer spans are worth a descriptor each, unless the peer has several together: prepared lists make it cheap, and the arena
+/// copies every byte once more.
 const LONG_SPAN: u64 = 4096;
+/// The minimum number of longer spans in one range of the peer, on average.
+const TOGETHER: u64 = 2;
 /// Fewer spans are not worth an arena.
 const LEAST_SPANS: u64 = 64;
 /// Another path must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
@@ -107,10 +110,9 @@ impl Choosing<'_> {
             return rate().map(Ok).map_err(refused);
         }
         let spans = self.plan.most_moves();
-        let are_short = self.plan.bytes() < spans * LONG_SPAN;
         let reason = if self.preferences.path.is_some() {
             "another path was requested".to_string()
-        } else if !self.rates.is_slow && (!are_short || spans < LEAST_SPANS) {
+        } else if !self.rates.is_slow && (spans < LEAST_SPANS || self.are_long(spans)) {
             format!("{spans} contiguous ranges are few, or long enough")
         } else {
             match rate() {
@@ -124,6 +126,18 @@ impl Choosing<'_> {
             }
         };
         Ok(Err(candidate(path, 0.0, Some(reason))))
+    }
+
+    /// Whether spans are so long that even the requests of an arena take as long, without its copies. The whole estimate sorts the
+    /// blocks, so it is not made for nothing.
+    fn are_long(&self, spans: u64) -> bool {
+        let bytes = self.plan.bytes();
+        if bytes < spans * LONG_SPAN {
+            return false;
+        }
+        let ranges = self.plan.most_ranges_on(usize::from(!self.reads));
+        let direct = self.rates.direct.direct(spans, bytes);
+        ranges * TOGETHER > spans || self.rates.staged.direct(ranges, bytes) > LEAST_GAIN * direct
     }
 
     fn staged(&self) -> Result<Rated<Division>> {
@@ -186,3 +200,6 @@ fn settled<T>(
 fn candidate(path: TransferPath, seconds: f64, reason: Option<String>) -> Candidate {
     Candidate { path, seconds, reason: reason.map(Reason::from), is_impossible: false }
 }
+
+#[cfg(test)]
+mod simulated;
