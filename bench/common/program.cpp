@@ -20,7 +20,7 @@ void keep_freed_memory()
 }
 
 constexpr char usage[] =
-    "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT]; those of copies also "
+    "[--quick] [--output results.json]; GPU benches and row 17 also [--seconds N] [--only POINT]; those of copies also "
     "[--engines [--ctas N,N...] [--staging-mib N]]; that of random points also [--seed N] [--points N]";
 
 struct arguments {

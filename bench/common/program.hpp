@@ -15,7 +15,7 @@ struct options {
     bool engines = false; // benches of copies: also each path of kvmem
     std::vector<unsigned> ctas; // with --engines: also the kernel with each of these numbers of CTAs
     unsigned staging_mib = 0;   // with --engines: size of the staging memory; 0: kvmem's default
-    std::string only;     // GPU benches and disk: only points whose titles contain one of these texts, separated by `|`
+    std::string only;     // GPU benches, disk, row 17: points whose titles contain one of these texts, separated by `|`
     double seconds = 480; // GPU benches: no point begins after this time
     uint64_t seed = 19;     // of the points that are drawn at random
     unsigned points = 120;  // number of points that are drawn at random
