@@ -49,7 +49,7 @@ std::unique_ptr<nixl::read_request> request(const many_sides &sides, const nixl:
 
 void post(const kv::request &request) { kv::call(kvmem_request_post, request.get(), nullptr, size_t{0}); }
 
-void wait(const kv::request &request) { kv::call(kvmem_request_wait, request.get(), uint64_t{30'000'000'000}); }
+void wait(const kv::request &request) { kv::call(kvmem_request_wait, request.get(), KVMEM_TIMEOUT_FOREVER); }
 
 void take(kvmem_queue *queue)
 {

@@ -169,7 +169,8 @@ inline std::string path_of(const transfer &moved)
 
 inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get()); }
 
-inline void wait(const transfer &moved) { call(kvmem_transfer_wait, moved.get(), uint64_t{30'000'000'000}); }
+// With a timeout, the thread of the agent would make the NIXL calls.
+inline void wait(const transfer &moved) { call(kvmem_transfer_wait, moved.get(), KVMEM_TIMEOUT_FOREVER); }
 
 inline void submit_and_wait(const transfer &moved)
 {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handles of prepared descriptor lists and of transfer requests.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use super::descriptor::Descriptor;
@@ -14,6 +16,28 @@ pub struct ListId(pub(super) u64);
 /// A request of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub(super) u64);
+
+/// Objects of an agent by their ids. A look-up is a part of each call of NIXL for a request.
+pub(super) type ById<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// The ids are counted up in this process, so that no caller or peer can choose ids that collide.
+#[derive(Default)]
+pub(super) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // The map takes the group from the lowest bits, and compares the highest.
+        self.0 = (self.0 ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// The direction of a request, as seen from the agent that posts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,5 +150,24 @@ impl Drop for DescriptorList {
     fn drop(&mut self) {
         // SAFETY: created by this value, and not shared.
         unsafe { sys::nixl_capi_destroy_xfer_dlist(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_that_follow_each_other_are_in_different_places_of_a_map() {
+        let hash = |id: u64| {
+            let mut hasher = IdHasher::default();
+            hasher.write_u64(id);
+            hasher.finish()
+        };
+        let low: HashSet<_> = (1..=4096).map(|id| hash(id) & 4095).collect();
+        let high: HashSet<_> = (1..=4096).map(|id| hash(id) >> 57).collect();
+        assert_eq!((low.len(), high.len()), (4096, 128));
     }
 }

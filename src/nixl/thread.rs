@@ -162,10 +162,11 @@ impl TaskQueue {
                     return false;
                 }
                 Ok(step) => {
-                    let now = begun.get_or_insert_with(Instant::now).elapsed();
-                    let has_moved = step == TaskStep::Progressed || now - before >= MOVING;
-                    (before, quiet) = (now, if has_moved { 0 } else { quiet + 1 });
-                    if step == TaskStep::Waiting || quiet == QUIET_STEPS || now > LONGEST_BEGIN {
+                    let now = Instant::now();
+                    let spent = now - *begun.get_or_insert(now);
+                    let has_moved = step == TaskStep::Progressed || spent - before >= MOVING;
+                    (before, quiet) = (spent, if has_moved { 0 } else { quiet + 1 });
+                    if step == TaskStep::Waiting || quiet == QUIET_STEPS || spent > LONGEST_BEGIN {
                         self.work.push((work, step));
                         return true;
                     }

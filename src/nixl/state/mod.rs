@@ -26,7 +26,7 @@ use super::descriptor::Descriptor;
 use super::notification::{NotificationInbox, NotificationSupport};
 use super::raw::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
 use super::remote::{LookUp, Remote};
-use super::request::{ListId, PreparedList, RequestHandle, RequestId};
+use super::request::{ById, ListId, PreparedList, RequestHandle, RequestId};
 use super::service::Services;
 use super::{exit, signals, sys};
 use crate::error::{Error, Result};
@@ -46,13 +46,13 @@ pub struct AgentState {
     pub(super) segments: HashMap<SegmentsId, Segments>,
     pub(super) views: HashMap<ViewId, sys::nixl_capi_mem_view_t>,
     /// The memory of this agent that requests on raw descriptors use, and prepared lists of them.
-    pub(super) raw_requests: HashMap<RequestId, Vec<RawSpans>>,
-    pub(super) raw_lists: HashMap<ListId, RawSpans>,
+    pub(super) raw_requests: ById<RequestId, Vec<RawSpans>>,
+    pub(super) raw_lists: ById<ListId, RawSpans>,
     pub(super) remotes: HashMap<String, Arc<Remote>>,
     /// The last look-up that the metadata of each peer was found by, of peers that were found in a directory.
     pub(super) look_ups: HashMap<String, LookUp>,
-    pub(super) lists: HashMap<ListId, PreparedList>,
-    pub(super) requests: HashMap<RequestId, RequestHandle>,
+    pub(super) lists: ById<ListId, PreparedList>,
+    pub(super) requests: ById<RequestId, RequestHandle>,
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
@@ -92,12 +92,12 @@ impl AgentState {
             registered: HashMap::new(),
             segments: HashMap::new(),
             views: HashMap::new(),
-            raw_requests: HashMap::new(),
-            raw_lists: HashMap::new(),
+            raw_requests: ById::default(),
+            raw_lists: ById::default(),
             remotes: HashMap::new(),
             look_ups: HashMap::new(),
-            lists: HashMap::new(),
-            requests: HashMap::new(),
+            lists: ById::default(),
+            requests: ById::default(),
             unreleased: Vec::new(),
             inbox: NotificationInbox::default(),
             services: Services::default(),

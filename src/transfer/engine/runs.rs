@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Engine;
@@ -18,8 +17,6 @@ use crate::transfer::run::{Run, RunHolds};
 pub struct Runs {
     layouts: [Arc<Layout>; 2],
     completion: Arc<Completion>,
-    /// A run is in flight.
-    busy: Arc<AtomicBool>,
 }
 
 /// The memory that each run of a prepared engine needs, and the data that its end reports.
@@ -51,7 +48,7 @@ impl Needs {
 impl Runs {
     /// For runs between a source and a destination.
     pub fn new(layouts: [Arc<Layout>; 2], completion: Completion) -> Self {
-        Self { layouts, completion: Arc::new(completion), busy: Arc::default() }
+        Self { layouts, completion: Arc::new(completion) }
     }
 
     /// The source and the destination.
@@ -66,7 +63,7 @@ impl Runs {
 
     /// Fails if a run is in flight.
     pub fn ensure_idle(&self) -> Result<()> {
-        if self.busy.load(Ordering::Acquire) { Err(self.in_use()) } else { Ok(()) }
+        if self.completion.is_claimed() { Err(self.in_use()) } else { Ok(()) }
     }
 
     /// Begins a run. Fails if one is in flight, if an extent has no memory, or if adopted memory no longer exists.
@@ -75,11 +72,11 @@ impl Runs {
         let [source, destination] = &needs.touched;
         let extents = [source.hold()?, destination.hold()?];
         let peer = engine.hold_peer()?;
-        if self.busy.swap(true, Ordering::AcqRel) {
+        if !self.completion.claim() {
             return Err(self.in_use());
         }
         let held = RunHolds { layouts: Some(self.layouts.clone()), extents, peer };
-        Ok(Run::start(self.completion.clone(), self.busy.clone(), needs.account.clone(), held))
+        Ok(Run::start(self.completion.clone(), needs.account.clone(), held))
     }
 
     /// Submits a run, which ends at its deadline if it has a limit.

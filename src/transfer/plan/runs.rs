@@ -158,25 +158,35 @@ fn check_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<(
 }
 
 /// Replaces `runs` by those of pairs that are consecutive on both sides.
-fn join(runs: &mut Vec<BlockRun>, pairs: impl Iterator<Item = BlockPair>) {
+fn join(runs: &mut Vec<BlockRun>, mut pairs: impl Iterator<Item = BlockPair>) {
     runs.clear();
     runs.reserve(pairs.size_hint().0.min(MOST_AT_ONCE));
-    for BlockPair { source, destination } in pairs {
-        push(runs, BlockRun { source, destination, length: 1 });
+    let one = |BlockPair { source, destination }| BlockRun { source, destination, length: 1 };
+    let Some(mut last) = pairs.next().map(one) else { return };
+    // Most pairs only lengthen the last run, which is therefore not in memory.
+    for pair in pairs {
+        let run = one(pair);
+        if follows(&last, &run) {
+            last.length += 1;
+        } else {
+            runs.push(last);
+            last = run;
+        }
     }
+    runs.push(last);
 }
 
 /// Adds a run, or lengthens the last one if this one follows it on both sides.
 fn push(runs: &mut Vec<BlockRun>, run: BlockRun) {
     match runs.last_mut() {
-        Some(last)
-            if u64::from(last.source) + u64::from(last.length) == u64::from(run.source)
-                && end(last) == u64::from(run.destination) =>
-        {
-            last.length += run.length;
-        }
+        Some(last) if follows(last, &run) => last.length += run.length,
         _ => runs.push(run),
     }
+}
+
+/// Whether a run follows another one on both sides. No sum wraps: ids are less than u32::MAX.
+fn follows(last: &BlockRun, run: &BlockRun) -> bool {
+    last.source + last.length == run.source && last.destination + last.length == run.destination
 }
 
 /// Ascending by destination, and none of them twice.

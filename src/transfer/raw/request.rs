@@ -31,7 +31,6 @@ pub struct RunOptions {
 pub struct Request {
     resource: Arc<Resource>,
     completion: Arc<Completion>,
-    busy: Arc<AtomicBool>,
     was_posted: AtomicBool,
     options: CallOptions,
     user_data: u64,
@@ -122,7 +121,6 @@ impl Request {
         Self {
             resource: Arc::new(resource),
             completion: Arc::new(Completion::new(1, queue)),
-            busy: Arc::default(),
             was_posted: AtomicBool::new(false),
             options,
             user_data,
@@ -144,7 +142,7 @@ impl Request {
 
     fn begin(&self, notification: Option<Vec<u8>>) -> Result<()> {
         ensure!(
-            !self.busy.swap(true, Ordering::AcqRel),
+            self.completion.claim(),
             Busy,
             "the request is in flight; wait for its end, then post it again"
         );
@@ -152,12 +150,12 @@ impl Request {
             RequestSide::Peer(remote) => Some(remote.hold()),
             RequestSide::Local | RequestSide::Own => None,
         };
-        let peer = peer.transpose().inspect_err(|_| self.busy.store(false, Ordering::Release))?;
+        let peer = peer.transpose().inspect_err(|_| self.completion.unclaim())?;
         let is_limited = self.limit.is_some();
         let account =
             Account { bytes: self.bytes, user_data: self.user_data, is_limited, ..Account::default() };
         let held = RunHolds { peer, ..RunHolds::default() };
-        let run = Run::start(self.completion.clone(), self.busy.clone(), account, held);
+        let run = Run::start(self.completion.clone(), account, held);
         // NIXL drops the notification of a request that is posted with other options.
         let options = notification.map(|message| CallOptions {
             notification: Some(message),
@@ -166,7 +164,10 @@ impl Request {
         });
         let task = Box::new(RequestRun::new(self.resource.clone(), options, run));
         // Before the end of the run is reported: what asks for its results then finds that it was posted.
-        let was_posted = self.was_posted.swap(true, Ordering::AcqRel);
+        let was_posted = self.was_posted.load(Ordering::Acquire);
+        if !was_posted {
+            self.was_posted.store(true, Ordering::Release);
+        }
         let agent = &self.resource.agent;
         let started = if self.begins_here() { agent.begin(task) } else { agent.start(task) };
         started.inspect_err(|_| self.was_posted.store(was_posted, Ordering::Release))

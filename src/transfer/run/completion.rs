@@ -22,11 +22,15 @@ pub type Outcome = Result<()>;
 const NEVER_RUN: u8 = 0;
 const RUNNING: u8 = 1;
 const OVER: u8 = 2;
+/// As [`OVER`], with success, and the completion is in the queue.
+const SUCCEEDED: u8 = 3;
 
 /// The state of a transfer's last run. The transfer and the engine that executes the run share it.
 pub struct Completion {
     log_id: LogId,
     phase: AtomicU8,
+    /// A run is in flight, or still uses its memory.
+    is_claimed: AtomicBool,
     last: Mutex<Last>,
     over: Condvar,
     layers: u64,
@@ -83,6 +87,7 @@ impl Completion {
         Self {
             log_id: LogId::next(),
             phase: AtomicU8::new(NEVER_RUN),
+            is_claimed: AtomicBool::new(false),
             last: Mutex::new(Last {
                 outcome: Ok(()),
                 duration: Duration::ZERO,
@@ -101,6 +106,21 @@ impl Completion {
     /// The number of the transfer in log messages.
     pub fn log_id(&self) -> LogId {
         self.log_id
+    }
+
+    /// Claims the transfer for a run. False if a run is in flight, or still uses its memory.
+    pub fn claim(&self) -> bool {
+        !self.is_claimed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Ends the claim of a run that is not begun.
+    pub fn unclaim(&self) {
+        self.is_claimed.store(false, Ordering::Release);
+    }
+
+    /// Whether a run is in flight, or still uses its memory.
+    pub fn is_claimed(&self) -> bool {
+        self.is_claimed.load(Ordering::Acquire)
     }
 
     /// Number of layers of a run.
@@ -140,6 +160,7 @@ impl Completion {
     pub fn poll(&self) -> Result<Option<()>> {
         match self.phase.load(Ordering::Acquire) {
             RUNNING => Ok(None),
+            SUCCEEDED => Ok(Some(())),
             // Under the lock, so that the completion is in the queue then.
             _ => self.outcome().map(Some),
         }
@@ -164,7 +185,7 @@ impl Completion {
 
     /// Waits for the outcome of the last run; `None` waits without a timeout.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
-        self.wait_until(deadline, || self.phase.load(Ordering::Acquire) != RUNNING)?;
+        self.wait_until(deadline, || !self.is_running())?;
         self.outcome()
     }
 
@@ -177,7 +198,7 @@ impl Completion {
     /// Waits until `layers` layers of the last run have moved. Fails with the run's error if it ends before.
     pub fn wait_layers(&self, layers: u64, deadline: Option<Instant>) -> Result<()> {
         let have_moved = || self.have_moved(layers);
-        self.wait_until(deadline, || have_moved() || self.phase.load(Ordering::Acquire) != RUNNING)?;
+        self.wait_until(deadline, || have_moved() || !self.is_running())?;
         if have_moved() { Ok(()) } else { self.outcome() }
     }
 
@@ -219,10 +240,10 @@ impl Completion {
         Before { phase, moved }
     }
 
-    /// Restores the state before a run that could not be started. Clears `busy` under the same lock as [`Self::finish`].
-    pub(super) fn withdraw(&self, before: &Before, busy: &AtomicBool) {
+    /// Restores the state before a run that could not be started. Ends its claim under the same lock as [`Self::finish`].
+    pub(super) fn withdraw(&self, before: &Before) {
         let last = self.last();
-        busy.store(false, Ordering::Release);
+        self.unclaim();
         self.moved.store(before.moved, Ordering::Release);
         self.phase.store(before.phase, Ordering::Release);
         drop(last);
@@ -286,12 +307,12 @@ impl Completion {
         self.last().duration
     }
 
-    /// Reports the end of a run, unless that was done at its deadline. Clears `busy` before the end is visible, and under the
-    /// lock that [`Self::begin`] takes, so that the next run begins after this one was reported.
-    pub(super) fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
+    /// Reports the outcome of a run, unless that was done at its deadline. If the run is over, its claim ends before the outcome
+    /// is visible, and under the lock that [`Self::begin`] takes, so that the next run begins after this one was reported.
+    pub(super) fn finish(&self, outcome: Outcome, duration: Duration, is_over: bool) {
         let mut last = self.last();
-        if let Some(busy) = busy {
-            busy.store(false, Ordering::Release);
+        if is_over {
+            self.unclaim();
         }
         if !self.is_running() {
             return;
@@ -319,6 +340,9 @@ impl Completion {
             let bytes = if status.is_none() { bytes } else { 0 };
             queue.push(QueueEntry { user_data, bytes, status });
         }
+        if status.is_none() {
+            self.phase.store(SUCCEEDED, Ordering::Release);
+        }
         drop(last);
         self.over.notify_all();
     }
@@ -327,10 +351,12 @@ impl Completion {
         let id = self.log_id;
         match outcome {
             Ok(()) => {
-                // Bytes per nanosecond are gigabytes per second.
-                let rate = bytes as f64 / (duration.as_nanos().max(1) as f64);
-                let took = Microseconds(duration);
-                log!(Debug, "transfer {id} ended: {bytes} bytes in {took}, {rate:.2} GB/s");
+                log!(
+                    Debug,
+                    "transfer {id} ended: {bytes} bytes in {}, {:.2} GB/s",
+                    Microseconds(duration),
+                    rate(bytes, duration)
+                );
             }
             Err(error) if error.status() == Status::Cancelled => {
                 log!(Debug, "transfer {id} cancelled after {}", Microseconds(duration));
@@ -371,6 +397,11 @@ impl Expires for Completion {
     }
 }
 
+/// In gigabytes per second, which are bytes per nanosecond.
+fn rate(bytes: u64, duration: Duration) -> f64 {
+    bytes as f64 / (duration.as_nanos().max(1) as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -400,6 +431,6 @@ mod tests {
         }
         completion.begin(Account { user_data: number, ..Account::default() });
         begun.store(number + 1, Ordering::Release);
-        completion.finish(Ok(()), Duration::ZERO, None);
+        completion.finish(Ok(()), Duration::ZERO, false);
     }
 }

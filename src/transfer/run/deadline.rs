@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::threads::{Pool, Shared};
@@ -27,6 +28,8 @@ pub trait Expires: Send + Sync {
 #[derive(Default)]
 pub struct Deadlines {
     state: Mutex<State>,
+    /// Deadlines that are about to be added. It grows under the lock, so that the thread ends only without any.
+    reservations: AtomicUsize,
     /// There is an earlier deadline than the one that the thread waits for.
     changed: Condvar,
 }
@@ -39,8 +42,6 @@ struct State {
     is_watched: bool,
     /// When the thread wakes up; `None` unless it waits.
     wakes: Option<Instant>,
-    /// Deadlines that are about to be added.
-    reservations: usize,
 }
 
 /// A promise that a deadline will be watched: the thread does not end while there are reservations.
@@ -49,7 +50,7 @@ pub struct Reservation(Arc<Deadlines>);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.0.state.lock().reservations -= 1;
+        self.0.reservations.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -71,7 +72,7 @@ impl Deadlines {
             Pool::services().run_alone(self.clone())?;
             state.is_watched = true;
         }
-        state.reservations += 1;
+        self.reservations.fetch_add(1, Ordering::Relaxed);
         drop(state);
         Ok(Reservation(self.clone()))
     }
@@ -94,7 +95,8 @@ impl Deadlines {
         state.wakes = Some(until);
         let (mut state, has_timed_out) = self.changed.wait_timeout(state, until - now);
         state.wakes = None;
-        if has_timed_out && state.pending.is_empty() && state.reservations == 0 {
+        let none_follow = self.reservations.load(Ordering::Acquire) == 0;
+        if has_timed_out && none_follow && state.pending.is_empty() {
             state.is_watched = false;
             return None;
         }
@@ -105,7 +107,7 @@ impl Deadlines {
 impl Reservation {
     /// Adds a deadline.
     pub fn add(self, at: Instant, run: Arc<dyn Expires>) -> Deadline {
-        let Deadlines { state, changed } = &*self.0;
+        let Deadlines { state, changed, .. } = &*self.0;
         let mut state = state.lock();
         state.last_number += 1;
         let deadline = (at, state.last_number);

@@ -13,7 +13,6 @@ pub mod steps;
 pub mod threads;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use self::completion::{Account, Before, Completion, Outcome};
@@ -33,7 +32,6 @@ use crate::region::ExtentHold;
 pub struct Run {
     completion: Arc<Completion>,
     before: Before,
-    busy: Arc<AtomicBool>,
     started: Instant,
     /// The outcome was reported.
     is_reported: bool,
@@ -119,20 +117,14 @@ impl RunHolds {
 }
 
 impl Run {
-    /// Begins a run; `busy` is cleared when it is over.
-    pub fn start(
-        completion: Arc<Completion>,
-        busy: Arc<AtomicBool>,
-        account: Account,
-        held: RunHolds,
-    ) -> Self {
+    /// Begins a run, for which the completion was claimed. The claim ends when the run is over.
+    pub fn start(completion: Arc<Completion>, account: Account, held: RunHolds) -> Self {
         let is_limited = account.is_limited;
         let before = completion.begin(account);
         let started = Instant::now();
         Self {
             completion,
             before,
-            busy,
             started,
             is_reported: false,
             has_ended: false,
@@ -229,7 +221,7 @@ impl Run {
     /// new run can begin before the end, and later reports are ignored.
     pub fn report_early(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.is_reported, true) {
-            self.completion.finish(outcome, self.started.elapsed(), None);
+            self.completion.finish(outcome, self.started.elapsed(), false);
         }
     }
 
@@ -280,7 +272,7 @@ impl Run {
         self.has_ended = true;
         self.release();
         log!(Debug, "transfer {} could not be started: {error}", self.completion.log_id());
-        self.completion.withdraw(&self.before, &self.busy);
+        self.completion.withdraw(&self.before);
     }
 
     /// Drops the objects that the run holds. Returns whether it was the last holder of a layout.
@@ -303,34 +295,36 @@ impl Run {
         // The data is invalid if the owner, another process, has decommitted its memory meanwhile.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
         let was_last = self.release();
-        let report = Report {
-            outcome: (!std::mem::replace(&mut self.is_reported, true)).then_some(outcome),
-            completion: self.completion.clone(),
-            busy: self.busy.clone(),
-            started: self.started,
-        };
+        let outcome = (!std::mem::replace(&mut self.is_reported, true)).then_some(outcome);
         match self.agent.take() {
-            Some(agent) if was_last => agent.defer(move |_| drop(report)),
-            _ => drop(report),
+            Some(agent) if was_last => {
+                let report = Report { outcome, completion: self.completion.clone(), started: self.started };
+                agent.defer(move |_| drop(report));
+            }
+            _ => report(outcome, &self.completion, self.started),
         }
     }
 }
 
-/// Reports the end of a run when it is dropped. After that the caller may free the memory and start the next run.
+/// Reports the end of a run; its outcome is `None` if that was reported early. After this the caller may free the memory and
+/// start the next run.
+fn report(outcome: Option<Outcome>, completion: &Completion, started: Instant) {
+    match outcome {
+        Some(outcome) => completion.finish(outcome, started.elapsed(), true),
+        None => completion.unclaim(),
+    }
+}
+
+/// Reports the end of a run when it is dropped.
 struct Report {
-    /// `None` if it was reported early.
     outcome: Option<Outcome>,
     completion: Arc<Completion>,
-    busy: Arc<AtomicBool>,
     started: Instant,
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        match self.outcome.take() {
-            Some(outcome) => self.completion.finish(outcome, self.started.elapsed(), Some(&self.busy)),
-            None => self.busy.store(false, Ordering::Release),
-        }
+        report(self.outcome.take(), &self.completion, self.started);
     }
 }
 

@@ -123,7 +123,7 @@ mod tests {
         let part = |is_first| Part { is_first, completion: completion.clone(), all: all.clone() };
         let PartSequence(parts) = PartSequence::new(vec![part(true), part(false)]);
         all.set(Arc::downgrade(&parts)).unwrap();
-        let run = Run::start(completion.clone(), Arc::default(), Account::default(), RunHolds::default());
+        let run = Run::start(completion.clone(), Account::default(), RunHolds::default());
         run.in_steps(parts).unwrap();
         completion.wait(None).unwrap();
     }

@@ -39,7 +39,7 @@ fn plan(source: &Layout, destination: &Layout, by_layer: bool) -> Plan {
 
 fn run(layers: u64) -> (Arc<Completion>, Run) {
     let completion = Arc::new(Completion::new(layers, None));
-    let run = Run::start(completion.clone(), Arc::default(), Default::default(), Default::default());
+    let run = Run::start(completion.clone(), Default::default(), Default::default());
     (completion, run)
 }
 

@@ -4,7 +4,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::run::NixlRun;
 use super::*;
@@ -66,7 +65,7 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let layouts = [Arc::downgrade(&local), Arc::downgrade(&remote)];
     let moved = a_move(agent, local, remote);
     let completion = Arc::new(Completion::new(1, None));
-    let run = Run::start(completion.clone(), Arc::default(), account(), Default::default());
+    let run = Run::start(completion.clone(), account(), Default::default());
     assert!(moved.ensure_usable().is_ok());
     step_once(Box::new(Panics(NixlRun::new(moved.shared.clone(), run))));
     let error = completion.poll().unwrap_err();
@@ -84,12 +83,12 @@ fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
     let (local, remote) = (layout(), layout());
     let part = || a_move(agent.clone(), local.clone(), remote.clone());
     let moves = PartSequence::new((0..parts).map(|_| part()).collect());
-    let busy = Arc::new(AtomicBool::new(true));
+    assert!(completion.claim());
     let held = RunHolds { layouts: Some([remote.clone(), local.clone()]), ..RunHolds::default() };
     let holders = Arc::strong_count(&local);
-    let error = moves.start(Run::start(completion.clone(), busy.clone(), account(), held)).unwrap_err();
+    let error = moves.start(Run::start(completion.clone(), account(), held)).unwrap_err();
     assert!(error.message().contains("the agent's thread ended"), "{error}");
-    assert!(!busy.load(Ordering::Acquire), "no other run can be submitted");
+    assert!(!completion.is_claimed(), "no other run can be submitted");
     assert_eq!(Arc::strong_count(&local), holders - 1, "the run still holds its layouts");
 }
 
@@ -109,7 +108,7 @@ fn a_failed_submit_reports_no_completion() {
         assert_eq!(completion.poll().unwrap_err().status(), Status::InvalidState, "it was never submitted");
         assert_eq!(completion.wait(None).unwrap_err().status(), Status::InvalidState);
 
-        Run::start(completion.clone(), Arc::default(), account(), RunHolds::default()).end(Ok(()));
+        Run::start(completion.clone(), account(), RunHolds::default()).end(Ok(()));
         assert_eq!(completions(&queue), [None]);
         fails_to_submit(&completion, parts);
         assert_eq!(completions(&queue), []);
@@ -128,7 +127,7 @@ fn a_later_part_that_cannot_be_started_is_reported_with_its_cause() {
     let part = || a_move(agent.clone(), local.clone(), remote.clone());
     let queue = Queue::create().unwrap();
     let completion = Arc::new(Completion::new(2, Some(queue.clone())));
-    let run = Run::start(completion.clone(), Arc::default(), account(), RunHolds::default());
+    let run = Run::start(completion.clone(), account(), RunHolds::default());
     let first_of_two = FirstEnds { next: part(), left_by: Mutex::new(Some(Box::new(commands))) };
     run.in_steps(Arc::new(first_of_two)).unwrap();
     assert_eq!(completions(&queue), [Some(Status::Panic)]);

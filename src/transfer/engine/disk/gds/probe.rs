@@ -91,7 +91,7 @@ fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: TransferPath) 
 /// Starts a run and waits for its end.
 fn run(start: impl FnOnce(&dyn Fn() -> Run) -> Result<()>) -> Result<()> {
     let completion = Arc::new(Completion::new(1, None));
-    start(&|| Run::start(completion.clone(), Arc::default(), Default::default(), Default::default()))?;
+    start(&|| Run::start(completion.clone(), Default::default(), Default::default()))?;
     completion.wait(Instant::now().checked_add(PATIENCE))
 }
 

@@ -4,7 +4,6 @@
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn stop() -> Stop {
     let completion = Arc::new(Completion::new(1, None));
-    Run::start(completion, Arc::new(AtomicBool::new(true)), Default::default(), Default::default()).stop()
+    Run::start(completion, Default::default(), Default::default()).stop()
 }
 
 /// Calls a closure.
