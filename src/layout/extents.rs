@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts on elastic memory: no block crosses the end of an extent, and memory is committed for the blocks in use.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::placement::Placement;
 use super::whole_blocks::ensure_whole_planes;
 use super::{Layout, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
-use crate::region::{ExtentHold, Region};
+use crate::region::{ElasticMemory, ExtentHold, Region};
 
 /// The target size of an extent.
 const TARGET: u64 = 64 << 20;
@@ -111,12 +111,17 @@ impl Layout {
 
     /// How often the memory behind its addresses has changed.
     pub fn generation(&self) -> u64 {
-        self.elastic_regions().map(|memory| memory.generation()).sum()
+        match self.has_elastic_regions() {
+            true => {
+                self.roots().filter_map(|root| root.elastic_memory()).map(ElasticMemory::generation).sum()
+            }
+            false => 0,
+        }
     }
 
     /// Whether its memory is elastic, here or in the peer's process.
     pub fn is_elastic(&self) -> bool {
-        self.elastic_regions().next().is_some() || self.remote_elastic().next().is_some()
+        self.has_elastic_regions() || self.remote_elastic().next().is_some()
     }
 
     /// Bytes from an address that one copy of the driver or one NIXL descriptor may cover.
@@ -141,41 +146,20 @@ impl Layout {
 
     /// The extents that spans of its regions touch.
     pub fn touched_extents(&self, spans: impl Iterator<Item = (u32, u64, u64)>) -> TouchedExtents {
-        if self.elastic_regions().next().is_none() {
+        if !self.has_elastic_regions() {
             return TouchedExtents(Vec::new());
         }
-        let (roots, root_of_region) = self.roots();
+        let roots: Vec<_> = self.roots().collect();
         let memories: Vec<_> = roots.iter().map(|root| root.elastic_memory()).collect();
         let mut touched: Vec<_> = roots.iter().map(|_| ExtentSet::default()).collect();
         for (region, address, size) in spans {
-            let root = root_of_region[region as usize];
+            let root = self.root_of_region()[region as usize] as usize;
             if let Some(memory) = memories[root] {
                 touched[root].add(memory.touched(address - memory.address(), size));
             }
         }
         let extents = touched.iter().map(|set| Arc::new(set.to_vec()));
         TouchedExtents(roots.into_iter().cloned().zip(extents).collect())
-    }
-
-    /// The regions that its own regions are views of, each once, and for each of its regions the index of that region: many
-    /// regions of a layout may be views of one.
-    fn roots(&self) -> (Vec<&Arc<Region>>, Vec<usize>) {
-        let mut roots = Vec::new();
-        let mut known = HashMap::new();
-        let regions = self.memory().regions().iter();
-        let root_of_region = regions.map(|region| {
-            let (root, _) = Region::root_of(region);
-            *known.entry(Arc::as_ptr(root)).or_insert_with(|| {
-                roots.push(root);
-                roots.len() - 1
-            })
-        });
-        let root_of_region = root_of_region.collect();
-        (roots, root_of_region)
-    }
-
-    fn elastic_regions(&self) -> impl Iterator<Item = &crate::region::ElasticMemory> {
-        self.memory().regions().iter().filter_map(|region| region.elastic_memory())
     }
 
     /// The elastic region that kvmem allocated for it.

@@ -74,6 +74,11 @@ impl Memory {
         }
     }
 
+    /// Whether it belongs to a peer.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Remote(_))
+    }
+
     /// The tier that it is located on.
     pub fn tier(&self) -> Tier {
         match self {

@@ -18,6 +18,7 @@ mod geometry;
 mod lists;
 mod mapped;
 mod memory;
+mod occupied;
 mod order;
 mod part;
 mod placement;
@@ -26,6 +27,7 @@ mod raw;
 mod remote_elastic;
 mod separate;
 mod served;
+mod storage;
 mod unit;
 mod whole_blocks;
 
@@ -48,6 +50,7 @@ pub use unit::Unit;
 
 use lists::Lists;
 use once_cell::sync::OnceCell;
+use storage::Storage;
 
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
@@ -65,6 +68,7 @@ pub struct Layout {
     parts: Vec<NamedPart>,
     /// Of all parts, in their order.
     memory: Memory,
+    storage: Storage,
     lists: Lists,
     /// How its owner serves transfers of it, if it does.
     served: OnceCell<Served>,
@@ -91,6 +95,7 @@ impl Layout {
             log_id: LogId::next(),
             placement,
             parts,
+            storage: Storage::of(memory.regions()),
             memory,
             lists: Lists::default(),
             served: OnceCell::new(),

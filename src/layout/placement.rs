@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A shape at addresses. Pure, like the shape: no memory is accessed.
 
+use std::sync::Arc;
+
 use super::axes::overflow;
 use super::axis::Axis;
 use super::config::Dimensions;
@@ -11,7 +13,7 @@ use crate::error::{Error, Result, Status, ensure};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     geometry: Geometry,
-    bases: Vec<u64>,
+    bases: Arc<[u64]>,
 }
 
 impl Placement {
@@ -39,7 +41,7 @@ impl Placement {
                 bases.len()
             );
         }
-        Ok(Self { geometry, bases })
+        Ok(Self { geometry, bases: bases.into() })
     }
 
     /// Places all regions in one span of memory that starts at `start`. They fit in [`Geometry::allocation_size`] bytes.
@@ -63,6 +65,11 @@ impl Placement {
 
     /// Where each region starts.
     pub fn bases(&self) -> &[u64] {
+        &self.bases
+    }
+
+    /// The same, for an object that outlives the borrow.
+    pub fn shared_bases(&self) -> &Arc<[u64]> {
         &self.bases
     }
 

@@ -4,6 +4,7 @@
 mod adopted;
 mod adopted_file;
 mod available_memory;
+mod contexts;
 mod control;
 mod counts;
 mod creation;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
 pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
+pub use contexts::Contexts;
 pub use control::{Control, random};
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};

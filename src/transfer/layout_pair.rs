@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use super::engine::contexts::Contexts;
-use super::engine::select;
+use super::engine::{runs, select};
 use super::path::TransferPath;
 use super::plan::Outline;
 use super::request::TransferRequest;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::log_id::LogId;
+use crate::region::Contexts;
 
 /// The checks and results that depend on the two layouts, and on what is moved of each block, but on no block. Layouts
 /// do not change, so these do not either.
@@ -46,8 +46,8 @@ impl LayoutPair {
     #[cold]
     fn new(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
         let path = select::path(source, destination, request.preferences.path)?;
-        destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
-        let contexts = Contexts::of([source, destination], path.is_cuda());
+        destination.ensure_writable()?;
+        let contexts = runs::contexts([source, destination], path.is_cuda());
         let by_layer = request.preferences.by_layer;
         let outline = Outline::of_parts(source, destination, &request.parts, request.wanted, by_layer)?;
         Ok(Arc::new(Self { source: source.log_id(), path, outline: Arc::new(outline), contexts }))

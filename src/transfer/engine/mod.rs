@@ -2,7 +2,6 @@
 //! The engines: each copies blocks by one family of paths. All implement [`Engine`]; only [`select`] knows which engines
 //! exist.
 
-pub mod contexts;
 pub mod cuda;
 pub mod disk;
 pub mod explain;
@@ -15,7 +14,6 @@ pub mod select;
 use std::borrow::Cow;
 use std::time::Instant;
 
-use self::contexts::Contexts;
 use super::path::TransferPath;
 use super::plan::Plan;
 use super::request::Preferences;
@@ -23,6 +21,7 @@ use super::run::Run;
 use crate::cuda::stream::CallerStream;
 use crate::error::Result;
 use crate::nixl::RemoteHold;
+use crate::region::Contexts;
 
 /// Why a path is not taken. Most reasons are known before, and allocate nothing: few callers read them.
 pub type Reason = Cow<'static, str>;

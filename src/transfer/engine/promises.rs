@@ -6,16 +6,10 @@ use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::transfer::request::Preferences;
 
-/// Whether all files of a layout bypass the page cache.
-pub fn is_direct(file: &Layout) -> bool {
-    let mut files = file.memory().regions().iter().filter_map(|region| region.file());
-    files.all(|file| file.is_direct())
-}
-
 /// Fails if the page cache would be used, and the caller excludes any memory between source and destination.
 pub fn ensure_no_page_cache(file: &Layout, preferences: &Preferences) -> Result<()> {
     ensure!(
-        !preferences.zero_copy || is_direct(file),
+        !preferences.zero_copy || file.is_direct(),
         Unsupported,
         "bytes of a buffered file pass through the page cache, which the flags exclude; open it for direct I/O"
     );

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Engine;
-use super::contexts::Contexts;
 use crate::error::{Error, Result, Status};
 use crate::layout::{Layout, TouchedExtents};
+use crate::region::Contexts;
 use crate::transfer::plan::Plan;
 use crate::transfer::run::completion::{Account, Completion, Limit};
 use crate::transfer::run::{Run, RunHolds};
@@ -113,6 +113,13 @@ impl Runs {
         engine.assist(self.completion.earlier(deadline), &is_enough);
         self.completion.wait_layers(layers, deadline)
     }
+}
+
+/// The CUDA contexts of both sides; those of page locks if a GPU will use them.
+pub fn contexts([source, destination]: [&Layout; 2], with_page_locks: bool) -> Contexts {
+    let mut contexts = source.contexts(with_page_locks);
+    contexts.add_all(&destination.contexts(with_page_locks));
+    contexts
 }
 
 /// The extents that a plan accesses on both sides.

@@ -5,14 +5,13 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::contexts::Contexts;
 use super::cuda::CudaCopy;
 use super::disk::DiskMove;
 use super::host::HostCopy;
 use super::nixl::{self, NixlMove};
 use super::runs::{self, Needs, Runs};
 use crate::error::{Result, ensure, fail};
-use crate::layout::{Layout, Locality};
+use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
@@ -39,9 +38,8 @@ fn natural_path(
     destination: &Layout,
     requested: Option<TransferPath>,
 ) -> Result<TransferPath> {
-    use Locality::Remote;
     use MemoryType::{Dram, File};
-    let side = |layout: &Layout| (layout.memory().locality() == Remote, layout.memory_type());
+    let side = |layout: &Layout| (layout.memory().is_remote(), layout.memory_type());
     match (side(source), side(destination)) {
         ((true, _), (true, _)) => fail!(
             Unsupported,
@@ -119,7 +117,7 @@ pub fn prepare(
 /// Does what is planned by the fastest path, and waits for the end.
 pub fn move_now(source: &Arc<Layout>, destination: &Arc<Layout>, plan: Plan) -> Result<()> {
     let path = path(source, destination, None)?;
-    let contexts = Contexts::of([&**source, &**destination], path.is_cuda());
+    let contexts = runs::contexts([source, destination], path.is_cuda());
     contexts.ensure_alive()?;
     let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);

@@ -10,8 +10,7 @@ use crate::nixl::MemoryType;
 /// Fails if an offset, a size or an address of host memory is no multiple of what the file system requires for direct I/O.
 /// Memory of a GPU is copied through other memory, and may have any address.
 pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let regions = [source, destination].into_iter().flat_map(|layout| layout.memory().regions());
-    let alignment = regions.map(|region| region.io_alignment()).max().unwrap_or(1);
+    let alignment = source.io_alignment().max(destination.io_alignment());
     if alignment == 1 {
         return Ok(());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that two layouts have in common, also if this process has mapped memory of another process more than once.
+//! The same bytes of two layouts by the same addresses, also if this process has mapped memory more than once.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -8,22 +8,10 @@ use std::sync::Arc;
 use crate::layout::Layout;
 use crate::region::{FileId, Region};
 
-/// Whether two layouts have memory in common.
-pub(super) fn have_common_memory(source: &Layout, destination: &Layout) -> bool {
-    Spans::of([source, destination]).iter().any(|[from, to]| from.meet(to))
-}
-
-/// The addresses of a layout's regions as if all memory were mapped only once; `None` for a region of other memory.
+/// For each region of a layout what its addresses are shifted by as if all memory were mapped only once; `None` for a region of
+/// other memory.
 #[derive(Debug)]
-pub struct Spans(Vec<Option<Span>>);
-
-#[derive(Debug)]
-struct Span {
-    start: u64,
-    size: u64,
-    /// From the region's own addresses to these.
-    shift: u64,
-}
+pub struct Spans(Vec<Option<u64>>);
 
 /// Shared memory, and the first address where it is mapped.
 type Known = Vec<([u8; 16], u64)>;
@@ -55,42 +43,14 @@ impl Spans {
     }
 
     fn each(layout: &Layout, mut start: impl FnMut(&Arc<Region>) -> Option<u64>) -> Self {
-        let span = |region: &Arc<Region>| {
-            let start = start(region)?;
-            Some(Span { start, size: region.size(), shift: start.wrapping_sub(region.address()) })
-        };
-        Self(layout.memory().regions().iter().map(span).collect())
-    }
-
-    fn meet(&self, other: &Self) -> bool {
-        let [mine, theirs] = [self.sorted(), other.sorted()];
-        let (mut mine, mut theirs) = (mine.iter().peekable(), theirs.iter().peekable());
-        while let (Some([start, end]), Some([other_start, other_end])) = (mine.peek(), theirs.peek()) {
-            if start < other_end && other_start < end {
-                return true;
-            }
-            // The one that ends first meets none that starts later.
-            if end <= other_end {
-                mine.next();
-            } else {
-                theirs.next();
-            }
-        }
-        false
-    }
-
-    /// Start and end of each, in order.
-    fn sorted(&self) -> Vec<[u64; 2]> {
-        let mut sorted: Vec<_> =
-            self.0.iter().flatten().map(|span| [span.start, span.start + span.size]).collect();
-        sorted.sort_unstable();
-        sorted
+        let shift = |region: &Arc<Region>| Some(start(region)?.wrapping_sub(region.address()));
+        Self(layout.memory().regions().iter().map(shift).collect())
     }
 
     /// An address of a region.
     pub fn at(&self, address: u64, region: u32) -> Option<u64> {
-        let span = self.0.get(region as usize)?.as_ref()?;
-        Some(address.wrapping_add(span.shift))
+        let shift = *self.0.get(region as usize)?;
+        Some(address.wrapping_add(shift?))
     }
 }
 
@@ -120,29 +80,6 @@ fn shift(region: &Arc<Region>, known: &mut Known) -> u64 {
         None => {
             known.push((id, root.address()));
             0
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn spans() -> impl Strategy<Value = Spans> {
-        let span = prop::option::of((0u64..60, 1u64..9));
-        let of = |span: Option<(u64, u64)>| span.map(|(start, size)| Span { start, size, shift: 0 });
-        prop::collection::vec(span.prop_map(of), 0..9).prop_map(Spans)
-    }
-
-    proptest! {
-        #[test]
-        fn lists_meet_if_two_of_their_spans_have_a_byte_in_common(mine in spans(), theirs in spans()) {
-            let bytes = |spans: &Spans| -> BTreeSet<u64> {
-                spans.0.iter().flatten().flat_map(|span| span.start..span.start + span.size).collect()
-            };
-            prop_assert_eq!(mine.meet(&theirs), !bytes(&mine).is_disjoint(&bytes(&theirs)));
         }
     }
 }

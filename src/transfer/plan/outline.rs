@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use super::axes::{PairedBlock, ensure_same_elements};
-use super::common_memory::have_common_memory;
 use super::matching::matched;
 use super::nest::LoopOrder;
 use super::runs::BlockRuns;
@@ -69,7 +68,7 @@ impl Outline {
     ) -> Result<Self> {
         let parts = matched(source, destination, names)?.into_iter();
         let parts = parts.map(|sides| PartOutline::new(sides, wanted, by_layer)).collect::<Result<_>>()?;
-        let has_common_memory = have_common_memory(source, destination);
+        let has_common_memory = source.has_common_memory(destination);
         Ok(Self { has_common_memory, ..Self::of(parts, by_layer)? })
     }
 

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use super::{gpu, host};
 use crate::error::{Result, ensure};
-use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind, Locality};
+use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind};
 use crate::nixl::MemoryType;
 use crate::region::SystemConfig;
-use crate::transfer::engine::contexts::Contexts;
 use crate::transfer::engine::select;
 use crate::transfer::plan::{Plan, Slots};
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
@@ -60,7 +59,7 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
     match layout.memory_type() {
         MemoryType::Dram => host::checksums(layout, blocks.into(), &slots),
         MemoryType::Vram => {
-            Contexts::of([&**layout], false).ensure_alive()?;
+            layout.contexts(false).ensure_alive()?;
             match gpu::of_slots(layout, blocks, &slots)? {
                 Some(checksums) => Ok(checksums),
                 None => through_host(layout, blocks, slots),
@@ -73,7 +72,7 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
 /// Fails for a layout whose memory this process can't access.
 pub fn ensure_readable(layout: &Layout) -> Result<()> {
     ensure!(
-        layout.memory().locality() != Locality::Remote,
+        !layout.memory().is_remote(),
         Unsupported,
         "the layout is remote; its owner computes checksums of its blocks, or they are moved to a local layout first"
     );
@@ -109,8 +108,7 @@ fn through_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
 /// I/O needs long ranges that are contiguous on both sides.
 fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
     let like = layout.geometry().dimensions();
-    let io_alignment = layout.memory().regions().iter().map(|region| region.io_alignment()).max();
-    let alignment = like.alignment.max(io_alignment.unwrap_or(1));
+    let alignment = like.alignment.max(layout.io_alignment());
     let memory = AllocationConfig::System(SystemConfig::default());
     // Strides that were given are of the layout's own memory.
     let kind = match layout.geometry().kind() {

@@ -16,7 +16,7 @@ use super::request::{BlockPair, Expected, Step};
 use super::run::Verify;
 use super::run::completion::Outcome;
 use crate::error::{Error, Result, ensure, fail};
-use crate::layout::{Layout, Locality};
+use crate::layout::Layout;
 use crate::nixl::MemoryType;
 
 /// The comparison of moved blocks with their expected contents.
@@ -52,7 +52,7 @@ impl Verification {
             "a transfer by layer can't be verified: layers would be reported before they are compared; \
              remove one of the two flags, or compare with kvmem_layout_checksum"
         );
-        let is_remote = |layout: &Layout| layout.memory().locality() == Locality::Remote;
+        let is_remote = |layout: &Layout| layout.memory().is_remote();
         ensure!(
             !is_remote(destination),
             Unsupported,

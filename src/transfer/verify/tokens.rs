@@ -55,10 +55,8 @@ impl Tokens {
     /// The tokens of a step. Fails if those of a side can't be copied one by one.
     pub fn of(layouts: [&Arc<Layout>; 2], step: &Step<'_>, selection: &Selection) -> Result<Self> {
         for (name, layout) in ["source", "destination"].into_iter().zip(layouts) {
-            let mut regions = layout.memory().regions().iter();
             ensure!(
-                layout.geometry().region_step(Axis::Token) == 0
-                    && regions.all(|region| region.io_alignment() == 1),
+                layout.geometry().region_step(Axis::Token) == 0 && layout.io_alignment() == 1,
                 Unsupported,
                 "a transfer of some heads or tokens is verified token by token, which the {name} layout does not support: \
                  it is a file with direct I/O, or its tokens have separate regions; create the file with \

@@ -24,7 +24,7 @@ pub struct PlannedPieces {
     /// In the order of the file, from window to window.
     plan: Plan,
     /// The open file of each region.
-    files: Vec<RawFd>,
+    files: Arc<[RawFd]>,
     writes: bool,
     windows: u64,
 }
@@ -32,11 +32,10 @@ pub struct PlannedPieces {
 impl PlannedPieces {
     /// `ordered` is the plan in the order of the file.
     pub fn new(sides: &FileSides<'_>, ordered: Plan) -> Self {
-        let regions = sides.file.memory().regions();
         Self {
             windows: ordered.windows(MOVES_OF_WINDOW, BYTES_OF_WINDOW),
             plan: ordered,
-            files: regions.iter().map(|region| region.fd().unwrap_or(-1)).collect(),
+            files: sides.file.files().clone(),
             writes: sides.writes,
         }
     }

@@ -30,7 +30,7 @@ impl<'a> FileSides<'a> {
 
     /// Whether all of it bypasses the page cache.
     pub fn is_direct(&self) -> bool {
-        promises::is_direct(self.file)
+        self.file.is_direct()
     }
 
     /// Fails if the caller's flags exclude the transfer. Between a file and a GPU, `against_gds` is the reason

@@ -139,8 +139,7 @@ impl Start for StagedStart {
 fn slot_size(sides: &FileSides<'_>, staging_size: u64) -> Result<u64> {
     let pieces = sides.file.parts().map(|part| part.placement.geometry().piece_size());
     let piece = pieces.max().unwrap_or(1);
-    let regions = sides.file.memory().regions();
-    let unit = regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1);
+    let unit = sides.file.io_alignment();
     let wanted = match staging_size {
         0 => STAGING.max(SLOTS as u64 * piece.next_multiple_of(unit)),
         given => given,

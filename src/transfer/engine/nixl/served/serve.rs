@@ -20,7 +20,6 @@ use crate::log::log;
 use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, TaskStep};
 use crate::process::ProcessIdentity;
 use crate::region::{Registration, RegistrationHold, random};
-use crate::transfer::engine::contexts::Contexts;
 use crate::transfer::engine::nixl::staged::{SLOTS, StagingMemory, slot_size};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
@@ -95,7 +94,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         patience: options.stall_timeout.unwrap_or(PATIENCE),
         arena: Arc::new(ServiceMemory { host, _device: held_device }),
         copier: memory.copier()?,
-        contexts: Contexts::of([&**layout], memory != StagingMemory::Host),
+        contexts: layout.contexts(memory != StagingMemory::Host),
     });
     service.write(0, &control::head(&served.id));
     agent.start(Box::new(ServeTask::new(&service)))?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{control, words};
 use crate::layout::{Layout, Served};
+use crate::region::Contexts;
 use crate::region::RegistrationHold;
-use crate::transfer::engine::contexts::Contexts;
 use crate::transfer::engine::cuda::row_copier::RowCopier;
 
 /// The arena of a layout's owner. The layout holds it, and every copy.

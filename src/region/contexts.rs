@@ -3,12 +3,13 @@
 //! primary context, so the driver is queried before each run.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
+use super::{Backing, Region};
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
 use crate::cuda::memory::AllocationStamp;
 use crate::error::Result;
-use crate::layout::Layout;
-use crate::region::Backing;
 
 /// A set of contexts: each is checked once, however many regions belong to it.
 #[derive(Clone, Default)]
@@ -20,18 +21,23 @@ pub struct Contexts {
 }
 
 impl Contexts {
-    /// The contexts of the memory of some layouts; also of page locks if a GPU will use them.
-    pub fn of<'a>(layouts: impl IntoIterator<Item = &'a Layout>, with_page_locks: bool) -> Self {
+    /// The contexts that device memory of some regions belongs to.
+    pub fn of_memory<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
         let mut contexts = Self::default();
-        for region in layouts.into_iter().flat_map(|layout| layout.memory().regions()) {
-            match region.root() {
-                Backing::Device(memory) => {
-                    memory.identity().into_iter().for_each(|identity| contexts.add(identity));
-                    memory.stamp().into_iter().for_each(|stamp| contexts.add_adopted(stamp));
-                }
-                Backing::Pinned(memory) if with_page_locks => contexts.add(memory.identity()),
-                _ => {}
-            }
+        for region in regions {
+            let Backing::Device(memory) = region.root() else { continue };
+            memory.identity().into_iter().for_each(|identity| contexts.add(identity));
+            memory.stamp().into_iter().for_each(|stamp| contexts.add_adopted(stamp));
+        }
+        contexts
+    }
+
+    /// The contexts that page locks of some regions belong to.
+    pub fn of_page_locks<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
+        let mut contexts = Self::default();
+        for region in regions {
+            let Backing::Pinned(memory) = region.root() else { continue };
+            contexts.add(memory.identity());
         }
         contexts
     }
@@ -48,6 +54,12 @@ impl Contexts {
         if !self.adopted.iter().any(|known| known.is_of_context_of(&stamp)) {
             self.adopted.push(stamp);
         }
+    }
+
+    /// Adds all of another set.
+    pub fn add_all(&mut self, other: &Self) {
+        other.own.iter().for_each(|identity| self.add(*identity));
+        other.adopted.iter().for_each(|stamp| self.add_adopted(*stamp));
     }
 
     /// Fails with INVALID_STATE if one of them was reset or destroyed.
