@@ -13,7 +13,7 @@ use super::placement::Placement;
 use super::whole_blocks::ensure_whole_planes;
 use super::{Layout, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
-use crate::region::{ElasticMemory, ExtentHold, Region};
+use crate::region::{ElasticMemory, ExtentHold, Region, RegionExtents};
 
 /// The target size of an extent.
 const TARGET: u64 = 64 << 20;
@@ -147,7 +147,7 @@ impl Layout {
     /// The extents that spans of its regions touch.
     pub fn touched_extents(&self, spans: impl Iterator<Item = (u32, u64, u64)>) -> TouchedExtents {
         if !self.has_elastic_regions() {
-            return TouchedExtents(Vec::new());
+            return TouchedExtents(None);
         }
         let roots: Vec<_> = self.roots().collect();
         let memories: Vec<_> = roots.iter().map(|root| root.elastic_memory()).collect();
@@ -158,8 +158,10 @@ impl Layout {
                 touched[root].add(memory.touched(address - memory.address(), size));
             }
         }
-        let extents = touched.iter().map(|set| Arc::new(set.to_vec()));
-        TouchedExtents(roots.into_iter().cloned().zip(extents).collect())
+        let extents = roots.into_iter().zip(touched);
+        let extents =
+            extents.map(|(root, set)| RegionExtents { region: root.clone(), indices: set.to_vec() });
+        TouchedExtents(Some(extents.collect()))
     }
 
     /// The elastic region that kvmem allocated for it.
@@ -180,13 +182,13 @@ impl Layout {
     }
 }
 
-/// The extents of a layout's regions that a transfer reads or writes.
-pub struct TouchedExtents(Vec<(Arc<Region>, Arc<Vec<usize>>)>);
+/// The extents of a layout's regions that a transfer reads or writes; `None` if no memory is elastic.
+pub struct TouchedExtents(Option<Arc<[RegionExtents]>>);
 
 impl TouchedExtents {
     /// Keeps all of them committed. Fails if one is not committed.
-    pub fn hold(&self) -> Result<Vec<ExtentHold>> {
-        self.0.iter().map(|(region, extents)| ExtentHold::new(region, extents)).collect()
+    pub fn hold(&self) -> Result<Option<ExtentHold>> {
+        self.0.as_ref().map(ExtentHold::new).transpose()
     }
 }
 

@@ -152,9 +152,10 @@ impl Region {
     pub fn export_extents(self: &Arc<Self>, way: HandleType) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
         let _unchanged = self.resizing();
         let memory = self.elastic_memory().ok_or_else(not_elastic)?;
-        let committed = Arc::new(memory.committed());
-        let hold = ExtentHold::new(self, &committed)?;
-        Ok((memory.export(&committed, way)?, hold))
+        let committed = memory.committed();
+        let exported = memory.export(&committed, way)?;
+        let hold = ExtentHold::new(&[RegionExtents { region: self.clone(), indices: committed }].into())?;
+        Ok((exported, hold))
     }
 
     /// The descriptors to register with NIXL: of an elastic region the control block, which peers read, and each committed
@@ -217,29 +218,46 @@ fn not_elastic() -> Error {
     )
 }
 
-/// Keeps extents of a region committed until it is dropped.
+/// Some extents of a region.
+pub struct RegionExtents {
+    /// The elastic region.
+    pub region: Arc<Region>,
+    /// The extents, in order.
+    pub indices: Vec<usize>,
+}
+
+/// Keeps extents of some regions committed until it is dropped.
 pub struct ExtentHold {
-    region: Arc<Region>,
-    extents: Arc<Vec<usize>>,
+    all: Arc<[RegionExtents]>,
+    /// The regions whose extents are held: all, unless one is not committed.
+    held: usize,
 }
 
 impl ExtentHold {
-    /// Holds extents. Fails if one is not committed.
-    pub fn new(region: &Arc<Region>, extents: &Arc<Vec<usize>>) -> Result<Self> {
-        region.elastic_memory().map_or(Ok(()), |memory| memory.hold(extents))?;
-        Ok(Self { region: region.clone(), extents: extents.clone() })
+    /// Holds extents. Fails if one is not committed. Allocates nothing, because runs that are repeated hold theirs.
+    pub fn new(all: &Arc<[RegionExtents]>) -> Result<Self> {
+        let mut hold = Self { all: all.clone(), held: 0 };
+        for each in all.iter() {
+            each.region.elastic_memory().map_or(Ok(()), |memory| memory.hold(&each.indices))?;
+            hold.held += 1;
+        }
+        Ok(hold)
     }
 
     /// Fails if the owner, another process, has decommitted one of the extents.
     pub fn ensure_unchanged(&self) -> Result<()> {
-        self.region.elastic_memory().map_or(Ok(()), |memory| memory.ensure_unchanged(&self.extents))
+        self.all.iter().try_for_each(|each| {
+            each.region.elastic_memory().map_or(Ok(()), |memory| memory.ensure_unchanged(&each.indices))
+        })
     }
 }
 
 impl Drop for ExtentHold {
     fn drop(&mut self) {
-        if let Some(memory) = self.region.elastic_memory() {
-            memory.release(&self.extents);
+        for each in &self.all[..self.held] {
+            if let Some(memory) = each.region.elastic_memory() {
+                memory.release(&each.indices);
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
 pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};
 pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
-pub use extents::ExtentHold;
+pub use extents::{ExtentHold, RegionExtents};
 pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
 pub use mapping::FilePart;
 pub use numa::NumaPlacement;

@@ -103,7 +103,7 @@ pub struct RunHolds {
     /// The source and the destination.
     pub layouts: Option<[Arc<Layout>; 2]>,
     /// The extents of both layouts that it accesses.
-    pub extents: [Vec<ExtentHold>; 2],
+    pub extents: [Option<ExtentHold>; 2],
     /// The peer's metadata, which must stay loaded.
     pub peer: Option<RemoteHold>,
 }

@@ -252,9 +252,9 @@ fn own_device(layout: &Layout) -> Option<i32> {
 }
 
 /// Holds the extents, so that they stay mapped while the kernel reads them.
-fn hold(layout: &Layout, blocks: &[u32], slots: &Slots) -> Result<Vec<ExtentHold>> {
+fn hold(layout: &Layout, blocks: &[u32], slots: &Slots) -> Result<Option<ExtentHold>> {
     if !layout.is_elastic() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let (placement, geometry) = (layout.placement(), layout.geometry());
     // Where a block has parts: in one region and between two of its neighbours, each is within one extent.

@@ -391,7 +391,7 @@ impl ServedFlow {
             slot: slot.address(),
             into_layout: self.plan.reads(),
             _held: [None, None],
-            _extents: Vec::new(),
+            _extents: None,
         };
         copy.start_linear(linear, slot.arena().copier(), is_inline)?;
         self.active.push(Active { state: State::Copying(copy), chunk, slot: Some(slot) });

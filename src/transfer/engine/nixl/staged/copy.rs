@@ -50,7 +50,7 @@ pub struct LinearCopy {
     pub into_layout: bool,
     /// Dropped when the copy has ended, as the extents of elastic memory are.
     pub _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
-    pub _extents: Vec<ExtentHold>,
+    pub _extents: Option<ExtentHold>,
 }
 
 impl SlotCopy {
