@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use kvmem::layout::{AllocationConfig, BlockDim, Dimensions, Layout, LayoutKind};
 use kvmem::region::{DirectIo, DiskConfig, SystemConfig};
+use kvmem::transfer::checksum::of_blocks;
 use kvmem::transfer::{
-    BlockPair, BlockTable, Preferences, Step, TokenTables, Transfer, TransferPath, TransferRequest,
+    BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, Transfer, TransferPath,
+    TransferRequest, Wanted,
 };
 
 #[path = "support/skip.rs"]
@@ -192,6 +194,27 @@ fn submitting_a_copy_by_layer_again_allocates_nothing() {
         };
         let transfer = Transfer::create(&source, &destination, request).unwrap();
         assert_repeats_allocate_nothing(&transfer, &format!("pieces of {piece} bytes"));
+    }
+}
+
+/// Between host layouts: whole blocks against their source and against checksums, and a range of heads.
+#[test]
+fn submitting_a_verified_copy_again_allocates_nothing() {
+    let _turn = turn();
+    let list = pairs(1000, 0);
+    let sources: Vec<_> = list.iter().map(|pair| pair.source).collect();
+    let heads = PairedRange { source: 2, destination: 0, count: 4 };
+    for (given, heads) in [(false, None), (true, None), (false, Some(heads))] {
+        let [source, destination] = [4, 4].map(blocks_of);
+        let checksums = given.then(|| of_blocks(&source, &sources).unwrap());
+        let request = TransferRequest {
+            step: Step { pairs: &list, checksums: checksums.as_deref(), ..Step::default() },
+            wanted: Wanted { heads, ..Wanted::default() },
+            verifies_source: !given,
+            ..TransferRequest::default()
+        };
+        let transfer = Transfer::create(&source, &destination, request).unwrap();
+        assert_repeats_allocate_nothing(&transfer, &format!("checksums: {given}, heads: {heads:?}"));
     }
 }
 

@@ -34,6 +34,14 @@ TEST_CALL(on_the_staged_path, repeat_all(KVMEM_PATH_CUDA_STAGED))
 TEST_CALL(on_the_batch_path, repeat_all(KVMEM_PATH_CUDA_BATCH))
 TEST_CALL(on_the_copy_path, repeat_all(KVMEM_PATH_CUDA_COPY))
 
+static void repeat_elastic(uint32_t path) {
+    repeat_between(PLACE_PINNED, PLACE_ELASTIC, path);
+    repeat_between(PLACE_ELASTIC, PLACE_PINNED, path);
+}
+
+TEST_CALL(on_the_kernel_path_with_elastic_memory, repeat_elastic(KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(on_the_batch_path_with_elastic_memory, repeat_elastic(KVMEM_PATH_CUDA_BATCH))
+
 static void repeat_with_file(uint32_t path) {
     repeat(&(flight_plan){.from = PLACE_DEVICE, .to = PLACE_FILE, .file_flags = KVMEM_DISK_BUFFERED}, path, 0);
     repeat(&(flight_plan){.from = PLACE_FILE, .to = PLACE_DEVICE, .file_flags = KVMEM_DISK_BUFFERED}, path, 0);

@@ -16,13 +16,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::completion::{Account, Before, Completion, Outcome};
-use self::threads::Pool;
+use self::spares::Spares;
+use self::threads::{Pool, Shared};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::leak;
 use crate::log::log;
 use crate::nixl::{Agent, RemoteHold};
+use crate::process::PerProcess;
 use crate::region::ExtentHold;
+use crate::sync::Mutex;
 
 /// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
 ///
@@ -246,21 +249,27 @@ impl Run {
     /// Compares the moved blocks if this was requested and the outcome was not reported. Then ends the run.
     fn verify(mut self, outcome: Outcome) {
         let verifies = outcome.is_ok() && !self.is_reported();
-        let Some(verification) = self.verification.take().filter(|_| verifies) else {
+        if self.verification.is_none() || !verifies {
             return self.finish(outcome);
-        };
+        }
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
         // may have to do, and it must not wait for itself.
-        Pool::checks().run_once(move |has_own_thread| {
-            let outcome = match self.layouts() {
-                Some(layouts) if has_own_thread => verification.outcome(layouts),
-                _ => {
-                    Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks"))
-                }
-            };
-            drop(verification);
-            self.finish(outcome);
-        });
+        static CHECKS: PerProcess<Spares<Check>> = PerProcess::new();
+        let check = CHECKS.get(Spares::default).take(|check| *check.0.get_mut() = Some(self));
+        if !Pool::checks().pass(&(check.clone() as Arc<dyn Shared>)) {
+            check.make(false);
+        }
+    }
+
+    /// Compares the moved blocks, unless no thread could be started for that. Then ends the run.
+    fn compare(&mut self, has_thread: bool) {
+        let verification = self.verification.take();
+        let outcome = match (&verification, self.layouts()) {
+            (Some(verification), Some(layouts)) if has_thread => verification.outcome(layouts),
+            _ => Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks")),
+        };
+        drop(verification);
+        self.finish(outcome);
     }
 
     /// Ends the run because its engine could not begin it, or its next part. If no part has begun, the submission itself
@@ -303,6 +312,25 @@ impl Run {
             }
             _ => report(outcome, &self.completion, self.started),
         }
+    }
+}
+
+/// The comparison of the blocks of a run, which a thread makes; empty when it has begun.
+#[derive(Default)]
+struct Check(Mutex<Option<Run>>);
+
+impl Check {
+    fn make(&self, has_thread: bool) {
+        let run = self.0.lock().take();
+        if let Some(mut run) = run {
+            run.compare(has_thread);
+        }
+    }
+}
+
+impl Shared for Check {
+    fn run(&self) {
+        self.make(true);
     }
 }
 

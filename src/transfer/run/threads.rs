@@ -109,6 +109,11 @@ impl Pool {
         }
     }
 
+    /// Passes `shared` to a thread of the pool, unless there is none and none can be started. Returns whether there is one.
+    pub fn pass(&'static self, shared: &Arc<dyn Shared>) -> bool {
+        self.enqueue(shared, 1)
+    }
+
     /// Passes `shared` to threads of the pool. Returns whether there is one.
     fn enqueue(&'static self, shared: &Arc<dyn Shared>, threads: usize) -> bool {
         let mut state = self.lock();

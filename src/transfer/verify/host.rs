@@ -11,9 +11,9 @@ use super::pieces::Pieces;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
-use crate::nixl::MemoryType;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::plan::{Plan, PlanPart, Slots};
+use crate::transfer::run::spares::Spares;
 use crate::transfer::run::threads::{Pool, Shared};
 
 /// The minimum amount of work for another thread.
@@ -28,26 +28,45 @@ const STEPS_AHEAD: usize = 4;
 /// Size of a cache line.
 const LINE: usize = 64;
 
-/// The checksums of some layers and outer slots of blocks of host memory.
-///
-/// The caller holds the layout, and this returns only after all blocks were read. Threads that start later have nothing to
-/// read. They do not hold the layout, because the caller may deregister its memory after this has returned.
+/// The checksums of some layers and outer slots of blocks of host memory. The caller holds the layout.
 pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
-    Reading::start(layout, blocks, slots).results()
+    Ok(BlockChecksums::new(layout, blocks, slots).compute()?.checksums().collect())
 }
 
-/// The checksums of all blocks of one side of a plan, which is `layout`, in the order of (token, layer, outer slot, head). The
-/// layout is host memory, and the caller keeps it.
-pub fn canonical_checksums(plan: &Plan, side: usize, layout: &Layout) -> Vec<u32> {
-    debug_assert!(layout.memory_type() == MemoryType::Dram);
-    let mut checksums = Vec::with_capacity(plan.blocks() as usize);
-    for part in plan.parts() {
-        for run in part.runs() {
-            let first = if side == 0 { run.source } else { run.destination };
-            checksums.extend((first..first + run.length).map(|id| canonical_checksum(&part, side, id)));
-        }
+/// Some layers and outer slots of blocks of host memory, whose checksums are computed any number of times: after the first
+/// ones without allocating.
+pub struct BlockChecksums {
+    pieces: Arc<Pieces>,
+    blocks: Arc<[u32]>,
+    spares: Spares<Reading>,
+}
+
+impl BlockChecksums {
+    pub fn new(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Self {
+        Self { pieces: Arc::new(Pieces::of(layout, slots)), blocks, spares: Spares::default() }
     }
-    checksums
+
+    /// Computes them. The caller holds the layout, and this returns only after all blocks were read. Threads that start later
+    /// have nothing to read. They do not hold the layout, because the caller may deregister its memory after this has returned.
+    pub fn compute(&self) -> Result<Arc<Reading>> {
+        let reading = self.spares.take(|reading| reading.restart(&self.pieces, &self.blocks));
+        reading.start_threads();
+        reading.finish()?;
+        Ok(reading)
+    }
+}
+
+/// The checksums of all blocks of a plan in the order of (token, layer, outer slot, head), in source and destination. The layouts
+/// are host memory, and the caller keeps them.
+pub fn canonical_checksums(plan: &Plan) -> impl Iterator<Item = [u32; 2]> {
+    plan.parts().flat_map(|part| {
+        part.runs().iter().flat_map(move |run| {
+            (0..run.length).map(move |block| {
+                let ids = [run.source + block, run.destination + block];
+                [0, 1].map(|side| canonical_checksum(&part, side, ids[side]))
+            })
+        })
+    })
 }
 
 fn canonical_checksum(part: &PlanPart<'_>, side: usize, id: u32) -> u32 {
@@ -62,13 +81,14 @@ fn canonical_checksum(part: &PlanPart<'_>, side: usize, id: u32) -> u32 {
 }
 
 /// Blocks of host memory that threads read, some at a time.
-struct Reading {
+#[derive(Default)]
+pub struct Reading {
     blocks: Arc<[u32]>,
-    pieces: Pieces,
+    pieces: Arc<Pieces>,
     /// Number of blocks that a thread takes at a time.
     taking: usize,
     next: AtomicUsize,
-    checksums: Box<[AtomicU32]>,
+    checksums: Vec<AtomicU32>,
     /// A thread panicked.
     failure: OnceCell<Error>,
     left: Mutex<usize>,
@@ -76,39 +96,39 @@ struct Reading {
 }
 
 impl Reading {
+    /// Becomes a reading of these blocks.
+    fn restart(&mut self, pieces: &Arc<Pieces>, blocks: &Arc<[u32]>) {
+        self.taking = (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize;
+        (self.pieces, self.blocks) = (pieces.clone(), blocks.clone());
+        *self.next.get_mut() = 0;
+        self.checksums.resize_with(blocks.len(), AtomicU32::default);
+        drop(self.failure.take());
+        *self.left() = blocks.len();
+    }
+
     /// Starts other threads if there is enough work.
-    fn start(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Arc<Self> {
-        let pieces = Pieces::of(layout, slots);
-        let worth = pieces.block_size().saturating_mul(blocks.len() as u64) / BYTES_A_THREAD;
-        let threads = (worth as usize).min(blocks.len()).min(Pool::parallelism());
-        let taking = (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize;
-        let reading = Arc::new(Self {
-            pieces,
-            taking,
-            next: AtomicUsize::new(0),
-            checksums: blocks.iter().map(|_| AtomicU32::new(0)).collect(),
-            failure: OnceCell::new(),
-            left: Mutex::new(blocks.len()),
-            blocks,
-            done: Condvar::new(),
-        });
+    fn start_threads(self: &Arc<Self>) {
+        let blocks = self.blocks.len();
+        let worth = self.pieces.block_size().saturating_mul(blocks as u64) / BYTES_A_THREAD;
+        let threads = (worth as usize).min(blocks).min(Pool::parallelism());
         if threads > 1 {
-            Pool::get().run(&(reading.clone() as Arc<dyn Shared>), threads - 1);
+            Pool::get().run(&(self.clone() as Arc<dyn Shared>), threads - 1);
         }
-        reading
     }
 
     /// Reads blocks on the calling thread too, and waits for the other threads.
-    fn results(self: Arc<Self>) -> Result<Vec<u32>> {
+    fn finish(&self) -> Result<()> {
         self.run();
         let mut left = self.left();
         while *left > 0 {
             left = self.done.wait(left);
         }
-        match self.failure.get() {
-            Some(error) => Err(error.clone()),
-            None => Ok(self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)).collect()),
-        }
+        self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// The checksum of each block, once all are read.
+    pub fn checksums(&self) -> impl Iterator<Item = u32> {
+        self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire))
     }
 
     /// Passes the checksum of each block that a thread has taken to `store`.

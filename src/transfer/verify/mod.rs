@@ -6,10 +6,12 @@ pub mod gpu;
 mod host;
 mod pieces;
 mod remainder;
+mod side;
 mod tokens;
 
 use std::sync::Arc;
 
+use self::side::VerifiedSide;
 use self::tokens::Tokens;
 use super::plan::{Plan, Selection, Slots};
 use super::request::{BlockPair, Expected, Step};
@@ -21,19 +23,18 @@ use crate::nixl::MemoryType;
 
 /// The comparison of moved blocks with their expected contents.
 pub struct Verification {
-    pairs: Box<[BlockPair]>,
-    /// What is moved of each part of the layouts, by name; the name is empty if they have no parts.
-    selections: Box<[(String, Selection)]>,
     against: Against,
 }
 
 enum Against {
-    Checksums(Box<[u32]>),
-    Source,
+    /// Whole blocks: the checksums that were given.
+    Checksums { expected: Box<[u32]>, sources: Arc<[u32]>, destination: VerifiedSide },
+    /// Whole blocks: those of the source.
+    Source([VerifiedSide; 2]),
     /// The source, of which only some heads or tokens are moved; both sides are host memory.
     Elements(Plan),
-    /// The same for other memory, by part of the layouts.
-    Tokens(Vec<Tokens>),
+    /// The same for other memory, by part of the layouts, with their names.
+    Tokens(Vec<(String, Tokens)>),
 }
 
 impl Verification {
@@ -59,6 +60,12 @@ impl Verification {
             "this process can't access blocks of a remote destination; its owner can verify them with \
              kvmem_layout_checksum"
         );
+        let blocks = |block: fn(&BlockPair) -> u32| step.pairs.iter().map(block).collect::<Arc<[u32]>>();
+        let [sources, destinations] = [blocks(|pair| pair.source), blocks(|pair| pair.destination)];
+        let side = |layout, blocks: &Arc<[u32]>, slots: fn(&Selection) -> Slots| {
+            let parts = plan.selections().map(|(name, selection)| (name.to_string(), slots(selection)));
+            VerifiedSide::new(layout, blocks.clone(), parts)
+        };
         let against = match expected {
             Expected::Checksums(checksums) => {
                 ensure!(
@@ -67,7 +74,8 @@ impl Verification {
                     "checksums are of whole blocks, so none can be given with block tables or a range of heads; use \
                      KVMEM_TRANSFER_VERIFY, which compares with the source"
                 );
-                Against::Checksums(checksums.into())
+                let destination = side(destination, &destinations, Selection::destination)?;
+                Against::Checksums { expected: checksums.into(), sources, destination }
             }
             Expected::Source => {
                 ensure!(
@@ -78,94 +86,76 @@ impl Verification {
                 );
                 let is_host = |layout: &Layout| layout.memory_type() == MemoryType::Dram;
                 match is_host(source) && is_host(destination) {
-                    _ if has_whole_blocks => Against::Source,
+                    _ if has_whole_blocks => Against::Source([
+                        side(source, &sources, Selection::source)?,
+                        side(destination, &destinations, Selection::destination)?,
+                    ]),
                     true => Against::Elements(plan.clone()),
                     false => {
                         let tokens = plan.selections().map(|(name, selection)| {
-                            Tokens::of([part(source, name)?, part(destination, name)?], step, selection)
-                                .map_err(|error| in_part(name, error))
+                            let tokens =
+                                Tokens::of([part(source, name)?, part(destination, name)?], step, selection);
+                            Ok((name.to_string(), tokens.map_err(|error| in_part(name, error))?))
                         });
                         Against::Tokens(tokens.collect::<Result<_>>()?)
                     }
                 }
             }
         };
-        let selections = plan.selections().map(|(name, selection)| (name.to_string(), *selection));
-        Ok(Self { pairs: step.pairs.into(), selections: selections.collect(), against })
-    }
-
-    /// The checksums of one side's blocks.
-    fn checksums(
-        &self,
-        layout: &Arc<Layout>,
-        block: fn(&BlockPair) -> u32,
-        slots: fn(&Selection) -> Slots,
-    ) -> Result<Vec<u32>> {
-        let blocks: Vec<_> = self.pairs.iter().map(block).collect();
-        let computed = match &self.selections[..] {
-            [(name, selection)] if name.is_empty() => checksum::of_slots(layout, &blocks, slots(selection)),
-            parts => parts
-                .iter()
-                .map(|(name, selection)| Ok((name.as_str(), layout.part(name)?, slots(selection))))
-                .collect::<Result<Vec<_>>>()
-                .and_then(|parts| checksum::of_parts(parts.into_iter(), &blocks)),
-        };
-        computed.map_err(|error| error.context("verify moved blocks"))
-    }
-
-    fn compare(&self, expected: &[u32], found: &[u32]) -> Outcome {
-        let differs = |index: &usize| expected.get(*index) != found.get(*index);
-        let mut different = (0..self.pairs.len()).filter(differs);
-        let Some(first) = different.next() else { return Ok(()) };
-        let BlockPair { source, destination } = self.pairs[first];
-        fail!(
-            Corrupt,
-            "{} of {} moved blocks are corrupt: the first is pair {first}, source block {source} and destination block \
-             {destination}, with CRC32C {:#010x}; expected {:#010x}",
-            1 + different.count(),
-            self.pairs.len(),
-            found[first],
-            expected[first]
-        )
+        Ok(Self { against })
     }
 }
 
 impl Verify for Verification {
-    fn outcome(&self, layouts @ [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
-        let found = || self.checksums(destination, |pair| pair.destination, Selection::destination);
+    fn outcome(&self, [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
+        let doing = |error: Error| error.context("verify moved blocks");
         match &self.against {
-            Against::Checksums(expected) => self.compare(expected, &found()?),
-            Against::Source => {
-                let expected = self.checksums(source, |pair| pair.source, Selection::source)?;
-                self.compare(&expected, &found()?)
+            Against::Checksums { expected, sources, destination: side } => {
+                let found = side.checksums(destination).map_err(doing)?;
+                compare([sources, side.blocks()], expected, &found)
             }
-            Against::Elements(plan) => {
-                let [expected, found] = [(0, source), (1, destination)]
-                    .map(|(side, layout)| host::canonical_checksums(plan, side, layout));
-                compare_elements(&expected, &found)
+            Against::Source([from, to]) => {
+                let (expected, found) =
+                    (from.checksums(source).map_err(doing)?, to.checksums(destination).map_err(doing)?);
+                compare([from.blocks(), to.blocks()], &expected, &found)
             }
-            Against::Tokens(tokens) => {
-                tokens.iter().zip(&self.selections).try_for_each(|(tokens, (name, _))| {
-                    let [source, destination] = layouts;
-                    let sides = [part(source, name)?.clone(), part(destination, name)?.clone()];
-                    tokens.compare(&sides).map_err(|error| in_part(name, error))
-                })
-            }
+            Against::Elements(plan) => compare_elements(plan),
+            Against::Tokens(parts) => parts.iter().try_for_each(|(name, tokens)| {
+                let sides = [part(source, name)?.clone(), part(destination, name)?.clone()];
+                tokens.compare(&sides).map_err(|error| in_part(name, error))
+            }),
         }
     }
 }
 
-fn compare_elements(expected: &[u32], found: &[u32]) -> Outcome {
-    let mut different = (0..found.len()).filter(|index| expected.get(*index) != found.get(*index));
+/// Fails if checksums of blocks differ, which are in the order of the pairs.
+fn compare([sources, destinations]: [&[u32]; 2], expected: &[u32], found: &[u32]) -> Outcome {
+    let differs = |index: &usize| expected.get(*index) != found.get(*index);
+    let mut different = (0..destinations.len()).filter(differs);
     let Some(first) = different.next() else { return Ok(()) };
     fail!(
         Corrupt,
-        "{} of {} spans of tokens are not what they should be after they were moved: the first, in order of destination, is \
-         span {first}, whose CRC32C is {:#010x}, and {:#010x} is expected",
+        "{} of {} moved blocks are corrupt: the first is pair {first}, source block {} and destination block \
+         {}, with CRC32C {:#010x}; expected {:#010x}",
         1 + different.count(),
-        found.len(),
+        destinations.len(),
+        sources[first],
+        destinations[first],
         found[first],
         expected[first]
+    )
+}
+
+fn compare_elements(plan: &Plan) -> Outcome {
+    let mut different =
+        host::canonical_checksums(plan).enumerate().filter(|(_, [expected, found])| expected != found);
+    let Some((first, [expected, found])) = different.next() else { return Ok(()) };
+    fail!(
+        Corrupt,
+        "{} of {} spans of tokens are not what they should be after they were moved: the first, in order of destination, is \
+         span {first}, whose CRC32C is {found:#010x}, and {expected:#010x} is expected",
+        1 + different.count(),
+        plan.parts().map(|part| part.blocks()).sum::<u64>()
     )
 }
 

@@ -6,6 +6,7 @@ use crate::layout::{Axis, Layout};
 use crate::transfer::plan::Slots;
 
 /// Pieces of equal size, at the same offsets in each block.
+#[derive(Default)]
 pub struct Pieces {
     /// The address of block 0 in each layer, in the first of its outer slots; of each row of pieces, if pieces of a layer have
     /// no constant stride.
