@@ -24,6 +24,7 @@ mod part;
 mod placement;
 mod prepared_list;
 mod raw;
+mod regions;
 mod remote_elastic;
 mod separate;
 mod served;

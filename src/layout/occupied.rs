@@ -39,7 +39,7 @@ impl Span {
 }
 
 /// Spans in order, none of which touches another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Spans(Vec<Span>);
 
 impl Spans {
@@ -71,34 +71,40 @@ impl Spans {
     }
 }
 
-/// The bytes of some regions.
-#[derive(Debug, Default)]
-pub struct Occupied {
-    spans: Spans,
-    /// Some were imported from this process itself, which has them at other addresses too.
-    imports_own: bool,
+/// A region that is no view, and what else identifies its bytes than their addresses.
+#[derive(Clone, Copy)]
+struct Root<'a> {
+    region: &'a Arc<Region>,
+    /// The file that it is a part of, and where it starts there.
+    file: Option<(FileId, u64)>,
+    /// Its id, if another process has shared it.
+    shared: Option<[u8; 16]>,
 }
 
+impl<'a> Root<'a> {
+    fn of(region: &'a Arc<Region>) -> Self {
+        let shared = region.origin().and_then(|_| region.shared_id());
+        Self { region, file: region.foreign_file_part(), shared }
+    }
+}
+
+/// The bytes of some regions.
+#[derive(Debug)]
+pub struct Occupied(Spans);
+
 impl Occupied {
-    /// By address; by offset in a file; and if another process has shared them, by their id. A file can be adopted and opened
-    /// several times, and memory that the caller has mapped several times can be adopted by each of its addresses. The file of
-    /// the latter is found at its adoption. It is not compared if it consists of several parts of files, if the caller maps it
-    /// elsewhere later, or if it is anonymous memory of another process.
+    /// By address; by offset in a file; and if another process has shared them, by their id, because this process never imports
+    /// its own memory. A file can be adopted and opened several times, and memory that the caller has mapped several times can be
+    /// adopted by each of its addresses. The file of the latter is found at its adoption. It is not compared if it consists of
+    /// several parts of files, if the caller maps it elsewhere later, or if it is anonymous memory of another process.
     pub fn of(regions: &[Arc<Region>]) -> Self {
         let mut spans = Vec::with_capacity(regions.len());
         // Many regions may be views of one, and identifying a file is a system call.
-        let mut last: Option<(&Arc<Region>, Option<(FileId, u64)>, Option<[u8; 16]>)> = None;
-        let mut imports_own = false;
+        let mut last: Option<Root<'_>> = None;
         for region in regions {
             let (root, offset) = Region::root_of(region);
-            let (_, file, shared) = match last.filter(|(known, ..)| Arc::ptr_eq(known, root)) {
-                Some(known) => known,
-                None => {
-                    imports_own |= root.is_imported_from_here();
-                    let shared = root.origin().and_then(|_| root.shared_id());
-                    *last.insert((root, root.foreign_file_part(), shared))
-                }
-            };
+            let known = last.filter(|known| Arc::ptr_eq(known.region, root));
+            let Root { file, shared, .. } = *last.insert(known.unwrap_or_else(|| Root::of(root)));
             // The addresses of a disk region are offsets in its file.
             let address = region.file().is_none().then(|| (Store::Addresses, region.address()));
             let in_file = file.map(|(file, start)| (Store::File(file), start.saturating_add(offset)));
@@ -106,27 +112,13 @@ impl Occupied {
             let starts = [address, in_file, in_shared].into_iter().flatten();
             spans.extend(starts.map(|(store, start)| Span::new(store, start, region.size())));
         }
-        Self { spans: Spans::of(spans), imports_own }
+        Self(Spans::of(spans))
     }
 
-    /// Whether they have bytes in common with others. `regions` are those of both.
-    pub fn meet(&self, other: &Self, regions: [&[Arc<Region>]; 2]) -> bool {
-        let share_own = || {
-            let [mine, theirs] = regions.map(shared);
-            mine.meet(&theirs)
-        };
-        self.spans.meet(&other.spans) || ((self.imports_own || other.imports_own) && share_own())
+    /// Whether they have bytes in common with others.
+    pub fn meet(&self, other: &Self) -> bool {
+        self.0.meet(&other.0)
     }
-}
-
-/// The bytes of all regions that are shared by now, by their id. Memory of this process gets its id when it is first shared, which
-/// may be after a layout was built.
-fn shared(regions: &[Arc<Region>]) -> Spans {
-    let span = |region: &Arc<Region>| {
-        let (root, offset) = Region::root_of(region);
-        Some(Span::new(Store::Shared(root.shared_id()?), offset, region.size()))
-    };
-    Spans::of(regions.iter().filter_map(span).collect())
 }
 
 #[cfg(test)]

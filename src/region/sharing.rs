@@ -157,12 +157,6 @@ impl Region {
         self.control.get().map(|control| control.id())
     }
 
-    /// Whether it is memory that this process owns, and has opened by a share of its own.
-    pub fn is_imported_from_here(&self) -> bool {
-        let id = self.origin().and_then(|_| self.shared_id());
-        id.is_some_and(|id| known().of(&id).iter().any(|region| region.origin().is_none()))
-    }
-
     /// Its owner, if that is another process.
     pub fn origin(&self) -> Option<&Origin> {
         match &self.backing {

@@ -17,10 +17,8 @@ pub struct Spans(Vec<Option<u64>>);
 type Known = Vec<([u8; 16], u64)>;
 
 impl Spans {
-    /// By address; and for each file that both layouts have parts of, by offset in the file. A file can be adopted
-    /// and opened several times, and memory that the caller has mapped several times can be adopted by each of its
-    /// addresses. The file of the latter is found at its adoption. It is not compared if it consists of several parts of
-    /// files, if the caller maps it elsewhere later, or if it is anonymous memory of another process.
+    /// By address; and for each file that both layouts have parts of, by offset in the file: as `Layout::has_common_memory`
+    /// compares them.
     pub fn of(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
         let mut known = Known::new();
         let by_address = layouts.map(|layout| {

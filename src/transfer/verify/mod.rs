@@ -11,7 +11,7 @@ mod tokens;
 
 use std::sync::Arc;
 
-use self::side::VerifiedSide;
+use self::side::{VerifiedSide, part};
 use self::tokens::Tokens;
 use super::plan::{Plan, Selection, Slots};
 use super::request::{BlockPair, Expected, Step};
@@ -157,11 +157,6 @@ fn compare_elements(plan: &Plan) -> Outcome {
         1 + different.count(),
         plan.parts().map(|part| part.blocks()).sum::<u64>()
     )
-}
-
-/// A part of a layout; the layout itself, if it has no parts.
-fn part<'a>(layout: &'a Arc<Layout>, name: &str) -> Result<&'a Arc<Layout>> {
-    if name.is_empty() { Ok(layout) } else { layout.part(name) }
 }
 
 fn in_part(name: &str, error: Error) -> Error {

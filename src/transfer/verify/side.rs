@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::checksum;
 use super::host::BlockChecksums;
-use super::part;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
@@ -69,6 +68,11 @@ impl VerifiedSide {
         }
         Ok(all)
     }
+}
+
+/// A part of a layout; the layout itself, if it has no parts.
+pub fn part<'a>(layout: &'a Arc<Layout>, name: &str) -> Result<&'a Arc<Layout>> {
+    if name.is_empty() { Ok(layout) } else { layout.part(name) }
 }
 
 /// Adds the checksums of the next part of each block, which has so many bytes.
