@@ -249,7 +249,8 @@ impl Plan {
     pub fn tiling(&self) -> Option<TileCount> {
         let largest = self.parts().max_by_key(|part| part.blocks() * part.shape.block_size())?;
         let size = tiles::suitable_size(largest.shape)?;
-        let count = self.parts().map(|part| tiles::count(part.shape, part.blocks, tiles::BUDGET)).sum();
+        let count =
+            self.parts().map(|part| tiles::count(part.shape, part.blocks, tiles::budget(part.shape))).sum();
         Some(TileCount { size, count })
     }
 
@@ -257,11 +258,11 @@ impl Plan {
     pub fn tiles_in(&self, tiles: Range<u64>) -> impl Iterator<Item = Tile> {
         let (mut skip, mut left) = (tiles.start, tiles.end - tiles.start);
         self.parts().flat_map(move |PlanPart { shape, blocks, .. }| {
-            let count = tiles::count(shape, blocks, tiles::BUDGET);
+            let count = tiles::count(shape, blocks, tiles::budget(shape));
             let first = skip.min(count);
             let end = first + left.min(count - first);
             (skip, left) = (skip - first, left - (end - first));
-            tiles::tiles(shape, blocks, first..end, tiles::BUDGET)
+            tiles::tiles(shape, blocks, first..end, tiles::budget(shape))
         })
     }
 

@@ -15,7 +15,7 @@ use super::runs::BlockRuns;
 use super::shape::Shape;
 
 /// The maximum size of a tile of several units. With the destination, it is a small part of the second-level cache.
-pub const BUDGET: u64 = 64 << 10;
+const BUDGET: u64 = 64 << 10;
 /// Larger units are copied as fast one by one, in any order.
 const LARGEST_UNIT: u64 = 4 << 10;
 /// A source whose iterations are at most so far apart is read in one pass: what is between them is read next.
@@ -142,15 +142,27 @@ impl Tiling {
     }
 }
 
+/// The maximum size of a tile of several units of a shape.
+pub fn budget(shape: &Shape) -> u64 {
+    if shape.nest.unit_size <= 2 { 2 * BUDGET } else { BUDGET }
+}
+
 /// Bytes of a tile, if units should be copied in tiles: small ones that are apart, of which a tile has several.
 pub fn suitable_size(shape: &Shape) -> Option<u64> {
     let unit_size = shape.nest.unit_size;
     let is_possible = unit_size < LARGEST_UNIT && !shape.blocks_together;
-    is_possible.then(|| Tiling::of(shape, BUDGET).tile_size(shape)).filter(|size| *size > unit_size)
+    is_possible.then(|| Tiling::of(shape, budget(shape)).tile_size(shape)).filter(|size| *size > unit_size)
 }
 
-/// How many times as long spans are in the source. A processor reads ahead in long spans; a few lines are enough to write.
-const SOURCE_LENGTH: u64 = 8;
+/// How many times as long spans are in the source. A processor reads ahead in long spans; a few lines are enough to write. Elements
+/// that are transposed are read from many rows at once, so a tile has few rows of them.
+fn source_length(unit_size: u64) -> u64 {
+    match unit_size {
+        1 => 32,
+        2..=4 => 16,
+        _ => 8,
+    }
+}
 
 /// How many iterations of each loop a tile has: as many as it takes to make the spans of both sides long.
 fn grow(loops: &Loops, unit_size: u64, budget: u64) -> [u64; BLOCK_AXES] {
@@ -174,7 +186,7 @@ fn grow(loops: &Loops, unit_size: u64, budget: u64) -> [u64; BLOCK_AXES] {
             }
             span
         };
-        let shorter = usize::from(span(1) * SOURCE_LENGTH <= span(0));
+        let shorter = usize::from(span(1) * source_length(unit_size) <= span(0));
         let grown = [shorter, 1 - shorter].into_iter().find_map(|side| {
             let unfinished = |index: &&usize| counts[**index] < loops[**index].count;
             let index = *orders[side][..loops.len()].iter().find(unfinished)?;
@@ -290,6 +302,7 @@ mod tests {
     #[test]
     fn spans_of_both_sides_are_long_if_not_all_fits() {
         let transposed = [(4096, [2, 2048]), (1024, [8192, 2])];
+        assert_eq!(grown(&transposed, 2, 128 << 10), [1024, 64]);
         assert_eq!(grown(&transposed, 2, 64 << 10), [512, 64]);
         assert_eq!(grown(&transposed, 2, 16 << 10), [256, 32]);
         assert_eq!(grown(&[(5, [2, 2000]), (1000, [10, 2])], 2, 32), [5, 2], "the source first");
