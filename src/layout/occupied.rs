@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bytes that the regions of a layout occupy: whether two layouts have memory in common, also if this process has mapped
-//! memory more than once.
+//! The bytes that the regions of a layout occupy: whether two layouts have memory in common, also if this process has
+//! mapped memory more than once.
 
 #![forbid(unsafe_code)]
 
@@ -93,10 +93,11 @@ impl<'a> Root<'a> {
 pub struct Occupied(Spans);
 
 impl Occupied {
-    /// By address; by offset in a file; and if another process has shared them, by their id, because this process never imports
-    /// its own memory. A file can be adopted and opened several times, and memory that the caller has mapped several times can be
-    /// adopted by each of its addresses. The file of the latter is found at its adoption. It is not compared if it consists of
-    /// several parts of files, if the caller maps it elsewhere later, or if it is anonymous memory of another process.
+    /// By address; by offset in a file; and if another process has shared them, by their id, because this process never
+    /// imports its own memory. A file can be adopted and opened several times, and memory that the caller has mapped
+    /// several times can be adopted by each of its addresses. The file of the latter is found at its adoption. It is
+    /// not compared if it consists of several parts of files, if the caller maps it elsewhere later, or if it is
+    /// anonymous memory of another process.
     pub fn of(regions: &[Arc<Region>]) -> Self {
         let mut spans = Vec::with_capacity(regions.len());
         // Many regions may be views of one, and identifying a file is a system call.

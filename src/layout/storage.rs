@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What transfers need to know of the regions of a layout. It is found when the layout is built, because its regions never
-//! change: a transfer is then created as fast for hundreds of regions as for one.
+//! What transfers need to know of the regions of a layout. It is found when the layout is built, because its regions
+//! never change: a transfer is then created as fast for hundreds of regions as for one.
 
 #![forbid(unsafe_code)]
 

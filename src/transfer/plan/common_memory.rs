@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::layout::Layout;
 use crate::region::{FileId, Region};
 
-/// For each region of a layout what its addresses are shifted by as if all memory were mapped only once; `None` for a region of
-/// other memory.
+/// For each region of a layout what its addresses are shifted by as if all memory were mapped only once; `None` for a
+/// region of other memory.
 #[derive(Debug)]
 pub struct Spans(Vec<Option<u64>>);
 
@@ -17,8 +17,8 @@ pub struct Spans(Vec<Option<u64>>);
 type Known = Vec<([u8; 16], u64)>;
 
 impl Spans {
-    /// By address; and for each file that both layouts have parts of, by offset in the file: as `Layout::has_common_memory`
-    /// compares them.
+    /// By address; and for each file that both layouts have parts of, by offset in the file: as
+    /// `Layout::has_common_memory` compares them.
     pub fn of(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
         let mut known = Known::new();
         let by_address = layouts.map(|layout| {

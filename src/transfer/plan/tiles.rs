@@ -154,8 +154,8 @@ pub fn suitable_size(shape: &Shape) -> Option<u64> {
     is_possible.then(|| Tiling::of(shape, budget(shape)).tile_size(shape)).filter(|size| *size > unit_size)
 }
 
-/// How many times as long spans are in the source. A processor reads ahead in long spans; a few lines are enough to write. Elements
-/// that are transposed are read from many rows at once, so a tile has few rows of them.
+/// How many times as long spans are in the source. A processor reads ahead in long spans; a few lines are enough to
+/// write. Elements that are transposed are read from many rows at once, so a tile has few rows of them.
 fn source_length(unit_size: u64) -> u64 {
     match unit_size {
         1 => 32,

@@ -109,7 +109,8 @@ impl Pool {
         }
     }
 
-    /// Passes `shared` to a thread of the pool, unless there is none and none can be started. Returns whether there is one.
+    /// Passes `shared` to a thread of the pool, unless there is none and none can be started. Returns whether there is
+    /// one.
     pub fn pass(&'static self, shared: &Arc<dyn Shared>) -> bool {
         self.enqueue(shared, 1)
     }

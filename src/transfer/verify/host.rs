@@ -33,8 +33,8 @@ pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<V
     Ok(BlockChecksums::new(layout, blocks, slots).compute()?.checksums().collect())
 }
 
-/// Some layers and outer slots of blocks of host memory, whose checksums are computed any number of times: after the first
-/// ones without allocating.
+/// Some layers and outer slots of blocks of host memory, whose checksums are computed any number of times: after the
+/// first ones without allocating.
 pub struct BlockChecksums {
     pieces: Arc<Pieces>,
     blocks: Arc<[u32]>,
@@ -46,8 +46,9 @@ impl BlockChecksums {
         Self { pieces: Arc::new(Pieces::of(layout, slots)), blocks, spares: Spares::default() }
     }
 
-    /// Computes them. The caller holds the layout, and this returns only after all blocks were read. Threads that start later
-    /// have nothing to read. They do not hold the layout, because the caller may deregister its memory after this has returned.
+    /// Computes them. The caller holds the layout, and this returns only after all blocks were read. Threads that start
+    /// later have nothing to read. They do not hold the layout, because the caller may deregister its memory after this
+    /// has returned.
     pub fn compute(&self) -> Result<Arc<Reading>> {
         let reading = self.spares.take(|reading| reading.restart(&self.pieces, &self.blocks));
         reading.start_threads();
@@ -56,8 +57,8 @@ impl BlockChecksums {
     }
 }
 
-/// The checksums of all blocks of a plan in the order of (token, layer, outer slot, head), in source and destination. The layouts
-/// are host memory, and the caller keeps them.
+/// The checksums of all blocks of a plan in the order of (token, layer, outer slot, head), in source and destination.
+/// The layouts are host memory, and the caller keeps them.
 pub fn canonical_checksums(plan: &Plan) -> impl Iterator<Item = [u32; 2]> {
     plan.parts().flat_map(|part| {
         part.runs().iter().flat_map(move |run| {

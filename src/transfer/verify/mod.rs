@@ -152,8 +152,8 @@ fn compare_elements(plan: &Plan) -> Outcome {
     let Some((first, [expected, found])) = different.next() else { return Ok(()) };
     fail!(
         Corrupt,
-        "{} of {} spans of tokens are not what they should be after they were moved: the first, in order of destination, is \
-         span {first}, whose CRC32C is {found:#010x}, and {expected:#010x} is expected",
+        "{} of {} spans of tokens are not what they should be after they were moved: the first, in order of \
+         destination, is span {first}, whose CRC32C is {found:#010x}, and {expected:#010x} is expected",
         1 + different.count(),
         plan.parts().map(|part| part.blocks()).sum::<u64>()
     )
