@@ -18,7 +18,6 @@ use super::verify::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory};
-use crate::region::Contexts;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
