@@ -298,8 +298,9 @@ void kvmem_blob_destroy(kvmem_blob *blob);
 
 /* ---- Regions ---- */
 
-/// A range of memory on one tier: host memory, GPU memory or a file. Views, registrations, layouts, shares
-/// and transfers keep the memory of their regions allocated, so handles may be destroyed in any order.
+/// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
+/// registrations, layouts, shares and transfers keep the memory of their regions allocated, so handles may be
+/// destroyed in any order.
 ///
 /// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
 typedef struct kvmem_region kvmem_region;
@@ -314,6 +315,10 @@ typedef struct kvmem_region kvmem_region;
 #define KVMEM_TIER_DEVICE 4
 /// GPU memory that grows and shrinks at fixed addresses.
 #define KVMEM_TIER_ELASTIC 5
+/// Objects of an object store, which NIXL reads and writes.
+#define KVMEM_TIER_OBJECT 6
+/// Block storage, which NIXL reads and writes.
+#define KVMEM_TIER_BLOCK 7
 
 /* ---- Regions: host memory ---- */
 
@@ -632,6 +637,91 @@ kvmem_status kvmem_region_get_path(const kvmem_region *region, kvmem_blob **path
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
 kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
+/// Options of kvmem_region_create_object.
+typedef struct kvmem_object_options {
+    /// sizeof(kvmem_object_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// What all keys begin with, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
+    /// "model/0000000001" and so on.
+    const char *key_prefix;
+    /// Bytes of an object at most, usually the block stride of the layout.
+    uint64_t object_size;
+    /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
+    uint64_t count;
+} kvmem_object_options;
+
+/// Sets options to their defaults. key_prefix, object_size and count have none.
+void kvmem_object_options_init(kvmem_object_options *options, size_t struct_size);
+
+/// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
+/// read or written, and destroying the region deletes no object.
+///
+/// The key of object i, from 0, is key_prefix and i as 10 decimal digits. In the addresses of the region the
+/// objects are one behind the other: object i starts at i * object_size. Each object contains the bytes of
+/// one block, or of a part of one block: kvmem_layout_build fails for other layouts, and names the axis that
+/// prevents it. An object that is larger than its block contains only the block.
+///
+/// A layout over the region needs an agent with a backend of NIXL's plugin OBJ, which names the bucket. The
+/// other layout of a transfer is in host or GPU memory, and is known to the same agent. Transfers write whole
+/// objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and KVMEM_PATH_NIXL_OBJECT_WRITE. Regions
+/// with the same prefix, in this process or in others, name the same objects of a bucket.
+///
+/// This process has no addresses of objects: they cannot be shared, exported, or mapped.
+///
+/// @param options the objects
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long or not UTF-8; object_size or count
+///           is 0; count is too large, or all objects are more than 2^63 - 1 bytes
+///
+/// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
+/// descriptors of objects with such ids.
+kvmem_status kvmem_region_create_object(const kvmem_object_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+/// Options of kvmem_region_create_block.
+typedef struct kvmem_block_options {
+    /// sizeof(kvmem_block_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Number of the device, as the backend knows it.
+    uint64_t device_id;
+    /// Bytes from the start of the device.
+    uint64_t offset;
+    /// Bytes, at least 1.
+    uint64_t size;
+    /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
+    /// size of a block of the device.
+    uint64_t alignment;
+    /// What the backend needs to register the part; NULL with size 0 for none. It is copied.
+    const void *metadata;
+    /// Number of bytes of metadata.
+    size_t metadata_size;
+} kvmem_block_options;
+
+/// Sets options to their defaults. size has none.
+void kvmem_block_options_init(kvmem_block_options *options, size_t struct_size);
+
+/// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
+/// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
+///
+/// A layout over the region needs an agent with a backend that accepts KVMEM_MEMORY_BLOCK. Transfers have the
+/// paths KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other layout is in memory that the
+/// backend accepts, and is known to the same agent.
+///
+/// This process has no addresses of it: it cannot be shared, exported, or mapped.
+///
+/// @param options the part
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
+///           power of two, or offset and size are not multiples of it
+kvmem_status kvmem_region_create_block(const kvmem_block_options *options,
+                                       kvmem_region **region,
+                                       kvmem_error **error);
 
 /* ---- Regions: memory of the caller ---- */
 
@@ -821,14 +911,15 @@ kvmem_status kvmem_region_create_view(const kvmem_region *region,
 
 /// Properties of a region.
 typedef struct kvmem_region_info {
-    /// First byte: a host address, a device address, or an offset in the file.
+    /// First byte: a host address, a device address, or an offset in the file or block device. Objects are
+    /// one behind the other, from 0.
     uint64_t address;
     /// Bytes.
     uint64_t size;
-    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; the system's page
-    /// size for others.
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
+    /// for object; the system's page size for others.
     uint64_t page_size;
-    /// Disk: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
+    /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     uint64_t alignment;
     /// KVMEM_REGION_* flags.
     uint64_t flags;
@@ -1060,9 +1151,10 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
 /// multiple of 512 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
-/// Use regions of the caller. With an agent, each is registered with it; for a view of an elastic region, the
-/// region itself is. An elastic region, which the caller commits and decommits, must start at an extent, and
-/// its extents must be multiples of the block stride, so that no block spans two.
+/// Use regions of the caller. With an agent, each is registered with it; for a view of an elastic region, of
+/// objects or of block storage, the region itself is. An elastic region, which the caller commits and
+/// decommits, must start at an extent, and its extents must be multiples of the block stride, so that no
+/// block spans two. Each object has the bytes of at most one block.
 #define KVMEM_LAYOUT_REGIONS 2
 /// Use regions that are registered, all with one agent.
 #define KVMEM_LAYOUT_REGISTRATIONS 3
@@ -1926,6 +2018,19 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 #define KVMEM_PATH_NIXL_READ_SERVED 17
 /// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
 #define KVMEM_PATH_NIXL_WRITE_SERVED 18
+
+/// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
+#define KVMEM_PATH_NIXL_OBJECT_READ 19
+/// NIXL writes whole objects from contiguous host memory.
+#define KVMEM_PATH_NIXL_OBJECT_WRITE 20
+/// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
+#define KVMEM_PATH_NIXL_OBJECT_READ_STAGED 21
+/// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
+#define KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED 22
+/// NIXL reads from block storage.
+#define KVMEM_PATH_NIXL_BLOCK_READ 23
+/// NIXL writes to block storage.
+#define KVMEM_PATH_NIXL_BLOCK_WRITE 24
 
 /// Returns the name of a path, such as "NIXL read". The string is static.
 ///

@@ -312,7 +312,8 @@ kvmem_status kvmem_descriptors_add(kvmem_descriptors *descriptors,
                                    size_t count,
                                    kvmem_error **error);
 
-/// Adds the memory of a region to a list, as one descriptor per span that is registered. The list and each
+/// Adds the memory of a region to a list, as one descriptor per span that is registered; of objects and block
+/// storage all of the region that a view is a part of, with the keys or the metadata. The list and each
 /// request on it keep the region alive. A request also keeps the region's registration with the agent.
 ///
 /// @param descriptors a list of the memory type of the region
@@ -566,8 +567,8 @@ void kvmem_view_destroy(kvmem_view *view);
 /// @param registration receives the registration; the caller destroys it
 /// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
-///         KVMEM_STATUS_UNSUPPORTED: the region is a view of an elastic region, or consists of several
-///           mappings
+///         KVMEM_STATUS_UNSUPPORTED: the region is a view of elastic memory, objects or block storage,
+///           or consists of several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
@@ -578,11 +579,12 @@ kvmem_status kvmem_region_register(kvmem_region *region,
 
 /// Properties of a registration, as NIXL knows them.
 typedef struct kvmem_registration_info {
-    /// Address of the first byte, or its offset in the file.
+    /// Address of the first byte, or its offset in the file or block device.
     uint64_t address;
     /// Size in bytes.
     uint64_t size;
-    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file.
+    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of a block device,
+    /// the device id of the first object; the others have the following ones.
     uint64_t device_id;
     /// KVMEM_MEMORY_* value.
     uint32_t memory_type;

@@ -53,6 +53,10 @@ const (
 	TierDevice Tier = C.KVMEM_TIER_DEVICE
 	// GPU memory that grows and shrinks at fixed addresses.
 	TierElastic Tier = C.KVMEM_TIER_ELASTIC
+	// Objects of an object store, which NIXL reads and writes.
+	TierObject Tier = C.KVMEM_TIER_OBJECT
+	// Block storage, which NIXL reads and writes.
+	TierBlock Tier = C.KVMEM_TIER_BLOCK
 )
 
 // SystemFlags are flags of SystemOptions.

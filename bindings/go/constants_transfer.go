@@ -98,6 +98,18 @@ const (
 	PathNIXLReadServed Path = C.KVMEM_PATH_NIXL_READ_SERVED
 	// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
 	PathNIXLWriteServed Path = C.KVMEM_PATH_NIXL_WRITE_SERVED
+	// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
+	PathNIXLObjectRead Path = C.KVMEM_PATH_NIXL_OBJECT_READ
+	// NIXL writes whole objects from contiguous host memory.
+	PathNIXLObjectWrite Path = C.KVMEM_PATH_NIXL_OBJECT_WRITE
+	// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
+	PathNIXLObjectReadStaged Path = C.KVMEM_PATH_NIXL_OBJECT_READ_STAGED
+	// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
+	PathNIXLObjectWriteStaged Path = C.KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED
+	// NIXL reads from block storage.
+	PathNIXLBlockRead Path = C.KVMEM_PATH_NIXL_BLOCK_READ
+	// NIXL writes to block storage.
+	PathNIXLBlockWrite Path = C.KVMEM_PATH_NIXL_BLOCK_WRITE
 )
 
 // ServeFlags are flags of ServeOptions.

@@ -7,7 +7,7 @@ import "C"
 
 import "unsafe"
 
-// Region is a range of memory on one tier: host memory, GPU memory or a file. Views, registrations, layouts, shares and
+// Region is a range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views, registrations, layouts, shares and
 // transfers keep the memory of their regions allocated.
 type Region struct {
 	object
@@ -97,6 +97,26 @@ func NewDiskRegion(options DiskOptions) (*Region, error) {
 	o := options.c(&a)
 	return createRegion(&a, func(region **C.kvmem_region, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_region_create_disk(o, region, failure)
+	})
+}
+
+// NewObjectRegion names objects of an object store. Nothing is read or written.
+func NewObjectRegion(options ObjectOptions) (*Region, error) {
+	var a arena
+	defer a.free()
+	o := options.c(&a)
+	return createRegion(&a, func(region **C.kvmem_region, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_region_create_object(o, region, failure)
+	})
+}
+
+// NewBlockRegion names a part of a block device. Nothing is opened.
+func NewBlockRegion(options BlockOptions) (*Region, error) {
+	var a arena
+	defer a.free()
+	o := options.c(&a)
+	return createRegion(&a, func(region **C.kvmem_region, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_region_create_block(o, region, failure)
 	})
 }
 

@@ -134,6 +134,49 @@ func (s DiskOptions) c(a *arena) *C.kvmem_disk_options {
 
 func (s DiskOptions) allocate(o *C.kvmem_layout_options, a *arena) { o.disk = s.c(a) }
 
+// ObjectOptions are options of NewObjectRegion.
+type ObjectOptions struct {
+	// KeyPrefix is what all keys begin with, 1 to 1014 bytes.
+	KeyPrefix string
+	// ObjectSize is the bytes of an object at most, usually the block stride of the layout.
+	ObjectSize uint64
+	// Count of objects, usually the number of blocks of the layout.
+	Count uint64
+}
+
+func (s ObjectOptions) c(a *arena) *C.kvmem_object_options {
+	o := newOptions[C.kvmem_object_options](a)
+	o.key_prefix = a.string(s.KeyPrefix)
+	o.object_size = C.uint64_t(s.ObjectSize)
+	o.count = C.uint64_t(s.Count)
+	return o
+}
+
+// BlockOptions are options of NewBlockRegion.
+type BlockOptions struct {
+	// DeviceID is the number of the device, as the backend knows it.
+	DeviceID uint64
+	// Offset in bytes from the start of the device.
+	Offset uint64
+	// Size in bytes, at least 1.
+	Size uint64
+	// Alignment of I/O, a power of two; 0 for 1.
+	Alignment uint64
+	// Metadata is what the backend needs to register the part.
+	Metadata []byte
+}
+
+func (s BlockOptions) c(a *arena) *C.kvmem_block_options {
+	o := newOptions[C.kvmem_block_options](a)
+	o.device_id = C.uint64_t(s.DeviceID)
+	o.offset = C.uint64_t(s.Offset)
+	o.size = C.uint64_t(s.Size)
+	o.alignment = C.uint64_t(s.Alignment)
+	o.metadata = a.bytes(s.Metadata)
+	o.metadata_size = C.size_t(len(s.Metadata))
+	return o
+}
+
 // RegionInfo has the properties of a region.
 type RegionInfo struct {
 	// Address of the first byte: a host address, a device address, or an offset in the file.

@@ -50,7 +50,8 @@ static const struct word region_flags[] = {
 };
 static const struct word tiers[] = {
     {"system", KVMEM_TIER_SYSTEM},   {"disk", KVMEM_TIER_DISK},       {"pinned", KVMEM_TIER_PINNED},
-    {"device", KVMEM_TIER_DEVICE},   {"elastic", KVMEM_TIER_ELASTIC},
+    {"device", KVMEM_TIER_DEVICE},   {"elastic", KVMEM_TIER_ELASTIC},     {"object", KVMEM_TIER_OBJECT},
+    {"block", KVMEM_TIER_BLOCK},
     {NULL, 0},
 };
 static const struct word origins[] = {
@@ -110,6 +111,12 @@ static const struct word paths[] = {
     {"nixl_write_staged", KVMEM_PATH_NIXL_WRITE_STAGED},
     {"nixl_read_served", KVMEM_PATH_NIXL_READ_SERVED},
     {"nixl_write_served", KVMEM_PATH_NIXL_WRITE_SERVED},
+    {"nixl_object_read", KVMEM_PATH_NIXL_OBJECT_READ},
+    {"nixl_object_write", KVMEM_PATH_NIXL_OBJECT_WRITE},
+    {"nixl_object_read_staged", KVMEM_PATH_NIXL_OBJECT_READ_STAGED},
+    {"nixl_object_write_staged", KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED},
+    {"nixl_block_read", KVMEM_PATH_NIXL_BLOCK_READ},
+    {"nixl_block_write", KVMEM_PATH_NIXL_BLOCK_WRITE},
     {NULL, 0},
 };
 static const struct word transports[] = {

@@ -40,6 +40,8 @@ TEST(options_are_initialised_or_left) {
     kvmem_system_options_init(NULL, sizeof(kvmem_system_options));
     kvmem_disk_options_init(NULL, sizeof(kvmem_disk_options));
     kvmem_adopt_options_init(NULL, sizeof(kvmem_adopt_options));
+    kvmem_object_options_init(NULL, sizeof(kvmem_object_options));
+    kvmem_block_options_init(NULL, sizeof(kvmem_block_options));
     kvmem_adopt_file_options_init(NULL, sizeof(kvmem_adopt_file_options));
     kvmem_agent_options_init(NULL, sizeof(kvmem_agent_options));
     kvmem_layout_config_init(NULL, sizeof(kvmem_layout_config));
@@ -65,6 +67,16 @@ TEST(regions) {
     INVALID_NULLS(region, kvmem_region_adopt_file, NULL, &region);
     INVALID_NULLS(region, kvmem_region_adopt_file, &file, &region); /* fd 0 is not a memory file */
     INVALID(kvmem_region_adopt_file, &file, NULL);
+    kvmem_object_options objects = OPTIONS(kvmem_object_options, it.object_size = 1, it.count = 1);
+    INVALID_NULLS(region, kvmem_region_create_object, NULL, &region);
+    INVALID_NULLS(region, kvmem_region_create_object, &objects, &region); /* its prefix is NULL */
+    objects.key_prefix = "a";
+    INVALID(kvmem_region_create_object, &objects, NULL);
+    kvmem_block_options block = OPTIONS(kvmem_block_options, it.size = 1);
+    INVALID_NULLS(region, kvmem_region_create_block, NULL, &region);
+    INVALID(kvmem_region_create_block, &block, NULL);
+    block.metadata_size = 1;
+    INVALID_NULLS(region, kvmem_region_create_block, &block, &region); /* its metadata is NULL */
     INVALID_NULLS(region, kvmem_region_create_view, NULL, 0, 1, &region);
     INVALID(kvmem_region_create_view, w.region, 0, 1, NULL);
     kvmem_region_destroy(NULL);

@@ -43,6 +43,8 @@ TEST(init_sets_the_size_and_nothing_else) {
     CHECK_INIT(kvmem_fetch_options, kvmem_fetch_options_init);
     CHECK_INIT(kvmem_adopt_options, kvmem_adopt_options_init);
     CHECK_INIT(kvmem_adopt_file_options, kvmem_adopt_file_options_init);
+    CHECK_INIT(kvmem_object_options, kvmem_object_options_init);
+    CHECK_INIT(kvmem_block_options, kvmem_block_options_init);
     CHECK_INIT(kvmem_ipc_options, kvmem_ipc_options_init);
     CHECK_INIT(kvmem_agent_options, kvmem_agent_options_init);
     CHECK_INIT(kvmem_layout_config, kvmem_layout_config_init);

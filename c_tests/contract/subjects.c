@@ -51,6 +51,11 @@ static int memory_file(void) {
 FILL(adopt_file, kvmem_adopt_file_options, it->fd = memory_file(), it->size = 4096)
 CREATED(adopt_file, kvmem_region, kvmem_region_adopt_file, options)
 
+FILL(object, kvmem_object_options, it->key_prefix = "subject/", it->object_size = 64, it->count = 4)
+CREATED(object, kvmem_region, kvmem_region_create_object, options)
+FILL(block, kvmem_block_options, it->size = 4096)
+CREATED(block, kvmem_region, kvmem_region_create_block, options)
+
 /* A share of a region, which the share keeps. */
 static kvmem_share *share_of_region(void) {
     OWNED(kvmem_region) region = region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
@@ -142,6 +147,8 @@ const subject subjects[] = {
     {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
     {"adopt file", sizeof(kvmem_adopt_file_options), fill_adopt_file, call_adopt_file, 3, KVMEM_STATUS_OK,
      false},
+    {"object", sizeof(kvmem_object_options), fill_object, call_object, 0, KVMEM_STATUS_OK, false},
+    {"block", sizeof(kvmem_block_options), fill_block, call_block, 0, KVMEM_STATUS_OK, false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
     {"serve", sizeof(kvmem_serve_options), fill_serve, call_serve, 3, KVMEM_STATUS_INVALID_STATE, false},

@@ -2,40 +2,20 @@
 // Objects of an S3-compatible server, which this test starts on loopback: registered as segments, written,
 // read and queried; and a server without an object, or one that stops, ends or is restarted.
 #include "harness.h"
+#include "object_store.h"
 
 #define NUM_BLOCKS 4
 #define BLOCK 65536
 
-static const char *lacks_server(void) { return python_lacks("moto"); }
-REQUIRES(lacks_server)
+REQUIRES(object_store_lacks)
 
 /* The blocks of all cases. After a failure a request may access them until the process ends. */
 static unsigned char memory[NUM_BLOCKS * BLOCK];
-
-/* Shared by all cases, because it takes seconds to start. It ends with this process. */
-static python server;
-static char endpoint[64];
-
-static void serve(const char *port) {
-    const char *chosen = python_open(&server, KVMEM_TEST_S3_SERVER, port);
-    snprintf(endpoint, sizeof(endpoint), "http://127.0.0.1:%s", chosen);
-}
 
 typedef struct store {
     kvmem_agent *agent;
     kvmem_segments *segments;
 } store;
-
-static void create_backend(kvmem_agent *agent) {
-    const kvmem_parameter parameters[] = {
-        {"bucket", "blocks"},          {"endpoint_override", endpoint},
-        {"scheme", "http"},            {"region", "us-east-1"},
-        {"access_key", "key"},         {"secret_key", "secret"},
-        {"req_checksum", "required"},  {"resp_checksum", "required"},
-        {"use_virtual_addressing", "false"},
-    };
-    EXPECT_OK(kvmem_agent_create_backend(agent, "OBJ", parameters, NUM(parameters), ERR));
-}
 
 static kvmem_descriptors *block_at(const unsigned char *address) {
     GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
@@ -54,9 +34,9 @@ static kvmem_descriptors *object(uint64_t number, uint64_t offset, const char *k
 }
 
 static void store_open(store *store) {
-    if (server.pid == 0) serve("0");
+    object_store_start();
     EXPECT_OK(kvmem_agent_create("storing", NULL, &store->agent, ERR));
-    create_backend(store->agent);
+    object_store_create_backend(store->agent);
     kv_fill(memory, sizeof(memory), 1);
     OWN(kvmem_descriptors, all, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     EXPECT_OK(kvmem_descriptors_add(all, &(kvmem_descriptor){.address = (uintptr_t)memory, .size = sizeof(memory)},
@@ -99,7 +79,7 @@ TEST(objects_are_written_read_and_queried) {
 
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, first));
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 1, second));
-    CHECK_STR(python_send(&server, "list"), TEXT("model/layer 0:%d model/layer 1:%d", BLOCK, BLOCK));
+    CHECK_STR(python_send(&object_store, "list"), TEXT("model/layer 0:%d model/layer 1:%d", BLOCK, BLOCK));
     OWN(kvmem_query, after, kvmem_agent_query, store.agent, first, NULL);
     GET(kvmem_query_result, there, kvmem_query_get, after, 0);
     CHECK_EQ(there.exists, 1);
@@ -150,7 +130,7 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     OWNED(kvmem_descriptors) objects = object(1, 0, "a");
     OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, objects, NULL);
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, objects));
-    const peer stopped = {server.pid, -1};
+    const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
     OWNED(kvmem_descriptors) here = block_at(memory + BLOCK);
     OWN(kvmem_request, read, kvmem_request_create, store.agent, KVMEM_REQUEST_READ, here, "storing", objects,
@@ -182,14 +162,11 @@ TEST(a_server_that_is_restarted_is_used_again) {
     OWNED(kvmem_descriptors) objects = object(1, 0, "a");
     OWN(kvmem_segments, segments, kvmem_segments_register, store.agent, objects, NULL);
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, objects));
-    python_kill(&server);
+    object_store_kill();
     /* The plugin retries for a while, so the limit or the plugin's error may end the run. */
     const kvmem_status status = move_within(&store, KVMEM_REQUEST_READ, 1, objects, SECONDS(1));
     CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_NIXL);
-    char port[16];
-    snprintf(port, sizeof(port), "%s", strrchr(endpoint, ':') + 1);
-    python_close(&server);
-    serve(port); /* at the same address, and empty */
+    object_store_restart();
     EXPECT_OK(move(&store, KVMEM_REQUEST_WRITE, 0, objects));
     EXPECT_OK(move(&store, KVMEM_REQUEST_READ, 2, objects));
     CHECK_BYTES(memory + 2 * BLOCK, memory, BLOCK);

@@ -165,7 +165,7 @@ CAPI(get_plugin_params)(agent *agent, const char *name, void **memory, void **ma
     return make_object(memory) == SUCCESS ? make_object(made) : ERROR_BACKEND;
 }
 
-static const unsigned kinds[] = {0, 1, 4}; /* host memory, GPU memory, files */
+static const unsigned kinds[] = {0, 1, 2, 4}; /* host memory, GPU memory, blocks, files */
 
 CAPI(mem_list_size)(const void *list, size_t *size) {
     *size = sizeof(kinds) / sizeof(kinds[0]);

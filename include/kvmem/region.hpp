@@ -15,6 +15,8 @@ enum class Tier : std::uint32_t {
     pinned = KVMEM_TIER_PINNED,
     device = KVMEM_TIER_DEVICE,
     elastic = KVMEM_TIER_ELASTIC,
+    object = KVMEM_TIER_OBJECT,
+    block = KVMEM_TIER_BLOCK,
 };
 
 enum class Origin : std::uint32_t {
@@ -144,6 +146,45 @@ struct DiskOptions {
     Result<void> check() const {
         if (auto checked = detail::check_optional(path, "path"); !checked) return checked;
         return detail::check_optional(directory, "directory");
+    }
+};
+
+/// Objects of an object store: kvmem_object_options.
+struct ObjectOptions {
+    std::string key_prefix{};
+    std::uint64_t object_size = 0;
+    std::uint64_t count = 0;
+
+    /// Valid as long as this object is not changed.
+    kvmem_object_options c() const noexcept {
+        auto c = detail::defaults(kvmem_object_options_init);
+        c.key_prefix = key_prefix.c_str();
+        c.object_size = object_size;
+        c.count = count;
+        return c;
+    }
+    Result<void> check() const { return detail::check_text(key_prefix, "key_prefix"); }
+};
+
+/// A part of a block device: kvmem_block_options.
+struct BlockOptions {
+    std::uint64_t device_id = 0;
+    std::uint64_t offset = 0;
+    std::uint64_t size = 0;
+    std::uint64_t alignment = 0;
+    /// What the backend needs.
+    std::vector<std::byte> metadata{};
+
+    /// Valid as long as this object is not changed.
+    kvmem_block_options c() const noexcept {
+        auto c = detail::defaults(kvmem_block_options_init);
+        c.device_id = device_id;
+        c.offset = offset;
+        c.size = size;
+        c.alignment = alignment;
+        c.metadata = metadata.empty() ? nullptr : metadata.data();
+        c.metadata_size = metadata.size();
+        return c;
     }
 };
 
@@ -302,6 +343,17 @@ public:
         if (auto checked = options.check(); !checked) return detail::give(Result<Region>(checked.error()));
         const auto c = options.c();
         return detail::give(detail::make<Region>(kvmem_region_create_disk, &c));
+    }
+
+    static Return<Region> create_object(const ObjectOptions &options) {
+        if (auto checked = options.check(); !checked) return detail::give(Result<Region>(checked.error()));
+        const auto c = options.c();
+        return detail::give(detail::make<Region>(kvmem_region_create_object, &c));
+    }
+
+    static Return<Region> create_block(const BlockOptions &options) {
+        const auto c = options.c();
+        return detail::give(detail::make<Region>(kvmem_region_create_block, &c));
     }
 
     static Return<Region> adopt_host(AdoptOptions options) {

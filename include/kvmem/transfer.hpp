@@ -63,6 +63,12 @@ enum class Path : std::uint32_t {
     nixl_write_staged = KVMEM_PATH_NIXL_WRITE_STAGED,
     nixl_read_served = KVMEM_PATH_NIXL_READ_SERVED,
     nixl_write_served = KVMEM_PATH_NIXL_WRITE_SERVED,
+    nixl_object_read = KVMEM_PATH_NIXL_OBJECT_READ,
+    nixl_object_write = KVMEM_PATH_NIXL_OBJECT_WRITE,
+    nixl_object_read_staged = KVMEM_PATH_NIXL_OBJECT_READ_STAGED,
+    nixl_object_write_staged = KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED,
+    nixl_block_read = KVMEM_PATH_NIXL_BLOCK_READ,
+    nixl_block_write = KVMEM_PATH_NIXL_BLOCK_WRITE,
 };
 
 /// Returns the name of a path, such as "NIXL read".

@@ -8,6 +8,7 @@ use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory};
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
+use super::whole_objects::ensure_whole_objects;
 use super::{Layout, extents, fingerprint};
 use crate::error::{Result, ensure, fail};
 use crate::nixl::Agent;
@@ -194,9 +195,9 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
     Ok(finish(placement, regions, holds, agent, None))
 }
 
-/// Registers a region, or holds its registration. For a view of an elastic region, the elastic region is registered.
+/// Registers a region, or holds its registration. For a view of memory that is registered as a whole, that is registered.
 pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<RegistrationHold> {
-    let region = if region.elastic_memory().is_some() { Region::root_of(region).0 } else { region };
+    let region = if region.is_registered_whole() { Region::root_of(region).0 } else { region };
     Registration::hold_or_create(region, agent)
 }
 
@@ -283,6 +284,7 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     }
     for (index, region) in regions.iter().enumerate() {
         ensure_whole_blocks(&geometry, region)
+            .and_then(|()| ensure_whole_objects(&geometry, region))
             .map_err(|error| error.context(format!("region {index} of {count}")))?;
     }
     ensure_disjoint(regions, geometry.region_size())?;

@@ -153,9 +153,10 @@ fn exportable(layout: &Layout) -> Result<&LocalMemory> {
                 "the layout was built without an agent, so no peer can access it; build it with an agent"
             );
             ensure!(
-                local.tier != Tier::Disk,
+                !local.tier.is_storage(),
                 Unsupported,
-                "a peer cannot access a disk layout; copy its blocks to a host layout"
+                "a peer cannot access a layout on tier {}; copy its blocks to a host layout",
+                local.tier.name()
             );
             ensure!(
                 local.regions.iter().all(|region| region.origin().is_none()),
@@ -277,9 +278,10 @@ fn read_layout(bytes: &[u8]) -> Result<Checked> {
 fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
     let geometry = Geometry::new(payload.dimensions.clone(), payload.kind).map_err(corrupt)?;
     ensure!(
-        payload.tier != Tier::Disk,
+        !payload.tier.is_storage(),
         Corrupt,
-        "the layout descriptor is of a disk layout, which no peer can access"
+        "the layout descriptor is of a layout on tier {}, which no peer can access",
+        payload.tier.name()
     );
     ensure!(
         payload.regions.len() == payload.bases.len(),

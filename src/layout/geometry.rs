@@ -116,6 +116,11 @@ impl Geometry {
         self.axes.region_step(axis) as usize
     }
 
+    /// The axes that one region contains several indices of, from the smallest stride to the largest.
+    pub fn axes_by_stride(&self) -> Vec<Axis> {
+        self.axes.by_stride()
+    }
+
     /// The axes outside blocks within a region: those that have larger strides.
     pub fn outside_blocks(&self) -> impl Iterator<Item = Axis> + '_ {
         let is_outside = |axis: &Axis| *axis != Axis::Block && self.stride(*axis) >= self.block_stride();

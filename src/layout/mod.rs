@@ -31,6 +31,7 @@ mod served;
 mod storage;
 mod unit;
 mod whole_blocks;
+mod whole_objects;
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -56,7 +57,7 @@ use storage::Storage;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::log_id::LogId;
-use crate::nixl::{Agent, Descriptor, MemoryType};
+use crate::nixl::{Agent, Descriptor, MemoryType, RequestSide, Span};
 use crate::region::Region;
 use crate::sync::Mutex;
 
@@ -185,9 +186,32 @@ impl Layout {
         self.memory.agent()
     }
 
+    /// The agent that memory must be registered with to copy blocks to it: NIXL alone reads objects and block storage.
+    pub fn agent_of_copies(&self) -> Option<Arc<Agent>> {
+        let by_nixl = matches!(self.memory_type(), MemoryType::Object | MemoryType::Block);
+        self.agent().filter(|_| by_nixl).cloned()
+    }
+
     /// The NIXL descriptor of each of its regions.
     pub fn descriptors(&self) -> &[Descriptor] {
         self.memory.descriptors()
+    }
+
+    /// Bytes of one of its regions as NIXL addresses them. They are in one piece ([`Self::bytes_in_piece`]).
+    pub fn span(&self, region: u32, address: u64, size: u64) -> Span {
+        match self.memory.regions().get(region as usize) {
+            Some(region) => region.span(address, size),
+            None => Span { address, size, device_id: self.descriptors()[region as usize].device_id },
+        }
+    }
+
+    /// The side that it is in a request: storage is memory of the agent itself, on the side of the peer.
+    pub fn request_side(&self) -> RequestSide {
+        match &self.memory {
+            Memory::Remote(remote) => RequestSide::Peer(remote.peer.clone()),
+            Memory::Local(_) if self.memory_type().is_storage() => RequestSide::Own,
+            Memory::Local(_) => RequestSide::Local,
+        }
     }
 
     /// The type of its memory for NIXL.

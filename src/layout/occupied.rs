@@ -106,8 +106,8 @@ impl Occupied {
             let (root, offset) = Region::root_of(region);
             let known = last.filter(|known| Arc::ptr_eq(known.region, root));
             let Root { file, shared, .. } = *last.insert(known.unwrap_or_else(|| Root::of(root)));
-            // The addresses of a disk region are offsets in its file.
-            let address = region.file().is_none().then(|| (Store::Addresses, region.address()));
+            // The addresses of storage are offsets.
+            let address = (!region.tier().is_storage()).then(|| (Store::Addresses, region.address()));
             let in_file = file.map(|(file, start)| (Store::File(file), start.saturating_add(offset)));
             let in_shared = shared.map(|id| (Store::Shared(id), offset));
             let starts = [address, in_file, in_shared].into_iter().flatten();

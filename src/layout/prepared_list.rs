@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Preparing the NIXL lists of a layout.
 
-use super::{Layout, Memory, Unit};
+use super::{Layout, Unit};
 use crate::error::Result;
-use crate::nixl::request::RequestSide;
-use crate::nixl::{AgentState, ListId, MemoryType, Span};
+use crate::nixl::{AgentState, ListId, Span};
 
 impl Layout {
     /// The prepared list of its units, created at first use; on the agent's thread.
     pub fn prepared_list(&self, state: &mut AgentState, unit: Unit) -> Result<ListId> {
         self.lists.get_or_prepare(state, unit, |state| {
-            state.prepare_list(&side(self), self.memory_type(), spans(self, unit))
+            state.prepare_list(&self.request_side(), self.memory_type(), spans(self, unit))
         })
-    }
-}
-
-/// The side of a layout in a request.
-fn side(layout: &Layout) -> RequestSide {
-    match layout.memory() {
-        Memory::Remote(remote) => RequestSide::Peer(remote.peer.clone()),
-        Memory::Local(_) if layout.memory_type() == MemoryType::File => RequestSide::Own,
-        Memory::Local(_) => RequestSide::Local,
     }
 }
 
@@ -31,13 +21,12 @@ fn spans(layout: &Layout, unit: Unit) -> impl Iterator<Item = Span> {
         Unit::Layer => (dimensions.num_layers, 1),
         Unit::Piece => (dimensions.num_layers, dimensions.outer_dim),
     };
-    let (blocks, size, descriptors) =
-        (dimensions.num_blocks, unit.size(layout.geometry()), layout.descriptors());
+    let (blocks, size) = (dimensions.num_blocks, unit.size(layout.geometry()));
     (0..layers).flat_map(move |layer| {
         (0..outers).flat_map(move |outer| {
             (0..blocks).map(move |block| {
                 let (region, address) = layout.placement().address(block, layer, outer);
-                Span { address, size, device_id: descriptors[region].device_id }
+                layout.span(region as u32, address, size)
             })
         })
     })

@@ -51,7 +51,7 @@ impl Storage {
             contexts: [Contexts::of_memory(regions), Contexts::of_page_locks(regions)],
             files: regions.iter().filter_map(|region| region.fd()).collect(),
             is_direct: files().all(|file| file.is_direct()),
-            io_alignment: files().map(|file| file.io_alignment()).max().unwrap_or(1),
+            io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),
             occupied: Occupied::of(regions),
         }
     }

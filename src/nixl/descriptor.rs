@@ -38,6 +38,11 @@ impl MemoryType {
         Self::ALL.into_iter().find(|memory_type| memory_type.raw() == raw)
     }
 
+    /// Whether its addresses are offsets in a file, an object or a device. Only the agent that registered it accesses it.
+    pub fn is_storage(self) -> bool {
+        matches!(self, Self::File | Self::Block | Self::Object)
+    }
+
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Dram, Self::Vram, Self::File, Self::Block, Self::Object];
 
@@ -56,11 +61,11 @@ impl MemoryType {
 /// A span of memory as an agent registers it and a peer addresses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// Host or device address; for a file the offset.
+    /// Host or device address; for storage the offset.
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// 0 for host memory, the ordinal of a GPU, the fd of a file.
+    /// 0 for host memory, the ordinal of a GPU, the fd of a file, the number of an object or block device.
     pub device_id: u64,
     /// The kind of memory.
     pub memory_type: MemoryType,

@@ -70,7 +70,7 @@ impl From<&Descriptor> for Span {
 pub enum RequestSide {
     /// The agent's own, as the local side of a request.
     Local,
-    /// The agent's own, as the remote side: files.
+    /// The agent's own, as the remote side: storage.
     Own,
     /// A peer's.
     Peer(Arc<Remote>),
@@ -100,6 +100,8 @@ pub struct RequestHandle {
     pub(super) remote: RequestSide,
     pub(super) operation: Operation,
     pub(super) state: RequestState,
+    /// The device id of the object, if the request is for one object.
+    pub(super) object: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

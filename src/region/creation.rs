@@ -11,8 +11,9 @@ use once_cell::sync::OnceCell;
 use super::counts::Counts;
 use super::registrations::Registrations;
 use super::{
-    AdoptedMemory, Backing, Control, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, ElasticMemory,
-    Origin, PinnedConfig, PinnedMemory, Progress, Region, SystemConfig, SystemMemory,
+    AdoptedMemory, Backing, BlockStorage, BlockStorageConfig, Control, DeviceMemory, DiskConfig, DiskFile,
+    ElasticConfig, ElasticMemory, ObjectConfig, Objects, Origin, PinnedConfig, PinnedMemory, Progress,
+    Region, SystemConfig, SystemMemory,
 };
 use crate::error::{Result, ensure};
 use crate::log::log;
@@ -63,6 +64,16 @@ impl Region {
         let memory = ElasticMemory::reserve(config)?;
         let control = memory.control().clone().into();
         Ok(Self::with(Backing::Elastic(memory), None, control))
+    }
+
+    /// Names objects of an object store. Nothing is read or written.
+    pub fn objects_named(config: ObjectConfig) -> Result<Arc<Self>> {
+        Objects::new(config).map(|objects| Self::new(Backing::Objects(objects)))
+    }
+
+    /// Names a part of a block device. Nothing is read or written.
+    pub fn block_storage(config: BlockStorageConfig) -> Result<Arc<Self>> {
+        BlockStorage::new(config).map(|storage| Self::new(Backing::Block(storage)))
     }
 
     /// Creates a view: a part of a region as a region.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::elastic::ElasticMemory;
-use super::span_registrar::SpanFailure;
+use super::registrar::SpanFailure;
 use super::{Backing, ExportedExtent, Region, Registration};
 use crate::cuda::vmm::HandleType;
 use crate::error::{Error, Result, Status, ensure};

@@ -4,6 +4,7 @@
 mod adopted;
 mod adopted_file;
 mod available_memory;
+mod block_storage;
 mod contexts;
 mod control;
 mod counts;
@@ -21,6 +22,7 @@ mod mapped_device;
 mod mapping;
 mod memory_file;
 mod numa;
+mod objects;
 mod open_devices;
 mod open_file;
 mod origin;
@@ -30,10 +32,10 @@ mod pinned;
 mod prefault;
 mod proc_maps;
 mod registration;
+mod registrar;
 mod registrations;
 mod release;
 mod sharing;
-mod span_registrar;
 mod system;
 mod tier;
 
@@ -43,6 +45,7 @@ use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
 pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
+pub use block_storage::{BlockStorage, BlockStorageConfig};
 pub use contexts::Contexts;
 pub use control::{Control, random};
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
@@ -54,6 +57,7 @@ pub use extents::{ExtentHold, RegionExtents};
 pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
 pub use mapping::FilePart;
 pub use numa::NumaPlacement;
+pub use objects::{ObjectConfig, Objects};
 pub use open_devices::{DeviceUsers, OpenDevices};
 pub use open_file::{FileId, FileSystemId, reopened};
 pub use origin::{Access, Origin};
@@ -68,14 +72,14 @@ pub use tier::Tier;
 
 use counts::Counts;
 use once_cell::sync::OnceCell;
+use registrar::SpanFailure;
 use registrations::Registrations;
-use span_registrar::SpanFailure;
 
 use crate::cuda::ipc::DevicePair;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::log_id::LogId;
-use crate::nixl::Descriptor;
+use crate::nixl::{Descriptor, Descriptors, Span};
 use crate::sync::Mutex;
 
 /// The memory of a region.
@@ -92,6 +96,10 @@ pub enum Backing {
     Device(Arc<DeviceMemory>),
     /// Memory of a GPU that grows and shrinks.
     Elastic(ElasticMemory),
+    /// Objects of an object store.
+    Objects(Objects),
+    /// A part of a block device.
+    Block(BlockStorage),
     /// A part of another region.
     View {
         /// The region it is a part of.
@@ -113,6 +121,8 @@ impl Backing {
             Self::Pinned(_) => "pinned",
             Self::Device(_) => "device",
             Self::Elastic(_) => "elastic",
+            Self::Objects(_) => "object",
+            Self::Block(_) => "block",
             Self::View { parent, .. } => parent.backing().name(),
         }
     }
@@ -173,11 +183,13 @@ impl Region {
             Backing::Pinned(_) => Tier::Pinned,
             Backing::Device(_) => Tier::Device,
             Backing::Elastic(_) => Tier::Elastic,
+            Backing::Objects(_) => Tier::Object,
+            Backing::Block(_) => Tier::Block,
             Backing::System(_) | Backing::Adopted(_) | Backing::View { .. } => Tier::System,
         }
     }
 
-    /// Its first byte: a host address, or an offset in the file.
+    /// Its first byte: a host or device address, or an offset in storage. The objects of a region are one behind the other.
     pub fn address(&self) -> u64 {
         match &self.backing {
             Backing::System(memory) => memory.address() as u64,
@@ -185,7 +197,8 @@ impl Region {
             Backing::Pinned(memory) => memory.memory().address() as u64,
             Backing::Device(memory) => memory.address(),
             Backing::Elastic(memory) => memory.address(),
-            Backing::Disk(_) => 0,
+            Backing::Disk(_) | Backing::Objects(_) => 0,
+            Backing::Block(storage) => storage.offset(),
             Backing::View { parent, offset, .. } => parent.address() + offset,
         }
     }
@@ -199,6 +212,8 @@ impl Region {
             Backing::Device(memory) => memory.size(),
             Backing::Elastic(memory) => memory.size(),
             Backing::Disk(file) => file.size(),
+            Backing::Objects(objects) => objects.size(),
+            Backing::Block(storage) => storage.size(),
             Backing::View { size, .. } => *size,
         }
     }
@@ -248,6 +263,14 @@ impl Region {
         }
     }
 
+    /// The objects that it consists of, or is a view of.
+    pub fn objects(&self) -> Option<&Objects> {
+        match self.root() {
+            Backing::Objects(objects) => Some(objects),
+            _ => None,
+        }
+    }
+
     /// The fd of the file of a disk region.
     pub fn fd(&self) -> Option<RawFd> {
         self.file().map(|file| BorrowedFd::as_raw_fd(&file.fd()))
@@ -259,13 +282,44 @@ impl Region {
         self.file().ok_or_else(no_file)?.path()
     }
 
-    /// Its NIXL descriptor. A file is addressed by offset, and its device id is its fd; the device id of a GPU is its ordinal.
+    /// Its NIXL descriptor; of objects, which have one each, the first device id and the size of all.
     pub fn descriptor(&self) -> Descriptor {
         Descriptor {
             address: self.address(),
             size: self.size(),
-            device_id: self.fd().or(self.ordinal()).map_or(0, |id| id as u64),
+            device_id: self.device_id(),
             memory_type: self.tier().memory_type(),
+        }
+    }
+
+    /// Storage that is registered as a list, with what its backend needs to find it.
+    pub fn storage_list(&self) -> Option<Result<Descriptors>> {
+        match self.root() {
+            Backing::Objects(objects) => Some(objects.descriptors()),
+            Backing::Block(storage) => Some(storage.descriptors()),
+            _ => None,
+        }
+    }
+
+    /// Whether only all of it can be registered, not a view.
+    pub fn is_registered_whole(&self) -> bool {
+        matches!(self.root(), Backing::Elastic(_) | Backing::Objects(_) | Backing::Block(_))
+    }
+
+    /// Some of its bytes as NIXL addresses them; of objects, bytes of one.
+    pub fn span(&self, address: u64, size: u64) -> Span {
+        match self.root() {
+            Backing::Objects(objects) => objects.span(address, size),
+            _ => Span { address, size, device_id: self.device_id() },
+        }
+    }
+
+    /// The fd of a file, the ordinal of a GPU, the number of a block device or of the first object; 0 for host memory.
+    fn device_id(&self) -> u64 {
+        match self.root() {
+            Backing::Objects(objects) => objects.first_id(),
+            Backing::Block(storage) => storage.device_id(),
+            _ => self.fd().or(self.ordinal()).map_or(0, |id| id as u64),
         }
     }
 
@@ -310,17 +364,22 @@ impl Region {
 
     /// I/O on it must be aligned to this many bytes; 1 if there is no restriction.
     pub fn io_alignment(&self) -> u64 {
-        self.file().map_or(1, DiskFile::io_alignment)
+        match self.root() {
+            Backing::Disk(file) => file.io_alignment(),
+            Backing::Block(storage) => storage.alignment(),
+            _ => 1,
+        }
     }
 
-    /// Bytes from `address` that one copy of the driver or one NIXL descriptor may cover: up to the end of an extent, of a
-    /// page lock of kvmem, or of an adopted allocation of a device. Unlimited if the memory is one allocation, and for host
+    /// Bytes from `address` that one copy of the driver or one NIXL descriptor may cover: up to the end of an extent, of an
+    /// object, of a page lock of kvmem, or of an adopted allocation of a device. Unlimited if the memory is one allocation, and for host
     /// memory that its owner page-locked, because only the driver knows the bounds of those locks.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
         let (start, size) = match self.root() {
             Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
             Backing::Pinned(memory) => (memory.memory().address() as u64, memory.chunk_size()),
             Backing::Device(memory) => return memory.bytes_in_piece(address),
+            Backing::Objects(objects) => return objects.left(address),
             _ => return u64::MAX,
         };
         EqualPieces { start, size }.left(address)

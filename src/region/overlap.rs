@@ -26,6 +26,10 @@ enum Store {
     Mapped((String, u64)),
     /// Memory with a control block, by its id.
     Shared([u8; 16]),
+    /// Objects, by the prefix of their keys.
+    Objects(String),
+    /// A block device, by its number.
+    Block(u64),
 }
 
 /// Some bytes of a store that a region contains.
@@ -136,8 +140,14 @@ fn first_overlap(mut all: Vec<Stretch>) -> Option<(usize, usize)> {
 
 fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Store, Range<u64>)>> {
     let span = |start| span(start, size);
-    if let Some(file) = region.file() {
-        return Ok(vec![(Store::File(file.id()), span(region.address()))]);
+    let storage = match region.root() {
+        Backing::Disk(file) => Some(Store::File(file.id())),
+        Backing::Objects(objects) => Some(Store::Objects(objects.prefix().to_string())),
+        Backing::Block(storage) => Some(Store::Block(storage.device_id())),
+        _ => None,
+    };
+    if let Some(store) = storage {
+        return Ok(vec![(store, span(region.address()))]);
     }
     let mut found = vec![(Store::Addresses, span(region.address()))];
     let (root, offset) = Region::root_of(region);

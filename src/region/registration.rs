@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::span_registrar::{SpanFailure, SpanRegistrar, SpanResult};
+use super::registrar::{Registered, Registrar, SpanFailure, SpanResult};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
@@ -16,19 +16,15 @@ use crate::nixl::{Agent, Descriptor};
 use crate::sync::{Mutex, MutexGuard};
 
 /// A region that is registered with an agent. An elastic region is registered extent by extent, and later extents are
-/// registered and deregistered too.
+/// registered and deregistered too. Objects are registered as one list.
 pub struct Registration {
     region: Arc<Region>,
-    spans: SpanRegistrar,
-    state: Mutex<State>,
-    /// Incremented with the state locked, decremented without: holds also end on the agent's thread, and a thread that has
-    /// the state locked may wait for the agent's thread.
+    registrar: Registrar,
+    /// `None` once it was deregistered.
+    registered: Mutex<Option<Registered>>,
+    /// Incremented with the lock above, decremented without: holds also end on the agent's thread, and a thread that has the
+    /// lock may wait for the agent's thread.
     holds: AtomicUsize,
-}
-
-struct State {
-    registered: bool,
-    descriptors: Vec<Descriptor>,
 }
 
 impl Registration {
@@ -57,15 +53,14 @@ impl Registration {
 
     /// The caller holds the region's resizing lock.
     fn register(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
-        let part_of_elastic =
-            region.elastic_memory().is_some() && matches!(region.backing(), Backing::View { .. });
         ensure!(
-            !part_of_elastic,
+            !(region.is_registered_whole() && matches!(region.backing(), Backing::View { .. })),
             Unsupported,
-            "a view of an elastic region cannot be registered; register the region"
+            "a view of memory on tier {} cannot be registered; register the region",
+            region.tier().name()
         );
-        // NIXL has no read-only registration, so a peer could write. Peers cannot access files.
-        if region.file().is_none() {
+        // NIXL has no read-only registration, so a peer could write. Peers cannot access storage.
+        if !region.tier().is_storage() {
             region.ensure_writable().map_err(|error| error.context("register with NIXL"))?;
         }
         if let Backing::Device(memory) = region.root() {
@@ -80,15 +75,25 @@ impl Registration {
         // An earlier registration may have lost its last holder before the agent has deregistered it.
         region.registrations.wait_for_removal(agent);
         let started = Instant::now();
-        let descriptors = region.descriptors();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
-        let spans = SpanRegistrar { agent: agent.clone(), context };
-        spans.register(&descriptors).map_err(|failure| region.leak_stuck(failure))?;
+        let registrar = Registrar { agent: agent.clone(), context };
+        let (registered, count) = match region.storage_list().transpose()? {
+            Some(list) => {
+                let count = list.entries().len();
+                (registrar.register_list(list), count)
+            }
+            None => {
+                let spans = region.descriptors();
+                let count = spans.len();
+                (registrar.register(&spans).map(|()| Registered::Spans(spans)), count)
+            }
+        };
+        let registered = registered.map_err(|failure| region.leak_stuck(failure))?;
         let registration = Arc::new(Self {
             region: region.clone(),
-            spans,
-            state: Mutex::new(State { registered: true, descriptors }),
+            registrar,
+            registered: Mutex::new(Some(registered)),
             holds: AtomicUsize::new(0),
         });
         region.registrations.add(&registration);
@@ -98,7 +103,7 @@ impl Registration {
             region.log_id(),
             agent.name(),
             Microseconds(started.elapsed()),
-            Count(registration.state().descriptors.len() as u64, "span")
+            Count(count as u64, "span")
         );
         Ok(registration)
     }
@@ -119,19 +124,19 @@ impl Registration {
 
     /// The agent.
     pub fn agent(&self) -> &Arc<Agent> {
-        &self.spans.agent
+        &self.registrar.agent
     }
 
     /// Whether it is still registered.
     pub fn is_registered(&self) -> bool {
-        self.state().registered
+        self.registered().is_some()
     }
 
     /// Keeps it registered until the hold is dropped.
     pub fn hold(self: &Arc<Self>) -> Result<RegistrationHold> {
-        let state = self.state();
+        let registered = self.registered();
         ensure!(
-            state.registered,
+            registered.is_some(),
             InvalidState,
             "the region was deregistered from agent '{}'; register it again",
             self.agent().name()
@@ -143,9 +148,9 @@ impl Registration {
     /// Deregisters the region. Fails while the registration has holds.
     pub fn deregister(&self) -> Result<()> {
         let _unchanged = self.region.resizing();
-        let mut state = self.state();
+        let mut registered = self.registered();
         ensure!(
-            state.registered,
+            registered.is_some(),
             InvalidState,
             "the region is not registered with agent '{}'",
             self.agent().name()
@@ -158,9 +163,12 @@ impl Registration {
              both, then deregister again",
             self.agent().name()
         );
-        let descriptors = std::mem::take(&mut state.descriptors);
-        state.registered = false;
-        let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.leak_stuck(failure));
+        let outcome = match registered.take() {
+            Some(known) => {
+                self.registrar.deregister(known).map_err(|failure| self.region.leak_stuck(failure))
+            }
+            None => Ok(()),
+        };
         self.region.registrations.remove(self);
         log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
         outcome
@@ -168,20 +176,19 @@ impl Registration {
 
     /// Registers extents that were added to the region: all of them, or none.
     pub(super) fn extend(&self, added: &[Descriptor]) -> SpanResult {
-        let mut state = self.state();
-        if state.registered {
-            self.spans.register(added).inspect_err(|failure| self.keep_region(failure))?;
-            state.descriptors.extend_from_slice(added);
+        if let Some(Registered::Spans(spans)) = &mut *self.registered() {
+            self.registrar.register(added).inspect_err(|failure| self.keep_region(failure))?;
+            spans.extend_from_slice(added);
         }
         Ok(())
     }
 
     /// Deregisters extents that are removed from the region.
     pub(super) fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
-        let mut state = self.state();
-        if state.registered {
-            state.descriptors.retain(|descriptor| !removed.contains(descriptor));
-            self.spans.deregister(removed).inspect_err(|failure| self.keep_region(failure))?;
+        if let Some(Registered::Spans(spans)) = &mut *self.registered() {
+            spans.retain(|descriptor| !removed.contains(descriptor));
+            let removed = Registered::Spans(removed.to_vec());
+            self.registrar.deregister(removed).inspect_err(|failure| self.keep_region(failure))?;
         }
         Ok(())
     }
@@ -192,27 +199,23 @@ impl Registration {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    fn registered(&self) -> MutexGuard<'_, Option<Registered>> {
+        self.registered.lock()
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let over: *const Self = self;
-        let state = self.state.get_mut();
-        if !state.registered {
-            return;
-        }
-        let descriptors = std::mem::take(&mut state.descriptors);
+        let Some(registered) = self.registered.get_mut().take() else { return };
         let deregistering = Deregistering { region: self.region.clone(), over: over as usize };
         log!(
             Debug,
             "region {} is deregistered from agent '{}'",
             self.region.log_id(),
-            self.spans.agent.name()
+            self.registrar.agent.name()
         );
-        self.spans.deregister_or_defer(descriptors, move |outcome| {
+        self.registrar.deregister_or_defer(registered, move |outcome| {
             let kept = outcome.map_err(|failure| deregistering.region.leak_stuck(failure));
             drop(deregistering);
             if let Err(error) = kept {
@@ -265,15 +268,16 @@ mod tests {
     fn a_hold_ends_while_the_registration_waits_for_its_agent() {
         let (agent, commands) = Agent::unattended();
         let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
-        let state = Mutex::new(State { registered: true, descriptors: Vec::new() });
-        let spans = SpanRegistrar { agent, context: None };
-        let registration = Arc::new(Registration { region, spans, state, holds: AtomicUsize::new(0) });
+        let registered = Mutex::new(Some(Registered::Spans(Vec::new())));
+        let registrar = Registrar { agent, context: None };
+        let registration =
+            Arc::new(Registration { region, registrar, registered, holds: AtomicUsize::new(0) });
         let hold = registration.hold().unwrap();
         let growing = std::thread::spawn({
             let registration = registration.clone();
             move || registration.extend(&[]).is_err()
         });
-        while registration.state.try_lock().is_some() {
+        while registration.registered.try_lock().is_some() {
             std::thread::yield_now();
         }
         let (ended, seen) = channel();

@@ -20,6 +20,10 @@ pub enum Tier {
     Device,
     /// Memory of a GPU that grows and shrinks at fixed addresses.
     Elastic,
+    /// Objects of an object store.
+    Object,
+    /// Block storage, which a backend of NIXL accesses.
+    Block,
 }
 
 impl Tier {
@@ -31,7 +35,14 @@ impl Tier {
             Self::Pinned => "pinned",
             Self::Device => "device",
             Self::Elastic => "elastic",
+            Self::Object => "object",
+            Self::Block => "block",
         }
+    }
+
+    /// Whether its addresses are offsets in storage, which no other process can access through this one.
+    pub fn is_storage(self) -> bool {
+        self.memory_type().is_storage()
     }
 
     /// The kind of memory NIXL sees.
@@ -40,6 +51,8 @@ impl Tier {
             Self::System | Self::Pinned => MemoryType::Dram,
             Self::Disk => MemoryType::File,
             Self::Device | Self::Elastic => MemoryType::Vram,
+            Self::Object => MemoryType::Object,
+            Self::Block => MemoryType::Block,
         }
     }
 }

@@ -77,9 +77,7 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
     }
     let remote = match (&local.agent, grant.access) {
         // A process that has the metadata may write.
-        (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => {
-            remote_entry(layout, agent, carried)?
-        }
+        (Some(agent), Access::ReadWrite) if !local.tier.is_storage() => remote_entry(layout, agent, carried)?,
         _ => None,
     };
     ensure!(
@@ -230,6 +228,14 @@ impl ShareBuilder {
                 self.extents(root, memory)
             }
             Backing::Adopted(memory) => self.adopted(memory).map(PackedRegion::from),
+            Backing::Objects(_) | Backing::Block(_) => {
+                let message = format!(
+                    "{} storage cannot be shared: this process has no file descriptor of it; name it in the other process, \
+                     with an agent of that process",
+                    root.tier().name()
+                );
+                Err(Error::new(Status::Unsupported, message))
+            }
             Backing::View { .. } => Err(Error::new(Status::Panic, "a view is never a root")),
         }
     }

@@ -23,6 +23,18 @@ pub enum TransferPath {
     NixlFileRead,
     /// Written to a file by NIXL.
     NixlFileWrite,
+    /// Read from objects by NIXL.
+    NixlObjectRead,
+    /// Written to objects by NIXL.
+    NixlObjectWrite,
+    /// Read from objects by NIXL into staging memory, whose rows are copied from there.
+    NixlObjectReadStaged,
+    /// Gathered in staging memory, and written to objects by NIXL.
+    NixlObjectWriteStaged,
+    /// Read from block storage by NIXL.
+    NixlBlockRead,
+    /// Written to block storage by NIXL.
+    NixlBlockWrite,
     /// Copied by the CUDA driver, one call per copy.
     CudaCopy,
     /// Copied by the CUDA driver, all in one call.
@@ -62,6 +74,12 @@ impl TransferPath {
             Self::NixlWriteServed => c"NIXL write, served",
             Self::NixlFileRead => c"NIXL file read",
             Self::NixlFileWrite => c"NIXL file write",
+            Self::NixlObjectRead => c"NIXL object read",
+            Self::NixlObjectWrite => c"NIXL object write",
+            Self::NixlObjectReadStaged => c"NIXL object read, staged",
+            Self::NixlObjectWriteStaged => c"NIXL object write, staged",
+            Self::NixlBlockRead => c"NIXL block read",
+            Self::NixlBlockWrite => c"NIXL block write",
             Self::CudaCopy => c"CUDA copy",
             Self::CudaBatch => c"CUDA batch",
             Self::Cuda2d => c"CUDA 2D copy",
@@ -94,7 +112,32 @@ impl TransferPath {
 
     /// Whether NIXL reads.
     pub fn is_nixl_read(self) -> bool {
-        matches!(self, Self::NixlRead | Self::NixlReadStaged | Self::NixlReadServed | Self::NixlFileRead)
+        matches!(
+            self,
+            Self::NixlRead
+                | Self::NixlReadStaged
+                | Self::NixlReadServed
+                | Self::NixlFileRead
+                | Self::NixlObjectRead
+                | Self::NixlObjectReadStaged
+                | Self::NixlBlockRead
+        )
+    }
+
+    /// Whether NIXL reads or writes objects.
+    pub fn has_objects(self) -> bool {
+        matches!(
+            self,
+            Self::NixlObjectRead
+                | Self::NixlObjectWrite
+                | Self::NixlObjectReadStaged
+                | Self::NixlObjectWriteStaged
+        )
+    }
+
+    /// Whether NIXL reads or writes a file.
+    pub fn is_nixl_file(self) -> bool {
+        matches!(self, Self::NixlFileRead | Self::NixlFileWrite)
     }
 
     /// Whether kvmem itself reads or writes a file.
@@ -107,6 +150,7 @@ impl TransferPath {
         let staged = |path| matches!(path, Self::UringStaged | Self::PreadStaged);
         (self.is_cuda() && other.is_cuda())
             || (self.has_peer() && other.has_peer() && self.is_nixl_read() == other.is_nixl_read())
+            || (self.has_objects() && other.has_objects() && self.is_nixl_read() == other.is_nixl_read())
             || (self.is_disk() && other.is_disk() && staged(self) == staged(other))
     }
 }

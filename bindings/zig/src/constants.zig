@@ -47,6 +47,10 @@ pub const Tier = enum(u32) {
     device = 4,
     /// GPU memory that grows and shrinks at fixed addresses.
     elastic = 5,
+    /// Objects of an object store, which NIXL reads and writes.
+    object = 6,
+    /// Block storage, which NIXL reads and writes.
+    block = 7,
     _,
 };
 
@@ -277,6 +281,18 @@ pub const Path = enum(u32) {
     nixl_read_served = 17,
     /// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
     nixl_write_served = 18,
+    /// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
+    nixl_object_read = 19,
+    /// NIXL writes whole objects from contiguous host memory.
+    nixl_object_write = 20,
+    /// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
+    nixl_object_read_staged = 21,
+    /// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
+    nixl_object_write_staged = 22,
+    /// NIXL reads from block storage.
+    nixl_block_read = 23,
+    /// NIXL writes to block storage.
+    nixl_block_write = 24,
     _,
 };
 

@@ -63,6 +63,28 @@ pub const DiskOptions = struct {
     directory: ?[:0]const u8 = null,
 };
 
+pub const ObjectOptions = struct {
+    /// What all keys begin with, 1 to 1014 bytes.
+    key_prefix: ?[:0]const u8 = null,
+    /// Bytes of an object at most, usually the block stride of the layout.
+    object_size: u64 = 0,
+    /// Number of objects, usually the number of blocks of the layout.
+    count: u64 = 0,
+};
+
+pub const BlockOptions = struct {
+    /// Number of the device, as the backend knows it.
+    device_id: u64 = 0,
+    /// Bytes from the start of the device.
+    offset: u64 = 0,
+    /// Bytes, at least 1.
+    size: u64 = 0,
+    /// I/O is aligned to this power of two; 0 for 1.
+    alignment: u64 = 0,
+    /// What the backend needs to register the part.
+    metadata: []const u8 = &.{},
+};
+
 /// Called on a thread of the library when it no longer uses adopted memory.
 pub const Release = *const fn (user_data: ?*anyopaque) callconv(.c) void;
 
@@ -181,6 +203,20 @@ pub const Region = struct {
         o.release = release;
         o.user_data = user_data;
         return create(diagnostics, c.kvmem_region_adopt_device, .{ &o, device });
+    }
+
+    /// Names objects of an object store. Nothing is read or written.
+    pub fn initObject(options: ObjectOptions, diagnostics: ?*Diagnostics) Error!Region {
+        const o = core.toC(c.kvmem_object_options, options);
+        return create(diagnostics, c.kvmem_region_create_object, .{&o});
+    }
+
+    /// Names a part of a block device. Nothing is opened.
+    pub fn initBlock(options: BlockOptions, diagnostics: ?*Diagnostics) Error!Region {
+        var o = core.toC(c.kvmem_block_options, options);
+        o.metadata = if (options.metadata.len > 0) options.metadata.ptr else null;
+        o.metadata_size = options.metadata.len;
+        return create(diagnostics, c.kvmem_region_create_block, .{&o});
     }
 
     /// Adopts a part of a memory file of the caller, so that it can be shared with other processes.

@@ -34,7 +34,8 @@ var (
 	}
 	tiers = words{
 		"system": uint64(kvmem.TierSystem), "disk": uint64(kvmem.TierDisk), "pinned": uint64(kvmem.TierPinned),
-		"device": uint64(kvmem.TierDevice), "elastic": uint64(kvmem.TierElastic),
+		"device": uint64(kvmem.TierDevice), "elastic": uint64(kvmem.TierElastic), "object": uint64(kvmem.TierObject),
+		"block": uint64(kvmem.TierBlock),
 	}
 	origins = words{
 		"allocated": uint64(kvmem.OriginAllocated), "adopted": uint64(kvmem.OriginAdopted),
@@ -62,7 +63,12 @@ var (
 		"uring": uint64(kvmem.PathURING), "pread": uint64(kvmem.PathPread), "uring_staged": uint64(kvmem.PathURINGStaged),
 		"pread_staged": uint64(kvmem.PathPreadStaged), "nixl_read_staged": uint64(kvmem.PathNIXLReadStaged),
 		"nixl_write_staged": uint64(kvmem.PathNIXLWriteStaged), "nixl_read_served": uint64(kvmem.PathNIXLReadServed),
-		"nixl_write_served": uint64(kvmem.PathNIXLWriteServed),
+		"nixl_write_served": uint64(kvmem.PathNIXLWriteServed), "nixl_object_read": uint64(kvmem.PathNIXLObjectRead),
+		"nixl_object_write":        uint64(kvmem.PathNIXLObjectWrite),
+		"nixl_object_read_staged":  uint64(kvmem.PathNIXLObjectReadStaged),
+		"nixl_object_write_staged": uint64(kvmem.PathNIXLObjectWriteStaged),
+		"nixl_block_read":          uint64(kvmem.PathNIXLBlockRead),
+		"nixl_block_write":         uint64(kvmem.PathNIXLBlockWrite),
 	}
 	transports = words{
 		"auto": uint64(kvmem.ShareAuto), "fd": uint64(kvmem.ShareFD), "ipc": uint64(kvmem.ShareIPC),

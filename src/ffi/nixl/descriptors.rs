@@ -97,7 +97,8 @@ pub unsafe extern "C" fn kvmem_descriptors_add(
     }
 }
 
-/// Adds the memory of a region to a list, as one descriptor per span that is registered. The list and each
+/// Adds the memory of a region to a list, as one descriptor per span that is registered; of objects and block
+/// storage all of the region that a view is a part of, with the keys or the metadata. The list and each
 /// request on it keep the region alive. A request also keeps the region's registration with the agent.
 ///
 /// @param descriptors a list of the memory type of the region
@@ -115,8 +116,7 @@ pub unsafe extern "C" fn kvmem_descriptors_add_region(
         call(error, |scope| {
             let (descriptors, region) = (borrow(scope, descriptors)?, borrow(scope, region)?);
             let mut list = descriptors.lock();
-            let spans = region.descriptors();
-            let memory_type = spans.first().map_or(list.memory_type(), |span| span.memory_type);
+            let memory_type = region.tier().memory_type();
             ensure!(
                 memory_type == list.memory_type(),
                 InvalidArgument,
@@ -126,14 +126,17 @@ pub unsafe extern "C" fn kvmem_descriptors_add_region(
             );
             let region: &Arc<Region> = region;
             let owner: Owner = region.clone();
+            let owned = |entry: DescriptorEntry| DescriptorEntry { owner: Some(owner.clone()), ..entry };
+            if let Some(storage) = region.storage_list() {
+                return list.add(storage?.entries().iter().cloned().map(owned).collect());
+            }
             let entry = |span: &Descriptor| DescriptorEntry {
                 address: span.address,
                 size: span.size,
                 device_id: span.device_id,
-                owner: Some(owner.clone()),
                 ..DescriptorEntry::default()
             };
-            list.add(spans.iter().map(entry).collect())
+            list.add(region.descriptors().iter().map(entry).map(owned).collect())
         })
     }
 }

@@ -20,8 +20,8 @@ use crate::region::Registration;
 /// @param registration receives the registration; the caller destroys it
 /// @return KVMEM_STATUS_OK: at least one backend accepts the region
 ///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
-///         KVMEM_STATUS_UNSUPPORTED: the region is a view of an elastic region, or consists of several
-///           mappings
+///         KVMEM_STATUS_UNSUPPORTED: the region is a view of elastic memory, objects or block storage,
+///           or consists of several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
@@ -47,11 +47,12 @@ pub unsafe extern "C" fn kvmem_region_register(
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_registration_info {
-    /// Address of the first byte, or its offset in the file.
+    /// Address of the first byte, or its offset in the file or block device.
     pub address: u64,
     /// Size in bytes.
     pub size: u64,
-    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file.
+    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of a block device,
+    /// the device id of the first object; the others have the following ones.
     pub device_id: u64,
     /// KVMEM_MEMORY_* value.
     pub memory_type: u32,

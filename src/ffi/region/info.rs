@@ -36,14 +36,15 @@ pub const KVMEM_REGION_READ_ONLY: u64 = 32;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_info {
-    /// First byte: a host address, a device address, or an offset in the file.
+    /// First byte: a host address, a device address, or an offset in the file or block device. Objects are
+    /// one behind the other, from 0.
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; the system's page
-    /// size for others.
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
+    /// for object; the system's page size for others.
     pub page_size: u64,
-    /// Disk: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
+    /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     pub alignment: u64,
     /// KVMEM_REGION_* flags.
     pub flags: u64,
@@ -167,7 +168,8 @@ fn describe(region: &Region) -> kvmem_region_info {
                 info.flags |= KVMEM_REGION_SHAREABLE;
             }
         }
-        Backing::View { .. } => {}
+        Backing::Objects(objects) => info.page_size = objects.object_size(),
+        Backing::Block(_) | Backing::View { .. } => {}
     }
     if region.origin().is_some() {
         info.origin = KVMEM_ORIGIN_IMPORTED;

@@ -3,11 +3,13 @@
 
 pub mod adopt;
 pub mod adopt_file;
+pub mod block;
 pub mod device;
 pub mod disk;
 pub mod elastic;
 pub mod holders;
 pub mod info;
+pub mod object;
 pub mod pinned;
 pub mod system;
 pub mod view;
@@ -15,8 +17,9 @@ pub mod view;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::region::{HandledRegion, Tier};
 
-/// A range of memory on one tier: host memory, GPU memory or a file. Views, registrations, layouts, shares
-/// and transfers keep the memory of their regions allocated, so handles may be destroyed in any order.
+/// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
+/// registrations, layouts, shares and transfers keep the memory of their regions allocated, so handles may be
+/// destroyed in any order.
 ///
 /// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
 pub struct kvmem_region {
@@ -34,6 +37,10 @@ pub const KVMEM_TIER_PINNED: u32 = 3;
 pub const KVMEM_TIER_DEVICE: u32 = 4;
 /// GPU memory that grows and shrinks at fixed addresses.
 pub const KVMEM_TIER_ELASTIC: u32 = 5;
+/// Objects of an object store, which NIXL reads and writes.
+pub const KVMEM_TIER_OBJECT: u32 = 6;
+/// Block storage, which NIXL reads and writes.
+pub const KVMEM_TIER_BLOCK: u32 = 7;
 
 /// The C value of a tier.
 pub(in crate::ffi) fn tier(tier: Tier) -> u32 {
@@ -43,5 +50,7 @@ pub(in crate::ffi) fn tier(tier: Tier) -> u32 {
         Tier::Pinned => KVMEM_TIER_PINNED,
         Tier::Device => KVMEM_TIER_DEVICE,
         Tier::Elastic => KVMEM_TIER_ELASTIC,
+        Tier::Object => KVMEM_TIER_OBJECT,
+        Tier::Block => KVMEM_TIER_BLOCK,
     }
 }

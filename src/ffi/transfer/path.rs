@@ -46,6 +46,19 @@ pub const KVMEM_PATH_NIXL_READ_SERVED: u32 = 17;
 /// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
 pub const KVMEM_PATH_NIXL_WRITE_SERVED: u32 = 18;
 
+/// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
+pub const KVMEM_PATH_NIXL_OBJECT_READ: u32 = 19;
+/// NIXL writes whole objects from contiguous host memory.
+pub const KVMEM_PATH_NIXL_OBJECT_WRITE: u32 = 20;
+/// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
+pub const KVMEM_PATH_NIXL_OBJECT_READ_STAGED: u32 = 21;
+/// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
+pub const KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED: u32 = 22;
+/// NIXL reads from block storage.
+pub const KVMEM_PATH_NIXL_BLOCK_READ: u32 = 23;
+/// NIXL writes to block storage.
+pub const KVMEM_PATH_NIXL_BLOCK_WRITE: u32 = 24;
+
 /// Returns the name of a path, such as "NIXL read". The string is static.
 ///
 /// @param path any value; the name of an unknown one is "unknown"
@@ -60,7 +73,7 @@ pub(in crate::ffi) fn value_of(path: TransferPath) -> u32 {
 }
 
 /// The paths and their C values.
-pub(in crate::ffi) const PATHS: [(u32, TransferPath); 18] = [
+pub(in crate::ffi) const PATHS: [(u32, TransferPath); 24] = [
     (KVMEM_PATH_MEMCPY, TransferPath::Memcpy),
     (KVMEM_PATH_NIXL_READ, TransferPath::NixlRead),
     (KVMEM_PATH_NIXL_WRITE, TransferPath::NixlWrite),
@@ -79,4 +92,10 @@ pub(in crate::ffi) const PATHS: [(u32, TransferPath); 18] = [
     (KVMEM_PATH_NIXL_WRITE_STAGED, TransferPath::NixlWriteStaged),
     (KVMEM_PATH_NIXL_READ_SERVED, TransferPath::NixlReadServed),
     (KVMEM_PATH_NIXL_WRITE_SERVED, TransferPath::NixlWriteServed),
+    (KVMEM_PATH_NIXL_OBJECT_READ, TransferPath::NixlObjectRead),
+    (KVMEM_PATH_NIXL_OBJECT_WRITE, TransferPath::NixlObjectWrite),
+    (KVMEM_PATH_NIXL_OBJECT_READ_STAGED, TransferPath::NixlObjectReadStaged),
+    (KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED, TransferPath::NixlObjectWriteStaged),
+    (KVMEM_PATH_NIXL_BLOCK_READ, TransferPath::NixlBlockRead),
+    (KVMEM_PATH_NIXL_BLOCK_WRITE, TransferPath::NixlBlockWrite),
 ];

@@ -7,6 +7,7 @@ mod backends;
 mod discovery;
 mod metadata;
 mod notifications;
+mod objects;
 mod raw_requests;
 mod registrations;
 mod requests;

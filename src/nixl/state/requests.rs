@@ -99,6 +99,9 @@ impl AgentState {
     ) -> Result<RequestId> {
         let name = self.agent_name(side)?;
         let local = self.descriptor_list(local_type, local)?;
+        let mut devices = Vec::new();
+        let is_object = remote_type == MemoryType::Object;
+        let remote = remote.inspect(|span| devices.extend(is_object.then_some(span.device_id)));
         let remote = self.descriptor_list(remote_type, remote)?;
         let mut raw = ptr::null_mut();
         // SAFETY: live handles; the lists are copied.
@@ -123,7 +126,11 @@ impl AgentState {
                 self.backend_names()
             )
         })?;
-        Ok(self.keep(raw, operation, side.clone()))
+        let id = self.keep(raw, operation, side.clone());
+        if let [object] = devices[..] {
+            self.request(id)?.object = Some(object);
+        }
+        Ok(id)
     }
 
     pub(super) fn keep(
@@ -133,7 +140,8 @@ impl AgentState {
         remote: RequestSide,
     ) -> RequestId {
         let id = RequestId(self.next_id());
-        self.requests.insert(id, RequestHandle { raw, remote, operation, state: RequestState::Idle });
+        self.requests
+            .insert(id, RequestHandle { raw, remote, operation, state: RequestState::Idle, object: None });
         id
     }
 
@@ -179,11 +187,13 @@ impl AgentState {
     fn release(&self, request: &RequestHandle) -> Result<()> {
         ensure!(request.state != RequestState::InFlight, Nixl, "a request in flight cannot be released");
         // Releasing it would free memory that the ends of the other parts are written to: by the kernel for a file, by threads
-        // of the backend for an object.
+        // of the backend for objects. A request for one object has no other parts.
         ensure!(
-            request.state == RequestState::Idle || !matches!(request.remote, RequestSide::Own),
+            request.state == RequestState::Idle
+                || !matches!(request.remote, RequestSide::Own)
+                || request.object.is_some(),
             Nixl,
-            "a failed request to a file or object cannot be released: its backend does not wait for its other parts"
+            "a failed request to storage cannot be released: its backend does not wait for its other parts"
         );
         // SAFETY: a live handle of this agent's; the caller does not use it again after a success.
         let status = unsafe { sys::nixl_capi_release_xfer_req(self.agent, request.raw) };

@@ -38,7 +38,7 @@ fn natural_path(
     destination: &Layout,
     requested: Option<TransferPath>,
 ) -> Result<TransferPath> {
-    use MemoryType::{Dram, File};
+    use MemoryType::{Block, Dram, File, Object};
     let side = |layout: &Layout| (layout.memory().is_remote(), layout.memory_type());
     match (side(source), side(destination)) {
         ((true, _), (true, _)) => fail!(
@@ -48,15 +48,29 @@ fn natural_path(
         ((false, File), (false, File)) => {
             fail!(Unsupported, "both layouts are on disk; move the blocks through a host layout")
         }
-        ((true, _), (_, File)) | ((_, File), (true, _)) => {
+        ((false, from), (false, to)) if from.is_storage() && to.is_storage() => {
+            let name = |layout: &Layout| layout.memory().tier().name();
             fail!(
                 Unsupported,
-                "NIXL can't move blocks between a file and a peer; move them through a host layout"
+                "the layouts are on tier {} and tier {}, both storage; move the blocks through a host layout",
+                name(source),
+                name(destination)
+            )
+        }
+        ((true, _), (_, storage)) | ((_, storage), (true, _)) if storage.is_storage() => {
+            fail!(
+                Unsupported,
+                "NIXL can't move blocks between {} storage and a peer; move them through a host layout",
+                storage.name()
             )
         }
         ((true, _), (false, _)) => Ok(TransferPath::NixlRead),
         ((false, _), (true, _)) => Ok(TransferPath::NixlWrite),
         ((false, Dram), (false, Dram)) => Ok(TransferPath::Memcpy),
+        ((false, Object), (false, _)) => Ok(TransferPath::NixlObjectRead),
+        ((false, _), (false, Object)) => Ok(TransferPath::NixlObjectWrite),
+        ((false, Block), (false, _)) => Ok(TransferPath::NixlBlockRead),
+        ((false, _), (false, Block)) => Ok(TransferPath::NixlBlockWrite),
         ((false, File), (false, _)) if requested == Some(TransferPath::NixlFileRead) => {
             Ok(TransferPath::NixlFileRead)
         }
@@ -102,6 +116,9 @@ pub fn prepare(
     let (mut notification, mut preferences) = (notification, preferences.clone());
     let prepare = |(index, plan)| {
         let notification = if index == last { notification.take() } else { None };
+        if path.has_objects() {
+            return NixlMove::with_objects(sides, path, &plan, &preferences);
+        }
         if !path.has_peer() {
             return NixlMove::prepare(source, destination, path, plan, notification);
         }

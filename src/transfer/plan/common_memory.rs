@@ -23,8 +23,9 @@ impl Spans {
         let mut known = Known::new();
         let by_address = layouts.map(|layout| {
             Self::each(layout, |region| {
-                // The addresses of a disk region are offsets in its file.
-                region.file().is_none().then(|| region.address().wrapping_add(shift(region, &mut known)))
+                // The addresses of storage are offsets.
+                (!region.tier().is_storage())
+                    .then(|| region.address().wrapping_add(shift(region, &mut known)))
             })
         });
         let parts = layouts.map(file_parts);

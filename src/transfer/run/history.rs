@@ -71,10 +71,14 @@ fn usual(source: &Layout, destination: &Layout) -> f64 {
     const CACHED_FILE: f64 = 5e9;
     const HOST_PEER: f64 = 5e9;
     const GPU_PEER: f64 = 0.5e9;
+    const OBJECTS: f64 = 0.2e9;
     let sides = [source, destination];
     if sides.iter().any(|side| matches!(side.memory(), Memory::Remote(_))) {
         let has_gpu = sides.iter().any(|side| side.memory_type() == MemoryType::Vram);
         return if has_gpu { GPU_PEER } else { HOST_PEER };
+    }
+    if sides.iter().any(|side| side.memory_type() == MemoryType::Object) {
+        return OBJECTS;
     }
     let mut files = sides.iter().flat_map(|side| side.memory().regions()).filter_map(|region| region.file());
     if files.all(|file| file.is_direct()) { DIRECT_FILE } else { CACHED_FILE }

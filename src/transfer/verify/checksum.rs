@@ -118,6 +118,7 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
     Layout::builder(Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() })
         .kind(kind)?
         .allocate(memory)
+        .agent(layout.agent_of_copies())
         .build()
         .map_err(|error| error.context("allocate memory for blocks to checksum"))
 }

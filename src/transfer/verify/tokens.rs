@@ -127,7 +127,8 @@ impl Tokens {
             num_heads,
         };
         let memory = AllocationConfig::System(SystemConfig::default());
-        let built = Layout::builder(dimensions).fully_contiguous()?.allocate(memory).build();
+        let built = Layout::builder(dimensions).fully_contiguous()?.allocate(memory);
+        let built = built.agent(layout.agent_of_copies()).build();
         built.map_err(|error| error.context("allocate memory for tokens to verify"))
     }
 

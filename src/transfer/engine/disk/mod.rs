@@ -99,9 +99,8 @@ impl DiskMove {
 
     /// Whether this engine moves the blocks: unless NIXL moves them between a file and host memory.
     pub fn takes(path: TransferPath, source: &Layout, destination: &Layout) -> bool {
-        let by_nixl = matches!(path, TransferPath::NixlFileRead | TransferPath::NixlFileWrite);
         let has_gpu = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram);
-        path.is_disk() || (by_nixl && has_gpu)
+        path.is_disk() || (path.is_nixl_file() && has_gpu)
     }
 
     fn part_moves(&self) -> u64 {

@@ -16,12 +16,19 @@ pub fn ensure_allowed(
     [source, destination]: [&Arc<Layout>; 2],
     preferences: &Preferences,
 ) -> Result<()> {
-    if !path.has_peer() {
+    if path.is_nixl_file() {
         let file = if path == TransferPath::NixlFileRead { source } else { destination };
         return ensure_no_page_cache(file, preferences);
     }
+    let is_excluded = preferences.zero_copy || preferences.no_host_bounce;
     ensure!(
-        !preferences.zero_copy && !preferences.no_host_bounce,
+        path.has_peer() || !is_excluded,
+        Unsupported,
+        "NIXL's backend may copy the bytes of storage through its own memory without reporting it, so \
+         KVMEM_TRANSFER_ZERO_COPY and KVMEM_TRANSFER_NO_HOST_BOUNCE can't be guaranteed; omit these flags"
+    );
+    ensure!(
+        !is_excluded,
         Unsupported,
         "NIXL and UCX choose the path to a peer, and may copy through their own memory without reporting it, so \
          KVMEM_TRANSFER_ZERO_COPY and KVMEM_TRANSFER_NO_HOST_BOUNCE can't be guaranteed; omit these flags, or share the \

@@ -13,6 +13,7 @@ mod cost;
 mod flow;
 mod guard;
 mod listed;
+mod objects;
 mod prepared;
 mod request_plan;
 mod run;
@@ -249,13 +250,13 @@ fn prepare(
 fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Agent>> {
     let missing = |what: &str| {
         let message = format!(
-            "the {what} layout has no agent, so NIXL can't move its blocks; build it with an agent (for files one that \
-             has a POSIX backend)"
+            "the {what} layout has no agent, so NIXL can't move its blocks; build it with an agent with \
+             one that has a POSIX backend for files, OBJ for objects, and for block storage one that accepts it"
         );
         Error::new(Status::InvalidState, message)
     };
-    let here = local.agent().ok_or_else(|| missing("host"))?;
-    let there = remote.agent().ok_or_else(|| missing("disk"))?;
+    let here = local.agent().ok_or_else(|| missing(local.memory().tier().name()))?;
+    let there = remote.agent().ok_or_else(|| missing(remote.memory().tier().name()))?;
     ensure!(
         Arc::ptr_eq(here, there),
         InvalidArgument,

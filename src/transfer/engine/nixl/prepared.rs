@@ -37,9 +37,14 @@ pub(super) struct PreparedRequests {
     pub guard: Option<Guard>,
     /// The measured costs of requests to the peer, if there is one.
     pub rates: Option<Arc<RequestRates>>,
+    /// The maximum number of requests of a run in flight.
+    pub window: usize,
     /// How long a run may make no progress; `None` for no limit.
     pub patience: Option<Duration>,
 }
+
+/// Requests of a run that are in flight at a time, if the bytes of others would only wait for theirs.
+const WINDOW: usize = 4;
 
 /// How the bytes of a transfer are moved.
 #[derive(Clone)]
@@ -96,6 +101,7 @@ impl PreparedRequests {
             notification,
             guard,
             rates: None,
+            window: WINDOW,
             patience: None,
         }
     }

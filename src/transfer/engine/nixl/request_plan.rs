@@ -5,10 +5,9 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Result, ensure};
-use crate::layout::{Layout, Memory, Unit};
+use crate::layout::{Layout, Unit};
 use crate::nixl::AgentState;
-use crate::nixl::request::RequestSide;
-use crate::nixl::{Operation, RequestId, Span};
+use crate::nixl::{MemoryType, Operation, RequestId, Span};
 use crate::transfer::plan::{BlockRun, Move, Plan, Slots};
 
 /// Maximum number of units in the prepared list of a layout, which needs about 100 bytes per unit.
@@ -25,6 +24,8 @@ struct RequestLimits {
 }
 
 const LIMITS: RequestLimits = RequestLimits { bytes: 16 << 20, descriptors: 8192 };
+/// A request for an object is not cut, and for no other object.
+const OBJECT_LIMITS: RequestLimits = RequestLimits { bytes: u64::MAX, descriptors: 1 };
 
 /// The input for the requests of a transfer.
 pub(super) struct RequestPlan {
@@ -70,7 +71,8 @@ impl RequestList {
 impl RequestPlan {
     pub fn new([local, remote]: [&Arc<Layout>; 2], reads: bool, plan: Plan) -> Self {
         let [local, remote] = [local, remote].map(Arc::clone);
-        Self { local, remote, reads, plan, ordered: OnceLock::new(), limits: LIMITS }
+        let limits = if remote.memory_type() == MemoryType::Object { OBJECT_LIMITS } else { LIMITS };
+        Self { local, remote, reads, plan, ordered: OnceLock::new(), limits }
     }
 
     /// Creates the request that begins at `place`, and moves `place` behind it. `list` has its descriptors then.
@@ -110,7 +112,7 @@ impl RequestPlan {
     /// run must be listed: for a few large moves, spans are cheaper.
     fn chosen_unit(&self) -> Option<Unit> {
         // A list of all units would contain memory that an elastic layout does not have.
-        if self.local.is_elastic() || self.remote.is_elastic() {
+        if self.local.is_elastic() || self.remote.is_elastic() || self.is_of_objects() {
             return None;
         }
         let unit = self.plan.unit()?;
@@ -141,6 +143,11 @@ impl RequestPlan {
             (place, count) = (self.list(None, place, &mut list)?, count + 1);
         }
         Ok(count)
+    }
+
+    /// Whether each request is for one object.
+    pub fn is_of_objects(&self) -> bool {
+        self.remote.memory_type() == MemoryType::Object
     }
 
     fn operation(&self) -> Operation {
@@ -201,10 +208,7 @@ impl RequestPlan {
     }
 
     fn over_spans(&self, state: &mut AgentState, spans: &[(Span, Span)]) -> Result<RequestId> {
-        let side = match self.remote.memory() {
-            Memory::Remote(remote) => RequestSide::Peer(remote.peer.clone()),
-            Memory::Local(_) => RequestSide::Own,
-        };
+        let side = self.remote.request_side();
         let here = spans.iter().map(|(local, _)| *local);
         let there = spans.iter().map(|(_, remote)| *remote);
         let (local_type, remote_type) = (self.local.memory_type(), self.remote.memory_type());
@@ -233,8 +237,8 @@ impl RequestPlan {
     /// The moves of the request that begins at `place`.
     fn parts_from(&self, place: Place) -> impl Iterator<Item = Move> {
         let (source, destination) = self.sides();
-        let end = self.plan.bytes().min(place.bytes + self.limits.bytes);
-        // NIXL registers elastic memory per extent.
+        let end = self.plan.bytes().min(place.bytes.saturating_add(self.limits.bytes));
+        // NIXL registers elastic memory per extent, and objects one by one.
         let parts = self.plan.moves_in(place.bytes..end).flat_map(|each| {
             each.cut(
                 |region, address| source.bytes_in_piece(region, address),
@@ -246,13 +250,8 @@ impl RequestPlan {
 
     fn spans(&self, each: &Move) -> (Span, Span) {
         let (source, destination) = self.sides();
-        let span = |layout: &Layout, address: u64, region: u32| Span {
-            address,
-            size: each.size,
-            device_id: layout.descriptors()[region as usize].device_id,
-        };
-        let from = span(source, each.source, each.source_region);
-        let to = span(destination, each.destination, each.destination_region);
+        let from = source.span(each.source_region, each.source, each.size);
+        let to = destination.span(each.destination_region, each.destination, each.size);
         if self.reads { (to, from) } else { (from, to) }
     }
 }

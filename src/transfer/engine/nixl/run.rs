@@ -18,8 +18,6 @@ use crate::nixl::{AgentTask, RequestId, TaskStep};
 use crate::transfer::run::completion::Outcome;
 use crate::transfer::run::{Run, cancelled};
 
-/// Maximum number of requests of one transfer in flight.
-const WINDOW: usize = 4;
 /// Interval between checks of a peer that makes no progress.
 const LIVENESS: Duration = Duration::from_millis(250);
 /// How long the report of a failure waits for the peer's process to end: its sockets close before it ends.
@@ -247,9 +245,15 @@ impl NixlRun {
     fn poll(&mut self, state: &mut AgentState) -> bool {
         let mut has_progressed = false;
         let (mut failure, mut refusal) = (None, None);
+        let is_first = self.failure.is_none();
         let Self { in_flight, flow, .. } = self;
         in_flight.retain(|id| {
             let result = state.is_done(*id);
+            let result = match result {
+                // Only the first failure is reported.
+                Err(error) if is_first && failure.is_none() => Err(state.explain_object(*id, error)),
+                result => result,
+            };
             let is_over = !matches!(result, Ok(false));
             if let (true, Some(flow)) = (is_over, flow.as_mut()) {
                 match flow.ended(state, *id, result.is_err()) {
@@ -283,7 +287,8 @@ impl NixlRun {
 
     /// Posts one request: the call may take as long as its copy. Returns whether there was one to post.
     fn post_next(&mut self, state: &mut AgentState) -> bool {
-        let Some(flow) = self.flow.as_mut().filter(|_| self.in_flight.len() < WINDOW) else { return false };
+        let window = self.prepared.as_ref().map_or(0, |prepared| prepared.window);
+        let Some(flow) = self.flow.as_mut().filter(|_| self.in_flight.len() < window) else { return false };
         let id = match flow.next(state) {
             Ok(Some(id)) => id,
             Ok(None) => return false,
@@ -293,7 +298,7 @@ impl NixlRun {
             }
         };
         self.busy.begin();
-        let result = state.post(id);
+        let result = state.post(id).map_err(|error| state.explain_object(id, error));
         let ended = match result {
             Ok(false) => Ok(!flow.is_poll(id)),
             _ => flow.ended(state, id, result.is_err()),

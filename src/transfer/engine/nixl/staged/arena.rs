@@ -37,6 +37,22 @@ pub fn slot_size(size: u64, memory: StagingMemory) -> Result<u64> {
     Ok(slot)
 }
 
+/// Bytes of a slot that contains `content` bytes of an object, of an arena of `size` bytes; 0 for one that is large enough.
+pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Result<u64> {
+    let needed = content.next_multiple_of(PAGE);
+    if size == 0 {
+        return Ok(needed);
+    }
+    let slot = slot_size(size, memory)?;
+    ensure!(
+        slot >= content,
+        InvalidArgument,
+        "staging_size is {size} bytes; objects of {content} bytes pass through staging memory as a whole, which needs {} or more",
+        SLOTS * needed
+    );
+    Ok(slot)
+}
+
 /// What the slots of an arena are for. Each has arenas of its own: a run that holds a slot of one may wait for a slot of
 /// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

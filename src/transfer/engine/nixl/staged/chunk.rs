@@ -8,8 +8,8 @@
 
 use crate::transfer::plan::{Matrix, Move, Plan};
 
-/// The maximum number of ranges: the call that posts a request takes microseconds for each.
-const MOST_RANGES: usize = 1024;
+/// The usual maximum number of ranges: the call that posts a request takes microseconds for each.
+pub const MOST_RANGES: usize = 1024;
 /// Where a range that is read starts in a slot, so that rows are copied by aligned vectors.
 const ALIGNMENT: u64 = 64;
 
@@ -61,6 +61,8 @@ pub struct ChunkLimits {
     pub slot: u64,
     /// Bytes between rows that are read rather than skipped; 0 for writes.
     pub most_gap: u64,
+    /// The maximum number of ranges.
+    pub most_ranges: usize,
 }
 
 impl ChunkLimits {
@@ -150,7 +152,7 @@ impl Builder<'_> {
             None => self.filled,
         };
         let Some(space) = self.limits.slot.checked_sub(at).filter(|space| *space >= size) else { return 0 };
-        if joined.is_none() && self.chunk.ranges.len() == MOST_RANGES {
+        if joined.is_none() && self.chunk.ranges.len() == self.limits.most_ranges {
             return 0;
         }
         let fit = match matrix.rows {
@@ -172,7 +174,7 @@ impl Builder<'_> {
         let (region, address) = self.place(&matrix.first);
         let (size, stride) = (matrix.first.size, matrix.strides[self.limits.peer()]);
         let first = self.filled;
-        let free = (MOST_RANGES - self.chunk.ranges.len()) as u64;
+        let free = (self.limits.most_ranges - self.chunk.ranges.len()) as u64;
         let fit = matrix.rows.min((self.limits.slot - first) / size).min(free);
         for row in 0..fit {
             self.begin(PeerRange { region, address: address + row * stride, size, at: first + row * size });

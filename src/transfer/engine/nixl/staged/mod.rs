@@ -10,19 +10,20 @@ mod memory;
 
 use std::sync::Arc;
 
-pub use self::arena::{Arena, ArenaUse, SLOTS, Slot, slot_size};
-use self::chunk::{Chunk, ChunkLimits, Piece};
+pub use self::arena::{Arena, ArenaUse, SLOTS, Slot, object_slot_size, slot_size};
+use self::chunk::{Chunk, ChunkLimits, MOST_RANGES, Piece};
 pub use self::copy::{LinearCopy, SlotCopy};
 pub use self::flow::StagedFlow;
 pub use self::memory::StagingMemory;
 use super::cost::{Estimate, RequestRates};
-use crate::error::{Result, ensure, fail};
-use crate::layout::{Layout, Memory};
-use crate::nixl::request::RequestSide;
-use crate::nixl::{Agent, AgentState, Operation, RequestId, Span};
+use crate::error::{Result, ensure};
+use crate::layout::Layout;
+use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, Span};
 use crate::transfer::engine::host;
 use crate::transfer::plan::{LoopOrder, Plan};
 
+/// Bytes between rows of an object that are read rather than skipped: another request takes milliseconds.
+const OBJECT_GAP: u64 = 1 << 20;
 /// Chunks that are cut to estimate a transfer.
 const SAMPLED: u64 = 4;
 
@@ -39,8 +40,15 @@ impl Division {
     pub fn of(plan: &Plan, remote: &Arc<Layout>, reads: bool, slot: u64, rates: &RequestRates) -> Self {
         let order = if reads { LoopOrder::Source } else { LoopOrder::StrictDestination };
         let most_gap = if reads { rates.bytes_per_descriptor().min(slot / 4) } else { 0 };
-        let limits = ChunkLimits { reads, slot, most_gap };
+        let limits = ChunkLimits { reads, slot, most_gap, most_ranges: MOST_RANGES };
         Self { plan: plan.in_order(order), limits, remote: remote.clone() }
+    }
+
+    /// Divides a plan, which is in the order of the objects, into one chunk for each object, which fits a slot.
+    pub fn of_objects(plan: &Plan, objects: &Arc<Layout>, reads: bool, slot: u64) -> Self {
+        let most_gap = if reads { OBJECT_GAP } else { 0 };
+        let limits = ChunkLimits { reads, slot, most_gap, most_ranges: 1 };
+        Self { plan: plan.clone(), limits, remote: objects.clone() }
     }
 
     /// What the transfer takes, estimated from its first chunks, or from all.
@@ -62,7 +70,8 @@ impl Division {
 
     fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) {
         let piece = |region, address| self.remote.bytes_in_piece(region, address);
-        let piece = self.remote.is_elastic().then_some(&piece as &Piece<'_>);
+        let has_pieces = self.remote.is_elastic() || self.remote.memory_type() == MemoryType::Object;
+        let piece = has_pieces.then_some(&piece as &Piece<'_>);
         self.limits.fill(chunk, &self.plan, first, base, piece);
     }
 }
@@ -127,21 +136,14 @@ impl StagedPlan {
     /// The request between the peer and the slot at `base`.
     fn request(&self, state: &mut AgentState, chunk: &Chunk, base: u64) -> Result<RequestId> {
         let remote = &self.division.remote;
-        let Memory::Remote(memory) = remote.memory() else {
-            fail!(Panic, "a request to a peer was created for local memory");
-        };
-        let side = RequestSide::Peer(memory.peer.clone());
+        let side = remote.request_side();
         let kind = self.arena.kind();
         let here = chunk.ranges.iter().map(|range| Span {
             address: base + range.at,
             size: range.size,
             device_id: kind.device_id(),
         });
-        let there = chunk.ranges.iter().map(|range| Span {
-            address: range.address,
-            size: range.size,
-            device_id: remote.descriptors()[range.region as usize].device_id,
-        });
+        let there = chunk.ranges.iter().map(|range| remote.span(range.region, range.address, range.size));
         let operation = if self.reads() { Operation::Read } else { Operation::Write };
         state.create_request(operation, (kind.memory_type(), here), (&side, remote.memory_type(), there))
     }

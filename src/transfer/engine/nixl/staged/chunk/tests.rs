@@ -113,7 +113,7 @@ proptest! {
             .map(|(source, destination)| BlockPair { source: *source, destination }).collect();
         let plan = Plan::once(&source, &destination, &pairs, wanted).unwrap();
         let order = if reads { LoopOrder::Source } else { LoopOrder::StrictDestination };
-        let limits = ChunkLimits { reads, slot, most_gap: if reads { gap } else { 0 } };
+        let limits = ChunkLimits { reads, slot, most_gap: if reads { gap } else { 0 }, most_ranges: MOST_RANGES };
         let piece = |_: u32, address: u64| extent.map_or(u64::MAX, |size| size - address % size);
         let piece: Option<&Piece<'_>> = if extent.is_some() { Some(&piece) } else { None };
         let ordered = plan.in_order(order);
@@ -143,7 +143,9 @@ fn rows_that_are_close_are_one_range_and_far_ones_are_packed() {
     let (source, destination) = (layout("L/OBNHC"), layout("L/OBNHC"));
     let pairs = [BlockPair { source: 1, destination: 4 }];
     let plan = Plan::once(&source, &destination, &pairs, some_heads(1)).unwrap().in_order(LoopOrder::Source);
-    let of_gap = |most_gap| chunk(&ChunkLimits { reads: true, slot: 4096, most_gap }, &plan, 0, None);
+    let of_gap = |most_gap| {
+        chunk(&ChunkLimits { reads: true, slot: 4096, most_gap, most_ranges: MOST_RANGES }, &plan, 0, None)
+    };
     // One of three heads of 8 bytes: 4 tokens in each of 3 layers and 2 outer slots.
     let close = of_gap(16);
     assert_eq!((close.ranges.len(), close.transferred(), close.moved), (6, 6 * 80, 6 * 32));
@@ -159,6 +161,11 @@ fn what_is_contiguous_at_the_peer_is_written_as_one_range() {
     let pairs = [BlockPair { source: 0, destination: 0 }, BlockPair { source: 5, destination: 1 }];
     let plan = Plan::once(&source, &destination, &pairs, Wanted::default()).unwrap();
     let plan = plan.in_order(LoopOrder::StrictDestination);
-    let chunk = chunk(&ChunkLimits { reads: false, slot: 1 << 20, most_gap: 0 }, &plan, 0, None);
+    let chunk = chunk(
+        &ChunkLimits { reads: false, slot: 1 << 20, most_gap: 0, most_ranges: MOST_RANGES },
+        &plan,
+        0,
+        None,
+    );
     assert_eq!((chunk.ranges.len(), chunk.moved), (1, plan.bytes()));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Registering memory with an agent and deregistering it, span by span. After a failure NIXL may still use some spans.
+//! Registering memory with an agent and deregistering it: memory and files span by span, other storage as one list. After a
+//! failure NIXL may still use some spans.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +10,7 @@ use crate::cuda::Context;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::nixl::state::AgentState;
-use crate::nixl::{Agent, Descriptor};
+use crate::nixl::{Agent, CallOptions, Descriptor, Descriptors, SegmentsId};
 
 /// A failure, and the spans that NIXL may still use: they must never be unmapped.
 pub(super) struct SpanFailure {
@@ -20,7 +21,25 @@ pub(super) struct SpanFailure {
 }
 
 /// The result of registering or deregistering spans.
-pub(super) type SpanResult = std::result::Result<(), SpanFailure>;
+pub(super) type SpanResult<T = ()> = std::result::Result<T, SpanFailure>;
+
+/// What an agent has registered of a region.
+pub(super) enum Registered {
+    /// Memory, or a file.
+    Spans(Vec<Descriptor>),
+    /// Objects or block storage, of which no memory is mapped.
+    Listed(SegmentsId),
+}
+
+impl Registered {
+    /// Its spans, which NIXL may still use after a failure.
+    fn spans(&self) -> Vec<Descriptor> {
+        match self {
+            Self::Spans(spans) => spans.clone(),
+            Self::Listed(_) => Vec::new(),
+        }
+    }
+}
 
 impl SpanFailure {
     /// Adds a later failure, which occurred while this one was undone.
@@ -34,12 +53,18 @@ impl SpanFailure {
 
 /// An agent, and the context that must be current: UCX registers VMM memory only if the primary context of its GPU is
 /// current.
-pub(super) struct SpanRegistrar {
+pub(super) struct Registrar {
     pub agent: Arc<Agent>,
     pub context: Option<Arc<Context>>,
 }
 
-impl SpanRegistrar {
+impl Registrar {
+    /// Registers a list of storage: all of it, or nothing.
+    pub fn register_list(&self, list: Descriptors) -> SpanResult<Registered> {
+        let outcome = self.agent.call(move |state| state.register_segments(list, &CallOptions::default()));
+        outcome.map(Registered::Listed).map_err(|error| SpanFailure { error, stuck: Vec::new() })
+    }
+
     /// Registers all spans, or none.
     pub fn register(&self, spans: &[Descriptor]) -> SpanResult {
         let (context, wanted) = (self.context.clone(), spans.to_vec());
@@ -51,23 +76,23 @@ impl SpanRegistrar {
         })
     }
 
-    /// Deregisters all spans, also after failures.
-    pub fn deregister(&self, spans: &[Descriptor]) -> SpanResult {
-        let (context, known) = (self.context.clone(), spans.to_vec());
-        self.call(spans, move |state| deregister_in(&context, state, &known))
+    /// Deregisters all of it, also after failures.
+    pub fn deregister(&self, registered: Registered) -> SpanResult {
+        let context = self.context.clone();
+        self.call(&registered.spans(), move |state| deregister_in(&context, state, &registered))
     }
 
     /// The same. On the agent's own thread it returns before the work is done. `then` runs on the agent's thread afterwards.
     pub fn deregister_or_defer(
         &mut self,
-        spans: Vec<Descriptor>,
+        registered: Registered,
         then: impl FnOnce(SpanResult) + Send + 'static,
     ) {
         let context = self.context.take();
         self.agent.call_or_defer(move |state| {
             // After a panic the memory may still be registered, which `then` must know before anything is freed.
-            let outcome = guarded(|| deregister_in(&context, state, &spans));
-            then(outcome.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans })));
+            let outcome = guarded(|| deregister_in(&context, state, &registered));
+            then(outcome.unwrap_or_else(|error| Err(SpanFailure { error, stuck: registered.spans() })));
         });
     }
 
@@ -101,7 +126,18 @@ fn anew(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
     Context::retain(reset.device()).ok().map(Arc::new)
 }
 
-fn deregister_in(context: &Option<Arc<Context>>, state: &mut AgentState, spans: &[Descriptor]) -> SpanResult {
+fn deregister_in(
+    context: &Option<Arc<Context>>,
+    state: &mut AgentState,
+    registered: &Registered,
+) -> SpanResult {
+    let spans = match registered {
+        Registered::Spans(spans) => spans,
+        Registered::Listed(id) => {
+            let outcome = state.deregister_segments(*id);
+            return outcome.map_err(|error| SpanFailure { error, stuck: Vec::new() });
+        }
+    };
     let anew = anew(context);
     // Without a context NIXL fails to deregister, and reports that.
     let _entered = anew.as_ref().or(context.as_ref()).and_then(|context| context.enter_to_free().ok());

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Regions of block storage.
+
+use std::ffi::c_void;
+
+use crate::error::ensure;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::options::{check_flags, ensure_given, init, options, read};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::region::kvmem_region;
+use crate::region::{BlockStorageConfig, Region};
+
+/// Options of kvmem_region_create_block.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_block_options {
+    /// sizeof(kvmem_block_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// Number of the device, as the backend knows it.
+    pub device_id: u64,
+    /// Bytes from the start of the device.
+    pub offset: u64,
+    /// Bytes, at least 1.
+    pub size: u64,
+    /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
+    /// size of a block of the device.
+    pub alignment: u64,
+    /// What the backend needs to register the part; NULL with size 0 for none. It is copied.
+    pub metadata: *const c_void,
+    /// Number of bytes of metadata.
+    pub metadata_size: usize,
+}
+options!(kvmem_block_options);
+
+/// Sets options to their defaults. size has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_block_options_init(options: *mut kvmem_block_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
+/// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
+///
+/// A layout over the region needs an agent with a backend that accepts KVMEM_MEMORY_BLOCK. Transfers have the
+/// paths KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other layout is in memory that the
+/// backend accepts, and is known to the same agent.
+///
+/// This process has no addresses of it: it cannot be shared, exported, or mapped.
+///
+/// @param options the part
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
+///           power of two, or offset and size are not multiples of it
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_block(
+    options: *const kvmem_block_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        check_flags("kvmem_block_options", options.flags, 0)?;
+        ensure_given("kvmem_block_options", &[("size", options.size != 0)])?;
+        ensure!(
+            options.metadata.is_null() || options.metadata_size > 0,
+            InvalidArgument,
+            "metadata is given, and metadata_size is 0"
+        );
+        // SAFETY: by contract.
+        let metadata = unsafe { text::bytes(options.metadata, options.metadata_size, "metadata") }?;
+        let config = BlockStorageConfig {
+            device_id: options.device_id,
+            offset: options.offset,
+            size: options.size,
+            alignment: options.alignment.max(1),
+            metadata: metadata.to_vec(),
+        };
+        region.set(Region::block_storage(config)?.into());
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}

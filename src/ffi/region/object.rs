@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Regions of objects.
+
+use std::ffi::c_char;
+
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::options::{check_flags, ensure_given, init, options, read};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::region::kvmem_region;
+use crate::region::{ObjectConfig, Region};
+
+/// Options of kvmem_region_create_object.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_object_options {
+    /// sizeof(kvmem_object_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// What all keys begin with, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
+    /// "model/0000000001" and so on.
+    pub key_prefix: *const c_char,
+    /// Bytes of an object at most, usually the block stride of the layout.
+    pub object_size: u64,
+    /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
+    pub count: u64,
+}
+options!(kvmem_object_options);
+
+/// Sets options to their defaults. key_prefix, object_size and count have none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_object_options_init(options: *mut kvmem_object_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
+/// read or written, and destroying the region deletes no object.
+///
+/// The key of object i, from 0, is key_prefix and i as 10 decimal digits. In the addresses of the region the
+/// objects are one behind the other: object i starts at i * object_size. Each object contains the bytes of
+/// one block, or of a part of one block: kvmem_layout_build fails for other layouts, and names the axis that
+/// prevents it. An object that is larger than its block contains only the block.
+///
+/// A layout over the region needs an agent with a backend of NIXL's plugin OBJ, which names the bucket. The
+/// other layout of a transfer is in host or GPU memory, and is known to the same agent. Transfers write whole
+/// objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and KVMEM_PATH_NIXL_OBJECT_WRITE. Regions
+/// with the same prefix, in this process or in others, name the same objects of a bucket.
+///
+/// This process has no addresses of objects: they cannot be shared, exported, or mapped.
+///
+/// @param options the objects
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long or not UTF-8; object_size or count
+///           is 0; count is too large, or all objects are more than 2^63 - 1 bytes
+///
+/// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
+/// descriptors of objects with such ids.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_object(
+    options: *const kvmem_object_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        check_flags("kvmem_object_options", options.flags, 0)?;
+        let given = [
+            ("key_prefix", !options.key_prefix.is_null()),
+            ("object_size", options.object_size != 0),
+            ("count", options.count != 0),
+        ];
+        ensure_given("kvmem_object_options", &given)?;
+        // SAFETY: by contract.
+        let prefix = unsafe { text::required(options.key_prefix, "key_prefix") }?.to_string();
+        let config = ObjectConfig { prefix, object_size: options.object_size, count: options.count };
+        region.set(Region::objects_named(config)?.into());
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}

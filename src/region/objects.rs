@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects of an object store, which NIXL reads and writes. They need not exist until they are read.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::EqualPieces;
+use crate::error::{Error, Result, Status, ensure};
+use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
+
+/// The objects of a region.
+#[derive(Clone, Debug)]
+pub struct ObjectConfig {
+    /// What all keys begin with.
+    pub prefix: String,
+    /// The maximum size of an object in bytes.
+    pub object_size: u64,
+    /// Number of objects.
+    pub count: u64,
+}
+
+/// Digits of an object's number in its key. A fixed number of them keeps the keys of all prefixes apart, and in order.
+const DIGITS: usize = 10;
+/// The maximum length of a key in S3.
+const MOST_KEY_BYTES: usize = 1024;
+/// NIXL numbers descriptors by `int`.
+const MOST_OBJECTS: u64 = i32::MAX as u64;
+
+/// Objects of equal size, one behind the other in the addresses of their region, which start at 0.
+pub struct Objects {
+    prefix: String,
+    object_size: u64,
+    count: u64,
+    size: u64,
+    first_id: u64,
+}
+
+impl Objects {
+    /// Checks the configuration, and chooses the device ids by which requests address the objects.
+    pub fn new(config: ObjectConfig) -> Result<Self> {
+        let ObjectConfig { prefix, object_size, count } = config;
+        ensure!(!prefix.is_empty(), InvalidArgument, "the prefix of the keys is empty");
+        ensure!(
+            prefix.len() + DIGITS <= MOST_KEY_BYTES,
+            InvalidArgument,
+            "the prefix of the keys has {} bytes; keys have at most {MOST_KEY_BYTES}, of which the number of the object \
+             takes {DIGITS}",
+            prefix.len()
+        );
+        ensure!(
+            object_size > 0,
+            InvalidArgument,
+            "object_size is 0 bytes; it is usually the size of a block"
+        );
+        ensure!(
+            (1..=MOST_OBJECTS).contains(&count),
+            InvalidArgument,
+            "count is {count} objects; it must be 1 to {MOST_OBJECTS}"
+        );
+        let size = object_size.checked_mul(count).filter(|size| *size <= i64::MAX as u64);
+        let too_large = || {
+            let message = format!("{count} objects of {object_size} bytes are more than 2^63 - 1 bytes");
+            Error::new(Status::InvalidArgument, message)
+        };
+        Ok(Self { prefix, object_size, count, size: size.ok_or_else(too_large)?, first_id: new_ids(count) })
+    }
+
+    /// What all keys begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Bytes of the addresses of an object.
+    pub fn object_size(&self) -> u64 {
+        self.object_size
+    }
+
+    /// Bytes of all of them.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The device id of the first object. The others have the following ones.
+    pub fn first_id(&self) -> u64 {
+        self.first_id
+    }
+
+    /// The key of an object.
+    pub fn key(&self, index: u64) -> String {
+        format!("{}{index:0DIGITS$}", self.prefix)
+    }
+
+    /// The bytes from an address to the end of its object.
+    pub fn left(&self, address: u64) -> u64 {
+        EqualPieces { start: 0, size: self.object_size }.left(address)
+    }
+
+    /// Bytes of one object as NIXL addresses them: an offset in the object, which the device id stands for.
+    pub fn span(&self, address: u64, size: u64) -> Span {
+        debug_assert!(size <= self.left(address), "a span is within an object");
+        let index = address / self.object_size;
+        Span { address: address % self.object_size, size, device_id: self.first_id + index }
+    }
+
+    /// All objects with their keys, for registration.
+    pub fn descriptors(&self) -> Result<Descriptors> {
+        let entry = |index| DescriptorEntry {
+            address: 0,
+            size: self.object_size,
+            device_id: self.first_id + index,
+            metadata: self.key(index).into_bytes(),
+            ..DescriptorEntry::default()
+        };
+        let mut list = Descriptors::new(MemoryType::Object);
+        list.add((0..self.count).map(entry).collect())?;
+        Ok(list)
+    }
+}
+
+/// Device ids that no other object of this process has. NIXL finds the key of an object by its device id alone, so they are
+/// far from the numbers that a caller would choose for raw descriptors.
+fn new_ids(count: u64) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 48);
+    NEXT.fetch_add(count, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects(prefix: &str, object_size: u64, count: u64) -> Result<Objects> {
+        Objects::new(ObjectConfig { prefix: prefix.to_string(), object_size, count })
+    }
+
+    #[test]
+    fn an_address_is_an_object_and_an_offset_in_it() {
+        let objects = objects("model/", 100, 3).unwrap();
+        let first = objects.first_id();
+        assert_eq!((objects.size(), objects.left(0), objects.left(199)), (300, 100, 1));
+        assert_eq!(objects.span(0, 100), Span { address: 0, size: 100, device_id: first });
+        assert_eq!(objects.span(250, 50), Span { address: 50, size: 50, device_id: first + 2 });
+    }
+
+    #[test]
+    fn each_object_is_registered_with_its_key() {
+        let list = objects("a", 100, 12).unwrap().descriptors().unwrap();
+        let keys: Vec<_> = list.entries().iter().map(|entry| entry.metadata.clone()).collect();
+        assert_eq!(keys.len(), 12);
+        assert_eq!((&keys[0][..], &keys[11][..]), (&b"a0000000000"[..], &b"a0000000011"[..]));
+        assert!(list.entries().iter().all(|entry| (entry.address, entry.size) == (0, 100)));
+    }
+
+    #[test]
+    fn no_two_objects_of_a_process_have_one_device_id() {
+        let (one, other) = (objects("a", 1, 5).unwrap(), objects("a", 1, 5).unwrap());
+        assert!(one.first_id() + 5 <= other.first_id() || other.first_id() + 5 <= one.first_id());
+    }
+
+    #[test]
+    fn objects_that_cannot_be_are_refused() {
+        let long = "x".repeat(MOST_KEY_BYTES);
+        let cases = [
+            ("", 1, 1),
+            (&*long, 1, 1),
+            ("a", 0, 1),
+            ("a", 1, 0),
+            ("a", 1, 1 << 31),
+            ("a", 1 << 40, 1 << 30),
+        ];
+        for (prefix, object_size, count) in cases {
+            let error = objects(prefix, object_size, count).err().unwrap();
+            assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+        }
+    }
+}
