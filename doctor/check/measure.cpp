@@ -50,7 +50,10 @@ std::string key_of(kvmem::Path path) {
     static constexpr std::array names = {
         "fastest",   "memcpy",      "nixl_read",   "nixl_write", "nixl_file_read", "nixl_file_write",
         "cuda_copy", "cuda_batch",  "cuda_2d",     "cuda_kernel", "cuda_staged",   "uring",
-        "pread",     "uring_staged", "pread_staged", "nixl_read_staged", "nixl_write_staged"};
+        "pread",     "uring_staged", "pread_staged", "nixl_read_staged", "nixl_write_staged",
+        "nixl_read_served", "nixl_write_served", "nixl_object_read", "nixl_object_write",
+        "nixl_object_read_staged", "nixl_object_write_staged", "nixl_block_read", "nixl_block_write"};
+    static_assert(names.size() == static_cast<std::size_t>(kvmem::Path::nixl_block_write) + 1);
     const auto index = static_cast<std::size_t>(path);
     return index < names.size() ? names[index] : "unknown";
 }
