@@ -207,8 +207,8 @@ TEST(transfers_that_a_peer_cannot_do_fail) {
     CHECK_HAS(test_last_message(), "near");
     refuse(peer.model.layout, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "remote");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
-    refuse(file, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
-    refuse(peer.model.layout, file, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
+    refuse(file, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "between a peer and a layout on tier disk");
+    refuse(peer.model.layout, file, KVMEM_STATUS_UNSUPPORTED, "between a peer and a layout on tier disk");
     OPENED(kv_side, different, REF(WITH(config, it.inner_dim = 7)), agent, 4);
     refuse(different.layout, peer.model.layout, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim");
     kv_peer_check(&peer);

@@ -58,10 +58,11 @@ fn natural_path(
             )
         }
         ((true, _), (_, storage)) | ((_, storage), (true, _)) if storage.is_storage() => {
+            let local = if source.memory().is_remote() { destination } else { source };
             fail!(
                 Unsupported,
-                "NIXL can't move blocks between {} storage and a peer; move them through a host layout",
-                storage.name()
+                "NIXL can't move blocks between a peer and a layout on tier {}; move them through a host layout",
+                local.memory().tier().name()
             )
         }
         ((true, _), (false, _)) => Ok(TransferPath::NixlRead),
