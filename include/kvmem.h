@@ -677,7 +677,8 @@ void kvmem_object_options_init(kvmem_object_options *options, size_t struct_size
 ///           is 0; count is too large, or all objects are more than 2^63 - 1 bytes
 ///
 /// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
-/// descriptors of objects with such ids.
+/// descriptors of objects with such ids. Registering a region registers all of its objects, also for a layout
+/// over a view: an agent keeps about 600 bytes per object, and deregisters them when nothing uses them.
 kvmem_status kvmem_region_create_object(const kvmem_object_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);

@@ -164,6 +164,37 @@ TEST(layouts_that_objects_cannot_hold_are_refused) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_build,
            REF(OPTIONS(kvmem_layout_options, it.config = &layers, it.source = KVMEM_LAYOUT_REGIONS,
                        it.regions = both, it.count = 2)));
+    /* Objects 10 to 16, and 4 to 17, which have different addresses. */
+    const uint64_t piece = kv_piece_size(&layers);
+    OWNED(kvmem_region) pairs = name_objects("refused/", 2 * piece, 100);
+    OWNED(kvmem_region) singles = name_objects("refused/", piece, 100);
+    OWN(kvmem_region, first, kvmem_region_create_view, pairs, 20 * piece, 14 * piece);
+    OWN(kvmem_region, second, kvmem_region_create_view, singles, 4 * piece, 14 * piece);
+    kvmem_region *views[] = {first, second};
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "give each its own prefix", kvmem_layout_build,
+           REF(OPTIONS(kvmem_layout_options, it.config = &layers, it.source = KVMEM_LAYOUT_REGIONS,
+                       it.regions = views, it.count = 2)));
+}
+
+/* Most machines refuse at once. This limit is for those with terabytes of memory. */
+static struct rlimit scarce_address_space_begin(void) {
+    struct rlimit usual;
+    CHECK_EQ(getrlimit(RLIMIT_AS, &usual), 0);
+    CHECK_EQ(setrlimit(RLIMIT_AS, &(struct rlimit){UINT64_C(64) << 30, usual.rlim_max}), 0);
+    return usual;
+}
+
+static void scarce_address_space_end(const struct rlimit *usual) { CHECK_EQ(setrlimit(RLIMIT_AS, usual), 0); }
+
+/* A process that allocates more than there is would be killed. */
+TEST(more_objects_than_memory_can_describe_are_refused) {
+    CLEANUP(scarce_address_space_end) const struct rlimit usual = scarce_address_space_begin();
+    OWNED(kvmem_region) region = name_objects("many/", 1, INT32_MAX);
+    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "list 2147483647 objects", kvmem_descriptors_add_region(list, region, ERR));
+    CHECK_EQ(kvmem_descriptors_count(list), 0);
+    OWNED(kvmem_agent) agent = store_agent("storing");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "list 2147483647 objects", kvmem_region_register, region, agent);
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_transfer_options options,

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::EqualPieces;
+use super::available_memory::ensure_available;
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
 
@@ -24,6 +25,10 @@ pub struct ObjectConfig {
 const DIGITS: usize = 10;
 /// The maximum length of a key in S3.
 const MOST_KEY_BYTES: usize = 1024;
+/// About what kvmem and NIXL keep of a registered object, besides its key.
+const REGISTERED_BYTES: u64 = 512;
+/// The copies of its key in that.
+const KEY_COPIES: u64 = 4;
 /// NIXL numbers descriptors by `int`.
 const MOST_OBJECTS: u64 = i32::MAX as u64;
 
@@ -112,9 +117,23 @@ impl Objects {
             metadata: self.key(index).into_bytes(),
             ..DescriptorEntry::default()
         };
+        let mut entries = self.empty_list()?;
+        entries.extend((0..self.count).map(entry));
         let mut list = Descriptors::new(MemoryType::Object);
-        list.add((0..self.count).map(entry).collect())?;
+        list.add(entries)?;
         Ok(list)
+    }
+
+    /// An empty list with memory for all of them. Fails if there is not enough for their registration, which cannot fail itself.
+    fn empty_list(&self) -> Result<Vec<DescriptorEntry>> {
+        let key_size = (self.prefix.len() + DIGITS) as u64;
+        let doing = || format!("list {} objects, each of which an agent keeps with its key", self.count);
+        ensure_available(self.count * (REGISTERED_BYTES + KEY_COPIES * key_size), None)
+            .map_err(|error| error.context(doing()))?;
+        let mut entries = Vec::new();
+        let reserved = entries.try_reserve_exact(self.count as usize);
+        reserved.map_err(|error| Error::new(Status::OutOfMemory, error.to_string()).context(doing()))?;
+        Ok(entries)
     }
 }
 

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,6 +76,7 @@ pub fn meetings_of_ranges(ranges: &[(u64, u64)]) -> Result<Vec<Meeting>> {
 }
 
 fn all_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretch>> {
+    ensure_one_object_size(regions)?;
     let mut all = Vec::new();
     // Only the list of mappings contains the files of adopted memory. Regions that are compared with adopted memory are
     // looked up there too.
@@ -91,6 +93,24 @@ fn all_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretch>>
         all.extend(mapped_stretches(regions, sizes)?);
     }
     Ok(all)
+}
+
+/// The addresses of two regions of objects can be compared only if one object has the same addresses in both.
+fn ensure_one_object_size(regions: &[Arc<Region>]) -> Result<()> {
+    let mut known: HashMap<&str, (usize, u64)> = HashMap::new();
+    for (index, objects) in
+        regions.iter().enumerate().filter_map(|(at, region)| Some((at, region.objects()?)))
+    {
+        let (prefix, size) = (objects.prefix(), objects.object_size());
+        let (first, first_size) = *known.entry(prefix).or_insert((index, size));
+        ensure!(
+            size == first_size,
+            InvalidArgument,
+            "regions {first} and {index} have objects of {first_size} and {size} bytes with the same keys, which begin with \
+             '{prefix}'; give each its own prefix"
+        );
+    }
+    Ok(())
 }
 
 /// The files of host memory, from the list of mappings.

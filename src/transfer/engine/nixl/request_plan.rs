@@ -238,11 +238,18 @@ impl RequestPlan {
     fn parts_from(&self, place: Place) -> impl Iterator<Item = Move> {
         let (source, destination) = self.sides();
         let end = self.plan.bytes().min(place.bytes.saturating_add(self.limits.bytes));
-        // NIXL registers elastic memory per extent, and objects one by one.
-        let parts = self.plan.moves_in(place.bytes..end).flat_map(|each| {
+        // NIXL registers elastic memory per extent, and objects one by one. An object is written by one request, also from
+        // host memory that is page-locked in pieces, which NIXL registers as one.
+        let is_whole = |layout: &Layout| self.is_of_objects() && layout.memory_type() == MemoryType::Dram;
+        let [from, to] = [source, destination].map(|layout| (layout, is_whole(layout)));
+        let left = |(layout, is_whole): (&Layout, bool), region, address| match is_whole {
+            true => u64::MAX,
+            false => layout.bytes_in_piece(region, address),
+        };
+        let parts = self.plan.moves_in(place.bytes..end).flat_map(move |each| {
             each.cut(
-                |region, address| source.bytes_in_piece(region, address),
-                |region, address| destination.bytes_in_piece(region, address),
+                move |region, address| left(from, region, address),
+                move |region, address| left(to, region, address),
             )
         });
         parts.take(self.limits.descriptors as usize)
