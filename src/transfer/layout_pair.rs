@@ -63,6 +63,8 @@ fn moves_whole_blocks(request: &TransferRequest<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
     use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
     use crate::region::SystemConfig;
@@ -106,6 +108,24 @@ mod tests {
             assert!(!Arc::ptr_eq(&whole, &pair(&source, &destination, request)));
         }
         assert!(Arc::ptr_eq(&whole, &pair(&source, &destination, TransferRequest::default())));
+    }
+
+    #[test]
+    fn threads_that_create_transfers_at_once_find_the_pair_of_their_source() {
+        let (sources, destination) = ([2; 3].map(layout), layout(2));
+        let start = Barrier::new(2 * sources.len());
+        std::thread::scope(|scope| {
+            for source in sources.iter().chain(&sources) {
+                scope.spawn(|| {
+                    start.wait();
+                    for _ in 0..500 {
+                        let of_source = pair(source, &destination, TransferRequest::default());
+                        assert_eq!(of_source.source, source.log_id());
+                    }
+                });
+            }
+        });
+        assert!(sources.iter().all(|source| Arc::strong_count(source) == 1));
     }
 
     #[test]
