@@ -225,6 +225,9 @@ TEST(transfers_that_objects_cannot_take_are_refused) {
     refuse(objects, others, usual, KVMEM_STATUS_UNSUPPORTED, "move the blocks through a host layout");
     OWNED(kvmem_layout) unknown = lay_out("unknown/", NULL);
     refuse(host.layout, unknown, usual, KVMEM_STATUS_INVALID_STATE, "the object layout has no agent");
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the object layout has no agent",
+                   kvmem_layout_checksum(unknown, &out_pairs[0].destination, 1, &(uint32_t){0}, ERR));
+    CHECK_HAS(test_last_message(), "build it with an agent that has a POSIX backend for files, an OBJ backend for objects");
     OPENED(kv_side, unregistered, REF(block_config()), NULL, 1);
     refuse(unregistered.layout, objects, usual, KVMEM_STATUS_INVALID_STATE, "the system layout has no agent");
 }

@@ -250,13 +250,14 @@ fn prepare(
 fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Agent>> {
     let missing = |what: &str| {
         let message = format!(
-            "the {what} layout has no agent, so NIXL can't move its blocks; build it with an agent with \
-             one that has a POSIX backend for files, OBJ for objects, and for block storage one that accepts it"
+            "the {what} layout has no agent, so NIXL can't move its blocks; build it with an agent that has \
+             a POSIX backend for files, an OBJ backend for objects, or one that accepts block storage"
         );
         Error::new(Status::InvalidState, message)
     };
-    let here = local.agent().ok_or_else(|| missing(local.memory().tier().name()))?;
+    // The storage first: memory that kvmem allocates to copy its blocks has the same agent, or none either.
     let there = remote.agent().ok_or_else(|| missing(remote.memory().tier().name()))?;
+    let here = local.agent().ok_or_else(|| missing(local.memory().tier().name()))?;
     ensure!(
         Arc::ptr_eq(here, there),
         InvalidArgument,
