@@ -644,7 +644,8 @@ typedef struct kvmem_object_options {
     /// Must be 0.
     uint64_t flags;
     /// What all keys begin with, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
-    /// "model/0000000001" and so on.
+    /// "model/0000000001" and so on. Without control characters; what is before a slash is not empty, "." or
+    /// "..", because NIXL's plugin removes such segments from keys.
     const char *key_prefix;
     /// Bytes of an object at most, usually the block stride of the layout.
     uint64_t object_size;
@@ -673,8 +674,9 @@ void kvmem_object_options_init(kvmem_object_options *options, size_t struct_size
 /// @param options the objects
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long or not UTF-8; object_size or count
-///           is 0; count is too large, or all objects are more than 2^63 - 1 bytes
+///         KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
+///           character that keys cannot have; object_size or count is 0; count is too large, or all objects
+///           are more than 2^63 - 1 bytes
 ///
 /// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
 /// descriptors of objects with such ids. Registering a region registers all of its objects, also for a layout

@@ -53,6 +53,7 @@ impl Objects {
              takes {DIGITS}",
             prefix.len()
         );
+        ensure_kept(&prefix)?;
         ensure!(
             object_size > 0,
             InvalidArgument,
@@ -124,7 +125,8 @@ impl Objects {
         Ok(list)
     }
 
-    /// An empty list with memory for all of them. Fails if there is not enough for their registration, which cannot fail itself.
+    /// An empty list with memory for all of them. Fails if there is too little for their registration: that would end the
+    /// process.
     fn empty_list(&self) -> Result<Vec<DescriptorEntry>> {
         let key_size = (self.prefix.len() + DIGITS) as u64;
         let doing = || format!("list {} objects, each of which an agent keeps with its key", self.count);
@@ -135,6 +137,30 @@ impl Objects {
         reserved.map_err(|error| Error::new(Status::OutOfMemory, error.to_string()).context(doing()))?;
         Ok(entries)
     }
+}
+
+/// Fails if the keys in the store would be others. They are paths of URLs, from which the client of NIXL's plugin removes
+/// segments without a name: then "a//b" and "a/b" would be one object.
+fn ensure_kept(prefix: &str) -> Result<()> {
+    let is_lost = |segment: &&str| matches!(*segment, "" | "." | "..");
+    // The last segment has the number of the object, too.
+    let (folders, _) = prefix.rsplit_once('/').unwrap_or_default();
+    let lost = folders.split('/').find(is_lost).filter(|_| prefix.contains('/'));
+    ensure!(
+        lost.is_none(),
+        InvalidArgument,
+        "the prefix of the keys '{}' has the segment '{}' before a slash, which does not reach the store; each must have \
+         a name other than '.' and '..'",
+        prefix.escape_debug(),
+        lost.unwrap_or_default()
+    );
+    ensure!(
+        !prefix.contains(char::is_control),
+        InvalidArgument,
+        "the prefix of the keys '{}' has a control character, which stores refuse",
+        prefix.escape_debug()
+    );
+    Ok(())
 }
 
 /// Device ids that no other object of this process has. NIXL finds the key of an object by its device id alone, so they are
@@ -177,11 +203,25 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_the_store_gets_unchanged_are_accepted() {
+        for prefix in ["a", "a/", "a/b/c", ".", "..", "a/.", ".a/b../", "ä ?&#%2F\\/"] {
+            assert!(objects(prefix, 1, 1).is_ok(), "{prefix}");
+        }
+    }
+
+    #[test]
     fn objects_that_cannot_be_are_refused() {
         let long = "x".repeat(MOST_KEY_BYTES);
         let cases = [
             ("", 1, 1),
             (&*long, 1, 1),
+            ("/a", 1, 1),
+            ("a//b/", 1, 1),
+            ("a//", 1, 1),
+            ("./a", 1, 1),
+            ("a/../b", 1, 1),
+            ("/", 1, 1),
+            ("a\n", 1, 1),
             ("a", 0, 1),
             ("a", 1, 0),
             ("a", 1, 1 << 31),
