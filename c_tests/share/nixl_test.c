@@ -160,8 +160,8 @@ TEST(mapped_memory_and_a_remote_layout) {
     holder_build(&neighbour, MEMORY_DISK, 2, BLOCKS_APART, NULL, 3);
     parcel = holder_share(&neighbour, NULL);
     mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, agent);
-    refuse_transfer(mapped, remote, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
-    refuse_transfer(remote, mapped, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
+    refuse_transfer(mapped, remote, KVMEM_STATUS_UNSUPPORTED, "between a peer and a layout on tier disk");
+    refuse_transfer(remote, mapped, KVMEM_STATUS_UNSUPPORTED, "between a peer and a layout on tier disk");
     kv_side_close(&beside);
 }
 

@@ -132,12 +132,17 @@ impl Request {
 
     /// Starts a run. A notification replaces that of the request, for this run and those after it.
     pub fn post(&self, notification: Option<Vec<u8>>) -> Result<()> {
+        self.completion.within(self.limit.as_ref(), || self.begin(notification))
+    }
+
+    /// Fails if a run has failed. With the claim: the run before may fail until it has ended.
+    fn ensure_usable(&self) -> Result<()> {
         ensure!(
             !self.resource.is_released.load(Ordering::Acquire),
             InvalidState,
             "a run of the request has failed, and NIXL cannot run it again; create another request"
         );
-        self.completion.within(self.limit.as_ref(), || self.begin(notification))
+        Ok(())
     }
 
     fn begin(&self, notification: Option<Vec<u8>>) -> Result<()> {
@@ -146,6 +151,7 @@ impl Request {
             Busy,
             "the request is in flight; wait for its end, then post it again"
         );
+        self.ensure_usable().inspect_err(|_| self.completion.unclaim())?;
         let peer = match &self.resource.side {
             RequestSide::Peer(remote) => Some(remote.hold()),
             RequestSide::Local | RequestSide::Own => None,

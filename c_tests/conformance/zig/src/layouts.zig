@@ -63,7 +63,7 @@ fn layoutBuild(s: *Step) Outcome!void {
         .pinned => .{ .pinned = .{ .device = @intCast(device) } },
         .device => .{ .device = .{ .device = @intCast(device) } },
         .elastic => .{ .elastic = .{ .device = @intCast(device) } },
-        .default, _ => return s.fail("a layout without memory", .{}),
+        .default, .object, .block, _ => return s.fail("a layout without memory", .{}),
     };
     const built = try kvmem.Layout.init(.{ .config = try shape(s), .memory = memory, .agent = agent }, &s.diagnostics);
     try s.state.add(s.name, .{ .layout = built });
