@@ -44,6 +44,30 @@ kvmem_disk_options options_disk(fuzz *fuzz, bool has_size) {
     return options;
 }
 
+kvmem_object_options options_object(fuzz *fuzz) {
+    static const char *const prefixes[] = {"model/", "a", "model/../other", "", "\xff", NULL};
+    FUZZ_OPTIONS(kvmem_object_options, options, kvmem_object_options_init);
+    options.flags = random_flags(fuzz, 0);
+    options.key_prefix = random_one_in(fuzz, 4) ? random_of(fuzz, prefixes) : "model/";
+    options.object_size = random_size(fuzz, MAX_BYTES);
+    options.count = random_one_in(fuzz, 20) ? UINT64_MAX : random_below(fuzz, 64);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
+kvmem_block_options options_block(fuzz *fuzz) {
+    FUZZ_OPTIONS(kvmem_block_options, options, kvmem_block_options_init);
+    options.flags = random_flags(fuzz, 0);
+    options.device_id = random_below(fuzz, 4);
+    options.offset = random_one_in(fuzz, 20) ? UINT64_MAX : 512 * random_below(fuzz, 16);
+    options.size = random_size(fuzz, MAX_BYTES);
+    options.alignment = random_one_in(fuzz, 2) ? 0 : UINT64_C(1) << random_below(fuzz, 13);
+    options.metadata = random_one_in(fuzz, 2) ? "uri" : NULL;
+    options.metadata_size = options.metadata != NULL || random_one_in(fuzz, 20) ? random_below(fuzz, 4) : 0;
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
 /* Cancels sometimes. The decision depends on the call, not on the thread. */
 static int32_t progress(uint64_t done, uint64_t total, void *user_data) {
     return done <= total && user_data != NULL;

@@ -15,6 +15,16 @@ CREATES_REGION(pinned, kvmem_region_create_pinned)
 CREATES_REGION(device, kvmem_region_create_device)
 CREATES_REGION(elastic, kvmem_region_create_elastic)
 
+static void create_object(fuzz *fuzz) {
+    const kvmem_object_options options = options_object(fuzz);
+    CREATE(fuzz, REGIONS, kvmem_region_create_object, or_null(fuzz, &options));
+}
+
+static void create_block(fuzz *fuzz) {
+    const kvmem_block_options options = options_block(fuzz);
+    CREATE(fuzz, REGIONS, kvmem_region_create_block, or_null(fuzz, &options));
+}
+
 /* If the adoption fails, the memory still belongs to the caller, and the fuzzer unmaps it. */
 static void adopt_host(fuzz *fuzz) {
     const kvmem_adopt_options options = owned_adopt_options(fuzz);
@@ -127,6 +137,8 @@ const operation region_operations[] = {
     OPERATION_WITH(6, create_pinned, 0, BIT(REGIONS)),
     OPERATION_WITH(6, create_device, 0, BIT(REGIONS)),
     OPERATION_WITH(12, create_elastic, 0, BIT(REGIONS)),
+    OPERATION_WITH(1, create_object, 0, BIT(REGIONS)),
+    OPERATION_WITH(1, create_block, 0, BIT(REGIONS)),
     OPERATION_WITH(6, adopt_host, 0, BIT(REGIONS)),
     OPERATION_WITH(4, adopt_device, 0, BIT(REGIONS)),
     OPERATION_WITH(3, adopt_file, 0, BIT(REGIONS)),
