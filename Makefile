@@ -111,7 +111,7 @@ engines-test: llama configure
 # The C tests under the address and undefined behaviour sanitizers. The library is the same; the sanitizers detect callers
 # that write outside its memory, and leaks of both. Excluded tests: those with NIXL, because UCX hooks malloc and NIXL
 # never frees some memory; those that take longer than all others together; and those that measure the process's memory.
-UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|registration|served)|gpu\.(copy|cycles|paths)
+UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|objects|registration|served)|gpu\.(copy|cycles|paths)
 UNSANITIZED := $(UNSANITIZED)|gpu_share\.damage
 sanitized-test: library
 	@cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \

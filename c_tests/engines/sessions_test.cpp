@@ -136,7 +136,7 @@ void a_sequence_that_llama_restored() {
     fixture.engine.restore(0, positions, [&](llama_context *context) {
         return llama_state_seq_set_data(context, state.data(), state.size(), 0) == state.size();
     });
-    require_failure([&] { fixture.engine.cell_ids(0, 0); }, "which cells it has is not known");
+    require_failure([&] { fixture.engine.cell_ids(0, 0); }, "its cells are not known");
 }
 
 void cells_that_are_set_aside() {
