@@ -199,24 +199,40 @@ static void requester_role(int socket) {
 
 USES_ROLE(requester, requester_role)
 
-static void serve(kvmem_layout *layout, uint64_t flags) {
+/* A side in elastic memory that is served by these flags, and what a reader needs of it. */
+typedef struct owner {
+    kvmem_agent *agent;
+    side own;
+    message metadata, descriptor;
+} owner;
+
+static void owner_open(owner *owner, uint64_t flags) {
+    owner->agent = agent_open("owner");
+    side_open(&owner->own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), owner->agent, 7);
     EXPECT_OK(kvmem_layout_serve(
-        layout, REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.arena_size = SMALL_ARENA)), ERR));
+        owner->own.model.layout,
+        REF(OPTIONS(kvmem_serve_options, it.flags = flags, it.arena_size = SMALL_ARENA)), ERR));
+    owner->metadata = agent_metadata(owner->agent);
+    owner->descriptor = layout_descriptor(owner->own.model.layout);
+}
+
+static void owner_close(owner *owner) {
+    message_free(&owner->metadata);
+    message_free(&owner->descriptor);
+    side_close(&owner->own);
+    kvmem_agent_destroy(owner->agent);
 }
 
 TEST(requesters_that_are_killed_leave_the_owner_unchanged) {
     for (size_t i = 0; i < num_flags(); i++) {
-        OWNED(kvmem_agent) agent = agent_open("owner");
-        OPENED(side, own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), agent, 7);
-        serve(own.model.layout, possible_flags[i]);
-        CLEANUP(message_free) message metadata = agent_metadata(agent);
-        CLEANUP(message_free) message descriptor = layout_descriptor(own.model.layout);
+        OPENED(owner, owner, possible_flags[i]);
+        side *own = &owner.own;
         for (int round = 0; round < 3; round++) {
-            peer requester = reader_start("requester", &metadata, &descriptor);
+            peer requester = reader_start("requester", &owner.metadata, &owner.descriptor);
             frame_await(requester.socket, ROUND);
             peer_kill(&requester);
         }
-        side_check(&own);
+        side_check(own);
     }
 }
 
@@ -244,19 +260,16 @@ static void expect_read(const peer *reader, kvmem_status expected) {
 
 TEST(blocks_that_the_owner_has_decommitted_are_stale) {
     for (size_t i = 0; i < num_flags(); i++) {
-        OWNED(kvmem_agent) agent = agent_open("owner");
-        OPENED(side, own, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), agent, 7);
-        serve(own.model.layout, possible_flags[i]);
-        CLEANUP(message_free) message metadata = agent_metadata(agent);
-        CLEANUP(message_free) message descriptor = layout_descriptor(own.model.layout);
-        peer reader = reader_start("reader", &metadata, &descriptor);
+        OPENED(owner, owner, possible_flags[i]);
+        side *own = &owner.own;
+        peer reader = reader_start("reader", &owner.metadata, &owner.descriptor);
         expect_read(&reader, KVMEM_STATUS_OK);
-        EXPECT_OK(kvmem_layout_resize(own.model.layout, 0, ERR));
+        EXPECT_OK(kvmem_layout_resize(own->model.layout, 0, ERR));
         expect_read(&reader, KVMEM_STATUS_STALE);
-        EXPECT_OK(kvmem_layout_resize(own.model.layout, own.blocks_in_use, ERR));
+        EXPECT_OK(kvmem_layout_resize(own->model.layout, own->blocks_in_use, ERR));
         expect_read(&reader, KVMEM_STATUS_STALE); /* the addresses have other memory */
         peer_kill(&reader);
-        elastic_side_write(&own);
-        side_check(&own);
+        elastic_side_write(own);
+        side_check(own);
     }
 }

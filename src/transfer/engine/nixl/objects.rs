@@ -206,12 +206,10 @@ mod tests {
         Dimensions {
             num_blocks: 6,
             num_layers: 3,
-            outer_dim: 2,
             page_size: 1,
-            inner_dim: 64,
             dtype_width: 1,
-            alignment: 1,
             num_heads: None,
+            ..Dimensions::small()
         }
     }
 

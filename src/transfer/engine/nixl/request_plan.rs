@@ -278,12 +278,10 @@ mod tests {
         let dimensions = Dimensions {
             num_blocks: BLOCKS.into(),
             num_layers: 3,
-            outer_dim: 2,
             page_size: 1,
-            inner_dim: 64,
             dtype_width: 1,
-            alignment: 1,
             num_heads: None,
+            ..Dimensions::small()
         };
         let memory = AllocationConfig::System(SystemConfig::default());
         Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()

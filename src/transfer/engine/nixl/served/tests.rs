@@ -228,7 +228,7 @@ fn a_requester_that_stalls_loses_its_session() {
 }
 
 #[test]
-fn many_requests_of_one_peer_leave_room_for_others() {
+fn many_requests_of_one_peer_leave_slots_for_others() {
     let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
     let Some(served) = Served::new(&options) else { return };
     for number in 0..40 {
