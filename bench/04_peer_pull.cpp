@@ -21,12 +21,6 @@ constexpr uint32_t most_blocks = 8192;
 constexpr uint64_t most_with_slow_reference = 32 << 20;
 constexpr int rounds_with_slow_reference = 3;
 
-// The GPU of the peer's cache.
-struct neighbour {
-    std::string title;
-    int device;
-};
-
 struct grid_point {
     neighbour where;
     bool elastic;
@@ -124,34 +118,12 @@ void measure_point(const options &chosen, const grid_point &point, results &foun
         compare_bounded(chosen, caches, point, pairs, found);
 }
 
-// Returns the first GPU whose memory this GPU can access, or -1.
-int other_gpu()
-{
-    kvmem_cuda_info driver{};
-    kv::call(kvmem_cuda_get_info, &driver);
-    for (int other = 0; other < driver.device_count; ++other) {
-        bool reaches = false;
-        if (other != device)
-            kv::call(kvmem_cuda_can_access, device, other, &reaches);
-        if (reaches)
-            return other;
-    }
-    return -1;
-}
-
 void measure(const options &chosen, results &found)
 {
     warn_of_stand_in();
     const cuda::current_device current(device);
     points grid(chosen);
-    std::vector<neighbour> neighbours = {{"same GPU", device}};
-    if (const int other = other_gpu(); other >= 0) {
-        cuda::reach(other); // for the driver's copies
-        neighbours.push_back({"other GPU", other});
-    } else {
-        grid.skip("other GPU", "no other visible GPU has memory that this one can access");
-    }
-    for (const grid_point &point : grid_of(chosen, neighbours))
+    for (const grid_point &point : grid_of(chosen, neighbours_of(device, grid)))
         grid.measure(point.title(), [&] { measure_point(chosen, point, found); });
     grid.finish();
 }

@@ -72,6 +72,21 @@ std::vector<nixl::span> blocks_at(uint64_t base, const side &cache, const cache_
     return blocks;
 }
 
+// Returns the first GPU whose memory this GPU can access, or -1.
+int other_gpu(int device)
+{
+    kvmem_cuda_info driver{};
+    kv::call(kvmem_cuda_get_info, &driver);
+    for (int other = 0; other < driver.device_count; ++other) {
+        bool reaches = false;
+        if (other != device)
+            kv::call(kvmem_cuda_can_access, device, other, &reaches);
+        if (reaches)
+            return other;
+    }
+    return -1;
+}
+
 void print_left_out(const std::string &why) { std::printf("    NIXL is left out: %s\n", why.c_str()); }
 
 // ---- the process that has the blocks ------------------------------------------------------------
@@ -81,11 +96,12 @@ void send(channel &link, const kv::blob &bytes)
     link.send(kvmem_blob_data(bytes.get()), kvmem_blob_size(bytes.get()));
 }
 
-void serve_over_nixl(channel &link, const kv::agent &agent, const side &cache, uint64_t staging)
+void serve_over_nixl(channel &link, const kv::agent &agent, const side &cache, const cache_shape &shape)
 {
     kvmem_serve_options options;
     kvmem_serve_options_init(&options, sizeof options);
-    options.arena_size = staging;
+    options.arena_size = shape.served;
+    options.flags = shape.from_host != 0 ? KVMEM_SERVE_FROM_HOST : 0;
     kv::call(kvmem_layout_serve, cache.layout().get(), &options);
     send(link, kv::make<kv::blob>(kvmem_agent_get_local_metadata, agent.get()));
     send(link, kv::make<kv::blob>(kvmem_layout_export, cache.layout().get()));
@@ -116,7 +132,8 @@ void serve_cache(const std::vector<std::string> &arguments)
 {
     const int device = std::stoi(arguments.at(0));
     const cache_shape shape = {std::stoull(arguments.at(1)), std::stoull(arguments.at(2)),
-                               std::stoull(arguments.at(3)), std::stoull(arguments.at(4))};
+                               std::stoull(arguments.at(3)), std::stoull(arguments.at(4)),
+                               std::stoull(arguments.at(5))};
     const cuda::current_device current(device);
     channel link = parent_channel();
     const kv::agent agent = shape.served != 0 ? kv::make_agent("owner") : kv::agent{};
@@ -132,15 +149,28 @@ void serve_cache(const std::vector<std::string> &arguments)
     std::optional<nixl::agent> reference;
     introduce_cache(link, reference, cache, shape, device);
     if (shape.served != 0)
-        serve_over_nixl(link, agent, cache, shape.served);
+        serve_over_nixl(link, agent, cache, shape);
     link.receive_or_end();
 }
 
 // ---- the process that pulls ---------------------------------------------------------------------
 
+std::vector<neighbour> neighbours_of(int device, points &grid)
+{
+    std::vector<neighbour> neighbours = {{"same GPU", device}};
+    if (const int other = other_gpu(device); other >= 0) {
+        cuda::reach(other); // for the driver's copies
+        neighbours.push_back({"other GPU", other});
+    } else {
+        grid.skip("other GPU", "no other visible GPU has memory that this one can access");
+    }
+    return neighbours;
+}
+
 peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, const arena &mirror)
     : peer_({std::to_string(peer_device), std::to_string(shape.block_bytes),
-             std::to_string(shape.num_blocks), std::to_string(shape.elastic), std::to_string(shape.served)}),
+             std::to_string(shape.num_blocks), std::to_string(shape.elastic), std::to_string(shape.served),
+             std::to_string(shape.from_host)}),
       shape_(shape), agent_(shape.served != 0 ? kv::make_agent("requester") : kv::agent{}),
       ours_(std::make_unique<side>(build(shape, device, agent_.get()), mirror))
 {

@@ -5,6 +5,7 @@
 #include "common/kv.hpp"
 #include "common/moves.hpp"
 #include "common/peer.hpp"
+#include "common/points.hpp"
 #include "common/side.hpp"
 #include "reference/nixl.hpp"
 
@@ -19,7 +20,18 @@ struct cache_shape {
     uint64_t num_blocks;
     uint64_t elastic; // VMM memory, shared by file descriptors; 0: plain memory, shared by its IPC handle
     uint64_t served = 0; // bytes of staging memory from which the owner serves it over NIXL; 0: not served
+    uint64_t from_host = 0; // not 0: that memory is page-locked, not the GPU's
 };
+
+// The GPU of the peer's cache.
+struct neighbour {
+    std::string title;
+    int device;
+};
+
+// Returns the GPU of this process, and the first other one whose memory it can access. If there is none, its points are
+// skipped with the reason.
+std::vector<neighbour> neighbours_of(int device, points &grid);
 
 // In the peer: creates such a cache, filled with the pattern, and keeps it until the bench is done.
 void serve_cache(const std::vector<std::string> &arguments);
