@@ -38,13 +38,16 @@ struct memory {
 
 unsigned threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, 16u); }
 
+// The number of the word at an offset.
+uint64_t word_at(uint64_t offset) { return (offset / sizeof(uint64_t) + 1) * 0x9E3779B97F4A7C15u; }
+
 // Writes a different number to every word.
 void fill_source(const arena &source, const arena &mirror, uint64_t bytes)
 {
     auto *words = reinterpret_cast<uint64_t *>(source.where() == place::host ? source.base() : mirror.base());
     in_parts(bytes / sizeof *words, threads(), [words](size_t first, size_t last) {
         for (size_t index = first; index < last; ++index)
-            words[index] = (index + 1) * 0x9E3779B97F4A7C15u;
+            words[index] = word_at(index * sizeof *words);
     });
     if (source.where() == place::device)
         cuda::check(cuda::load().copy(source.base(), mirror.base(), bytes), "cuMemcpy");
@@ -59,21 +62,54 @@ void wipe(const arena &destination, uint64_t bytes)
     cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
 }
 
-// Throws unless every span arrived. The source has the same numbers in each run, so it is not read back.
-void verify(const cache_pair &pair, const cuda::copy_list &spans, const arena &mirror, uint64_t bytes)
+// Returns where the CPU reads the destination: it is copied to the mirror if it is on the GPU.
+uint64_t readable(const cache_pair &pair, const arena &mirror, uint64_t bytes)
 {
-    const bool is_on_host = pair.destination.where() == place::host;
-    if (!is_on_host)
-        cuda::check(cuda::load().copy(mirror.base(), pair.destination.base(), bytes), "cuMemcpy");
-    const uint64_t shift = is_on_host ? 0 : mirror.base() - pair.destination.base();
+    if (pair.destination.where() == place::host)
+        return pair.destination.base();
+    cuda::check(cuda::load().copy(mirror.base(), pair.destination.base(), bytes), "cuMemcpy");
+    return mirror.base();
+}
+
+// Checks what was moved, with the CPU's address of the destination. Throws unless all of it arrived. The source has the same
+// numbers in each run, so it is not read back.
+using verifier = std::function<void(const cache_pair &pair, uint64_t destination)>;
+
+void verify_spans(const cuda::copy_list &spans, const cache_pair &pair, uint64_t destination)
+{
+    const uint64_t shift = destination - pair.destination.base();
     in_parts(spans.sizes.size(), threads(), [&](size_t first, size_t last) {
         for (size_t index = first; index < last; ++index) {
             const auto *words = reinterpret_cast<const uint64_t *>(spans.to[index] + shift);
-            uint64_t word = (spans.from[index] - pair.source.base()) / sizeof *words;
+            const uint64_t from = spans.from[index] - pair.source.base();
             for (uint64_t at = 0; at < spans.sizes[index] / sizeof *words; ++at)
-                if (words[at] != (word + at + 1) * 0x9E3779B97F4A7C15u)
+                if (words[at] != word_at(from + at * sizeof *words))
                     throw std::runtime_error("span " + std::to_string(index) + " did not arrive");
         }
+    });
+}
+
+// The elements of one head of one token: the strides of both sides are constant.
+void verify_row(const cache_pair &pair, element_index first, uint64_t destination)
+{
+    const element_index second = {first.layer, first.outer, first.token, first.head, 1};
+    uint64_t from = pair.source_offset(first), to = pair.destination_offset(first);
+    const uint64_t here = pair.source_offset(second) - from, there = pair.destination_offset(second) - to;
+    for (uint64_t element = 0; element < pair.row.elements(); ++element, from += here, to += there) {
+        const uint64_t word = word_at(from) >> 8 * (from % sizeof(uint64_t));
+        if (std::memcmp(&word, reinterpret_cast<const void *>(destination + to), pair.row.element_bytes) != 0)
+            throw std::runtime_error("an element of token " + std::to_string(first.token) + " did not arrive");
+    }
+}
+
+void verify_elements(const cache_pair &pair, uint64_t destination)
+{
+    in_parts(pair.tokens, threads(), [&](size_t begin, size_t end) {
+        for (element_index at = {}; at.layer < reshape_layers; ++at.layer)
+            for (at.outer = 0; at.outer < reshape_outers; ++at.outer)
+                for (at.token = begin; at.token < end; ++at.token)
+                    for (at.head = 0; at.head < pair.shape.heads(); ++at.head)
+                        verify_row(pair, at, destination);
     });
 }
 
@@ -83,12 +119,12 @@ struct mover {
     std::function<void()> move;
 };
 
-candidate checked_once(const cache_pair &pair, const cuda::copy_list &spans, const arena &mirror, const mover &by)
+candidate checked_once(const cache_pair &pair, const verifier &verify, const arena &mirror, const mover &by)
 {
-    const uint64_t bytes = pair.shape.to.bytes(pair.tokens, pair.row_bytes);
+    const uint64_t bytes = pair.shape.to.bytes(pair.tokens, pair.row);
     wipe(pair.destination, bytes);
     by.move();
-    verify(pair, spans, mirror, bytes);
+    verify(pair, readable(pair, mirror, bytes));
     return [by] { return time_ns(by.move); };
 }
 
@@ -128,23 +164,32 @@ kv::transfer possible(const cache_pair &pair, kv::preferences preferred)
 
 parameters describe(const cache_pair &pair, const direction &along, const method &by, const kv::transfer &made)
 {
-    return {{"difference", pair.shape.name},     {"row_bytes", pair.row_bytes},
+    return {{"difference", pair.shape.name},     {"row_bytes", pair.row.bytes},
+            {"element_bytes", pair.row.element_bytes},
             {"direction", along.name},           {"bytes", pair.bytes()},
             {"way", by.name},                    {"path", kv::path_of(made)},
             {"expected_us", static_cast<uint64_t>(expected_us(made, pair.bytes()))},
             {"gpu", gpu_description(device)}};
 }
 
-void against_plain(const options &chosen, const direction &along, const memory &on, const cache_difference &shape,
-                   uint64_t row_bytes, results &found)
+// Checks rows as spans, because that is faster than each element.
+verifier verifier_of(const cache_pair &pair)
 {
-    const uint64_t tokens = shape.tokens_for(along.bytes * shape.heads() / std::max(shape.from.heads, shape.to.heads),
-                                             row_bytes);
-    const cache_pair reshaped(shape, row_bytes, tokens, along.from, along.to);
-    const cache_pair plain(plain_like(shape), row_bytes, tokens, along.from, along.to);
-    fill_source(along.from, on.mirror, shape.from.bytes(tokens, row_bytes));
-    const cuda::copy_list spans = reshaped.spans();
-    const cuda::copy_list plain_spans = plain.spans();
+    if (!pair.shape.from.has_rows() || !pair.shape.to.has_rows())
+        return verify_elements;
+    const auto spans = std::make_shared<cuda::copy_list>(pair.spans());
+    return [spans](const cache_pair &of, uint64_t destination) { verify_spans(*spans, of, destination); };
+}
+
+void against_plain(const options &chosen, const direction &along, const memory &on, const cache_difference &shape,
+                   row_shape row, results &found)
+{
+    const uint64_t tokens =
+        shape.tokens_for(along.bytes * shape.heads() / std::max(shape.from.heads, shape.to.heads), row);
+    const cache_pair reshaped(shape, row, tokens, along.from, along.to);
+    const cache_pair plain(plain_like(shape), row, tokens, along.from, along.to);
+    fill_source(along.from, on.mirror, shape.from.bytes(tokens, row));
+    const verifier verify = verifier_of(reshaped), verify_plain = verifier_of(plain);
     const cuda::own_stream stream;
     for (const method &by : methods_of(chosen)) {
         const kv::transfer ours = possible(reshaped, by.preferred);
@@ -153,8 +198,8 @@ void against_plain(const options &chosen, const direction &along, const memory &
             continue;
         const std::vector<samples> taken = alternate(
             chosen.rounds(11),
-            {checked_once(reshaped, spans, on.mirror, {"ours", [&] { kv::submit_and_wait(ours); }}),
-             checked_once(plain, plain_spans, on.mirror, {"plain", [&] { kv::submit_and_wait(theirs); }}), [&] {
+            {checked_once(reshaped, verify, on.mirror, {"ours", [&] { kv::submit_and_wait(ours); }}),
+             checked_once(plain, verify_plain, on.mirror, {"plain", [&] { kv::submit_and_wait(theirs); }}), [&] {
                  return time_ns([&] {
                      cuda::copy_whole(along.to.base(), along.from.base(), plain.bytes(), stream);
                      stream.wait();
@@ -180,12 +225,13 @@ void copy_by_pointers(const cuda::copy_list &spans, cuda::pointer_kernel &kernel
 }
 
 void against_others(const options &chosen, const direction &along, const memory &on, const cache_difference &shape,
-                    uint64_t row_bytes, results &found)
+                    row_shape row, results &found)
 {
     const uint64_t most = std::min(along.bytes, bytes_by_span);
-    const cache_pair pair(shape, row_bytes, shape.tokens_for(most, row_bytes), along.from, along.to);
-    fill_source(along.from, on.mirror, shape.from.bytes(pair.tokens, row_bytes));
+    const cache_pair pair(shape, row, shape.tokens_for(most, row), along.from, along.to);
+    fill_source(along.from, on.mirror, shape.from.bytes(pair.tokens, row));
     cuda::copy_list spans = pair.spans();
+    const verifier verify = [&](const cache_pair &of, uint64_t destination) { verify_spans(spans, of, destination); };
     const cuda::own_stream stream;
     const cuda::batch_hints hints = {along.from.where() == place::host, false};
     const kv::transfer ours = pair.transfer({});
@@ -199,7 +245,7 @@ void against_others(const options &chosen, const direction &along, const memory 
                           }});
     std::vector<candidate> candidates;
     for (const mover &by : movers)
-        candidates.push_back(checked_once(pair, spans, on.mirror, by));
+        candidates.push_back(checked_once(pair, verify, on.mirror, by));
     const std::vector<samples> taken = alternate(chosen.rounds(5), candidates);
     const auto rate = [&](const samples &times) { return rates(static_cast<double>(pair.bytes()), times); };
     parameters setting = describe(pair, along, {"prepared", {}}, ours);
@@ -244,11 +290,17 @@ void measure(const options &chosen, results &found)
             for (const cache_difference &shape : cache_differences()) {
                 const std::string title =
                     std::string(along.name) + ", " + shape.name + ", rows of " + std::to_string(row_bytes) + " bytes";
-                grid.measure(title, [&] { against_plain(chosen, along, on, shape, row_bytes, found); });
+                const row_shape row = {row_bytes};
+                grid.measure(title, [&] { against_plain(chosen, along, on, shape, row, found); });
                 if (row_bytes == 256)
-                    grid.measure(title + ", other methods",
-                                 [&] { against_others(chosen, along, on, shape, row_bytes, found); });
+                    grid.measure(title + ", other methods", [&] { against_others(chosen, along, on, shape, row, found); });
             }
+    for (const uint64_t element_bytes : {2, 1, 4, 8})
+        for (const direction &along : directions)
+            for (const cache_difference &shape : transposed_differences())
+                grid.measure(std::string(along.name) + ", transposed " + shape.name + ", elements of " +
+                                 std::to_string(element_bytes) + " bytes",
+                             [&] { against_plain(chosen, along, on, shape, {256, element_bytes}, found); });
     grid.finish();
 }
 

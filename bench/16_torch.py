@@ -219,6 +219,10 @@ def main():
     nhd, hnd, host = ("LOBNHC", HEADS, True), ("LOBHNC", HEADS, True), ("BLOHNC", HEADS, False)
     cases = [("NHD to HND", nhd, hnd, HEADS, within, ""), ("HND to NHD", hnd, nhd, HEADS, within, ""),
              ("4 of 8 heads", nhd, ("LOBNHC", 4, True), 4, within, "")]
+    # Tokens are innermost on one side: elements of two bytes are transposed.
+    hcn = ("LOBHCN", HEADS, True)
+    cases += [("NHC to HCN", nhd, hcn, HEADS, within, ""), ("HCN to NHC", hcn, nhd, HEADS, within, ""),
+              ("HCBN to NHC", ("LOHCBN", HEADS, True), nhd, HEADS, within, "")]
     for ids in ("contiguous", "scattered"):
         cases += [(f"host HND to NHD, host {ids}", host, nhd, HEADS, across, ids),
                   (f"NHD to host HND, host {ids}", nhd, host, HEADS, across, ids)]

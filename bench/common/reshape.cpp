@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The differences, and the bench's own formula for the addresses of rows.
+// The differences, and the bench's own formula for the addresses of elements.
 #include "common/reshape.hpp"
 
 #include <algorithm>
@@ -10,13 +10,11 @@
 namespace bench {
 namespace {
 
-constexpr uint64_t element_bytes = 2;
-
 uint64_t blocks_of(const cache_shape &shape, uint64_t tokens) { return tokens / shape.tokens; }
 
 } // namespace
 
-kvmem_layout_config cache_shape::config(uint64_t all_tokens, uint64_t row_bytes) const
+kvmem_layout_config cache_shape::config(uint64_t all_tokens, row_shape row) const
 {
     kvmem_layout_config made;
     kvmem_layout_config_init(&made, sizeof made);
@@ -25,38 +23,37 @@ kvmem_layout_config cache_shape::config(uint64_t all_tokens, uint64_t row_bytes)
     made.outer_dim = reshape_outers;
     made.page_size = tokens;
     made.num_heads = heads;
-    made.inner_dim = heads * row_bytes / element_bytes;
-    made.dtype_width = element_bytes;
+    made.inner_dim = heads * row.elements();
+    made.dtype_width = row.element_bytes;
     made.order = order;
     return made;
 }
 
-uint64_t cache_shape::bytes(uint64_t all_tokens, uint64_t row_bytes) const
+uint64_t cache_shape::bytes(uint64_t all_tokens, row_shape row) const
 {
-    return all_tokens * reshape_layers * reshape_outers * heads * row_bytes;
+    return all_tokens * reshape_layers * reshape_outers * heads * row.bytes;
 }
 
-uint64_t cache_shape::offset(uint64_t blocks, uint64_t row_bytes, uint64_t block, uint64_t layer, uint64_t outer,
-                             uint64_t token, uint64_t head) const
+uint64_t cache_shape::offset(const std::vector<uint32_t> &table, row_shape row, element_index index) const
 {
     uint64_t at = 0;
     for (const char *axis = order; *axis != '\0'; ++axis)
         switch (*axis) {
-        case 'B': at = at * blocks + block; break;
-        case 'L': at = at * reshape_layers + layer; break;
-        case 'O': at = at * reshape_outers + outer; break;
-        case 'N': at = at * tokens + token; break;
-        case 'H': at = at * heads + head; break;
-        case 'C': at *= row_bytes; break;
+        case 'B': at = at * table.size() + table[index.token / tokens]; break;
+        case 'L': at = at * reshape_layers + index.layer; break;
+        case 'O': at = at * reshape_outers + index.outer; break;
+        case 'N': at = at * tokens + index.token % tokens; break;
+        case 'H': at = at * heads + index.head; break;
+        case 'C': at = at * row.elements() + index.element; break;
         default: throw std::logic_error("an order of the bench has an axis without a formula");
         }
-    return at;
+    return at * row.element_bytes;
 }
 
-uint64_t cache_difference::tokens_for(uint64_t bytes_wanted, uint64_t row_bytes) const
+uint64_t cache_difference::tokens_for(uint64_t bytes_wanted, row_shape row) const
 {
     const uint64_t unit = std::max({from.tokens, to.tokens, uint64_t{64}});
-    return bytes_wanted / bytes(1, row_bytes) / unit * unit;
+    return bytes_wanted / bytes(1, row) / unit * unit;
 }
 
 const std::vector<cache_difference> &cache_differences()
@@ -71,6 +68,20 @@ const std::vector<cache_difference> &cache_differences()
         {"4 heads to 4 of 8", {"LOBNHC", 16, 4}, {"LOBNHC", 16, 8}},
         {"blocks of 64 to 16 tokens, HND to NHD", {"LOBHNC", 64, 8}, {"LOBNHC", 16, 8}},
         {"fully contiguous HND to NHD by layer", {"BLOHNC", 16, 8}, {"LOBNHC", 16, 8}},
+    };
+    return all;
+}
+
+const std::vector<cache_difference> &transposed_differences()
+{
+    static const std::vector<cache_difference> all = {
+        {"NHC to HCN, blocks of 16 tokens", {"LOBNHC", 16, 8}, {"LOBHCN", 16, 8}},
+        {"HCN to NHC, blocks of 16 tokens", {"LOBHCN", 16, 8}, {"LOBNHC", 16, 8}},
+        {"NHC to HCN, blocks of 64 tokens", {"LOBNHC", 64, 8}, {"LOBHCN", 64, 8}},
+        {"HCN to NHC, blocks of 64 tokens", {"LOBHCN", 64, 8}, {"LOBNHC", 64, 8}},
+        {"BNHC to HCBN, blocks of 64 tokens", {"LOBNHC", 64, 8}, {"LOHCBN", 64, 8}},
+        {"HCBN to BNHC, blocks of 64 tokens", {"LOHCBN", 64, 8}, {"LOBNHC", 64, 8}},
+        {"HCBN to BHNC, blocks of 16 tokens", {"LOHCBN", 16, 8}, {"LOBHNC", 16, 8}},
     };
     return all;
 }
@@ -92,15 +103,15 @@ std::vector<uint32_t> scattered_table(uint64_t blocks, uint32_t factor)
     return ids;
 }
 
-cache_pair::cache_pair(const cache_difference &difference, uint64_t bytes_of_row, uint64_t all_tokens,
+cache_pair::cache_pair(const cache_difference &difference, row_shape of_row, uint64_t all_tokens,
                        const arena &source_arena, const arena &destination_arena)
-    : shape(difference), row_bytes(bytes_of_row), tokens(all_tokens), source(source_arena),
+    : shape(difference), row(of_row), tokens(all_tokens), source(source_arena),
       destination(destination_arena), source_table(scattered_table(blocks_of(shape.from, tokens), 1)),
       destination_table(scattered_table(blocks_of(shape.to, tokens), 2))
 {
     uint64_t used = 0;
-    from = source.build(shape.from.config(tokens, row_bytes), used);
-    to = destination.build(shape.to.config(tokens, row_bytes), used);
+    from = source.build(shape.from.config(tokens, row), used);
+    to = destination.build(shape.to.config(tokens, row), used);
 }
 
 kv::transfer cache_pair::transfer(kv::preferences preferred) const
@@ -119,16 +130,14 @@ kv::transfer cache_pair::transfer(kv::preferences preferred) const
 cuda::copy_list cache_pair::spans() const
 {
     cuda::copy_list list;
-    const auto place = [&](const cache_shape &side, const std::vector<uint32_t> &table, uint64_t token, uint64_t layer,
-                           uint64_t outer, uint64_t head) {
-        return side.offset(table.size(), row_bytes, table[token / side.tokens], layer, outer, token % side.tokens, head);
-    };
     for (uint64_t layer = 0; layer < reshape_layers; ++layer)
         for (uint64_t outer = 0; outer < reshape_outers; ++outer)
             for (uint64_t token = 0; token < tokens; ++token)
-                for (uint64_t head = 0; head < shape.heads(); ++head)
-                    list.append(destination.base() + place(shape.to, destination_table, token, layer, outer, head),
-                                source.base() + place(shape.from, source_table, token, layer, outer, head), row_bytes);
+                for (uint64_t head = 0; head < shape.heads(); ++head) {
+                    const element_index first = {layer, outer, token, head};
+                    list.append(destination.base() + destination_offset(first), source.base() + source_offset(first),
+                                row.bytes);
+                }
     return list;
 }
 

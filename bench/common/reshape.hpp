@@ -14,17 +14,31 @@ namespace bench {
 constexpr uint64_t reshape_layers = 4;
 constexpr uint64_t reshape_outers = 2;
 
-// The layout of one side. A row is one head of one token.
+// One head of one token: its bytes, and those of each element.
+struct row_shape {
+    uint64_t bytes;
+    uint64_t element_bytes = 2;
+
+    uint64_t elements() const { return bytes / element_bytes; }
+};
+
+// An element of a cache.
+struct element_index {
+    uint64_t layer = 0, outer = 0, token = 0, head = 0, element = 0;
+};
+
+// The layout of one side.
 struct cache_shape {
     const char *order; // layers in one region, so that a side is one range of memory
     uint64_t tokens;   // of a block
     uint64_t heads;
 
-    kvmem_layout_config config(uint64_t all_tokens, uint64_t row_bytes) const;
-    uint64_t bytes(uint64_t all_tokens, uint64_t row_bytes) const;
-    // Returns the offset of a row from the first byte of a side with `blocks` blocks.
-    uint64_t offset(uint64_t blocks, uint64_t row_bytes, uint64_t block, uint64_t layer, uint64_t outer, uint64_t token,
-                    uint64_t head) const;
+    kvmem_layout_config config(uint64_t all_tokens, row_shape row) const;
+    uint64_t bytes(uint64_t all_tokens, row_shape row) const;
+    // Returns whether the elements of a row are contiguous.
+    bool has_rows() const { return std::string(order).back() == 'C'; }
+    // Returns the offset of an element from the first byte of a side with these blocks, in the order of their tokens.
+    uint64_t offset(const std::vector<uint32_t> &table, row_shape row, element_index index) const;
 };
 
 struct cache_difference {
@@ -34,14 +48,17 @@ struct cache_difference {
 
     uint64_t heads() const { return from.heads < to.heads ? from.heads : to.heads; }
     // Returns the number of tokens, in whole blocks of both sides, that have about `bytes` bytes.
-    uint64_t tokens_for(uint64_t bytes, uint64_t row_bytes) const;
-    uint64_t bytes(uint64_t tokens, uint64_t row_bytes) const
+    uint64_t tokens_for(uint64_t bytes, row_shape row) const;
+    uint64_t bytes(uint64_t tokens, row_shape row) const
     {
-        return tokens * reshape_layers * reshape_outers * heads() * row_bytes;
+        return tokens * reshape_layers * reshape_outers * heads() * row.bytes;
     }
 };
 
+// Differences of which rows are moved whole.
 const std::vector<cache_difference> &cache_differences();
+// Differences of which elements are moved one by one: one side has its tokens innermost.
+const std::vector<cache_difference> &transposed_differences();
 // Returns two equal sides with as many heads as the difference moves.
 cache_difference plain_like(const cache_difference &shape);
 
@@ -51,7 +68,7 @@ std::vector<uint32_t> scattered_table(uint64_t blocks, uint32_t factor);
 // Both sides at the start of two arenas, and the tables of one sequence of all tokens.
 struct cache_pair {
     cache_difference shape;
-    uint64_t row_bytes;
+    row_shape row;
     uint64_t tokens;
     const arena &source;
     const arena &destination;
@@ -60,11 +77,13 @@ struct cache_pair {
     kv::layout from;
     kv::layout to;
 
-    cache_pair(const cache_difference &shape, uint64_t row_bytes, uint64_t tokens, const arena &source,
-               const arena &destination);
-    uint64_t bytes() const { return shape.bytes(tokens, row_bytes); }
+    cache_pair(const cache_difference &shape, row_shape row, uint64_t tokens, const arena &source, const arena &destination);
+    uint64_t bytes() const { return shape.bytes(tokens, row); }
     kv::transfer transfer(kv::preferences preferred) const;
-    // Every span that is contiguous on both sides, in the order of tokens, with addresses in the two arenas.
+    // Returns the offset of an element in the arena of each side.
+    uint64_t source_offset(element_index index) const { return shape.from.offset(source_table, row, index); }
+    uint64_t destination_offset(element_index index) const { return shape.to.offset(destination_table, row, index); }
+    // Every row, in the order of tokens, with addresses in the two arenas.
     cuda::copy_list spans() const;
 };
 

@@ -10,10 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, bool of_rows) {
+static copy_kernel kernel_of(const kvmem_copy *copy) {
+    return copy->num_columns != 0 ? TRANSPOSE_BLOCKS : copy->word_size != 0 ? COPY_ROWS : COPY_BLOCKS;
+}
+
+const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, copy_kernel launched) {
     if (threads != KVMEM_COPY_THREADS) sim_crash("the copy kernel is launched with %lu threads", threads);
-    if (of_rows != (((const kvmem_copy *)parameter)->word_size != 0))
-        sim_crash("the parameter is of the other copy kernel");
+    if (launched != kernel_of(parameter)) sim_crash("the parameter is of another copy kernel");
     return kernel_copy(parameter);
 }
 
@@ -127,24 +130,120 @@ static bool copy_rows(const kvmem_copy *copy, const kvmem_copy_run *run, unsigne
     return true;
 }
 
+/* A rectangle of elements: a tile of a matrix. */
+typedef struct matrix_tile {
+    CUdeviceptr to, from;
+    unsigned rows, columns;
+} matrix_tile;
+
+/* A thread moves words of four bytes where the parameter allows it, and otherwise elements. */
+static void check_matrix_words(const kvmem_copy *copy, const matrix_tile *tile) {
+    const unsigned size = (unsigned)copy->unit_size, in_word = size < 4 ? 4 / size : 1;
+    const unsigned source = copy->is_source_wide && size < 4 ? 4 : size;
+    const unsigned destination = copy->is_destination_wide && size < 4 ? 4 : size;
+    const uint64_t here = tile->from | (tile->rows > 1 ? copy->source_inner_stride : 0);
+    const uint64_t there = tile->to | (tile->columns > 1 ? copy->destination_column_stride : 0);
+    if (here % source != 0 || there % destination != 0 ||
+        (tile->columns > 1 && copy->source_column_stride % size != 0) ||
+        (tile->rows > 1 && copy->destination_inner_stride % size != 0))
+        sim_crash("elements of %u bytes at %lx and %lx are not aligned to %u and %u", size, tile->to, tile->from,
+                  destination, source);
+    if ((source > size && (tile->columns % in_word != 0 || copy->source_column_stride != size)) ||
+        (destination > size && (tile->rows % in_word != 0 || copy->destination_inner_stride != size)))
+        sim_crash("%u x %u elements of %u bytes are not whole words", tile->rows, tile->columns, size);
+}
+
+/* The addresses within a tile are 32-bit sums, as in the kernel. */
+static bool transpose(const kvmem_copy *copy, const matrix_tile *tile, const context *on) {
+    const size_t size = copy->unit_size;
+    check_matrix_words(copy, tile);
+    for (unsigned at = tile->rows * tile->columns; at > 0; at--) {
+        const unsigned row = (at - 1) / tile->columns, column = (at - 1) % tile->columns;
+        const CUdeviceptr to =
+            tile->to + (row * copy->destination_inner_stride + column * copy->destination_column_stride);
+        const CUdeviceptr from = tile->from + (row * copy->source_inner_stride + column * copy->source_column_stride);
+        if (!kernel_reaches(to, size, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on) ||
+            !kernel_reaches(from, size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
+            return false;
+        }
+        reach_copy(to, from, size);
+    }
+    return true;
+}
+
+static unsigned left_of(unsigned all, unsigned first, unsigned most) {
+    return first >= all ? 0 : all - first < most ? all - first : most;
+}
+
+static bool transpose_tile(const kvmem_copy *copy, const kvmem_copy_run *run, unsigned index, const context *on) {
+    const uint64_t column = (uint64_t)(index % copy->column_tiles) << copy->columns_shift;
+    const uint64_t row = (uint64_t)(index / copy->column_tiles % copy->row_tiles) << copy->rows_shift;
+    unsigned rest = index / copy->column_tiles / copy->row_tiles;
+    const unsigned outer = rest % copy->num_outers;
+    rest /= copy->num_outers;
+    unsigned block = 0;
+    if (!copy->are_joined) {
+        block = rest % copy->most_blocks;
+        rest /= copy->most_blocks;
+    }
+    if (block >= run->length) return true;
+    const kvmem_copy_layer *layer = &copy->layers[rest];
+    const unsigned rows = copy->num_inners * (copy->are_joined == KVMEM_JOINED_ROWS ? run->length : 1);
+    const unsigned columns = copy->num_columns * (copy->are_joined == KVMEM_JOINED_COLUMNS ? run->length : 1);
+    const matrix_tile tile = {
+        .to = layer->destination + (uint64_t)(run->destination + block) * copy->destination_block_stride +
+              outer * copy->destination_outer_stride + row * copy->destination_inner_stride +
+              column * copy->destination_column_stride,
+        .from = layer->source + (uint64_t)(run->source + block) * copy->source_block_stride +
+                outer * copy->source_outer_stride + row * copy->source_inner_stride +
+                column * copy->source_column_stride,
+        .rows = left_of(rows, (unsigned)row, 1u << copy->rows_shift),
+        .columns = left_of(columns, (unsigned)column, 1u << copy->columns_shift)};
+    return transpose(copy, &tile, on);
+}
+
+/* The warps of a tile hold all of it, and their shared memory fits it. */
+static void check_matrices(const kvmem_copy *copy) {
+    const unsigned size = (unsigned)copy->unit_size, in_word = size < 4 ? 4 / size : 1;
+    const uint64_t bytes = (uint64_t)size << (copy->rows_shift + copy->columns_shift);
+    if (size > 16 || (size & (size - 1)) != 0 || copy->word_size != size || bytes != UINT64_C(2048) << copy->warps_shift ||
+        1u << copy->rows_shift < in_word || 1u << copy->columns_shift < in_word ||
+        KVMEM_COPY_THREADS / 32 < 1u << copy->warps_shift)
+        sim_crash("%u warps cannot transpose tiles of %u x %u elements of %u bytes", 1u << copy->warps_shift,
+                  1u << copy->rows_shift, 1u << copy->columns_shift, size);
+    const uint64_t rows = (uint64_t)copy->num_inners * (copy->are_joined == KVMEM_JOINED_ROWS ? copy->most_blocks : 1);
+    const uint64_t columns =
+        (uint64_t)copy->num_columns * (copy->are_joined == KVMEM_JOINED_COLUMNS ? copy->most_blocks : 1);
+    if (((rows - 1) >> copy->rows_shift) + 1 != copy->row_tiles ||
+        ((columns - 1) >> copy->columns_shift) + 1 != copy->column_tiles ||
+        (uint64_t)copy->row_tiles * copy->column_tiles * copy->num_outers != copy->tiles)
+        sim_crash("%u tiles do not cover %lu x %lu elements", copy->tiles, rows, columns);
+}
+
 /* In reverse, because the kernel promises no order. */
 static bool copy_run(const kvmem_copy *copy, const kvmem_copy_run *run, unsigned tiles, const context *on) {
+    const copy_kernel kernel = kernel_of(copy);
     for (unsigned index = tiles; index > 0; index--) {
-        if (!(copy->word_size != 0 ? copy_rows : copy_tile)(copy, run, index - 1, on)) return false;
+        const bool is_copied = kernel == TRANSPOSE_BLOCKS ? transpose_tile(copy, run, index - 1, on)
+                               : kernel == COPY_ROWS      ? copy_rows(copy, run, index - 1, on)
+                                                          : copy_tile(copy, run, index - 1, on);
+        if (!is_copied) return false;
     }
     return true;
 }
 
 CUresult kernel_run(const kvmem_copy *copy, const context *on) {
-    const bool of_rows = copy->word_size != 0;
-    const uint64_t tiles = (uint64_t)copy->num_layers * (of_rows ? 1 : copy->num_outers) * copy->tiles *
+    const copy_kernel kernel = kernel_of(copy);
+    const bool of_units = kernel == COPY_BLOCKS;
+    if (kernel == TRANSPOSE_BLOCKS) check_matrices(copy);
+    const uint64_t tiles = (uint64_t)copy->num_layers * (of_units ? copy->num_outers : 1) * copy->tiles *
                            (copy->are_joined ? 1 : copy->most_blocks);
     const size_t table = copy->num_runs * sizeof(kvmem_copy_run);
     const bool in_launch = copy->runs == 0;
     if (in_launch && copy->num_layers + copy->num_runs > KVMEM_COPY_MAX_LAYERS)
         sim_crash("the runs of the copy kernel do not fit in its parameter");
     if (tiles * copy->num_runs > UINT32_MAX || copy->num_layers > KVMEM_COPY_MAX_LAYERS ||
-        (of_rows ? copy->are_joined != 0 : copy->tile_size % 16 != 0)) {
+        (kernel == COPY_ROWS && copy->are_joined != 0) || copy->tile_size % (of_units ? 16 : 1) != 0) {
         sim_crash("the parameter of the copy kernel overflows its integers");
     }
     RETURN_IF(!in_launch && !kernel_reaches(copy->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on),

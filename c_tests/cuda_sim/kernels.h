@@ -6,13 +6,17 @@
 
 #define KERNEL_NAME "kvmem_copy_blocks"
 #define ROWS_NAME "kvmem_copy_rows"
+#define TRANSPOSE_NAME "kvmem_transpose_blocks"
 #define CHECKSUM_NAME "kvmem_checksum_blocks"
 
 struct kvmem_copy;
 struct kvmem_checksum;
 
-/* Checks a launch of the copy kernels, and returns a copy of the parameter, which the caller frees. */
-const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, bool of_rows);
+/* The kernels that copy. */
+typedef enum copy_kernel { COPY_BLOCKS, COPY_ROWS, TRANSPOSE_BLOCKS } copy_kernel;
+
+/* Checks a launch of one of them, and returns a copy of the parameter, which the caller frees. */
+const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, copy_kernel launched);
 const struct kvmem_copy *kernel_copy(const struct kvmem_copy *parameter);
 /* Copies the tiles that the kernel copies. Fails with CUDA_ERROR_ILLEGAL_ADDRESS if the context has no access. */
 CUresult kernel_run(const struct kvmem_copy *copy, const context *on);

@@ -66,9 +66,10 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *
     INVALID_IF(function == NULL);
     RETURN_IF(strstr(found->text, entry) == NULL, CUDA_ERROR_NOT_FOUND);
     found->function.module = found;
-    found->function.kind = strcmp(name, KERNEL_NAME) == 0     ? KERNEL_COPY
-                           : strcmp(name, ROWS_NAME) == 0     ? KERNEL_ROWS
-                           : strcmp(name, CHECKSUM_NAME) == 0 ? KERNEL_CHECKSUM : KERNEL_OTHER;
+    found->function.kind = strcmp(name, KERNEL_NAME) == 0      ? KERNEL_COPY
+                           : strcmp(name, ROWS_NAME) == 0      ? KERNEL_ROWS
+                           : strcmp(name, TRANSPOSE_NAME) == 0 ? KERNEL_TRANSPOSE
+                           : strcmp(name, CHECKSUM_NAME) == 0  ? KERNEL_CHECKSUM : KERNEL_OTHER;
     *function = &found->function;
     return CUDA_SUCCESS;
 }
@@ -98,7 +99,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     if (this_call.later == CUDA_SUCCESS && launched.kind == WORK_CHECKSUM) {
         launched.tiles = checksum_parameter(parameters[0], threads);
     } else if (this_call.later == CUDA_SUCCESS) {
-        launched.blocks = kernel_parameter(parameters[0], threads, function->kind == KERNEL_ROWS);
+        const copy_kernel kernel = function->kind == KERNEL_TRANSPOSE ? TRANSPOSE_BLOCKS
+                                   : function->kind == KERNEL_ROWS    ? COPY_ROWS : COPY_BLOCKS;
+        launched.blocks = kernel_parameter(parameters[0], threads, kernel);
     }
     submit_or_fail(&launched, &this_call);
     return CUDA_SUCCESS;

@@ -20,6 +20,7 @@ const MOST_TILES: u64 = 1 << 31;
 
 const BLOCKS: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
 const ROWS: &str = concat!(include_str!("kernels/rows.ptx"), "\0");
+const TRANSPOSE: &str = concat!(include_str!("kernels/transpose.ptx"), "\0");
 
 /// Blocks with consecutive ids on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,13 @@ pub struct Layer {
     pub destination: u64,
 }
 
-/// The parameter of a launch, which copies every block of every run, in every layer: units, or rows if these are short.
+/// The blocks of a run continue each other's rows: a value of `are_joined` if matrices are transposed.
+pub const JOINED_ROWS: u32 = 1;
+/// The same for columns.
+pub const JOINED_COLUMNS: u32 = 2;
+
+/// The parameter of a launch, which copies every block of every run, in every layer: units, rows if these are short, or matrices of
+/// elements that are transposed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Blocks {
@@ -81,13 +88,13 @@ pub struct Blocks {
     pub num_outers: u32,
     /// The number of blocks of the longest run.
     pub most_blocks: u32,
-    /// 1 if the blocks of a run are contiguous on both sides.
+    /// 1 if the blocks of a run are contiguous on both sides; of matrices [`JOINED_ROWS`], [`JOINED_COLUMNS`] or 0.
     pub are_joined: u32,
     /// Bytes that a warp copies at a time, a multiple of 16; or rows.
     pub tile_size: u32,
-    /// Tiles of a unit, or of `most_blocks` joined ones; or of all rows of a block in a layer.
+    /// Tiles of a unit, or of `most_blocks` joined ones; or of all rows or matrices of a block in a layer.
     pub tiles: u32,
-    /// Bytes of a word, if rows are copied; 0 if units are.
+    /// Bytes of a word, if rows or matrices are copied; 0 if units are.
     pub word_size: u32,
     /// The number of rows within an outer slot.
     pub num_inners: u32,
@@ -101,14 +108,67 @@ pub struct Blocks {
     pub words_inverse: u32,
     /// The same for `num_inners`.
     pub inners_inverse: u32,
-    /// Must be 0.
-    pub reserved: [u32; 2],
+    /// The number of columns of each matrix; 0 unless matrices are copied.
+    pub num_columns: u32,
+    /// Bytes from a column to the next in the source.
+    pub source_column_stride: u32,
+    /// The same in the destination.
+    pub destination_column_stride: u32,
+    /// Tiles of a matrix, or of `most_blocks` joined ones, one below the other.
+    pub row_tiles: u32,
+    /// The same side by side.
+    pub column_tiles: u32,
+    /// Binary logarithm of the number of rows of a tile.
+    pub rows_shift: u32,
+    /// The same for its columns.
+    pub columns_shift: u32,
+    /// The same for the warps that copy a tile together.
+    pub warps_shift: u32,
+    /// 1 if the elements of a row of the source are contiguous, in whole words of 4 bytes that are aligned.
+    pub is_source_wide: u32,
+    /// The same for a column of the destination.
+    pub is_destination_wide: u32,
     /// The layers, and the runs if they fit.
     pub layers: [Layer; MOST_LAYERS],
 }
-const _: () = assert!(size_of::<Blocks>() == 112 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
+const _: () = assert!(size_of::<Blocks>() == 144 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
 impl Blocks {
+    /// No blocks: what a kernel does not use has these values.
+    pub const NONE: Self = Self {
+        runs: 0,
+        unit_size: 0,
+        source_block_stride: 0,
+        destination_block_stride: 0,
+        source_outer_stride: 0,
+        destination_outer_stride: 0,
+        num_runs: 0,
+        num_layers: 0,
+        num_outers: 0,
+        most_blocks: 0,
+        are_joined: 0,
+        tile_size: 0,
+        tiles: 0,
+        word_size: 0,
+        num_inners: 0,
+        source_inner_stride: 0,
+        destination_inner_stride: 0,
+        num_words: 0,
+        words_inverse: 0,
+        inners_inverse: 0,
+        num_columns: 0,
+        source_column_stride: 0,
+        destination_column_stride: 0,
+        row_tiles: 0,
+        column_tiles: 0,
+        rows_shift: 0,
+        columns_shift: 0,
+        warps_shift: 0,
+        is_source_wide: 0,
+        is_destination_wide: 0,
+        layers: [Layer { source: 0, destination: 0 }; MOST_LAYERS],
+    };
+
     /// Whether as many runs fit behind the layers.
     pub fn has_space_for(&self, runs: usize) -> bool {
         self.num_layers as usize + runs <= MOST_LAYERS
@@ -127,13 +187,18 @@ impl Blocks {
 
     /// Whether rows are copied.
     pub fn are_rows(&self) -> bool {
-        self.word_size > 0
+        self.word_size > 0 && !self.are_transposed()
+    }
+
+    /// Whether elements are transposed.
+    pub fn are_transposed(&self) -> bool {
+        self.num_columns > 0
     }
 
     /// The number of tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
-        let outers = if self.are_rows() { 1 } else { self.num_outers };
+        let outers = if self.word_size > 0 { 1 } else { self.num_outers };
         let counts = [self.num_runs, self.num_layers, outers, self.tiles, blocks].map(u64::from);
         counts.into_iter().fold(1, u64::saturating_mul)
     }
@@ -149,8 +214,9 @@ impl Blocks {
     /// The number of CTAs to launch, up to `most`. Few tiles are spread over many CTAs rather than over all warps of a few,
     /// because the throughput of each multiprocessor is limited.
     pub fn ctas(&self, most: u32) -> u32 {
-        const TILES: u64 = 4;
-        self.total_tiles().div_ceil(TILES).clamp(1, u64::from(most.max(1))) as u32
+        const WARPS: u64 = 4;
+        let tiles = (WARPS >> self.warps_shift).max(1);
+        self.total_tiles().div_ceil(tiles).clamp(1, u64::from(most.max(1))) as u32
     }
 }
 
@@ -159,6 +225,8 @@ pub struct CopyKernel {
     blocks: Function,
     /// Loaded when rows are first copied: the driver takes as long to compile it as the other one.
     rows: OnceCell<Function>,
+    /// The same.
+    transpose: OnceCell<Function>,
     context: Arc<Context>,
 }
 
@@ -166,12 +234,12 @@ impl CopyKernel {
     /// Loads the one for units.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
         let blocks = load(context, BLOCKS, c"kvmem_copy_blocks")?;
-        Ok(Self { blocks, rows: OnceCell::new(), context: context.clone() })
+        Ok(Self { blocks, rows: OnceCell::new(), transpose: OnceCell::new(), context: context.clone() })
     }
 
-    /// Loads the one for rows, if a launch needs it, so that no submission has to.
+    /// Loads those that launches need, so that no submission has to.
     pub fn provide<'a>(&self, mut launches: impl Iterator<Item = &'a Blocks>) -> Result<()> {
-        if launches.any(Blocks::are_rows) { self.rows().map(drop) } else { Ok(()) }
+        launches.try_for_each(|blocks| self.of(blocks).map(drop))
     }
 
     /// Loads the one for rows.
@@ -183,14 +251,27 @@ impl CopyKernel {
         self.rows.get_or_try_init(|| load(&self.context, ROWS, c"kvmem_copy_rows"))
     }
 
+    fn transpose(&self) -> Result<&Function> {
+        self.transpose.get_or_try_init(|| load(&self.context, TRANSPOSE, c"kvmem_transpose_blocks"))
+    }
+
+    /// The one that a launch is for.
+    fn of(&self, blocks: &Blocks) -> Result<&Function> {
+        match (blocks.are_transposed(), blocks.are_rows()) {
+            (true, _) => self.transpose(),
+            (false, true) => self.rows(),
+            (false, false) => Ok(&self.blocks),
+        }
+    }
+
     /// Starts the one that a launch is for.
     ///
     /// # Safety
     /// All addresses in `blocks` must be of memory that the device can access, and must remain valid until the stream is
     /// idle, also if this fails. No byte may be in both source and destination.
     pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, most_ctas: u32) -> Result<()> {
-        let kernel = if blocks.are_rows() { self.rows()? } else { &self.blocks };
-        // SAFETY: the parameter of both kernels; the caller's promise.
+        let kernel = self.of(blocks)?;
+        // SAFETY: the parameter of all kernels; the caller's promise.
         unsafe { kernel.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
     }
 }
@@ -207,9 +288,7 @@ mod tests {
 
     #[test]
     fn runs_are_stored_behind_the_layers_if_they_fit() {
-        // SAFETY: integers, for which zero is a value.
-        let mut blocks: Blocks = unsafe { std::mem::zeroed() };
-        blocks.num_layers = 3;
+        let mut blocks = Blocks { num_layers: 3, ..Blocks::NONE };
         blocks.layers[2] = Layer { source: 5, destination: 6 };
         let runs: Vec<_> = (0..MOST_LAYERS as u32 - 3).map(|i| KernelRun::new(i, 1000 + i, 1)).collect();
         blocks.runs = 64;

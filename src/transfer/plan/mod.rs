@@ -344,9 +344,9 @@ impl<'a> PlanPart<'a> {
         self.shape.starts(self.shape.lanes().0)
     }
 
-    /// The first unit of block 0 in each iteration of so many of the outermost loops.
-    pub fn starts(&self, outermost: usize) -> impl ExactSizeIterator<Item = Move> {
-        self.shape.starts(&self.loops()[..outermost])
+    /// The first unit of block 0 in each iteration of some of the loops.
+    pub fn starts(&self, loops: &[Loop]) -> impl ExactSizeIterator<Item = Move> {
+        self.shape.starts(loops)
     }
 
     /// The loops over the units of a block.

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::direction::CopyDirection;
-use crate::cuda::kernel::{Blocks, KernelRun, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, KernelRun, Layer};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
@@ -48,15 +48,7 @@ impl LaunchShape {
             are_joined: are_joined.into(),
             tile_size,
             tiles,
-            word_size: 0,
-            num_inners: 0,
-            source_inner_stride: 0,
-            destination_inner_stride: 0,
-            num_words: 0,
-            words_inverse: 0,
-            inners_inverse: 0,
-            reserved: [0; 2],
-            layers: [Layer::default(); MOST_LAYERS],
+            ..Blocks::NONE
         };
         blocks.layers[..layers.len()].copy_from_slice(layers);
         blocks

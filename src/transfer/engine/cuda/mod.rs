@@ -12,6 +12,7 @@ pub mod rates;
 pub mod row_copier;
 mod rows;
 mod sides;
+mod transpose;
 mod work;
 
 use std::sync::Arc;

@@ -124,8 +124,8 @@ impl RowShape {
             num_words: num_words as u32,
             words_inverse: inverse(num_words),
             inners_inverse: inverse(inner.count),
-            reserved: [0; 2],
             layers: table,
+            ..Blocks::NONE
         })
     }
 

@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use super::super::launch::LaunchShape;
 use super::super::rows::{RowLoops, RowShape};
+use super::super::transpose::{TransposedLoops, TransposedShape};
 use super::staged_axes::{AxisKind, DEVICE, StagedAxes};
 use crate::cuda::kernel::{Blocks, Layer, MOST_LAYERS};
 use crate::transfer::plan::{Loop, PlanPart};
 
-/// What the kernel copies of some indices of each axis.
+/// What the kernels copy of some indices of each axis.
 pub struct Gather {
     /// Bytes that are contiguous on the device and in staging memory.
     unit_size: u64,
@@ -72,13 +73,19 @@ impl Gather {
         }
     }
 
-    /// Number of launches, if the alignment allows to copy short units as rows.
+    /// Number of launches, if the alignment allows to transpose elements and to copy short units as rows.
     pub fn num_launches(&self) -> u64 {
-        let listed = match RowLoops::of(self.unit_size, &self.loops) {
-            Some((_, outside)) => &self.loops[..outside],
-            None => self.rows().1,
+        // Of blocks that may have adjacent ones, or not.
+        let transposed = [1, 2].into_iter().filter_map(|most_blocks| {
+            let loops = TransposedLoops::of(self.unit_size, &self.loops, self.block_strides, most_blocks)?;
+            Some(iterations(&loops.1))
+        });
+        let listed = match (transposed.max(), RowLoops::of(self.unit_size, &self.loops)) {
+            (Some(listed), _) => listed,
+            (None, Some((_, outside))) => iterations(&self.loops[..outside]),
+            (None, None) => iterations(self.rows().1),
         };
-        iterations(listed).div_ceil(MOST_LAYERS as u64)
+        listed.div_ceil(MOST_LAYERS as u64)
     }
 
     /// The launches for some runs, from device block ids to indices in host order. Addresses in staging memory are offsets from
@@ -90,23 +97,11 @@ impl Gather {
         to_host: bool,
         [most_blocks, most_tile, alignment]: [u64; 3],
     ) -> std::result::Result<Vec<Blocks>, String> {
+        let together = self
+            .transposed(part, runs, to_host, most_blocks, alignment)
+            .or_else(|| self.as_rows(part, runs, to_host, most_blocks, alignment));
         let oriented = |strides: [u64; 2]| oriented(strides, to_host);
-        let as_rows = RowLoops::of(self.unit_size, &self.loops).and_then(|(loops, outside)| {
-            let [outer, inner] =
-                [loops.outer, loops.inner].map(|each| Loop { strides: oriented(each.strides), ..each });
-            let shape = RowShape {
-                unit_size: self.unit_size,
-                rows: RowLoops { outer, inner },
-                block_strides: oriented(self.block_strides),
-                most_blocks: most_blocks as u32,
-            };
-            let layers = self.layers(part, &self.loops[..outside], to_host);
-            let launches = layers.chunks(MOST_LAYERS);
-            launches
-                .map(|layers| shape.blocks(layers, alignment, runs.start, runs.len()))
-                .collect::<Option<Vec<_>>>()
-        });
-        let launches = match as_rows {
+        let launches = match together {
             Some(launches) => launches,
             None => {
                 let (rows, listed) = self.rows();
@@ -127,6 +122,51 @@ impl Gather {
         };
         launches.iter().try_for_each(Blocks::ensure_countable)?;
         Ok(launches)
+    }
+
+    /// The launches that transpose elements; `None` if that is not what the loops do.
+    fn transposed(
+        &self,
+        part: &PlanPart<'_>,
+        runs: &Range<usize>,
+        to_host: bool,
+        most_blocks: u64,
+        alignment: u64,
+    ) -> Option<Vec<Blocks>> {
+        let turned = |loops: &[Loop]| -> Vec<_> {
+            loops.iter().map(|each| Loop { strides: oriented(each.strides, to_host), ..*each }).collect()
+        };
+        let block_strides = oriented(self.block_strides, to_host);
+        let (loops, listed) =
+            TransposedLoops::of(self.unit_size, &turned(&self.loops), block_strides, most_blocks)?;
+        let unit_size = self.unit_size;
+        let shape = TransposedShape { unit_size, loops, block_strides, most_blocks: most_blocks as u32 };
+        let layers = self.layers(part, &turned(&listed), to_host);
+        let launches = layers.chunks(MOST_LAYERS);
+        launches.map(|layers| shape.blocks(layers, alignment, runs.start, runs.len())).collect()
+    }
+
+    /// The launches that copy the units as rows; `None` if they are long or have no loops that a launch can go through.
+    fn as_rows(
+        &self,
+        part: &PlanPart<'_>,
+        runs: &Range<usize>,
+        to_host: bool,
+        most_blocks: u64,
+        alignment: u64,
+    ) -> Option<Vec<Blocks>> {
+        let (loops, outside) = RowLoops::of(self.unit_size, &self.loops)?;
+        let [outer, inner] =
+            [loops.outer, loops.inner].map(|each| Loop { strides: oriented(each.strides, to_host), ..each });
+        let shape = RowShape {
+            unit_size: self.unit_size,
+            rows: RowLoops { outer, inner },
+            block_strides: oriented(self.block_strides, to_host),
+            most_blocks: most_blocks as u32,
+        };
+        let layers = self.layers(part, &self.loops[..outside], to_host);
+        let launches = layers.chunks(MOST_LAYERS);
+        launches.map(|layers| shape.blocks(layers, alignment, runs.start, runs.len())).collect()
     }
 
     /// Where block 0 starts in each iteration of some loops.

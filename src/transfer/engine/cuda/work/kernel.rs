@@ -4,11 +4,12 @@
 use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::launch::{LaunchShape, cut_runs, most_tile, typical_length};
 use super::super::rows::{RowLoops, RowShape};
+use super::super::transpose::{TransposedLoops, TransposedShape};
 use super::descriptors::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer, MOST_LAYERS};
 use crate::cuda::stream::Active;
 use crate::error::Result;
-use crate::transfer::plan::{self, Move, Plan, PlanPart};
+use crate::transfer::plan::{self, Loop, Move, Plan, PlanPart};
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
@@ -59,16 +60,33 @@ impl KernelCopy {
     }
 }
 
-/// The maximum number of spans that warps copy one after the other: those of a plan, or several rows together.
+/// The maximum number of spans that warps copy one after the other: those of a plan, or several elements or rows together.
 pub fn moves(plan: &Plan) -> u64 {
-    plan.parts().map(|part| row_moves(&part).unwrap_or_else(|| part.most_moves())).sum()
+    let of_part = |part: PlanPart<'_>| {
+        let together = transposed_moves(&part).or_else(|| row_moves(&part));
+        together.unwrap_or_else(|| part.most_moves())
+    };
+    plan.parts().map(of_part).sum()
+}
+
+fn transposed_moves(part: &PlanPart<'_>) -> Option<u64> {
+    let grid = part.grid();
+    let most_blocks = typical_length(part.runs().len(), part.blocks()).into();
+    let (loops, listed) = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks)?;
+    let times = if loops.are_joined() { part.blocks().div_ceil(most_blocks) } else { part.blocks() };
+    let moves = loops.moves(grid.unit_size, most_blocks);
+    Some(moves.saturating_mul(iterations(&listed)).saturating_mul(times))
 }
 
 fn row_moves(part: &PlanPart<'_>) -> Option<u64> {
     let grid = part.grid();
     let (rows, outside) = RowLoops::of(grid.unit_size, part.loops()).filter(|_| !grid.blocks_together)?;
-    let lanes = part.loops()[..outside].iter().map(|each| each.count).product::<u64>();
+    let lanes = iterations(&part.loops()[..outside]);
     rows.moves(grid.unit_size).map(|moves| moves.saturating_mul(lanes).saturating_mul(part.blocks()))
+}
+
+fn iterations(loops: &[Loop]) -> u64 {
+    loops.iter().map(|each| each.count).product()
 }
 
 /// Adds the launches for blocks with the same loops, and their runs.
@@ -89,8 +107,10 @@ fn add_launches(
         runs.extend(cut)
     }
     let num_runs = runs.len() - first_run;
-    if let Some(rows) = row_launches(part, most_blocks, first_run, num_runs) {
-        launches.extend(rows);
+    let together = transposed_launches(part, most_blocks, first_run, num_runs)
+        .or_else(|| row_launches(part, most_blocks, first_run, num_runs));
+    if let Some(together) = together {
+        launches.extend(together);
         return Ok(());
     }
     let layers: Vec<_> = part.lanes().map(layer).collect();
@@ -107,6 +127,22 @@ fn add_launches(
     Ok(())
 }
 
+/// The launches that transpose elements; `None` if that is not what the loops do.
+fn transposed_launches(
+    part: &PlanPart<'_>,
+    most_blocks: u32,
+    first_run: usize,
+    num_runs: usize,
+) -> Option<Vec<Blocks>> {
+    let grid = part.grid();
+    let (loops, listed) =
+        TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks.into())?;
+    let shape =
+        TransposedShape { unit_size: grid.unit_size, loops, block_strides: grid.strides, most_blocks };
+    let layers: Vec<_> = part.starts(&listed).map(layer).collect();
+    layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, first_run, num_runs)).collect()
+}
+
 /// The launches that copy the units as rows; `None` if they are long or have no loops that a launch can go through.
 fn row_launches(
     part: &PlanPart<'_>,
@@ -120,7 +156,7 @@ fn row_launches(
     }
     let (rows, outside) = RowLoops::of(grid.unit_size, part.loops())?;
     let shape = RowShape { unit_size: grid.unit_size, rows, block_strides: grid.strides, most_blocks };
-    let layers: Vec<_> = part.starts(outside).map(layer).collect();
+    let layers: Vec<_> = part.starts(&part.loops()[..outside]).map(layer).collect();
     layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, first_run, num_runs)).collect()
 }
 

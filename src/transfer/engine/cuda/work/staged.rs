@@ -181,10 +181,8 @@ mod tests {
     use super::*;
 
     fn chunk(first_run: usize, num_runs: u32) -> Chunk {
-        // SAFETY: it has only integer fields, for which zero is valid.
-        let zero: Blocks = unsafe { std::mem::zeroed() };
         let runs = (first_run * size_of::<KernelRun>()) as u64;
-        Chunk { launches: vec![Blocks { runs, num_runs, num_layers: 2, ..zero }], copies: Vec::new() }
+        Chunk { launches: vec![Blocks { runs, num_runs, num_layers: 2, ..Blocks::NONE }], copies: Vec::new() }
     }
 
     #[test]

@@ -71,25 +71,35 @@ fn add_launched(blocks: &Blocks, runs: &[KernelRun], bytes: &mut BTreeMap<u64, u
     for run in &runs[first..first + blocks.num_runs as usize] {
         assert!(run.length <= blocks.most_blocks);
         for layer in &blocks.layers[..blocks.num_layers as usize] {
-            // Units have one loop within blocks, rows have two.
-            let inners = if blocks.are_rows() { u64::from(blocks.num_inners) } else { 1 };
-            let rows = u64::from(blocks.num_outers) * inners;
-            for (block, row) in (0..run.length).flat_map(|block| (0..rows).map(move |row| (block, row))) {
-                let at = |start: u64, id: u32, block_stride, strides: [u64; 2]| {
-                    let offset = row / inners * strides[0] + row % inners * strides[1];
+            // Units have one loop within blocks, rows have two, and matrices three, of which blocks may continue one.
+            let inners = if blocks.word_size > 0 { u64::from(blocks.num_inners) } else { 1 };
+            let columns = u64::from(blocks.num_columns.max(1));
+            let units = u64::from(blocks.num_outers) * inners * columns;
+            for (block, unit) in (0..run.length).flat_map(|block| (0..units).map(move |unit| (block, unit))) {
+                let indices = [unit / columns / inners, unit / columns % inners, unit % columns];
+                let at = |start: u64, id: u32, block_stride, strides: [u64; 3]| {
+                    let offset: u64 = indices.iter().zip(strides).map(|(index, stride)| index * stride).sum();
                     start.wrapping_add(u64::from(id + block) * block_stride + offset)
                 };
                 let source = at(
                     layer.source,
                     run.source,
                     blocks.source_block_stride,
-                    [blocks.source_outer_stride, blocks.source_inner_stride.into()],
+                    [
+                        blocks.source_outer_stride,
+                        blocks.source_inner_stride.into(),
+                        blocks.source_column_stride.into(),
+                    ],
                 );
                 let destination = at(
                     layer.destination,
                     run.destination,
                     blocks.destination_block_stride,
-                    [blocks.destination_outer_stride, blocks.destination_inner_stride.into()],
+                    [
+                        blocks.destination_outer_stride,
+                        blocks.destination_inner_stride.into(),
+                        blocks.destination_column_stride.into(),
+                    ],
                 );
                 for byte in 0..blocks.unit_size {
                     assert_eq!(bytes.insert(destination + byte, source + byte), None, "written twice");
@@ -224,7 +234,7 @@ fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
             num_layers: 240,
             outer_dim: 2,
             page_size: 1,
-            inner_dim: 1,
+            inner_dim: 3, // not transposed
             dtype_width: 1,
             alignment: 1,
             num_heads: None,
