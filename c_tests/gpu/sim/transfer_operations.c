@@ -3,6 +3,7 @@
 #include "operations.h"
 
 #include "captured_move.h"
+#include "control.h"
 #include "layouts.h"
 #include "moves.h"
 
@@ -103,6 +104,53 @@ OPERATION(copy_by_a_graph_of_a_kernel) {
 }
 
 OPERATION_CALL(copy_by_a_graph_of_rows, copy_in_rows_as(move_by_graph))
+
+/* Blocks of 8 tokens with 6 elements of 2 bytes, whose tokens are innermost on one side. */
+#define TOKENS 8
+#define ELEMENTS 6
+
+static kvmem_layout_config transposed_config(const char *order) {
+    return OPTIONS(kvmem_layout_config, it.num_blocks = 2, it.num_layers = 1, it.outer_dim = 1, it.page_size = TOKENS,
+                   it.inner_dim = ELEMENTS, it.dtype_width = 2, it.order = order);
+}
+
+static uint64_t memory_of(const kvmem_layout *layout) {
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
+    return strides.bases[0];
+}
+
+static kvmem_status transpose(const kvmem_layout *source, const kvmem_layout *destination, start start) {
+    static const kvmem_block_pair pairs[] = {{0, 1}, {1, 0}};
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                                   it.path = KVMEM_PATH_CUDA_KERNEL);
+    uint16_t elements[2 * TOKENS * ELEMENTS];
+    for (uint16_t i = 0; i < NUM(elements); i++) elements[i] = i;
+    SIM(sim_copy_bytes(memory_of(source), (uintptr_t)elements, sizeof(elements)));
+    OWNED(kvmem_transfer) transfer = NULL;
+    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, ERR);
+    THEN(status, submit_move(transfer, start));
+    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    if (status != KVMEM_STATUS_OK) return status;
+    SIM(sim_copy_bytes((uintptr_t)elements, memory_of(destination), sizeof(elements)));
+    for (size_t i = 0; i < NUM(elements); i++) {
+        const size_t block = i / TOKENS / ELEMENTS, element = i / TOKENS % ELEMENTS, token = i % TOKENS;
+        CHECK_EQ(elements[i], ((1 - block) * TOKENS + token) * ELEMENTS + element);
+    }
+    return status;
+}
+
+static kvmem_status transpose_new(start start) {
+    const kvmem_layout_config from = transposed_config("BNC"), to = transposed_config("BCN");
+    OWNED(kvmem_layout) device = NULL;
+    OWNED(kvmem_layout) pinned = NULL;
+    kvmem_status status = build_on_device(0, &from, &device);
+    THEN(status, build_pinned(0, &to, &pinned));
+    THEN(status, transpose(device, pinned, start));
+    return status;
+}
+
+OPERATION_CALL(transpose_elements, transpose_new(WITHOUT_STREAM))
+OPERATION_CALL(transpose_elements_on_a_stream, transpose_new(ON_A_STREAM))
 
 static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                            start start) {
