@@ -79,7 +79,8 @@ TEST(backends_are_listed_in_the_order_of_creation) {
     const kvmem_plugin ucx = find(both, "UCX");
     CHECK_STR(parameter_of(&ucx, "num_workers"), "2");
     /* After that of kvmem, so the caller's holds. */
-    CHECK_STR(parameter_of(&ucx, "engine_config"), "USE_MT_MUTEX=y,USE_MT_MUTEX=n");
+    CHECK_STR(parameter_of(&ucx, "engine_config"), 
+              "USE_MT_MUTEX=y,CUDA_IPC_ENABLE_GET_ZCOPY=on,USE_MT_MUTEX=n");
     CHECK_EQ(ucx.memory_types & dram, dram);
     CHECK_EQ(find(both, "POSIX").memory_types & file, file);
 }

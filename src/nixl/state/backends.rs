@@ -15,10 +15,12 @@ use crate::nixl::{exit, library, signals, sys, ucx_log};
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const GDS_PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
 
-/// Settings of UCX that its plugins are created with, which the environment and the caller can change. A thread that waits for
-/// UCX's lock sleeps: UCX holds the lock while it copies host memory of a peer, and NIXL's progress thread would keep a
-/// processor busy for as long.
-const UCX_SETTINGS: (&str, &str) = ("engine_config", "USE_MT_MUTEX=y");
+/// Settings of UCX that its plugins are created with, which the environment and the caller can change.
+/// - A thread that waits for UCX's lock sleeps: UCX holds the lock while it copies host memory of a peer, and NIXL's progress
+///   thread would keep a processor busy for as long.
+/// - UCX reads GPU memory of other processes by CUDA IPC also on hosts without NVLink. By default it only writes it there, and
+///   reads through the host at less than 1 GB/s, even within one GPU.
+const UCX_SETTINGS: (&str, &str) = ("engine_config", "USE_MT_MUTEX=y,CUDA_IPC_ENABLE_GET_ZCOPY=on");
 
 /// Memory types and parameters.
 type Properties = (Vec<sys::nixl_capi_mem_type_t>, BTreeMap<String, String>);

@@ -67,8 +67,8 @@ impl Choosing<'_> {
         };
         let spans = self.plan.most_moves();
         let direct_seconds = self.rates.direct.direct(spans, self.plan.bytes());
-        let of_staged = self.compared(staged, || self.staged())?;
-        let of_served = self.compared(served, || self.served())?;
+        let of_staged = self.compared(staged, |spans| !self.are_long(spans), || self.staged())?;
+        let of_served = self.compared(served, |spans| self.is_served_faster(spans), || self.served())?;
         let mut path = self.preferences.path.unwrap_or(direct);
         if self.preferences.path.is_none() {
             let mut best = direct_seconds;
@@ -98,10 +98,11 @@ impl Choosing<'_> {
         Ok(Choice { path, division, served, candidates })
     }
 
-    /// Estimates a path, if it is requested or worth a try.
+    /// Estimates a path, if it is requested, or could be better for so many spans.
     fn compared<T>(
         &self,
         path: TransferPath,
+        could_be_better: impl FnOnce(u64) -> bool,
         rate: impl FnOnce() -> Result<Rated<T>>,
     ) -> Result<Compared<T>> {
         if self.preferences.path == Some(path) {
@@ -112,7 +113,7 @@ impl Choosing<'_> {
         let spans = self.plan.most_moves();
         let reason = if self.preferences.path.is_some() {
             "another path was requested".to_string()
-        } else if !self.rates.is_slow && (spans < LEAST_SPANS || self.are_long(spans)) {
+        } else if !self.rates.is_slow && (spans < LEAST_SPANS || !could_be_better(spans)) {
             format!("{spans} contiguous ranges are few, or long enough")
         } else {
             match rate() {
@@ -138,6 +139,12 @@ impl Choosing<'_> {
         let ranges = self.plan.most_ranges_on(usize::from(!self.reads));
         let direct = self.rates.direct.direct(spans, bytes);
         ranges * TOGETHER > spans || self.rates.staged.direct(ranges, bytes) > LEAST_GAIN * direct
+    }
+
+    /// Whether the owner's large ranges save enough. They do not depend on the spans.
+    fn is_served_faster(&self, spans: u64) -> bool {
+        let bytes = self.plan.bytes();
+        self.rates.served.served(bytes) < LEAST_GAIN * self.rates.direct.direct(spans, bytes)
     }
 
     fn staged(&self) -> Result<Rated<Division>> {

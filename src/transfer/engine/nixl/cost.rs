@@ -6,30 +6,77 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::staged::StagingMemory;
 use crate::layout::{Layout, Memory};
+use crate::nixl::MemoryType;
 use crate::process::PerProcess;
 use crate::sync::Mutex;
 
-/// Assumed before the first run: measured with UCX and shared memory.
-const SECONDS_PER_DESCRIPTOR: f64 = 2e-6;
-const SECONDS_PER_BYTE: f64 = 1.0 / 5e9;
-/// The same if a side is VMM memory, which UCX moves through the host, measured on an H200.
-const SECONDS_PER_VMM_BYTE: f64 = 1.0 / 0.4e9;
-/// Rows of the host engine.
-const SECONDS_PER_COPIED_BYTE: f64 = 1.0 / 5e9;
+/// Requests that take so many times as long per byte as assumed between host memories are slow.
+const SLOW: f64 = 4.0;
 /// What a chunk costs besides its descriptors and bytes: creating, posting and releasing its request, and waking the thread
 /// that copies it.
 const SECONDS_PER_CHUNK: f64 = 30e-6;
 /// What a served transfer takes besides its bytes: until the owner has found the request.
 const SECONDS_PER_SESSION: f64 = 300e-6;
-/// Owner and requester work at the same time.
-const SECONDS_PER_SERVED_BYTE: f64 = 1.0 / 4e9;
 /// Shorter runs say more about latency.
 const LEAST_SECONDS: f64 = 1e-3;
 /// The weight of earlier runs after each later one.
 const KEPT: f64 = 0.8;
 /// The weight of the assumption, which remains for what no run has shown: runs of few descriptors do not tell their cost.
 const ASSUMED: f64 = 0.05;
+
+/// Costs in seconds that are assumed before the first run.
+#[derive(Clone, Copy, Debug)]
+struct Assumed {
+    per_descriptor: f64,
+    per_byte: f64,
+    /// Of a byte that is copied between the arena and the layout here.
+    per_copied_byte: f64,
+    /// Of a byte that the owner serves. Owner and requester work at the same time.
+    per_served_byte: f64,
+}
+
+/// The memories that requests are between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Between {
+    Hosts,
+    /// GPU memory that UCX maps by CUDA IPC.
+    Gpus,
+    /// UCX moves the bytes through the host: VMM memory, or GPU memory on one side.
+    ThroughHost,
+}
+
+impl Between {
+    /// Of two memories, each with its type and whether it is VMM memory.
+    fn of(sides: [(MemoryType, bool); 2]) -> Self {
+        match sides.map(|(memory_type, is_vmm)| (memory_type == MemoryType::Vram, is_vmm)) {
+            [(false, _), (false, _)] => Self::Hosts,
+            [(true, false), (true, false)] => Self::Gpus,
+            _ => Self::ThroughHost,
+        }
+    }
+
+    /// Measured with UCX: shared memory on several hosts, GPU memory on H200 hosts with one GPU and with two.
+    fn assumed(self) -> Assumed {
+        let hosts = Assumed {
+            per_descriptor: 2e-6,
+            per_byte: 1.0 / 5e9,
+            per_copied_byte: 1.0 / 5e9,
+            per_served_byte: 1.0 / 4e9,
+        };
+        match self {
+            Self::Hosts => hosts,
+            Self::Gpus => Assumed {
+                per_descriptor: 8e-6,
+                per_byte: 1.0 / 150e9,
+                per_copied_byte: 1.0 / 500e9,
+                per_served_byte: 1.0 / 13e9,
+            },
+            Self::ThroughHost => Assumed { per_byte: 1.0 / 0.4e9, ..hosts },
+        }
+    }
+}
 
 /// What a run has transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -83,9 +130,18 @@ pub struct Rates {
 impl Rates {
     /// The rates of reads from or writes to the peer of a remote layout.
     pub fn of(local: &Layout, remote: &Layout, reads: bool) -> Self {
-        let is_slow = local.is_elastic() || remote.is_elastic();
-        let of = |is_vmm| RequestRates::of(remote, reads, is_vmm);
-        Self { direct: of(is_slow), staged: of(remote.is_elastic()), served: of(false), is_slow }
+        let of = |sides| RequestRates::of(remote, reads, Between::of(sides));
+        let theirs = (remote.memory_type(), remote.is_elastic());
+        // An arena is plain memory.
+        let arena = |peers: MemoryType| (StagingMemory::between(local, peers).memory_type(), false);
+        let slots = remote.served().map_or(remote.memory_type(), |served| served.memory().memory_type);
+        let direct = of([(local.memory_type(), local.is_elastic()), theirs]);
+        Self {
+            is_slow: direct.are_slow(),
+            staged: of([arena(remote.memory_type()), theirs]),
+            served: of([arena(slots), (slots, false)]),
+            direct,
+        }
     }
 }
 
@@ -97,8 +153,7 @@ pub struct RequestRates(Mutex<Fit>);
 /// size, by dividing each by its assumed duration.
 #[derive(Clone, Copy, Debug)]
 struct Fit {
-    /// Assumed before the first run.
-    per_byte: f64,
+    assumed: Assumed,
     /// Sums of products: descriptors squared, both, bytes squared.
     products: [f64; 3],
     /// Sums of products with the duration.
@@ -112,14 +167,14 @@ struct Fit {
 
 impl Default for Fit {
     fn default() -> Self {
-        Self::assuming(SECONDS_PER_BYTE)
+        Self::assuming(Between::Hosts.assumed())
     }
 }
 
 impl Fit {
-    fn assuming(per_byte: f64) -> Self {
+    fn assuming(assumed: Assumed) -> Self {
         let (products, durations) = ([0.0; 3], [0.0; 2]);
-        Self { per_byte, products, durations, copied: 0.0, copying: 0.0, served: 0.0, serving: 0.0 }
+        Self { assumed, products, durations, copied: 0.0, copying: 0.0, served: 0.0, serving: 0.0 }
     }
 
     fn add(&mut self, sample: &Sample) {
@@ -127,8 +182,10 @@ impl Fit {
             self.copied = KEPT * self.copied + sample.copied as f64;
             self.copying = KEPT * self.copying + sample.copying;
         }
-        let assumed =
-            [sample.descriptors as f64 * SECONDS_PER_DESCRIPTOR, sample.transferred as f64 * self.per_byte];
+        let assumed = [
+            sample.descriptors as f64 * self.assumed.per_descriptor,
+            sample.transferred as f64 * self.assumed.per_byte,
+        ];
         let all = assumed[0] + assumed[1];
         if all < LEAST_SECONDS {
             return;
@@ -155,17 +212,21 @@ impl Fit {
 
     fn seconds(&self, descriptors: u64, bytes: u64) -> f64 {
         let [of_descriptors, of_bytes] = self.factors();
-        of_descriptors * SECONDS_PER_DESCRIPTOR * descriptors as f64 + of_bytes * self.per_byte * bytes as f64
+        of_descriptors * self.assumed.per_descriptor * descriptors as f64
+            + of_bytes * self.assumed.per_byte * bytes as f64
     }
 
     fn seconds_to_copy(&self, bytes: u64) -> f64 {
-        let per_byte = if self.copying > 0.0 { self.copying / self.copied } else { SECONDS_PER_COPIED_BYTE };
+        let per_byte = match self.copying > 0.0 {
+            true => self.copying / self.copied,
+            false => self.assumed.per_copied_byte,
+        };
         per_byte * bytes as f64
     }
 }
 
 impl RequestRates {
-    fn of(remote: &Layout, reads: bool, is_vmm: bool) -> Arc<Self> {
+    fn of(remote: &Layout, reads: bool, between: Between) -> Arc<Self> {
         static RATES: PerProcess<Mutex<HashMap<Key, Arc<RequestRates>>>> = PerProcess::new();
         let peer = match remote.memory() {
             Memory::Remote(memory) => memory.peer.name().to_string(),
@@ -175,10 +236,12 @@ impl RequestRates {
         if rates.len() > MOST_ENTRIES {
             rates.retain(|_, rates| Arc::strong_count(rates) > 1);
         }
-        let new =
-            || Self(Mutex::new(Fit::assuming(if is_vmm { SECONDS_PER_VMM_BYTE } else { SECONDS_PER_BYTE })));
-        let key = (peer, remote.memory_type() as u32, reads, is_vmm);
-        rates.entry(key).or_insert_with(|| Arc::new(new())).clone()
+        let new = || Arc::new(Self::assuming(between));
+        rates.entry((peer, between, reads)).or_insert_with(new).clone()
+    }
+
+    fn assuming(between: Between) -> Self {
+        Self(Mutex::new(Fit::assuming(between.assumed())))
     }
 
     /// Adds a served run.
@@ -186,7 +249,7 @@ impl RequestRates {
         let mut fit = self.0.lock();
         // Of short runs the time of the session is the most.
         let serving = (seconds - SECONDS_PER_SESSION).max(0.1 * seconds);
-        if bytes as f64 * SECONDS_PER_SERVED_BYTE >= SECONDS_PER_SESSION {
+        if bytes as f64 * fit.assumed.per_served_byte >= SECONDS_PER_SESSION {
             fit.served = KEPT * fit.served + bytes as f64;
             fit.serving = KEPT * fit.serving + serving;
         }
@@ -195,13 +258,21 @@ impl RequestRates {
     /// Seconds of a served transfer.
     pub fn served(&self, bytes: u64) -> f64 {
         let fit = *self.0.lock();
-        let per_byte = if fit.served > 0.0 { fit.serving / fit.served } else { SECONDS_PER_SERVED_BYTE };
+        let per_byte = if fit.served > 0.0 { fit.serving / fit.served } else { fit.assumed.per_served_byte };
         SECONDS_PER_SESSION + per_byte * bytes as f64
     }
 
     /// Adds a run.
     pub fn add(&self, sample: &Sample) {
         self.0.lock().add(sample);
+    }
+
+    /// Whether bytes take several times as long as those of host memory: UCX has no fast transport between the layouts. Then the other
+    /// paths are worth an estimate, however few and long the spans are.
+    fn are_slow(&self) -> bool {
+        let fit = *self.0.lock();
+        let bytes = 1 << 30;
+        fit.seconds(0, bytes) > SLOW * Between::Hosts.assumed().per_byte * bytes as f64
     }
 
     /// The bytes that take as long as a descriptor.
@@ -226,8 +297,8 @@ impl RequestRates {
     }
 }
 
-/// A peer, its memory type, the direction, and whether a side is VMM memory.
-type Key = (String, u32, bool, bool);
+/// A peer, the memories, and whether this process reads.
+type Key = (String, Between, bool);
 
 /// If there are more entries than this, entries that no transfer uses are dropped.
 const MOST_ENTRIES: usize = 256;
@@ -250,10 +321,20 @@ mod tests {
 
     #[test]
     fn without_runs_vmm_memory_is_rather_served() {
-        let direct = RequestRates(Mutex::new(Fit::assuming(SECONDS_PER_VMM_BYTE)));
+        let direct = RequestRates::assuming(Between::ThroughHost);
         let served = RequestRates::default();
         for bytes in [1 << 20, 1 << 30] {
             assert!(served.served(bytes) < 0.3 * direct.direct(1, bytes), "{bytes}");
+        }
+    }
+
+    /// Rates measured on an H200: a descriptor takes 8 us, a served byte 1/13 ns.
+    #[test]
+    fn small_blocks_of_gpus_are_rather_served_and_large_ones_are_not() {
+        let rates = RequestRates::assuming(Between::Gpus);
+        let bytes = 32 << 20;
+        for (block, is_better) in [(4 << 10, true), (64 << 10, true), (1 << 20, false)] {
+            assert_eq!(rates.served(bytes) < rates.direct(bytes / block, bytes), is_better, "{block}");
         }
     }
 
@@ -292,6 +373,20 @@ mod tests {
         }
         let found = rates.served(200 << 20);
         assert!((5.0 * assumed..7.0 * assumed).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn rates_are_slow_if_bytes_are() {
+        assert!(RequestRates::assuming(Between::ThroughHost).are_slow());
+        assert!(!RequestRates::assuming(Between::Gpus).are_slow());
+        let rates = RequestRates::default();
+        assert!(!rates.are_slow());
+        rates.add(&run(512, 32 << 20, 2e-6, 1.0 / 3e9));
+        assert!(!rates.are_slow(), "as fast as host memory");
+        for _ in 0..10 {
+            rates.add(&run(512, 32 << 20, 2e-6, 1.0 / 0.4e9));
+        }
+        assert!(rates.are_slow());
     }
 
     #[test]
