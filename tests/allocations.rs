@@ -81,7 +81,11 @@ fn allocations_of_run(transfer: &Transfer) -> usize {
 /// Checks that most of the next runs allocate nothing on any thread. Sometimes a thread still uses the memory of the
 /// previous run.
 fn assert_repeats_allocate_nothing(transfer: &Transfer, what: &str) {
-    let counts: Vec<_> = (0..60).map(|_| allocations_of_run(transfer)).collect();
+    assert_runs_allocate_nothing(transfer, 60, what);
+}
+
+fn assert_runs_allocate_nothing(transfer: &Transfer, runs: usize, what: &str) {
+    let counts: Vec<_> = (0..runs).map(|_| allocations_of_run(transfer)).collect();
     let without = counts.iter().filter(|count| **count == 0).count();
     assert!(without > counts.len() / 2, "{what}: {counts:?}");
 }
@@ -254,8 +258,45 @@ fn submitting_a_transfer_with_a_file_again_allocates_nothing() {
     }
 }
 
+/// To and from a file: whole blocks against their source and against checksums, and a range of heads. Cases: blocks that fit
+/// the buffer for verification, and more of them.
+#[test]
+fn submitting_a_verified_transfer_with_a_file_again_allocates_nothing() {
+    const TOKENS: u64 = 64;
+    let _turn = turn();
+    let buffered = DiskConfig { direct_io: DirectIo::Off, ..DiskConfig::default() };
+    let here = blocks_of(TOKENS);
+    let file = blocks_in(AllocationConfig::Disk(buffered), TOKENS);
+    let heads = PairedRange { source: 2, destination: 0, count: 4 };
+    let [there, back] = [[&here, &file], [&file, &here]];
+    // Few runs of many blocks, because they take long.
+    for (count, runs, directions) in [(40, 60, &[there, back][..]), (1100, 12, &[back])] {
+        let list = pairs(count, 0);
+        let sources: Vec<_> = list.iter().map(|pair| pair.source).collect();
+        for (given, heads) in [(false, None), (true, None), (false, Some(heads))] {
+            for [source, destination] in directions {
+                let checksums = given.then(|| of_blocks(source, &sources).unwrap());
+                let request = TransferRequest {
+                    step: Step { pairs: &list, checksums: checksums.as_deref(), ..Step::default() },
+                    wanted: Wanted { heads, ..Wanted::default() },
+                    preferences: Preferences { path: Some(TransferPath::Pread), ..Preferences::default() },
+                    verifies_source: !given,
+                    ..TransferRequest::default()
+                };
+                let transfer = Transfer::create(source, destination, request).unwrap();
+                let what = format!("{count} pairs, checksums: {given}, heads: {heads:?}");
+                assert_runs_allocate_nothing(&transfer, runs, &what);
+            }
+        }
+    }
+}
+
 /// Blocks of `page_size` tokens of 8 heads.
 fn blocks_of(page_size: u64) -> Arc<Layout> {
+    blocks_in(AllocationConfig::System(SystemConfig::default()), page_size)
+}
+
+fn blocks_in(memory: AllocationConfig, page_size: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
         num_blocks: BLOCKS.into(),
         num_layers: 2,
@@ -266,7 +307,6 @@ fn blocks_of(page_size: u64) -> Arc<Layout> {
         alignment: 1,
         num_heads: Some(8),
     };
-    let memory = AllocationConfig::System(SystemConfig::default());
     Layout::builder(dimensions).fully_contiguous().unwrap().allocate(memory).build().unwrap()
 }
 

@@ -8,6 +8,7 @@ pub mod explain;
 pub mod host;
 pub mod nixl;
 pub mod promises;
+pub mod repeated;
 pub mod runs;
 pub mod select;
 

@@ -9,14 +9,12 @@ use super::cuda::CudaCopy;
 use super::disk::DiskMove;
 use super::host::HostCopy;
 use super::nixl::{self, NixlMove};
-use super::runs::{self, Needs, Runs};
 use crate::error::{Result, ensure, fail};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
-use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::steps::PartSequence;
 
 /// The path between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
@@ -130,18 +128,4 @@ pub fn prepare(
     };
     let parts: Vec<_> = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;
     Ok(Box::new(PartSequence::new(parts)))
-}
-
-/// Does what is planned by the fastest path, and waits for the end.
-pub fn move_now(source: &Arc<Layout>, destination: &Arc<Layout>, plan: Plan) -> Result<()> {
-    let path = path(source, destination, None)?;
-    let contexts = runs::contexts([source, destination], path.is_cuda());
-    contexts.ensure_alive()?;
-    let completion = Completion::new(plan.layers().count, None);
-    let touched = runs::touched(source, destination, &plan);
-    let engine = prepare(path, [source, destination], plan, &Preferences::default(), None)?;
-    let needs = Needs::of(&*engine, touched, contexts, Account::default());
-    let runs = Runs::new([source.clone(), destination.clone()], completion);
-    engine.submit(&|| runs.begin(&*engine, &needs))?;
-    runs.wait(&*engine, None)
 }

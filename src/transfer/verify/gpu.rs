@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of blocks in GPU memory: a kernel computes the remainder of each tile, and combines the remainders of a block.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::pieces::Pieces;
@@ -13,7 +12,7 @@ use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
-use crate::layout::{Axis, Layout};
+use crate::layout::{Axis, Layout, TouchedExtents};
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
 use crate::transfer::engine::cuda::device::pool::ResourcePool;
@@ -67,29 +66,27 @@ impl Checker {
         })
     }
 
-    /// The checksums of blocks whose memory is held.
-    fn compute(&self, blocks: &[u32], pieces: &Pieces) -> Result<Vec<u32>> {
+    /// Adds the checksums of blocks whose memory is held.
+    fn compute(&self, blocks: &[u32], pieces: &Pieces, checksums: &mut Vec<u32>) -> Result<()> {
         let ended = self.start(blocks, pieces).and_then(|()| self.wait());
         if let Err(error) = ended {
             // The memory is freed after this, so work that was started must complete first.
             let _ = self.wait();
             return Err(error);
         }
-        let mut checksums = vec![0; blocks.len()];
         // SAFETY: the device has written `blocks.len()` checksums.
-        unsafe {
-            std::ptr::copy_nonoverlapping(CHECKSUMS.of(self.host()), checksums.as_mut_ptr(), blocks.len())
-        };
+        let computed = unsafe { std::slice::from_raw_parts(CHECKSUMS.of(self.host()), blocks.len()) };
         let ends = product(ENDS, power(pieces.block_size())) ^ ENDS;
-        checksums.iter_mut().for_each(|checksum| *checksum ^= ends);
-        Ok(checksums)
+        checksums.extend(computed.iter().map(|checksum| checksum ^ ends));
+        Ok(())
     }
 
     /// Starts the kernel for all layers of the blocks, as many per launch as it supports, and the copy of the
     /// results.
     fn start(&self, blocks: &[u32], pieces: &Pieces) -> Result<()> {
         let bytes = blocks.len() as u64 * WORD;
-        self.put(IDS, blocks);
+        // SAFETY: no caller passes more blocks than the part has words, and only this thread uses the memory.
+        unsafe { std::ptr::copy_nonoverlapping(blocks.as_ptr(), IDS.of(self.host()), blocks.len()) };
         {
             let on = self.stream.activate()?;
             // SAFETY: memory of this object, which is kept until the stream has completed.
@@ -112,10 +109,12 @@ impl Checker {
 
     /// Launches the kernel for some layers, which are followed by `behind` bytes of the block.
     fn launch(&self, num_blocks: u32, pieces: &Pieces, layers: &[u64], behind: u64) -> Result<()> {
-        let powers = behind_tiles(pieces, layers.len(), behind);
+        let count = tiles_of_layers(pieces, layers.len() as u64);
+        // SAFETY: a launch has no more tiles than the part has words, and only this thread uses the memory.
+        let powers = unsafe { std::slice::from_raw_parts_mut(BEHIND.of(self.host()), count as usize) };
+        fill_behind_tiles(powers, pieces, behind);
         let mut starts = [0; MOST_LAYERS];
         starts[..layers.len()].copy_from_slice(layers);
-        self.put(BEHIND, &powers);
         let tiles = Tiles {
             blocks: IDS.at(self.device.address()),
             behind: BEHIND.at(self.device.address()),
@@ -134,7 +133,7 @@ impl Checker {
             layers: starts,
         };
         let on = self.stream.activate()?;
-        self.upload(&on, BEHIND, powers.len() as u64 * WORD)?;
+        self.upload(&on, BEHIND, count * WORD)?;
         // SAFETY: the caller has checked that the device can access the blocks, and holds them. The other memory belongs to
         // this object, which is kept until the stream has completed.
         unsafe { self.kernel.launch(&on, &tiles) }
@@ -142,11 +141,6 @@ impl Checker {
 
     fn host(&self) -> u64 {
         self.host.memory().address() as u64
-    }
-
-    fn put(&self, part: Part, words: &[u32]) {
-        // SAFETY: no caller passes more words than the part has, and only this thread uses the memory.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), part.of(self.host()), words.len()) };
     }
 
     fn upload(&self, on: &Active<'_>, part: Part, size: u64) -> Result<()> {
@@ -183,35 +177,52 @@ impl Part {
     }
 }
 
-/// The checksums of some layers and outer slots of blocks; `None` if no kernel can access them, or if they
-/// have too many tiles.
-pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Option<Vec<u32>>> {
-    let pieces = Pieces::of(layout, slots);
-    let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
-    let device = DeviceState::of(ordinal)?;
-    layout.keep(device.clone());
-    let checkers = device.attached(|| ResourcePool::<Checker>::new(usize::MAX))?;
-    let mut checker = match checkers.take_one_more(|_| true, || Checker::new(&device)) {
-        Ok(checker) => checker,
-        Err(error) => {
-            log!(Warn, "checksums of device {ordinal} are computed by the host: {error}");
-            return Ok(None);
+/// Some layers and outer slots of blocks in memory of one GPU, whose checksums are computed any number of times.
+pub struct GpuBlocks {
+    pieces: Pieces,
+    ordinal: i32,
+    /// The maximum number of blocks at a time.
+    most_blocks: usize,
+    extents: TouchedExtents,
+}
+
+impl GpuBlocks {
+    /// `None` if no kernel can access them, or if they have too many tiles.
+    pub fn new(layout: &Layout, blocks: &[u32], slots: &Slots) -> Option<Self> {
+        let ordinal = own_device(layout)?;
+        let pieces = Pieces::of(layout, slots);
+        let layers = most_layers(&pieces);
+        if layers == 0 {
+            return None;
         }
-    };
-    let held = hold(layout, blocks, slots)?;
-    let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, most_layers(&pieces))).clamp(1, MOST_BLOCKS);
-    let mut checksums = Vec::with_capacity(blocks.len());
-    for part in blocks.chunks(most_blocks as usize) {
-        let computed = checker.compute(part, &pieces).inspect_err(|error| {
-            checker.spoil();
-            if is_fatal(error) {
-                device.retire();
-            }
-        });
-        checksums.extend(computed.map_err(|error| error.context("compute checksums on the GPU"))?);
+        let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, layers)).clamp(1, MOST_BLOCKS) as usize;
+        Some(Self { pieces, ordinal, most_blocks, extents: touched(layout, blocks, slots) })
     }
-    held.iter().try_for_each(ExtentHold::ensure_unchanged)?;
-    Ok(Some(checksums))
+
+    /// Adds the checksum of each of the blocks to a list. Returns whether the device has what it needs for that.
+    pub fn add_to(&self, layout: &Layout, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<bool> {
+        let device = DeviceState::kept_by(layout, self.ordinal)?;
+        let checkers = device.attached(|| ResourcePool::<Checker>::new(usize::MAX))?;
+        let mut checker = match checkers.take_one_more(|_| true, || Checker::new(&device)) {
+            Ok(checker) => checker,
+            Err(error) => {
+                log!(Warn, "checksums of device {} are computed by the host: {error}", self.ordinal);
+                return Ok(false);
+            }
+        };
+        let held = self.extents.hold()?;
+        for part in blocks.chunks(self.most_blocks) {
+            let computed = checker.compute(part, &self.pieces, checksums).inspect_err(|error| {
+                checker.spoil();
+                if is_fatal(error) {
+                    device.retire();
+                }
+            });
+            computed.map_err(|error| error.context("compute checksums on the GPU"))?;
+        }
+        held.iter().try_for_each(ExtentHold::ensure_unchanged)?;
+        Ok(true)
+    }
 }
 
 /// Number of tiles of `layers` layers of a block.
@@ -225,23 +236,16 @@ fn most_layers(pieces: &Pieces) -> u64 {
     layers.min(MOST_LAYERS as u64).min(pieces.layers.len() as u64)
 }
 
-/// For each tile of some layers, the factor by which the bytes behind it multiply its remainder. `after` bytes are behind
-/// the last tile.
-fn behind_tiles(pieces: &Pieces, layers: usize, after: u64) -> Vec<u32> {
+/// Fills in for each tile of some layers the factor by which the bytes behind it multiply its remainder. `after` bytes are
+/// behind the last tile.
+fn fill_behind_tiles(powers: &mut [u32], pieces: &Pieces, after: u64) {
     let tiles = pieces.size.div_ceil(TILE);
     let (whole, last) = (power(TILE), power(pieces.size - (tiles - 1) * TILE));
-    let count = tiles_of_layers(pieces, layers as u64);
     let mut behind = power(after);
-    let mut powers: Vec<u32> = (0..count)
-        .rev()
-        .map(|tile| {
-            let this = behind;
-            behind = product(behind, if tile % tiles + 1 == tiles { last } else { whole });
-            this
-        })
-        .collect();
-    powers.reverse();
-    powers
+    for (tile, this) in powers.iter_mut().enumerate().rev() {
+        *this = behind;
+        behind = product(behind, if tile as u64 % tiles + 1 == tiles { last } else { whole });
+    }
 }
 
 /// The device that owns the layout's memory, if its own kernels can access all of it.
@@ -251,10 +255,10 @@ fn own_device(layout: &Layout) -> Option<i32> {
     layout.memory().regions().iter().all(|region| is_own(region.place())).then_some(owner)
 }
 
-/// Holds the extents, so that they stay mapped while the kernel reads them.
-fn hold(layout: &Layout, blocks: &[u32], slots: &Slots) -> Result<Option<ExtentHold>> {
+/// The extents that must stay mapped while the kernel reads the blocks.
+fn touched(layout: &Layout, blocks: &[u32], slots: &Slots) -> TouchedExtents {
     if !layout.is_elastic() {
-        return Ok(None);
+        return layout.touched_extents(std::iter::empty());
     }
     let (placement, geometry) = (layout.placement(), layout.geometry());
     // Where a block has parts: in one region and between two of its neighbours, each is within one extent.
@@ -280,5 +284,5 @@ fn hold(layout: &Layout, blocks: &[u32], slots: &Slots) -> Result<Option<ExtentH
         let address = move |region: usize| placement.bases()[region] + first;
         parts.iter().map(move |(region, offset)| (*region as u32, address(*region) + offset, 1))
     });
-    layout.touched_extents(spans).hold()
+    layout.touched_extents(spans)
 }

@@ -28,20 +28,15 @@ const STEPS_AHEAD: usize = 4;
 /// Size of a cache line.
 const LINE: usize = 64;
 
-/// The checksums of some layers and outer slots of blocks of host memory. The caller holds the layout.
-pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
-    Ok(BlockChecksums::new(layout, blocks, slots).compute()?.checksums().collect())
-}
-
 /// Some layers and outer slots of blocks of host memory, whose checksums are computed any number of times: after the
 /// first ones without allocating.
-pub struct BlockChecksums {
+pub struct HostBlocks {
     pieces: Arc<Pieces>,
     blocks: Arc<[u32]>,
     spares: Spares<Reading>,
 }
 
-impl BlockChecksums {
+impl HostBlocks {
     pub fn new(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Self {
         Self { pieces: Arc::new(Pieces::of(layout, slots)), blocks, spares: Spares::default() }
     }
@@ -141,8 +136,8 @@ impl Reading {
                 if let Some(later) = ahead.next() {
                     prefetch(later);
                 }
-                // SAFETY: a part of the layout, which is host memory. The caller of `checksums` holds it until all blocks
-                // are read. If it is written concurrently, the checksum matches neither the old nor the new contents.
+                // SAFETY: a part of the layout, which is host memory. The caller of `compute` holds it until all blocks are
+                // read. If it is written concurrently, the checksum matches neither the old nor the new contents.
                 let bytes = unsafe { std::slice::from_raw_parts(step.start as *const u8, step.len()) };
                 crc32c::crc32c_append(checksum, bytes)
             }));
@@ -240,7 +235,7 @@ mod tests {
         // Occupies all threads of the pool, so that the work stays in its queue.
         Pool::get().run(&blocks, 64);
         let all = Slots::all(layout.geometry());
-        checksums(&layout, (0..64).collect(), &all).unwrap();
+        HostBlocks::new(&layout, (0..64).collect(), &all).compute().unwrap();
         assert_eq!(Arc::strong_count(&layout), 1);
         drop(go);
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of moved blocks, compared before the end of a run is reported.
 
+mod blocks;
 pub mod checksum;
+mod copied;
 pub mod gpu;
 mod host;
 mod pieces;

@@ -4,11 +4,9 @@
 
 use std::sync::Arc;
 
-use super::checksum;
-use super::host::BlockChecksums;
+use super::blocks::BlockChecksums;
 use crate::error::Result;
 use crate::layout::Layout;
-use crate::nixl::MemoryType;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::plan::Slots;
 
@@ -23,9 +21,11 @@ pub struct VerifiedSide {
 
 struct VerifiedPart {
     name: String,
-    slots: Slots,
-    /// If it is host memory.
-    in_host_memory: Option<BlockChecksums>,
+    /// Bytes of a block in it.
+    size: usize,
+    blocks: BlockChecksums,
+    /// As above, over this part.
+    checksums: Mutex<Vec<u32>>,
 }
 
 impl VerifiedSide {
@@ -37,9 +37,9 @@ impl VerifiedSide {
     ) -> Result<Self> {
         let verified = |(name, slots): (String, Slots)| {
             let part = part(layout, &name)?;
-            let is_host = part.memory_type() == MemoryType::Dram;
-            let in_host_memory = is_host.then(|| BlockChecksums::new(part, blocks.clone(), &slots));
-            Ok(VerifiedPart { name, slots, in_host_memory })
+            let size = slots.size(part.geometry()) as usize;
+            let blocks = BlockChecksums::new(part, blocks.clone(), slots);
+            Ok(VerifiedPart { name, size, blocks, checksums: Mutex::default() })
         };
         let parts = parts.map(verified).collect::<Result<_>>()?;
         Ok(Self { blocks, parts, checksums: Mutex::default() })
@@ -50,21 +50,15 @@ impl VerifiedSide {
         &self.blocks
     }
 
-    /// Their checksums, in this order. For host memory, this allocates nothing after the first runs.
+    /// Their checksums, in this order. Allocates nothing after the first runs.
     pub fn checksums(&self, layout: &Arc<Layout>) -> Result<MutexGuard<'_, Vec<u32>>> {
         let mut all = self.checksums.lock();
         all.clear();
         for each in &self.parts {
-            let part = part(layout, &each.name)?;
-            let size = each.slots.size(part.geometry()) as usize;
-            match &each.in_host_memory {
-                Some(blocks) => add(&mut all, blocks.compute()?.checksums(), size),
-                None => add(
-                    &mut all,
-                    checksum::of_slots(part, &self.blocks, each.slots.clone())?.into_iter(),
-                    size,
-                ),
-            }
+            let mut of_part = each.checksums.lock();
+            of_part.clear();
+            each.blocks.add_to(part(layout, &each.name)?, &mut of_part)?;
+            append(&mut all, &of_part, each.size);
         }
         Ok(all)
     }
@@ -75,10 +69,10 @@ pub fn part<'a>(layout: &'a Arc<Layout>, name: &str) -> Result<&'a Arc<Layout>> 
     if name.is_empty() { Ok(layout) } else { layout.part(name) }
 }
 
-/// Adds the checksums of the next part of each block, which has so many bytes.
-fn add(all: &mut Vec<u32>, next: impl Iterator<Item = u32>, size: usize) {
+/// Appends the next part of each block, which has so many bytes, to its checksum.
+fn append(all: &mut Vec<u32>, next: &[u32], size: usize) {
     if all.is_empty() {
         return all.extend(next);
     }
-    all.iter_mut().zip(next).for_each(|(one, next)| *one = crc32c::crc32c_combine(*one, next, size));
+    all.iter_mut().zip(next).for_each(|(one, next)| *one = crc32c::crc32c_combine(*one, *next, size));
 }

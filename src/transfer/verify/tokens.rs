@@ -6,17 +6,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::host;
-use crate::error::{Result, ensure, fail};
+use super::copied::{BUFFER, Copied};
+use crate::error::{Error, Result, ensure, fail};
 use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
 use crate::region::SystemConfig;
-use crate::transfer::engine::select;
-use crate::transfer::plan::{Outline, Plan, Selection, Slots};
+use crate::sync::Mutex;
+use crate::transfer::plan::{Outline, Plan, Selection};
 use crate::transfer::request::{BlockTable, PairedRange, Step, TokenTables, Wanted};
 use crate::transfer::run::completion::Outcome;
-
-/// Size of the host buffer of each side.
-const BUFFER: u64 = 16 << 20;
 
 /// Tokens that are moved.
 pub struct Tokens {
@@ -24,6 +21,14 @@ pub struct Tokens {
     sides: [Table; 2],
     count: u64,
     selection: Selection,
+    /// The copies of both sides, in order; prepared by the first run.
+    copied: Mutex<Option<Vec<CopiedTokens>>>,
+}
+
+/// As many tokens as fit the buffers.
+struct CopiedTokens {
+    tokens: Range<u64>,
+    sides: [Copied; 2],
 }
 
 struct Table {
@@ -74,29 +79,32 @@ impl Tokens {
                 step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
             ),
         };
-        Ok(Self { sides, count, selection: *selection })
+        Ok(Self { sides, count, selection: *selection, copied: Mutex::default() })
     }
 
-    /// Compares the tokens of both sides.
+    /// Compares the tokens of both sides. Allocates nothing after the first run.
     pub fn compare(&self, layouts: &[Arc<Layout>; 2]) -> Outcome {
-        let mut buffers = Vec::with_capacity(layouts.len());
-        for layout in layouts {
-            buffers.push(self.buffer(layout)?);
-        }
-        let capacity = buffers.iter().map(|buffer| buffer.geometry().count(Axis::Block)).min().unwrap_or(1);
+        let mut kept = self.copied.lock();
+        // Not kept after a failure to copy.
+        let copied = match kept.take() {
+            Some(copied) => copied,
+            None => self.prepare(layouts)?,
+        };
         let mut different = None;
         let mut number = 0u64;
-        for first in (0..self.count).step_by(capacity as usize) {
-            let tokens = first..self.count.min(first + capacity);
-            let [expected, found] =
-                [0, 1].map(|side| self.checksums(side, &layouts[side], &buffers[side], &tokens));
-            for (token, (expected, found)) in tokens.zip(expected?.into_iter().zip(found?)) {
+        for CopiedTokens { tokens, sides } in &copied {
+            let [expected, found] = sides;
+            let expected = expected.checksums().map_err(copying)?;
+            let found = found.checksums().map_err(copying)?;
+            let both = expected.checksums().zip(found.checksums());
+            for (token, (expected, found)) in tokens.clone().zip(both) {
                 if expected != found {
                     number += 1;
                     different.get_or_insert((token, expected, found));
                 }
             }
         }
+        *kept = Some(copied);
         let Some((token, expected, found)) = different else { return Ok(()) };
         let [source, destination] = [0, 1].map(|side| self.sides[side].block(token, &layouts[side]));
         fail!(
@@ -132,14 +140,32 @@ impl Tokens {
         built.map_err(|error| error.context("allocate memory for tokens to verify"))
     }
 
-    /// The checksums of some tokens of a side.
-    fn checksums(
-        &self,
-        side: usize,
-        layout: &Arc<Layout>,
-        buffer: &Arc<Layout>,
-        tokens: &Range<u64>,
-    ) -> Result<Vec<u32>> {
+    /// Allocates the buffers, and prepares the copies to them.
+    fn prepare(&self, layouts: &[Arc<Layout>; 2]) -> Result<Vec<CopiedTokens>> {
+        let [source, destination] = layouts.each_ref().map(|layout| self.buffer(layout));
+        let buffers = [source?, destination?];
+        let [from, to] = [0, 1].map(|side| self.outline(side, &layouts[side], &buffers[side]));
+        let outlines = [from.map_err(copying)?, to.map_err(copying)?];
+        let capacity = buffers.iter().map(|buffer| buffer.geometry().count(Axis::Block)).min().unwrap_or(1);
+        let ids: Vec<_> = (0..capacity as u32).collect();
+        let copied = |first: u64| {
+            let tokens = first..self.count.min(first + capacity);
+            let count = (tokens.end - tokens.start) as u32;
+            let of_side = |side: usize| {
+                let to = BlockTable { blocks: &ids[..count as usize], first_token: 0, token_step: 1 };
+                let tables =
+                    TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
+                let plan = Plan::of_tokens(&outlines[side], &tables, None)?;
+                Copied::new(&layouts[side], &buffers[side], plan, count)
+            };
+            let sides = [of_side(0).map_err(copying)?, of_side(1).map_err(copying)?];
+            Ok(CopiedTokens { tokens, sides })
+        };
+        (0..self.count).step_by(capacity as usize).map(copied).collect()
+    }
+
+    /// What is copied of a side.
+    fn outline(&self, side: usize, layout: &Layout, buffer: &Layout) -> Result<Arc<Outline>> {
         let from = |range: PairedRange| {
             let source = if side == 0 { range.source } else { range.destination };
             Some(PairedRange { source, destination: 0, count: range.count })
@@ -148,14 +174,10 @@ impl Tokens {
         let has_heads = layout.geometry().dimensions().num_heads.is_some();
         let wanted =
             Wanted { layers: from(layers), outers: from(outers), heads: from(heads).filter(|_| has_heads) };
-        let ids: Arc<[u32]> = (0..(tokens.end - tokens.start) as u32).collect();
-        let to = BlockTable { blocks: &ids, first_token: 0, token_step: 1 };
-        let tables = TokenTables { sides: [self.sides[side].part(tokens), to], tokens: ids.len() as u64 };
-        let copy = || {
-            let outline = Arc::new(Outline::new(layout, buffer, wanted, false)?);
-            select::move_now(layout, buffer, Plan::of_tokens(&outline, &tables, None)?)
-        };
-        copy().map_err(|error| error.context("copy tokens to host memory to verify them"))?;
-        host::checksums(buffer, ids, &Slots::all(buffer.geometry()))
+        Ok(Arc::new(Outline::new(layout, buffer, wanted, false)?))
     }
+}
+
+fn copying(error: Error) -> Error {
+    error.context("copy tokens to host memory to verify them")
 }

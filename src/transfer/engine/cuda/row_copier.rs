@@ -2,9 +2,9 @@
 //! Copies of rows that another engine has listed, by the kernels of this one. The engine over NIXL gathers in staging memory
 //! with it, and scatters from there.
 
-use std::any::Any;
 use std::sync::Arc;
 
+use super::device::descriptor_ring::DescriptorSlot;
 use super::device::run_resources::RunResources;
 use super::device::state::DeviceState;
 use super::direction::CopyDirection;
@@ -16,9 +16,6 @@ use crate::error::{Error, Result, Status};
 use crate::leak;
 use crate::sync::Mutex;
 use crate::transfer::plan::Matrix;
-
-/// What a copy uses until it has ended.
-pub type Held = Box<dyn Any + Send + Sync>;
 
 /// Copies rows between memory that kernels of one device access.
 pub struct RowCopier {
@@ -41,22 +38,23 @@ impl RowCopier {
         Ok(Arc::new(Self { device, kernel, most_ctas, launches: Mutex::default() }))
     }
 
-    /// Starts to copy rows, which are sorted. It drops what it holds when the copy has ended.
+    /// Starts to copy rows, which are sorted. It drops what it holds when the copy has ended. After the first copies it allocates
+    /// nothing.
     ///
     /// # Safety
     /// All rows are in memory that kernels of the device access, and that `held` keeps until the copy has ended. No byte is
     /// in both source and destination.
-    pub unsafe fn start(&self, rows: &mut [Matrix], held: Held) -> Result<RowsInFlight> {
+    pub unsafe fn start<H: Send + 'static>(&self, rows: &mut [Matrix], held: H) -> Result<RowsInFlight<H>> {
         let mut launches = self.launches.lock();
         launches.fill(rows).map_err(|reason| Error::new(Status::Unsupported, reason))?;
         let Launches { runs, launches } = &mut *launches;
         let is_stored = if let [launch] = &mut launches[..] { launch.store_runs(runs) } else { false };
-        let slot = if is_stored { None } else { Some(Arc::new(self.device.put_now(runs)?)) };
-        let runs = slot.as_ref().map_or(0, |slot| slot.address());
-        let resources = RunResources::own(self.device.one_more_stream()?, slot, None);
+        let slot = if is_stored { None } else { Some(self.device.put_now(runs)?) };
+        let runs = slot.as_ref().map_or(0, DescriptorSlot::address);
+        let resources = RunResources::own(self.device.one_more_stream()?, None, None);
         // SAFETY: the caller's promise.
         let started = unsafe { self.enqueue(launches, runs, &resources) };
-        let in_flight = InFlight { resources, _held: held, device: self.device.clone() };
+        let in_flight = InFlight { resources, _slot: slot, _held: held, device: self.device.clone() };
         Ok(RowsInFlight { in_flight: Some(in_flight), failure: started.err() })
     }
 
@@ -71,19 +69,21 @@ impl RowCopier {
     }
 }
 
-/// A copy that was started.
-pub struct RowsInFlight {
-    in_flight: Option<InFlight>,
+/// A copy that was started, and what it uses until it has ended.
+pub struct RowsInFlight<H: Send + 'static> {
+    in_flight: Option<InFlight<H>>,
     failure: Option<Error>,
 }
 
-struct InFlight {
+struct InFlight<H: Send + 'static> {
     resources: RunResources,
-    _held: Held,
+    /// The runs that the kernels read.
+    _slot: Option<DescriptorSlot>,
+    _held: H,
     device: Arc<DeviceState>,
 }
 
-impl RowsInFlight {
+impl<H: Send + 'static> RowsInFlight<H> {
     /// Whether it has ended. Then it holds nothing, and has its failure, if it has failed.
     pub fn is_done(&mut self) -> bool {
         let Some(InFlight { resources, .. }) = &self.in_flight else { return true };
@@ -105,7 +105,7 @@ impl RowsInFlight {
     }
 }
 
-impl Drop for RowsInFlight {
+impl<H: Send + 'static> Drop for RowsInFlight<H> {
     /// The device may still use what it holds.
     fn drop(&mut self) {
         if !self.is_done() {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::region::ExtentHold;
 use crate::sync::Mutex;
-use crate::transfer::engine::cuda::row_copier::{Held, RowCopier, RowsInFlight};
+use crate::transfer::engine::cuda::row_copier::{RowCopier, RowsInFlight};
 use crate::transfer::engine::host;
 use crate::transfer::plan::{LinearPlan, Matrix};
 use crate::transfer::run::threads::{Pool, Shared};
@@ -31,7 +31,7 @@ pub struct SlotCopy {
     /// Locked by the thread that copies.
     work: Mutex<CopyWork>,
     /// A copy by a GPU, and its begin.
-    on_device: Mutex<Option<(RowsInFlight, Instant)>>,
+    on_device: Mutex<Option<(RowsInFlight<Option<LinearCopy>>, Instant)>>,
 }
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl SlotCopy {
         is_inline: bool,
     ) -> Result<()> {
         if let Some(copier) = copier {
-            return self.begin_on(copier, rows, Box::new(()));
+            return self.begin_on(copier, rows, None);
         }
         let mut work = self.work.lock();
         std::mem::swap(&mut work.rows, rows);
@@ -89,7 +89,7 @@ impl SlotCopy {
             let rows = &mut work.rows;
             rows.clear();
             rows.extend(copy.rows());
-            return self.begin_on(copier, rows, Box::new(copy));
+            return self.begin_on(copier, rows, Some(copy));
         }
         (work.linear, work.is_streamed) = (Some(copy), false);
         drop(work);
@@ -97,7 +97,7 @@ impl SlotCopy {
         Ok(())
     }
 
-    fn begin_on(&self, copier: &RowCopier, rows: &mut [Matrix], held: Held) -> Result<()> {
+    fn begin_on(&self, copier: &RowCopier, rows: &mut [Matrix], held: Option<LinearCopy>) -> Result<()> {
         let begun = Instant::now();
         // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
         let in_flight = unsafe { copier.start(rows, held) }?;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A move that is prepared once and repeated, each time to its end: copies for a verification, to memory that kvmem reads.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::runs::{self, Needs, Runs};
+use super::{Engine, select};
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::transfer::plan::Plan;
+use crate::transfer::request::Preferences;
+use crate::transfer::run::completion::{Account, Completion};
+
+/// A prepared move by the fastest path. It holds both layouts.
+pub struct RepeatedMove {
+    engine: Box<dyn Engine>,
+    needs: Needs,
+    runs: Runs,
+}
+
+impl RepeatedMove {
+    /// Prepares it. Nothing is moved.
+    pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: Plan) -> Result<Self> {
+        let path = select::path(source, destination, None)?;
+        let contexts = runs::contexts([source, destination], path.is_cuda());
+        contexts.ensure_alive()?;
+        let completion = Completion::new(plan.layers().count, None);
+        let touched = runs::touched(source, destination, &plan);
+        let engine = select::prepare(path, [source, destination], plan, &Preferences::default(), None)?;
+        let needs = Needs::of(&*engine, touched, contexts, Account::default());
+        let runs = Runs::new([source.clone(), destination.clone()], completion);
+        Ok(Self { engine, needs, runs })
+    }
+
+    /// Moves the blocks, and waits for the end.
+    pub fn run(&self) -> Result<()> {
+        self.engine.submit(&|| self.runs.begin(&*self.engine, &self.needs))?;
+        self.runs.wait(&*self.engine, None)
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checksums of blocks that the CPU can't access directly: as many as fit a buffer are copied to host memory at a time. The
+//! copies are prepared once, so that computing the checksums again allocates nothing.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::host::{HostBlocks, Reading};
+use crate::error::{Error, Result};
+use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind};
+use crate::region::SystemConfig;
+use crate::transfer::engine::repeated::RepeatedMove;
+use crate::transfer::plan::{Outline, Plan, Slots};
+use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+
+/// Size of the host buffer.
+pub const BUFFER: u64 = 16 << 20;
+
+/// Blocks or tokens that are copied to a buffer together, and read there.
+pub struct Copied {
+    copy: RepeatedMove,
+    /// Those of the buffer.
+    blocks: HostBlocks,
+}
+
+impl Copied {
+    /// Copies that `plan` makes to the first `count` blocks of a buffer.
+    pub fn new(layout: &Arc<Layout>, buffer: &Arc<Layout>, plan: Plan, count: u32) -> Result<Self> {
+        let blocks = HostBlocks::new(buffer, (0..count).collect(), &Slots::all(buffer.geometry()));
+        Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan)?, blocks })
+    }
+
+    /// Copies them and computes the checksum of each block of the buffer.
+    pub fn checksums(&self) -> Result<Arc<Reading>> {
+        self.copy.run()?;
+        self.blocks.compute()
+    }
+}
+
+/// Some layers and outer slots of blocks, whose checksums are computed through a buffer.
+pub struct CopiedBlocks(Vec<Copied>);
+
+impl CopiedBlocks {
+    /// Allocates the buffer, and prepares a copy for as many blocks as fit it.
+    pub fn new(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Self> {
+        let geometry = layout.geometry();
+        let to_buffer = |range: &Range<u64>| PairedRange {
+            source: range.start,
+            destination: 0,
+            count: range.end - range.start,
+        };
+        let (layers, outers) = (to_buffer(&slots.layers), to_buffer(&slots.outers));
+        let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
+        // The order of a single block may lack the axis of blocks; it may be asked for several times.
+        let most = if geometry.order().has(Axis::Block) { blocks.len().max(1) as u64 } else { 1 };
+        let capacity = (BUFFER / block_size).clamp(1, most);
+        let buffer = buffer_for(layout, capacity, layers.count, outers.count)?;
+        let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
+        let outline = Arc::new(Outline::new(layout, &buffer, wanted, false).map_err(copying)?);
+        let copied = |part: &[u32]| {
+            let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
+            let pairs: Vec<_> = part.iter().zip(0..).map(pair).collect();
+            let plan = Plan::new(&outline, &pairs, None);
+            let copied = plan.and_then(|plan| Copied::new(layout, &buffer, plan, part.len() as u32));
+            copied.map_err(copying)
+        };
+        Ok(Self(blocks.chunks(capacity as usize).map(copied).collect::<Result<_>>()?))
+    }
+
+    /// Adds the checksum of each block.
+    pub fn add_to(&self, checksums: &mut Vec<u32>) -> Result<()> {
+        for part in &self.0 {
+            checksums.extend(part.checksums().map_err(copying)?.checksums());
+        }
+        Ok(())
+    }
+}
+
+fn copying(error: Error) -> Error {
+    error.context("copy blocks to host memory for their checksums")
+}
+
+/// Host memory for some blocks, with the same order and alignment as the layout, so that every path supports the copy: direct
+/// I/O needs long ranges that are contiguous on both sides.
+fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
+    let like = layout.geometry().dimensions();
+    let alignment = like.alignment.max(layout.io_alignment());
+    let memory = AllocationConfig::System(SystemConfig::default());
+    // Strides that were given are of the layout's own memory.
+    let kind = match layout.geometry().kind() {
+        LayoutKind::Ordered(arrangement) => LayoutKind::Ordered(Arrangement::tight(arrangement.order)),
+        kind => kind,
+    };
+    Layout::builder(Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() })
+        .kind(kind)?
+        .allocate(memory)
+        .agent(layout.agent_of_copies())
+        .build()
+        .map_err(|error| error.context("allocate memory for blocks to checksum"))
+}
