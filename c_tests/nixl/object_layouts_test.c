@@ -441,9 +441,29 @@ TEST(a_run_with_a_limit_ends_while_the_store_is_silent) {
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "50 ms", write);
+    CHECK_HAS(test_last_message(), "NIXL object write with object 'silent/0000000000' and others of the OBJ backend");
+    CHECK_HAS(test_last_message(), "(bucket 'blocks', endpoint_override 'http://127.0.0.1:");
     peer_thaw(&stopped);
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(write, ERR); /* the process has a deadline */
     CHECK_EQ(status, KVMEM_STATUS_OK);
     while (kvmem_transfer_poll(write, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
+}
+
+/* The plugin repeats the request for 25 seconds, so the store is not asked as well. Cases after this one have another, empty
+   store. */
+TEST(a_store_that_is_gone_is_not_asked_for_the_object) {
+    OWNED(kvmem_agent) agent = store_agent("storing");
+    OWNED(kvmem_layout) objects = lay_out("gone/", agent);
+    OPENED(kv_side, host, REF(block_config()), agent, 1);
+    const kv_move one = KV_MOVE(3, {4, 4});
+    OWNED(kvmem_transfer) write = kv_transfer(host.layout, objects, &one);
+    RUN(write);
+    object_store_kill();
+    EXPECT_OK(kvmem_transfer_submit(write, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "write object 'gone/0000000004' of the OBJ backend (bucket 'blocks'",
+                   kvmem_transfer_wait(write, KVMEM_TIMEOUT_FOREVER, ERR)); /* the process has a deadline */
+    CHECK_HAS(test_last_message(), "the store probably does not respond, and was not asked for the object");
+    object_store_restart();
+    RUN(write);
 }

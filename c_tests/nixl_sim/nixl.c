@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NIXL's C API, for behaviour that NIXL shows only in case of a fault: agents, backends,
-// metadata that is only a name, and notifications that never arrive. Registered memory is in memory.c,
-// requests are in requests.c. A test whose environment names it gets it instead of NIXL.
+// A stand-in for NIXL's C API, for behaviour that NIXL shows only in case of a fault: agents, metadata that is
+// only a name, and notifications that never arrive. Plugins, backends and queries are in backends.c, registered
+// memory is in memory.c, requests are in requests.c. A test whose environment names it gets it instead of NIXL.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -13,28 +13,10 @@
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_changed = PTHREAD_COND_INITIALIZER;
-static const char *const plugins[NUM_PLUGINS] = {"POSIX", "UCX"};
 static uint64_t num_polls;
 static bool polls_fail;
 
 EXPORTED bool nixl_capi_is_stub(void) { return false; }
-
-/* A function that only returns a status. */
-#define RETURNS(name, result, ...)                                                                   \
-    CAPI(name)(__VA_ARGS__) {                                                                        \
-        return result;                                                                               \
-    }
-
-/* An object without contents. */
-static status make_object(void **made) {
-    *made = malloc(1);
-    return *made != NULL ? SUCCESS : ERROR_BACKEND;
-}
-
-static status free_object(void *ended) {
-    free(ended);
-    return SUCCESS;
-}
 
 /* NIXL's static objects: they exist from the first agent to the end of the process, and its agents need
    them. */
@@ -141,64 +123,6 @@ CAPI(agent_make_connection)(agent *agent, const char *name, const arguments *arg
     return nixl_capi_check_remote_md(agent, name, NULL);
 }
 
-/* It cannot be queried. */
-RETURNS(create_query_resp_list, make_object(made), void **made)
-RETURNS(destroy_query_resp_list, free_object(ended), void *ended)
-RETURNS(query_mem, ERROR_BACKEND, agent *agent, const void *list, void *results, const arguments *arguments)
-RETURNS(query_resp_list_size, ERROR_BACKEND, const void *results, size_t *size)
-RETURNS(query_resp_list_has_value, ERROR_BACKEND, const void *results, size_t index, bool *has_value)
-RETURNS(query_resp_list_get_params, ERROR_BACKEND, const void *results, size_t index, void **params)
-RETURNS(get_available_plugins, make_object(made), agent *agent, void **made)
-RETURNS(destroy_string_list, free_object(list), void *list)
-
-CAPI(string_list_size)(const void *list, size_t *size) {
-    *size = NUM_PLUGINS;
-    return SUCCESS;
-}
-
-CAPI(string_list_get)(const void *list, size_t index, const char **text) {
-    *text = plugins[index];
-    return SUCCESS;
-}
-
-CAPI(get_plugin_params)(agent *agent, const char *name, void **memory, void **made) {
-    return make_object(memory) == SUCCESS ? make_object(made) : ERROR_BACKEND;
-}
-
-static const unsigned kinds[] = {0, 1, 2, 4}; /* host memory, GPU memory, blocks, files */
-
-CAPI(mem_list_size)(const void *list, size_t *size) {
-    *size = sizeof(kinds) / sizeof(kinds[0]);
-    return SUCCESS;
-}
-
-CAPI(mem_list_get)(const void *list, size_t index, unsigned *kind) {
-    *kind = kinds[index];
-    return SUCCESS;
-}
-
-RETURNS(destroy_mem_list, free_object(list), void *list)
-RETURNS(destroy_params, free_object(ended), void *ended)
-
-CAPI(create_backend)(agent *agent, const char *name, const void *params, backend **made) {
-    for (size_t i = 0; i < NUM_PLUGINS; i++) {
-        if (strcmp(plugins[i], name) == 0 && !agent->has_plugin[i]) {
-            *made = malloc(sizeof(backend));
-            if (*made == NULL) return ERROR_BACKEND;
-            **made = (backend){agent, i};
-            agent->has_plugin[i] = true;
-            return SUCCESS;
-        }
-    }
-    return ERROR_INVALID_PARAM;
-}
-
-CAPI(get_backend_params)(agent *agent, const backend *backend, void **memory, void **made) {
-    return nixl_capi_get_plugin_params(agent, plugins[backend->plugin], memory, made);
-}
-
-RETURNS(destroy_backend, free_object(ended), backend *ended)
-
 CAPI(create_opt_args)(arguments **made) {
     *made = calloc(1, sizeof(arguments));
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
@@ -216,18 +140,6 @@ RETURNS(opt_args_set_has_notif, SUCCESS, arguments *arguments, bool has_notifica
 RETURNS(opt_args_set_skip_desc_merge, SUCCESS, arguments *arguments, bool skips)
 RETURNS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address)
 RETURNS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
-RETURNS(create_params, make_object(made), void **made)
-RETURNS(params_add, SUCCESS, void *params, const char *key, const char *value)
-RETURNS(params_create_iterator, make_object(made), const void *params, void **made)
-
-CAPI(params_iterator_next)(void *iterator, const char **key, const char **value, bool *has_next) {
-    *key = *value = NULL;
-    *has_next = false;
-    return SUCCESS;
-}
-
-RETURNS(params_destroy_iterator, free_object(ended), void *ended)
-
 CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
     return nixl_capi_check_remote_md(agent, peer, arguments);
 }

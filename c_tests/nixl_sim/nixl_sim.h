@@ -43,6 +43,13 @@ nixl_sim_requests nixl_sim_get_requests(void);
 
 /* Number of backends of all agents with which the span that starts here is registered. */
 uint64_t nixl_sim_registered(uint64_t address);
+/* The plugin whose backend NIXL reports for each request; NULL, the default: it reports none. */
+void nixl_sim_choose_backend(const char *plugin);
+/* What a query for an object returns; at first it fails. */
+enum { NIXL_SIM_QUERY_FAILS, NIXL_SIM_QUERY_MISSING, NIXL_SIM_QUERY_EXISTS };
+void nixl_sim_set_query(int outcome);
+/* Number of queries of the backends of a plugin. */
+uint64_t nixl_sim_queries(const char *plugin);
 /* Number of calls for notifications, and whether these fail from here on. */
 uint64_t nixl_sim_notification_polls(void);
 void nixl_sim_set_notifications_fail(int fail);

@@ -130,6 +130,4 @@ CAPI(estimate_xfer_cost)(agent *agent, const request *request, const arguments *
     return ERROR_BACKEND;
 }
 
-CAPI(query_xfer_backend)(agent *agent, const request *request, void **backend) { return ERROR_BACKEND; }
-
 CAPI(get_xfer_telemetry)(agent *agent, const request *request, void *telemetry) { return ERROR_BACKEND; }

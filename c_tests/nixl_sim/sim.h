@@ -6,9 +6,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #define MAX_PEERS 8
-#define NUM_PLUGINS 2
+#define NUM_PLUGINS 4
 #define NAME_SIZE 64
 
 typedef enum status {
@@ -22,8 +23,10 @@ typedef enum status {
 
 typedef struct agent agent;
 
-/* A plugin of one agent. */
+/* A handle of a backend: NIXL makes one each time it returns a backend. Handles of the same backend begin with the same
+   pointer, as NIXL's do. */
 typedef struct backend {
+    const void *engine;
     agent *owner;
     size_t plugin;
 } backend;
@@ -65,3 +68,20 @@ bool sim_is_held_forever(int call);
 
 #define EXPORTED __attribute__((visibility("default")))
 #define CAPI(name) EXPORTED int nixl_capi_##name
+
+/* A function that only returns a status. */
+#define RETURNS(name, result, ...)                                                                   \
+    CAPI(name)(__VA_ARGS__) {                                                                        \
+        return result;                                                                               \
+    }
+
+/* An object without contents. */
+static inline status make_object(void **made) {
+    *made = malloc(1);
+    return *made != NULL ? SUCCESS : ERROR_BACKEND;
+}
+
+static inline status free_object(void *ended) {
+    free(ended);
+    return SUCCESS;
+}

@@ -21,6 +21,9 @@
     FUNCTION(nixl_sim_set_pending)                                                                   \
     FUNCTION(nixl_sim_get_requests)                                                                  \
     FUNCTION(nixl_sim_registered)                                                                    \
+    FUNCTION(nixl_sim_choose_backend)                                                                \
+    FUNCTION(nixl_sim_set_query)                                                                     \
+    FUNCTION(nixl_sim_queries)                                                                       \
     FUNCTION(nixl_sim_notification_polls)                                                            \
     FUNCTION(nixl_sim_set_notifications_fail)
 

@@ -127,6 +127,14 @@ impl Memory {
         }
     }
 
+    /// The backends that access its objects or block storage, and their stores, for messages.
+    pub fn store(&self) -> Option<String> {
+        match self {
+            Self::Local(local) => local.holds.first().and_then(|hold| hold.store()),
+            Self::Remote(_) => None,
+        }
+    }
+
     /// The NIXL descriptor of each region.
     pub fn descriptors(&self) -> &[Descriptor] {
         match self {

@@ -99,6 +99,14 @@ impl Layout {
         let objects = region.and_then(|region| region.objects());
         objects.map_or(String::new(), |objects| objects.key(address / objects.object_size()))
     }
+
+    /// The object at an address of a region, and the store that it is in, for messages; `others` says that it is one of several.
+    pub fn stored_object(&self, region: u32, address: u64, others: bool) -> String {
+        let key = self.object_key(region, address);
+        let others = if others { " and others" } else { "" };
+        let store = self.memory().store().map_or(String::new(), |store| format!(" of {store}"));
+        format!("object '{key}'{others}{store}")
+    }
 }
 
 #[cfg(test)]

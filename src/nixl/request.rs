@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::descriptor::Descriptor;
 use super::remote::Remote;
@@ -100,8 +101,16 @@ pub struct RequestHandle {
     pub(super) remote: RequestSide,
     pub(super) operation: Operation,
     pub(super) state: RequestState,
-    /// The device id of the object, if the request is for one object.
-    pub(super) object: Option<u64>,
+    /// `None` unless the request is for one object.
+    pub(super) object: Option<ObjectRequest>,
+}
+
+/// What the failure of a request for one object is explained with.
+#[derive(Clone, Copy)]
+pub(super) struct ObjectRequest {
+    pub device_id: u64,
+    /// When it was posted the last time.
+    pub posted: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +140,14 @@ impl RequestHandle {
 }
 
 impl Operation {
+    /// What it does, for messages.
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+
     pub(super) fn raw(self) -> sys::nixl_capi_xfer_op_t {
         match self {
             Self::Read => sys::NIXL_CAPI_XFER_OP_READ,

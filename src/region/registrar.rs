@@ -28,7 +28,14 @@ pub(super) enum Registered {
     /// Memory, or a file.
     Spans(Vec<Descriptor>),
     /// Objects or block storage, of which no memory is mapped.
-    Listed(SegmentsId),
+    Listed(StorageList),
+}
+
+/// Objects or block storage that an agent has registered as one list.
+pub(super) struct StorageList {
+    id: SegmentsId,
+    /// The backends and stores, for messages.
+    pub store: String,
 }
 
 impl Registered {
@@ -61,7 +68,10 @@ pub(super) struct Registrar {
 impl Registrar {
     /// Registers a list of storage: all of it, or nothing.
     pub fn register_list(&self, list: Descriptors) -> SpanResult<Registered> {
-        let outcome = self.agent.call(move |state| state.register_segments(list, &CallOptions::default()));
+        let outcome = self.agent.call(move |state| {
+            let id = state.register_segments(list, &CallOptions::default())?;
+            Ok(StorageList { id, store: state.store_of(id) })
+        });
         outcome.map(Registered::Listed).map_err(|error| SpanFailure { error, stuck: Vec::new() })
     }
 
@@ -133,8 +143,8 @@ fn deregister_in(
 ) -> SpanResult {
     let spans = match registered {
         Registered::Spans(spans) => spans,
-        Registered::Listed(id) => {
-            let outcome = state.deregister_segments(*id);
+        Registered::Listed(list) => {
+            let outcome = state.deregister_segments(list.id);
             return outcome.map_err(|error| SpanFailure { error, stuck: Vec::new() });
         }
     };

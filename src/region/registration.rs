@@ -132,6 +132,14 @@ impl Registration {
         self.registered().is_some()
     }
 
+    /// The backends that a region of objects or block storage is registered with, and their stores, for messages.
+    pub fn store(&self) -> Option<String> {
+        match &*self.registered() {
+            Some(Registered::Listed(list)) => Some(list.store.clone()),
+            Some(Registered::Spans(_)) | None => None,
+        }
+    }
+
     /// Keeps it registered until the hold is dropped.
     pub fn hold(self: &Arc<Self>) -> Result<RegistrationHold> {
         let registered = self.registered();

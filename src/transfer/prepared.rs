@@ -18,6 +18,7 @@ use super::verify::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory};
+use crate::nixl::MemoryType;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
@@ -61,7 +62,7 @@ impl Route {
         };
         let path = engine.path();
         let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
-        let limit = limit.map(|after| Arc::new(limited(after, &described(path, sides))));
+        let limit = limit.map(|after| Arc::new(limited(after, &described(path, sides, &kept))));
         let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
         let account = Account {
             bytes: kept.bytes(),
@@ -163,14 +164,28 @@ fn limited(after: Duration, path: &str) -> Limit {
     Limit { after, what: format!("the transfer by {path}"), advice: advice.to_string() }
 }
 
-/// A path, and the peer if there is one.
-fn described(path: TransferPath, sides: [&Arc<Layout>; 2]) -> String {
+/// A path, and the peer or the store if there is one.
+fn described(path: TransferPath, sides: [&Arc<Layout>; 2], plan: &Plan) -> String {
     let peer = sides.into_iter().find_map(|side| match side.memory() {
         Memory::Remote(remote) => Some(remote.peer.name()),
         Memory::Local(_) => None,
     });
-    match peer {
-        Some(peer) => format!("{path} with agent '{peer}'"),
-        None => path.to_string(),
+    match (peer, first_object(sides, plan)) {
+        (Some(peer), _) => format!("{path} with agent '{peer}'"),
+        (None, Some(object)) => format!("{path} with {object}"),
+        (None, None) => path.to_string(),
     }
+}
+
+/// The first object of a plan, if one side is objects, and its store.
+fn first_object([source, destination]: [&Arc<Layout>; 2], plan: &Plan) -> Option<String> {
+    let first = plan.moves().next()?;
+    let [from, to] = [
+        (source, first.source_region, first.source),
+        (destination, first.destination_region, first.destination),
+    ];
+    let is_of_objects = |(layout, ..): &(&Arc<Layout>, u32, u64)| layout.memory_type() == MemoryType::Object;
+    let (objects, region, address) = [from, to].into_iter().find(is_of_objects)?;
+    let has_others = objects.object_content(region).is_some_and(|content| plan.bytes() > content);
+    Some(objects.stored_object(region, address, has_others))
 }

@@ -1,54 +1,172 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a request for an object failed. NIXL reports one status for all reasons; the store is asked whether the object exists.
+//! Which store an object is in, and why a request for it failed. NIXL reports one status for all reasons; the store is asked
+//! whether the object exists.
 
 #![forbid(unsafe_code)]
+
+use std::time::Duration;
 
 use super::AgentState;
 use crate::error::{Error, Status};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::{DescriptorEntry, Descriptors};
-use crate::nixl::request::{Operation, RequestId};
+use crate::nixl::raw::SegmentsId;
+use crate::nixl::request::{Operation, RequestId, RequestSide};
+
+/// A request that took this long was repeated by its backend, because the store is silent. The store is not asked then: the
+/// query would take as long, and the agent's thread would wait for it.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// The parameters of backends that say which store they use. None of them is a secret.
+const STORE_PARAMETERS: [&str; 3] = ["bucket", "container_name", "endpoint_override"];
+
+/// What the store says about the object of a failed request.
+enum StoreReply {
+    Exists,
+    Missing,
+    /// The query failed, too.
+    Failed,
+    /// It was not asked: the request took this long.
+    NotAsked(Duration),
+}
 
 impl AgentState {
-    /// Adds what the store reports about the object of a failed request, for which it is asked. Other errors are unchanged.
-    pub fn explain_object(&self, id: RequestId, error: Error) -> Error {
+    /// Adds what the store reports about the object of a failed request, for which it is asked if it responds at all. Other
+    /// errors are unchanged.
+    pub fn explain_object(&mut self, id: RequestId, error: Error) -> Error {
         let Some(request) = self.requests.get(&id) else { return error };
-        let Some(object) = request.object.and_then(|device_id| self.object(device_id)) else { return error };
-        let key = object.metadata.escape_ascii().to_string();
-        let reads = request.operation == Operation::Read;
-        let error = error.context(format!("{} object '{key}'", if reads { "read" } else { "write" }));
-        match self.exists(object) {
-            Some(false) if reads => error
-                .followed_by("the store has no such object in the bucket, or no such bucket")
-                .with_status(Status::NotFound),
-            Some(true) if reads => {
-                error.followed_by("the object exists; it may be shorter than what was to be read")
-            }
-            Some(_) => error.followed_by(
-                "the store responds; check that the bucket exists, and that the access key may write to it",
-            ),
-            None => error.followed_by(
-                "the store does not respond, or refuses the access key; check endpoint_override, scheme, region and the keys \
-                 of the backend",
-            ),
+        let Some(failed) = request.object else { return error };
+        let operation = request.operation;
+        let Some(object) = self.registered_object(failed.device_id).cloned() else { return error };
+        let doing = format!("{} object '{}'", operation.verb(), object.metadata.escape_ascii());
+        let plugin = match self.backend_of(id) {
+            Ok(plugin) => plugin,
+            Err(unknown) => return error.context(doing).followed_by(unknown),
+        };
+        let took = failed.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
+        let error = error.context(format!("{doing} of {}", self.store(&plugin)));
+        let reply = if took < SILENT { self.ask(object, plugin) } else { StoreReply::NotAsked(took) };
+        reply.explain(operation, error)
+    }
+
+    /// The store that registered objects are in, for messages.
+    pub fn store_of(&self, id: SegmentsId) -> String {
+        let plugins = self.segments.get(&id).map(|segments| &segments.plugins[..]).unwrap_or_default();
+        let stores: Vec<_> = plugins.iter().map(|plugin| self.store(plugin)).collect();
+        stores.join(" and ")
+    }
+
+    /// The storage that a request of the agent to itself uses, for messages: the first object of the list, if it is of objects,
+    /// and the backend.
+    pub fn storage_of(&mut self, id: RequestId, list: &Descriptors) -> Option<String> {
+        if !matches!(self.requests.get(&id)?.remote, RequestSide::Own) {
+            return None;
+        }
+        let store = self.backend_of(id).map(|plugin| self.store(&plugin)).ok()?;
+        let first = list.entries().first().filter(|_| list.memory_type() == MemoryType::Object);
+        let Some(object) = first.and_then(|first| self.registered_object(first.device_id)) else {
+            return Some(store);
+        };
+        let others = if list.entries().len() > 1 { " and others" } else { "" };
+        Some(format!("object '{}'{others} of {store}", object.metadata.escape_ascii()))
+    }
+
+    /// A backend, and the store that its parameters name.
+    fn store(&self, plugin: &str) -> String {
+        let known = self.backends.get(plugin).and_then(|backend| self.backend_properties(backend).ok());
+        let parameters = known.map(|(_, parameters)| parameters).unwrap_or_default();
+        let named = STORE_PARAMETERS.iter().filter_map(|name| {
+            let value = parameters.get(*name).filter(|value| !value.is_empty())?;
+            Some(format!("{name} '{value}'"))
+        });
+        let named: Vec<_> = named.collect();
+        if named.is_empty() {
+            return format!("the {plugin} backend");
+        }
+        format!("the {plugin} backend ({})", named.join(", "))
+    }
+
+    /// The registered object with a device id. A region lists its objects by consecutive ids; other lists are searched.
+    fn registered_object(&self, device_id: u64) -> Option<&DescriptorEntry> {
+        let is_it = |entry: &&DescriptorEntry| entry.device_id == device_id;
+        let lists = || {
+            let lists = self.segments.values().map(|segments| &segments.list);
+            lists.filter(|list| list.memory_type() == MemoryType::Object).map(Descriptors::entries)
+        };
+        let at_offset = |entries: &'_ [DescriptorEntry]| {
+            let offset = device_id.checked_sub(entries.first()?.device_id)?;
+            usize::try_from(offset).ok()
+        };
+        lists()
+            .find_map(|entries| entries.get(at_offset(entries)?).filter(is_it))
+            .or_else(|| lists().flatten().find(is_it))
+    }
+
+    /// Asks the store of a backend whether it has an object.
+    fn ask(&self, object: DescriptorEntry, plugin: String) -> StoreReply {
+        let mut list = Descriptors::new(MemoryType::Object);
+        let options = CallOptions { backends: vec![plugin], ..CallOptions::default() };
+        let found = list.add(vec![object]).and_then(|()| self.query(&list, &options));
+        match found.ok().and_then(|found| found.first().map(Option::is_some)) {
+            Some(true) => StoreReply::Exists,
+            Some(false) => StoreReply::Missing,
+            None => StoreReply::Failed,
         }
     }
+}
 
-    /// The registered object with a device id.
-    fn object(&self, device_id: u64) -> Option<DescriptorEntry> {
-        let mut lists = self.segments.values().map(|segments| &segments.list);
-        lists.find_map(|list| {
-            let entries = list.entries().iter().filter(|_| list.memory_type() == MemoryType::Object);
-            entries.into_iter().find(|entry| entry.device_id == device_id).cloned()
-        })
+impl StoreReply {
+    /// Adds the likely cause to the error of a request.
+    fn explain(&self, operation: Operation, error: Error) -> Error {
+        match (self, operation) {
+            (Self::Missing, Operation::Read) => error
+                .followed_by("the store has no such object in the bucket, or no such bucket")
+                .with_status(Status::NotFound),
+            (Self::Exists, Operation::Read) => {
+                error.followed_by("the object exists; it may be shorter than what was to be read")
+            }
+            (Self::Exists | Self::Missing, Operation::Write) => error.followed_by(
+                "the store responds; check that the bucket exists, and that the access key may write to it",
+            ),
+            (Self::Failed, _) => error.followed_by(
+                "the store was asked for the object, and does not respond or refuses the access key; check \
+                 endpoint_override, scheme, region and the keys of the backend",
+            ),
+            (Self::NotAsked(took), _) => error.followed_by(format!(
+                "the request took {:.0} s, in which NIXL's plugin repeated it, so the store probably does not respond, and was \
+                 not asked for the object; check that the store runs, and endpoint_override and scheme of the backend",
+                took.as_secs_f64()
+            )),
+        }
     }
+}
 
-    /// Whether the store has an object; `None` if it does not say.
-    fn exists(&self, object: DescriptorEntry) -> Option<bool> {
-        let mut list = Descriptors::new(MemoryType::Object);
-        list.add(vec![object]).ok()?;
-        let found = self.query(&list, &CallOptions::default()).ok()?;
-        found.first().map(Option::is_some)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_follows_from_what_the_store_says() {
+        let silent = StoreReply::NotAsked(Duration::from_millis(25_600));
+        for (reply, operation, status, part) in [
+            (&StoreReply::Missing, Operation::Read, Status::NotFound, "no such object"),
+            (&StoreReply::Missing, Operation::Write, Status::Nixl, "the bucket exists"),
+            (&StoreReply::Exists, Operation::Read, Status::Nixl, "shorter"),
+            (&StoreReply::Exists, Operation::Write, Status::Nixl, "the access key may write"),
+            (
+                &StoreReply::Failed,
+                Operation::Read,
+                Status::Nixl,
+                "was asked for the object, and does not respond",
+            ),
+            (&StoreReply::Failed, Operation::Write, Status::Nixl, "refuses the access key"),
+            (&silent, Operation::Read, Status::Nixl, "took 26 s"),
+            (&silent, Operation::Write, Status::Nixl, "was not asked for the object"),
+        ] {
+            let error = reply.explain(operation, Error::new(Status::Nixl, "failed"));
+            assert_eq!(error.status(), status, "{error}");
+            assert!(error.message().contains(part), "{error}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::AgentState;
 use crate::error::{Error, Result, Status, ensure};
@@ -11,8 +12,8 @@ use crate::log::log;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::request::{
-    DescriptorList, ListId, Operation, PreparedList, RequestHandle, RequestId, RequestSide, RequestState,
-    Span,
+    DescriptorList, ListId, ObjectRequest, Operation, PreparedList, RequestHandle, RequestId, RequestSide,
+    RequestState, Span,
 };
 use crate::nixl::sys;
 
@@ -127,8 +128,8 @@ impl AgentState {
             )
         })?;
         let id = self.keep(raw, operation, side.clone());
-        if let [object] = devices[..] {
-            self.request(id)?.object = Some(object);
+        if let [device_id] = devices[..] {
+            self.request(id)?.object = Some(ObjectRequest { device_id, posted: None });
         }
         Ok(id)
     }
@@ -150,6 +151,9 @@ impl AgentState {
         let agent = self.agent;
         let request = self.request(id)?;
         ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
+        if let Some(object) = &mut request.object {
+            object.posted = Some(Instant::now());
+        }
         // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, ptr::null_mut()) };
         request.state = RequestState::of(status);

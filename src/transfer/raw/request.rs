@@ -52,10 +52,12 @@ impl Request {
         ensure_corresponding(local, remote)?;
         let holds = Holds::of(agent, local)?;
         let (name, sides, given) = (owner.to_string(), [local.clone(), remote.clone()], options.clone());
-        let (id, side) = agent.call(move |state| {
+        let is_limited = of_runs.limit.is_some();
+        let (id, side, storage) = agent.call(move |state| {
             let side = state.side_of(&name)?;
             let id = state.create_raw(operation, &sides[0], (&side, &sides[1]), &given)?;
-            Ok((id, side))
+            let storage = if is_limited { state.storage_of(id, &sides[1]) } else { None };
+            Ok((id, side, storage))
         })?;
         let resource = Resource {
             agent: agent.clone(),
@@ -65,7 +67,7 @@ impl Request {
             prepared: None,
             holds,
         };
-        Ok(Self::around(resource, local, options, of_runs))
+        Ok(Self::around(resource, storage, local, options, of_runs))
     }
 
     /// A request on descriptors of two prepared lists, which correspond by position in the lists of indices.
@@ -100,9 +102,11 @@ impl Request {
         let sizes = local_chosen.clone();
         let ids = [local.id, remote.id];
         let given = options.clone();
-        let id = agent.call(move |state| {
+        let is_limited = of_runs.limit.is_some();
+        let (id, storage) = agent.call(move |state| {
             let sides = ((ids[0], &local_numbers[..]), (ids[1], &remote_numbers[..]));
-            state.make_raw(operation, sides.0, sides.1, [&local_chosen, &remote_chosen], &given)
+            let id = state.make_raw(operation, sides.0, sides.1, [&local_chosen, &remote_chosen], &given)?;
+            Ok((id, if is_limited { state.storage_of(id, &remote_chosen) } else { None }))
         })?;
         let resource = Resource {
             agent: agent.clone(),
@@ -112,12 +116,18 @@ impl Request {
             prepared: Some([local.clone(), remote.clone()]),
             holds: Holds::default(),
         };
-        Ok(Self::around(resource, &sizes, options, of_runs))
+        Ok(Self::around(resource, storage, &sizes, options, of_runs))
     }
 
-    fn around(resource: Resource, local: &Descriptors, options: CallOptions, of_runs: RunOptions) -> Self {
+    fn around(
+        resource: Resource,
+        storage: Option<String>,
+        local: &Descriptors,
+        options: CallOptions,
+        of_runs: RunOptions,
+    ) -> Self {
         let RunOptions { queue, user_data, limit } = of_runs;
-        let limit = limit.map(|after| Arc::new(limited(after, &resource.side)));
+        let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
         Self {
             resource: Arc::new(resource),
             completion: Arc::new(Completion::new(1, queue)),
@@ -235,12 +245,16 @@ impl Request {
     }
 }
 
-fn limited(after: Duration, side: &RequestSide) -> Limit {
+/// `storage` is what the request uses if it is to the agent itself, as far as NIXL reports it.
+fn limited(after: Duration, side: &RequestSide, storage: Option<String>) -> Limit {
     let (with, advice) = match side {
         RequestSide::Peer(remote) => {
             (format!(" with agent '{}'", remote.name()), "check whether the process of the peer runs")
         }
-        RequestSide::Local | RequestSide::Own => (String::new(), "check the file or the object store"),
+        RequestSide::Local | RequestSide::Own => {
+            let with = storage.map_or(String::new(), |storage| format!(" with {storage}"));
+            (with, "check the file or the object store")
+        }
     };
     let advice = format!(
         "Increase timeout_ns, or {advice}. NIXL cannot cancel a request: keep its memory until it can be posted again"

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in objects, over the stand-in for NIXL, by an agent with two backends for objects: which of them is asked about the
+// object of a request that failed, and what the messages say.
+#include "stand_in.h"
+
+static const kvmem_block_pair pairs[] = {{6, 3}, {0, 5}};
+static const kv_move two = {pairs, NUM(pairs), 0, 0, 3};
+static const kv_move one = {pairs, 1, 0, 0, 3};
+
+static kvmem_agent *sim_agent(void) {
+    nixl_find_stand_in();
+    kvmem_agent *agent = agent_open("storing");
+    EXPECT_OK(kvmem_agent_create_backend(agent, "OBJ", NULL, 0, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "AZURE_BLOB", NULL, 0, ERR));
+    return agent;
+}
+
+static kvmem_layout *lay_out(kvmem_agent *agent) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OWNED(kvmem_region) region = MADE(kvmem_region, kvmem_region_create_object,
+        REF(OPTIONS(kvmem_object_options, it.key_prefix = "a/", it.object_size = kv_block_stride(&config),
+                    it.count = config.num_blocks)));
+    return regions_lay_out(&config, &region, 1, agent);
+}
+
+typedef struct asked {
+    uint64_t obj, azure;
+} asked;
+
+static asked count_queries(void) {
+    return (asked){NIXL(nixl_sim_queries("OBJ")), NIXL(nixl_sim_queries("AZURE_BLOB"))};
+}
+
+static void expect_queries(asked before, uint64_t obj, uint64_t azure) {
+    const asked now = count_queries();
+    CHECK_EQ(now.obj - before.obj, obj);
+    CHECK_EQ(now.azure - before.azure, azure);
+}
+
+/* A run whose first request fails when it is posted. */
+static void fail(kvmem_transfer *transfer, kvmem_status status, const char *part) {
+    NIXL(nixl_sim_fail_post(1));
+    RUN_ENDS(status, part, transfer);
+}
+
+TEST(the_backend_of_a_failed_request_is_asked_for_its_object) {
+    OWNED(kvmem_agent) agent = sim_agent();
+    OWNED(kvmem_layout) objects = lay_out(agent);
+    OPENED(kv_side, host, REF(kv_config(&kv_kinds[0])), agent, 1);
+    OWNED(kvmem_transfer) write = kv_transfer(host.layout, objects, &two);
+    OWNED(kvmem_transfer) read = kv_transfer(objects, host.layout, &one);
+
+    NIXL(nixl_sim_choose_backend("AZURE_BLOB"));
+    asked before = count_queries();
+    fail(write, KVMEM_STATUS_NIXL, "write object 'a/0000000003' of the AZURE_BLOB backend: ");
+    CHECK_HAS(test_last_message(), "was asked for the object, and does not respond or refuses the access key");
+    expect_queries(before, 0, 1);
+
+    NIXL(nixl_sim_choose_backend("OBJ"));
+    NIXL(nixl_sim_set_query(NIXL_SIM_QUERY_MISSING));
+    before = count_queries();
+    fail(read, KVMEM_STATUS_NOT_FOUND, "read object 'a/0000000006' of the OBJ backend: ");
+    CHECK_HAS(test_last_message(), "the store has no such object");
+    expect_queries(before, 1, 0);
+
+    NIXL(nixl_sim_set_query(NIXL_SIM_QUERY_EXISTS));
+    fail(read, KVMEM_STATUS_NIXL, "the object exists; it may be shorter");
+    fail(write, KVMEM_STATUS_NIXL, "the store responds; check that the bucket exists");
+}
+
+TEST(no_backend_is_asked_if_that_of_the_request_is_unknown) {
+    OWNED(kvmem_agent) agent = sim_agent();
+    OWNED(kvmem_layout) objects = lay_out(agent);
+    OPENED(kv_side, host, REF(kv_config(&kv_kinds[0])), agent, 1);
+    OWNED(kvmem_transfer) write = kv_transfer(host.layout, objects, &two);
+    NIXL(nixl_sim_choose_backend(NULL));
+    const asked before = count_queries();
+    fail(write, KVMEM_STATUS_NIXL, "get the backend of a request");
+    expect_queries(before, 0, 0);
+}
+
+/* The limit is shorter than any run: the requests stay in flight until the case completes them. */
+static void time_out(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move, const char *part) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
+        KV_OPTIONS(move, it.timeout_ns = MILLISECONDS(1)));
+    NIXL(nixl_sim_set_pending(1));
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, part, transfer);
+    NIXL(nixl_sim_set_pending(0));
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(transfer, ERR); /* the process has a deadline */
+    while (kvmem_transfer_poll(transfer, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
+}
+
+TEST(a_run_that_times_out_names_its_objects_and_their_stores) {
+    OWNED(kvmem_agent) agent = sim_agent();
+    OWNED(kvmem_layout) objects = lay_out(agent);
+    OPENED(kv_side, host, REF(kv_config(&kv_kinds[0])), agent, 1);
+    time_out(host.layout, objects, &two,
+             "NIXL object write with object 'a/0000000003' and others of the AZURE_BLOB backend and the OBJ backend was not "
+             "complete after 1 ms");
+    time_out(objects, host.layout, &one, "NIXL object read with object 'a/0000000006' of the AZURE_BLOB backend");
+}
+
+TEST(a_raw_request_that_times_out_names_its_object_and_its_backend) {
+    OWNED(kvmem_agent) agent = sim_agent();
+    NIXL(nixl_sim_choose_backend("OBJ"));
+    static unsigned char memory[64];
+    OWN(kvmem_descriptors, here, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    EXPECT_OK(kvmem_descriptors_add(here, &(kvmem_descriptor){.address = (uintptr_t)memory, .size = sizeof(memory)}, 1,
+                                    ERR));
+    OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
+    const kvmem_descriptor object = {.size = sizeof(memory), .device_id = 7, .metadata = "key", .metadata_size = 3};
+    EXPECT_OK(kvmem_descriptors_add(there, &object, 1, ERR));
+    OWN(kvmem_segments, local, kvmem_segments_register, agent, here, NULL);
+    OWN(kvmem_segments, remote, kvmem_segments_register, agent, there, NULL);
+    OWN(kvmem_request, request, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, here, "storing", there,
+        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1))));
+    NIXL(nixl_sim_set_pending(1));
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "the request with object 'key' of the OBJ backend was not complete",
+                   kvmem_request_wait(request, PATIENCE, ERR));
+    NIXL(nixl_sim_set_pending(0));
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_request_post(request, NULL, 0, ERR);
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    while (kvmem_request_poll(request, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
+}
