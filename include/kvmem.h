@@ -1414,7 +1414,8 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
 ///
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
 /// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
-/// memory, 16 MiB or one block at a time.
+/// memory, 16 MiB or one block at a time. So are those of objects and block storage, by NIXL, which has no
+/// limit of time: to have one, first move them to a layout in host memory, by a transfer with timeout_ns.
 kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
                                    const uint32_t *blocks,
                                    size_t num_blocks,

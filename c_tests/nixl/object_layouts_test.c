@@ -176,6 +176,34 @@ TEST(layouts_that_objects_cannot_hold_are_refused) {
                        it.regions = views, it.count = 2)));
 }
 
+TEST(regions_of_too_few_objects_or_regions_are_refused_with_the_number) {
+    const kvmem_layout_config config = block_config();
+    OWNED(kvmem_region) few = name_objects("refused/", kv_block_stride(&config), config.num_blocks - 1);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "region 0 of 1 has 6 objects of 288 bytes, the layout needs 7; create it with that count",
+           kvmem_layout_build,
+           REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS, it.regions = &few,
+                       it.count = 1)));
+    const kvmem_layout_config layers = WITH(config, it.kind = KVMEM_LAYOUT_ORDERED, it.order = "L/OBNC");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 3 regions, 1 are given; for one region of objects use an order without '/'",
+           kvmem_layout_build,
+           REF(OPTIONS(kvmem_layout_options, it.config = &layers, it.source = KVMEM_LAYOUT_REGIONS, it.regions = &few,
+                       it.count = 1)));
+    CHECK_HAS(test_last_message(), "such as BLONHC");
+}
+
+/* The plugin reports it to stderr only. */
+TEST(a_backend_without_a_bucket_says_so) {
+    object_store_start();
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    OWN(kvmem_agent, agent, kvmem_agent_create, "storing", NULL);
+    const kvmem_parameter keys[] = {{"access_key", "key"}, {"secret_key", "secret"}};
+    CHECK_EQ(unsetenv("AWS_DEFAULT_BUCKET"), 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "neither the parameter bucket nor AWS_DEFAULT_BUCKET of the environment is set",
+                   kvmem_agent_create_backend(agent, "OBJ", keys, NUM(keys), ERR));
+    CHECK_EQ(setenv("AWS_DEFAULT_BUCKET", "blocks", 1), 0);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "OBJ", keys, NUM(keys), ERR));
+}
+
 /* Most machines refuse at once. This limit is for those with terabytes of memory. */
 static struct rlimit scarce_address_space_begin(void) {
     struct rlimit usual;
@@ -335,6 +363,34 @@ TEST(checksums_of_objects_are_those_of_their_blocks) {
         EXPECT_OK(kvmem_layout_checksum(objects, to, NUM(to), found, ERR));
         CHECK_BYTES(found, expected, sizeof(expected));
     }
+}
+
+/* The last layers of each block, over views, have the checksums with which a transfer of these layers is verified. */
+TEST(checksums_of_a_range_of_layers_are_those_of_a_layout_of_the_range) {
+    const kvmem_layout_config config = block_config();
+    const uint64_t layer = 2 * kv_piece_size(&config), first = 1;
+    OWNED(kvmem_agent) agent = store_agent("storing");
+    OWNED(kvmem_region) region = name_objects("range/", layer, kv_region_size(&config) / layer);
+    OWNED(kvmem_layout) objects = regions_lay_out(&config, &region, 1, agent);
+    OPENED(kv_side, host, &config, agent, 1);
+    OPENED(kv_side, destination, &config, agent, 2);
+    kv_run(host.layout, objects, &out);
+    const kvmem_layout_config last =
+        WITH(config, it.kind = KVMEM_LAYOUT_ORDERED, it.order = "BLONC", it.num_layers = config.num_layers - first,
+             it.block_stride = kv_block_stride(&config));
+    const uint64_t offset = first * layer;
+    OWN(kvmem_region, of_last, kvmem_region_create_view, region, offset, kv_region_size(&config) - offset);
+    OWNED(kvmem_layout) range = regions_lay_out(&last, &of_last, 1, agent);
+    uint32_t checksums[NUM(back_pairs)], blocks[NUM(back_pairs)];
+    for (size_t i = 0; i < NUM(back_pairs); i++) blocks[i] = back_pairs[i].source;
+    EXPECT_OK(kvmem_layout_checksum(range, blocks, NUM(blocks), checksums, ERR));
+    OWN(kvmem_transfer, read, kvmem_transfer_create, objects, destination.layout,
+        KV_OPTIONS(&part_back, it.checksums = checksums));
+    RUN(read);
+    checksums[1] ^= 1;
+    OWN(kvmem_transfer, wrong, kvmem_transfer_create, objects, destination.layout,
+        KV_OPTIONS(&part_back, it.checksums = checksums));
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "corrupt", wrong);
 }
 
 /* A failed read leaves nothing in use: the transfer runs again, and the memory is freed. */

@@ -249,19 +249,22 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     ensure!(
         regions.len() == count,
         InvalidArgument,
-        "the order {} with {} layers and {} outer slots needs {count} regions, {} are given",
+        "the order {} with {} layers and {} outer slots needs {count} regions, {} are given{}",
         geometry.order(),
         geometry.dimensions().num_layers,
         geometry.dimensions().outer_dim,
-        regions.len()
+        regions.len(),
+        advice_on_number(regions)
     );
     for (index, region) in regions.iter().enumerate() {
+        // Before the sizes, because it says which size objects must have.
+        ensure_whole_objects(&geometry, region)
+            .map_err(|error| error.context(format!("region {index} of {count}")))?;
         ensure!(
             region.size() >= geometry.region_size(),
             OutOfRange,
-            "region {index} of {count} is {} bytes, the layout needs {}",
-            region.size(),
-            geometry.region_size()
+            "region {index} of {count} {}",
+            shortage(region, geometry.region_size())
         );
         ensure!(
             region.tier() == regions[0].tier(),
@@ -284,11 +287,31 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     }
     for (index, region) in regions.iter().enumerate() {
         ensure_whole_blocks(&geometry, region)
-            .and_then(|()| ensure_whole_objects(&geometry, region))
             .map_err(|error| error.context(format!("region {index} of {count}")))?;
     }
     ensure_disjoint(regions, geometry.region_size())?;
     Placement::new(geometry, regions.iter().map(|region| region.address()).collect())
+}
+
+/// What to do if the number of regions is wrong, if there is more to say than the number.
+fn advice_on_number(regions: &[Arc<Region>]) -> &'static str {
+    match regions {
+        [region] if region.objects().is_some() => {
+            "; for one region of objects use an order without '/' and with blocks outermost, such as BLONHC, so that an object is \
+             a block"
+        }
+        _ => "",
+    }
+}
+
+/// How a region is too small for a layout that needs so many bytes of it.
+fn shortage(region: &Region, needed: u64) -> String {
+    let Some(objects) = region.objects() else {
+        return format!("is {} bytes, the layout needs {needed}", region.size());
+    };
+    let size = objects.object_size();
+    let (count, needed) = (region.size() / size, needed.div_ceil(size));
+    format!("has {count} objects of {size} bytes, the layout needs {needed}; create it with that count")
 }
 
 pub(super) fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> {

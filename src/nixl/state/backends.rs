@@ -65,6 +65,7 @@ impl AgentState {
     fn explain_refusal(&self, plugin: &str, parameters: &[(String, String)], error: Error) -> Error {
         let doing = format!("create a {plugin} backend for agent '{}'", self.display_name());
         let mut settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
+        settings.extend(missing_store(plugin, parameters));
         if !parameters.is_empty() {
             let keys: Vec<_> = parameters.iter().map(|(key, _)| key.as_str()).collect();
             let keys = keys.join(", ");
@@ -165,6 +166,22 @@ impl AgentState {
         let names: Vec<_> = self.backends.keys().map(String::as_str).collect();
         if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
     }
+}
+
+/// Plugins that need to know a store: the parameter that names it, and the variable of the environment instead.
+const STORES: [[&str; 3]; 2] = [
+    ["OBJ", "bucket", "AWS_DEFAULT_BUCKET"],
+    ["AZURE_BLOB", "container_name", "AZURE_STORAGE_CONTAINER_NAME"],
+];
+
+/// Says that the store was not named, which NIXL reports to stderr only.
+fn missing_store(plugin: &str, parameters: &[(String, String)]) -> Option<String> {
+    let [_, parameter, variable] = STORES.into_iter().find(|[of, ..]| *of == plugin)?;
+    let is_given = parameters.iter().any(|(key, value)| key == parameter && !value.is_empty());
+    let is_missing = !is_given && std::env::var_os(variable).is_none();
+    is_missing.then(|| {
+        format!("neither the parameter {parameter} nor {variable} of the environment is set; one of them must name the store")
+    })
 }
 
 /// UCX's settings in the environment, for example which transports and devices to use.
