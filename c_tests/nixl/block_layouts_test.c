@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in block storage, over NIXL's plugin GUSLI, whose device is a file: what transfers write to it, and that blocks come
+// back.
+#include "harness.h"
+
+#define OFFSET MIB
+#define DEVICE_SIZE (32 * MIB)
+#define COOKIE "sec=0x3"
+
+static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 63}, {3, 3}};
+static const kv_move out = {out_pairs, NUM(out_pairs), 0, 0, 4};
+static const kvmem_block_pair back_pairs[] = {{0, 7}, {63, 8}, {3, 60}};
+static const kv_move back = {back_pairs, NUM(back_pairs), 0, 0, 4};
+
+/* The plugin finds the device of memory by the device id of the memory, which is 0 for host memory. */
+static kvmem_agent *open_device(const char *path) {
+    GET(kvmem_agent *, agent, kvmem_agent_create, "storing", NULL);
+    const kvmem_parameter parameters[] = {
+        {"client_name", "kvmem"},
+        {"max_num_simultaneous_requests", "32"},
+        {"config_file", TEXT("# Config file\nversion=1\n0 F W N %s " COOKIE "\n", path)},
+    };
+    EXPECT_OK(kvmem_agent_create_backend(agent, "GUSLI", parameters, NUM(parameters), ERR));
+    return agent;
+}
+
+static kvmem_layout *lay_out_storage(const kvmem_layout_config *config, kvmem_agent *agent) {
+    OWN(kvmem_region, region, kvmem_region_create_block,
+        REF(OPTIONS(kvmem_block_options, it.offset = OFFSET, it.size = kv_region_size(config), it.alignment = 4096,
+                    it.metadata = COOKIE, it.metadata_size = strlen(COOKIE))));
+    return regions_lay_out(config, &region, 1, agent);
+}
+
+static kvmem_layout *allocate(const kvmem_layout_config *config, kvmem_agent *agent) {
+    kvmem_system_options memory;
+    kvmem_system_options_init(&memory, sizeof(memory));
+    return MADE(kvmem_layout, kvmem_layout_build,
+                REF(OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_ALLOCATE, it.agent = agent,
+                            it.system = &memory)));
+}
+
+/* After the registration, which maps other memory there. */
+static void fill_block(const kvmem_layout *layout, const kvmem_layout_config *config, uint64_t block, uint32_t seed) {
+    for (uint64_t layer = 0; layer < config->num_layers; layer++) {
+        for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
+            GET(kvmem_block, piece, kvmem_layout_get_block, layout, block, layer, outer);
+            kv_fill((unsigned char *)piece.address, piece.size, seed + (uint32_t)(layer * 2 + outer));
+        }
+    }
+}
+
+static void expect_in_file(const char *path, const kvmem_layout_config *config, uint64_t block, uint32_t seed) {
+    const size_t piece = kv_piece_size(config), size = kv_block_stride(config);
+    unsigned char *found = test_allocate(size), *expected = test_allocate(size);
+    for (uint32_t i = 0; i < size / piece; i++) kv_fill(expected + i * piece, piece, seed + i);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK_EQ(pread(file, found, size, (off_t)(OFFSET + block * size)), (ssize_t)size);
+    CHECK_EQ(close(file), 0);
+    CHECK_BYTES(found, expected, size);
+    free(found);
+    free(expected);
+}
+
+TEST(blocks_of_every_kind_are_stored_in_a_device_and_come_back) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "device");
+    const int device = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK_EQ(ftruncate(device, (off_t)DEVICE_SIZE), 0);
+    CHECK_EQ(close(device), 0);
+    OWNED(kvmem_agent) agent = open_device(path);
+    const kvmem_layout_config stored = kv_large_config(&kv_kinds[0]);
+    OWNED(kvmem_layout) storage = lay_out_storage(&stored, agent);
+    EACH_KV_KIND(kind) {
+        const kvmem_layout_config config = kv_large_config(kind);
+        OWNED(kvmem_layout) host = allocate(&config, agent);
+        uint32_t from[NUM(out_pairs)], to[NUM(back_pairs)], before[NUM(out_pairs)], after[NUM(back_pairs)];
+        for (uint32_t i = 0; i < NUM(out_pairs); i++) {
+            from[i] = out_pairs[i].source, to[i] = back_pairs[i].destination;
+            fill_block(host, &config, from[i], 100 * i + (uint32_t)(kind - kv_kinds));
+        }
+        EXPECT_OK(kvmem_layout_checksum(host, from, NUM(from), before, ERR));
+        CHECK_EQ(kv_run(host, storage, &out).path, KVMEM_PATH_NIXL_BLOCK_WRITE);
+        for (uint32_t i = 0; i < NUM(out_pairs); i++) {
+            expect_in_file(path, &stored, out_pairs[i].destination, 100 * i + (uint32_t)(kind - kv_kinds));
+        }
+        CHECK_EQ(kv_run(storage, host, &back).path, KVMEM_PATH_NIXL_BLOCK_READ);
+        EXPECT_OK(kvmem_layout_checksum(host, to, NUM(to), after, ERR));
+        CHECK_BYTES(after, before, sizeof(before));
+    }
+}
