@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After the first runs of a transfer between a peer and GPU memory through staging memory, kvmem allocates no memory for
-// further runs, on any thread. Allocations of the driver and of NIXL are not counted.
+// After the first runs of a transfer between a peer and GPU memory through staging memory, kvmem allocates no
+// memory for further runs, on any thread. Allocations of the driver and of NIXL are not counted.
 #include "allocations.h"
 #include "caller_context.h"
 #include "side_peer.h"
@@ -16,7 +16,7 @@ static kvmem_layout_config config_of(const kv_kind *kind) {
     return WITH(side_config(kind), it.num_blocks = NUM_BLOCKS);
 }
 
-/* Between memory of a GPU and a peer whose host memory is a plain or a served layout, through arenas of `arena_size`. */
+/* Between memory of a GPU and a served layout in host memory of a peer, through arenas of `arena_size`. */
 static void repeat_with(place here, uint64_t arena_size) {
     for (uint32_t i = 0; i < NUM_BLOCKS; i++) backwards[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
     OWNED(kvmem_agent) agent = agent_open("near");

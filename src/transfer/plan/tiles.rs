@@ -20,6 +20,8 @@ const BUDGET: u64 = 64 << 10;
 const LARGEST_UNIT: u64 = 4 << 10;
 /// A source whose iterations are at most so far apart is read in one pass: what is between them is read next.
 const NEAR: u64 = 16 << 10;
+/// Bytes of a cache line.
+const LINE: u64 = 64;
 
 /// A few loops, outermost first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,11 +158,13 @@ pub fn suitable_size(shape: &Shape) -> Option<u64> {
 
 /// How many times as long spans are in the source. A processor reads ahead in long spans; a few lines are enough to
 /// write. Elements that are transposed are read from many rows at once, so a tile has few rows of them.
-fn source_length(unit_size: u64) -> u64 {
-    match unit_size {
-        1 => 32,
-        2..=4 => 16,
-        _ => 8,
+/// The ends of destination rows that are not whole cache lines are written through the caches, so a tile has longer rows then.
+fn source_length(unit_size: u64, writes_lines: bool) -> u64 {
+    match (unit_size, writes_lines) {
+        (1, true) => 32,
+        (2..=4, true) => 16,
+        (2..=4, false) => 4,
+        (_, _) => 8,
     }
 }
 
@@ -171,6 +175,8 @@ fn grow(loops: &Loops, unit_size: u64, budget: u64) -> [u64; BLOCK_AXES] {
     for (side, order) in orders.iter_mut().enumerate() {
         order[..loops.len()].sort_unstable_by_key(|index| loops[*index].strides[side]);
     }
+    let is_line = |each: &Loop| each.strides[1] == unit_size || each.strides[1].is_multiple_of(LINE);
+    let source_length = source_length(unit_size, loops.iter().all(is_line));
     let mut size = unit_size;
     loop {
         let span = |side: usize| {
@@ -186,7 +192,7 @@ fn grow(loops: &Loops, unit_size: u64, budget: u64) -> [u64; BLOCK_AXES] {
             }
             span
         };
-        let shorter = usize::from(span(1) * source_length(unit_size) <= span(0));
+        let shorter = usize::from(span(1) * source_length <= span(0));
         let grown = [shorter, 1 - shorter].into_iter().find_map(|side| {
             let unfinished = |index: &&usize| counts[**index] < loops[**index].count;
             let index = *orders[side][..loops.len()].iter().find(unfinished)?;
@@ -306,6 +312,16 @@ mod tests {
         assert_eq!(grown(&transposed, 2, 64 << 10), [512, 64]);
         assert_eq!(grown(&transposed, 2, 16 << 10), [256, 32]);
         assert_eq!(grown(&[(5, [2, 2000]), (1000, [10, 2])], 2, 32), [5, 2], "the source first");
+    }
+
+    #[test]
+    fn rows_that_are_not_whole_lines_are_longer() {
+        let transposed = |tokens: u64, size: u64| [(4096, [size, tokens * size]), (tokens, [8192, size])];
+        assert_eq!(grown(&transposed(1024, 1), 1, 128 << 10), [2048, 64]);
+        assert_eq!(grown(&transposed(1040, 1), 1, 128 << 10), [1024, 128]);
+        assert_eq!(grown(&transposed(1040, 2), 2, 128 << 10), [512, 128]);
+        assert_eq!(grown(&transposed(1040, 4), 4, 64 << 10), [512, 32]);
+        assert_eq!(grown(&transposed(1000, 4), 4, 64 << 10), [256, 64]);
     }
 
     #[test]

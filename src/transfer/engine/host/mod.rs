@@ -2,6 +2,7 @@
 //! The host engine: memcpy between two host layouts, by several threads and past the caches where that is
 //! faster.
 
+mod direct;
 mod rate;
 mod rows;
 mod streaming;

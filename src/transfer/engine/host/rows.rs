@@ -69,6 +69,17 @@ impl HostRows {
         }
     }
 
+    /// Copies rows whose destination does not consist of whole cache lines: whole lines past the caches, and the ends of
+    /// rows through them. Ends of the row that is `ahead` bytes later in the destination, which is copied later, are
+    /// prefetched.
+    ///
+    /// # Safety
+    /// As for [`Self::copy`] if it bypasses the caches.
+    pub unsafe fn copy_lines_and_ends(&self, ahead: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { machine::copy_lines_and_ends(self, ahead) };
+    }
+
     /// Rows of one word.
     unsafe fn copy_words<T: Copy>(&self) {
         // SAFETY: the caller's promise; words may be unaligned.
@@ -126,13 +137,44 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, size: usize) {
     copy_word(last);
 }
 
+/// Copies less than a line: in words of 16 bytes, or in two shorter words that may overlap.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`].
+#[inline(always)]
+unsafe fn copy_end(from: *const u8, to: *mut u8, size: usize) {
+    // SAFETY: the caller's promise; there is at least one word, and at most two.
+    unsafe {
+        match size {
+            16.. => copy_short(from, to, size),
+            8.. => copy_two::<u64>(from, to, size),
+            4.. => copy_two::<u32>(from, to, size),
+            2.. => copy_two::<u16>(from, to, size),
+            1 => *to = *from,
+            0 => (),
+        }
+    }
+}
+
+/// Copies the first and the last word of a span of at most two words.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`].
+#[inline(always)]
+unsafe fn copy_two<T: Copy>(from: *const u8, to: *mut u8, size: usize) {
+    for at in [0, size - size_of::<T>()] {
+        // SAFETY: the caller's promise; words may be unaligned.
+        unsafe { to.add(at).cast::<T>().write_unaligned(from.add(at).cast::<T>().read_unaligned()) };
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod machine {
     use std::arch::x86_64::{
         __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256,
     };
 
-    use super::{HostRows, LINE};
+    use super::{HostRows, LINE, copy_end, prefetch};
 
     /// Bytes of a vector.
     pub const VECTOR: usize = size_of::<__m256i>();
@@ -159,6 +201,30 @@ mod machine {
                 (_, true) => any::<true>(rows),
             }
         }
+    }
+
+    /// # Safety
+    /// As for [`HostRows::copy_lines_and_ends`].
+    #[target_feature(enable = "avx")]
+    pub unsafe fn copy_lines_and_ends(rows: &HostRows, ahead: usize) {
+        rows.each(|from, to| {
+            let head = (to as usize).wrapping_neg() % LINE;
+            let head = head.min(rows.size);
+            let tail = head + (rows.size - head) / LINE * LINE;
+            prefetch(to.wrapping_add(ahead));
+            prefetch(to.wrapping_add(ahead + rows.size - 1));
+            // SAFETY: the caller's promise, for consecutive parts of a row; what is streamed is aligned.
+            unsafe {
+                copy_end(from, to, head);
+                for at in (head..tail).step_by(LINE) {
+                    let (source, destination) = (from.add(at).cast::<__m256i>(), to.add(at).cast());
+                    let (first, second) = (_mm256_loadu_si256(source), _mm256_loadu_si256(source.add(1)));
+                    store::<true>(destination, first);
+                    store::<true>(destination.add(1), second);
+                }
+                copy_end(from.add(tail), to.add(tail), rows.size - tail);
+            }
+        });
     }
 
     /// Rows of `N` vectors.
@@ -227,6 +293,13 @@ mod machine {
         // SAFETY: the caller's promise.
         rows.each(|from, to| unsafe { std::ptr::copy_nonoverlapping(from, to, rows.size) });
     }
+
+    /// # Safety
+    /// As for the rows.
+    pub unsafe fn copy_lines_and_ends(rows: &super::HostRows, _ahead: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { copy(rows, false) };
+    }
 }
 
 #[cfg(test)]
@@ -272,6 +345,16 @@ mod tests {
                         unsafe { rows.copy(is_streamed) };
                         streaming::settle();
                         assert!(found == expected, "{size} bytes from {from} to {to}, {inner:?}");
+                        if is_streamed {
+                            found.fill(0xEE);
+                            // SAFETY: as above.
+                            unsafe { rows.copy_lines_and_ends(ROWS * inner.strides[1]) };
+                            streaming::settle();
+                            assert!(
+                                found == expected,
+                                "lines and ends, {size} bytes from {from} to {to}, {inner:?}"
+                            );
+                        }
                     }
                 }
             }

@@ -4,6 +4,7 @@
 
 use std::mem::MaybeUninit;
 
+use super::direct;
 use super::rows::{HostRows, LINE, RowLoop, copy_short, prefetch};
 use super::streaming;
 use super::transpose::Transposed;
@@ -23,8 +24,14 @@ pub unsafe fn copy(tile: &Tile, next: Option<&Tile>, is_streamed: bool) {
     let size = tile.first.size as usize;
     if let Some((outer, matrix)) = transposed(tile, ahead) {
         return for_each_start(&outer, tile, &mut |from, to| {
+            let matrix = Transposed { from, to, ..matrix };
             // SAFETY: the caller's promise.
-            unsafe { Transposed { from, to, ..matrix }.copy(size, is_streamed) };
+            unsafe {
+                match direct::suits(&matrix, size) {
+                    true => direct::copy(&matrix, size, is_streamed),
+                    false => matrix.copy(size, is_streamed),
+                }
+            }
         });
     }
     let is_by_line = is_streamed && writes_lines(tile);

@@ -25,7 +25,7 @@ pub struct Transposed {
 /// Bytes of the buffer, a small part of the first-level cache.
 const BUFFER: usize = 8 << 10;
 /// Bytes of a square's row.
-const VECTOR: usize = 16;
+pub const VECTOR: usize = 16;
 
 #[repr(align(64))]
 struct Buffer(MaybeUninit<[u8; BUFFER]>);
@@ -119,9 +119,11 @@ impl Transposed {
         let rows = HostRows { from: buffer, to: self.to, size, outer: RowLoop::ONCE, inner, ahead: 0 };
         // SAFETY: the caller's promise.
         unsafe {
-            match is_streamed && stride == size {
-                true => streaming::copy(buffer, self.to, count * size),
-                false => rows.copy(is_streamed),
+            match is_streamed {
+                true if stride == size => streaming::copy(buffer, self.to, count * size),
+                // Behind the rows are those of the next columns.
+                true if size >= 2 * LINE && !rows.are_lines() => rows.copy_lines_and_ends(count * stride),
+                _ => rows.copy(is_streamed),
             }
         }
     }
