@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile senders and importers: the descriptors that they hold neither stall nor end the other process.
+#include "blocks.h"
 #include "foreign.h"
 #include "offer.h"
 #include "opened.h"
@@ -152,4 +153,47 @@ TEST(a_file_served_by_its_sender_stalls_no_other_share) {
         check_ends(opener);
     }
     close(fd);
+}
+
+/* A transfer between two layouts, which a thread creates. */
+typedef struct creation {
+    const kvmem_layout *source, *destination;
+    _Atomic bool has_ended;
+} creation;
+
+static void *create_transfer(void *argument) {
+    creation *creation = argument;
+    const kv_move move = KV_MOVE(1, {0, 0});
+    kvmem_transfer_destroy(kv_transfer(creation->source, creation->destination, &move));
+    test_forget_error();
+    creation->has_ended = true;
+    return NULL;
+}
+
+/* The same for transfers: their paths have records that all of them use. */
+TEST(a_file_served_by_its_sender_stalls_no_other_transfer) {
+    require_served_files();
+    CLEANUP(peer_finish) peer owner = holder_start();
+    holder_make(&owner, MEMORY_DISK, NULL, 1);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    int fd = -1;
+    CLEANUP(peer_finish) peer server = served_file_start(MEMORY_SIZE, &fd);
+    foreign_put(&parcel, 1, fd);
+    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+    OWNED(kvmem_layout) served = regions_lay_out(&config, &region, 1, NULL);
+    OWNED(kvmem_layout) file = blocks_build(MEMORY_DISK, &config, BLOCKS_TOGETHER, NULL);
+    OWNED(kvmem_layout) memory = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
+    for (uint64_t replies = 0; replies < MAX_REPLIES; replies++) {
+        creation stalled = {.source = served, .destination = memory};
+        creation other = {.source = file, .destination = memory};
+        pthread_t waiting, creating;
+        served_file_stall_after(&server, replies);
+        CHECK_EQ(pthread_create(&waiting, NULL, create_transfer, &stalled), 0);
+        while (!served_file_stalls(&server) && !stalled.has_ended) sched_yield();
+        CHECK_EQ(pthread_create(&creating, NULL, create_transfer, &other), 0);
+        check_ends(creating);
+        served_file_resume(&server);
+        check_ends(waiting);
+    }
 }

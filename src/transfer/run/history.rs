@@ -93,11 +93,12 @@ const MOST_ENTRIES: usize = 256;
 /// The runs on a path between two layouts.
 pub fn of(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
     static RECORDS: PerProcess<Mutex<HashMap<Key, Arc<Record>>>> = PerProcess::new();
+    // Before the lock, which all transfers use: a file may be on a slow file system, or another process may serve it.
+    let key = (path as u32, side(source), side(destination));
     let mut records = lock(RECORDS.get(Mutex::default));
     if records.len() > MOST_ENTRIES {
         records.retain(|_, record| Arc::strong_count(record) > 1);
     }
-    let key = (path as u32, side(source), side(destination));
     records.entry(key).or_insert_with(|| Arc::new(Record::assuming(usual(source, destination)))).clone()
 }
 
