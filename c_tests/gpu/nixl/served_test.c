@@ -126,6 +126,28 @@ TEST(long_blocks_of_elastic_memory_are_served) {
     side_check(&here);
 }
 
+/* The rows of one slot have more descriptors than the descriptor ring of a GPU has space for. */
+TEST(a_slot_may_have_any_number_of_rows) {
+    enum { BLOCKS = 300000 };
+    static kvmem_block_pair reversed[BLOCKS];
+    for (uint32_t i = 0; i < BLOCKS; i++) reversed[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
+    const kv_move all = {reversed, BLOCKS, 0, 0, 1};
+    const kvmem_layout_config config =
+        WITH(side_config(&kv_kinds[0]), it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1,
+             it.page_size = 1, it.inner_dim = 8);
+    OWNED(kvmem_agent) agent = agent_open("near");
+    CLEANUP(kv_peer_close) kv_peer peer;
+    side_peer_start(&peer, "far", PLACE_SYSTEM, 0, &config, 100);
+    kv_peer_meet(&peer, agent);
+    OPENED(side, here, PLACE_DEVICE, 0, &config, agent, 1);
+    kvmem_transfer_options options = kv_transfer_options(&all);
+    options.path = staged.read;
+    options.staging_size = UINT64_C(64) << 20; /* eight slots, one of which contains all blocks */
+    CHECK_EQ(kv_run_with(peer.model.layout, here.model.layout, &options).path, staged.read);
+    kv_expect_moved(&here.model, &peer.model, &all);
+    side_check(&here);
+}
+
 static const uint64_t possible_flags[] = {KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST, KVMEM_SERVE_WRITE};
 
 /* Only the first with the stand-in. */

@@ -31,6 +31,11 @@ impl DescriptorRing {
         Self::with_parts(ordinal, SIZE / 2, SIZE / 2)
     }
 
+    /// The same with space for these runs, however many they are.
+    pub fn allocate_for(ordinal: i32, runs: &[KernelRun]) -> Result<Arc<Self>> {
+        Self::with_parts(ordinal, slot_size(runs).max(SIZE / 2), SIZE / 2)
+    }
+
     /// Writes the runs of one prepared copy to separate memory, if they are too many for the ring.
     pub fn of_one_copy(ordinal: i32, runs: &[KernelRun]) -> Result<Option<DescriptorSlot>> {
         if runs.len() <= MOST_RUNS {

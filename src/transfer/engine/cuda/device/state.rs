@@ -127,13 +127,13 @@ impl DeviceState {
         self.rings().iter().find_map(|ring| ring.put(runs))
     }
 
-    /// Writes runs for a kernel to read; allocates another ring if the ring is full.
+    /// Writes runs for a kernel to read; allocates another ring if no ring has space for them.
     pub fn put_now(&self, runs: &[KernelRun]) -> Result<DescriptorSlot> {
         loop {
             if let Some(slot) = self.put(runs) {
                 return Ok(slot);
             }
-            let ring = DescriptorRing::allocate(self.context.device().ordinal())?;
+            let ring = DescriptorRing::allocate_for(self.context.device().ordinal(), runs)?;
             self.rings().push(ring);
         }
     }
