@@ -10,6 +10,9 @@ use crate::transfer::plan::{Plan, PlanPart};
 /// The minimum size of a part; smaller staging memory has fewer parts.
 const LEAST_PART: u64 = 1 << 20;
 
+/// The maximum number of chunks: each has the parameters of its launches, which are 4 KiB or more.
+const MOST_CHUNKS: u64 = 1 << 18;
+
 /// The division of a transfer into chunks.
 #[derive(Clone, Debug)]
 pub struct Division {
@@ -54,6 +57,11 @@ impl Division {
         let blocks: Vec<_> = plan.parts().map(|part| StagedBlocks::of(&part, to_host, part_size)).collect();
         let sum = |of: fn(&StagedBlocks) -> u64| blocks.iter().map(of).fold(0, u64::saturating_add);
         let (chunks, launches) = (sum(|blocks| blocks.chunks), sum(StagedBlocks::launches));
+        if chunks > MOST_CHUNKS {
+            return Err(format!(
+                "with a staging_size of {size} bytes the transfer has {chunks} chunks; {MOST_CHUNKS} are the most"
+            ));
+        }
         Ok(Self { parts, part_size, chunks, launches, copies: sum(StagedBlocks::copies), blocks })
     }
 }

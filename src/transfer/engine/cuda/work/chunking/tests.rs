@@ -257,3 +257,26 @@ fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
     assert_eq!(chunks_of(&scattered.collect::<Vec<_>>()), Ok(1));
     assert_eq!(chunks_of(&long.collect::<Vec<_>>()), Ok(1));
 }
+
+/// Each chunk takes memory, so too many must not be listed.
+#[test]
+fn a_transfer_with_too_many_chunks_is_not_divided() {
+    let pairs: Vec<_> = (0..1 << 17).map(|block| BlockPair { source: block, destination: block }).collect();
+    let of_kind = |kind: usize| {
+        let dimensions = Dimensions {
+            num_blocks: 1 << 17,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: 3,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), 1 << 40).unwrap()
+    };
+    let plan = Plan::between(&of_kind(0), &of_kind(0), &pairs, Wanted::default()).unwrap();
+    let reason = Division::of(&plan, true, 2, 2).unwrap_err();
+    assert!(reason.contains("393216 chunks; 262144 are the most"), "{reason}");
+    assert_eq!(Division::of(&plan, true, 4, 2).unwrap().chunks, 1 << 18);
+}
