@@ -224,3 +224,59 @@ TEST(staged_by_layer) {
     reshape(&from, &to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
                                     it.path = KVMEM_PATH_CUDA_STAGED, it.flags = KVMEM_TRANSFER_BY_LAYER)));
 }
+
+/* As many scattered blocks as the parameters of a launch have space for, if each layer has one address. */
+#define FEW 238
+
+static kvmem_layout_config config_of_two_layers(const char *order) {
+    return OPTIONS(kvmem_layout_config, it.num_blocks = 2 * FEW, it.num_layers = 2, it.outer_dim = 1,
+                   it.page_size = 4, it.num_heads = 8, it.inner_dim = 8 * 128, it.dtype_width = 2,
+                   it.order = order);
+}
+
+/* In memory of the GPU. One of the layers starts at an address to which only words of two bytes are aligned,
+   so that its launch has the addresses of more spans. */
+static kvmem_layout *build_shifted(const kvmem_layout_config *config, uint32_t shifted) {
+    GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, config);
+    OWNED(kvmem_region) memory = region_create_on_gpu(2 * (needs.region_size + 256));
+    kvmem_region *layers[2];
+    for (uint32_t i = 0; i < NUM(layers); i++)
+        EXPECT_OK(kvmem_region_create_view(memory, i * (needs.region_size + 256) + (i == shifted ? 2 : 0),
+                                           needs.region_size, &layers[i], ERR));
+    kvmem_layout *layout = regions_lay_out(config, layers, NUM(layers), NULL);
+    for (uint32_t i = 0; i < NUM(layers); i++) kvmem_region_destroy(layers[i]);
+    return layout;
+}
+
+static void reshape_by_layer(uint32_t shifted) {
+    RETAIN_DEVICE(0);
+    const kvmem_layout_config config = config_of_two_layers("L/OBNHC");
+    const kvmem_layout_config other = config_of_two_layers("L/OBHNC");
+    kvmem_layout *pinned[2];
+    for (size_t i = 0; i < NUM(pinned); i++) EXPECT_OK(build_pinned(0, &config, &pinned[i]));
+    OWNED(kvmem_layout) source = pinned[0];
+    OWNED(kvmem_layout) found = pinned[1];
+    OWNED(kvmem_layout) on_device = build_shifted(&other, shifted);
+    kvmem_block_pair pairs[FEW];
+    for (uint32_t i = 0; i < FEW; i++) pairs[i] = (kvmem_block_pair){2 * i, 2 * i};
+    GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, source);
+    GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
+    for (uint64_t i = 0; i < strides.num_bases; i++)
+        kv_fill((unsigned char *)(uintptr_t)strides.bases[i], needs.region_size, 1 + (uint32_t)i);
+    kvmem_transfer_options options =
+        OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = FEW,
+                it.path = KVMEM_PATH_CUDA_KERNEL, it.flags = KVMEM_TRANSFER_BY_LAYER);
+    run(source, on_device, &options);
+    options.path = KVMEM_PATH_CUDA_COPY;
+    options.flags = 0;
+    run(on_device, found, &options);
+    for (uint64_t i = 0; i < 2 * FEW; i++) {
+        GET(kvmem_block, expected, kvmem_layout_get_block, source, pairs[i / 2].source, i % 2, 0);
+        GET(kvmem_block, piece, kvmem_layout_get_block, found, pairs[i / 2].destination, i % 2, 0);
+        CHECK_BYTES((const unsigned char *)(uintptr_t)piece.address,
+                    (const unsigned char *)(uintptr_t)expected.address, expected.size);
+    }
+}
+
+TEST_CALL(by_layer_if_the_first_layer_has_another_alignment, reshape_by_layer(0))
+TEST_CALL(by_layer_if_the_last_layer_has_another_alignment, reshape_by_layer(1))

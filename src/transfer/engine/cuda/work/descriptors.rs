@@ -32,11 +32,16 @@ impl PreparedRuns {
         Ok(())
     }
 
-    /// Drops them if another copy has the same runs: then both use the other's slot. Returns whether it has.
+    /// Whether a launch needs a slot of the ring for them.
+    pub fn need_slot(&self) -> bool {
+        !matches!(self, Self::InLaunch)
+    }
+
+    /// Drops them if another copy has the same runs: then both use the other's slot. Returns whether it has, or none is needed.
     pub fn share_with(&mut self, other: &Self) -> bool {
         match (&*self, other) {
-            // Each launch contains its own.
-            (Self::InLaunch, Self::InLaunch) => true,
+            // The launch contains its own.
+            (Self::InLaunch, _) => true,
             (Self::OnHeap(mine), Self::OnHeap(others)) if mine == others => {
                 *self = Self::OnHeap(Vec::new());
                 true

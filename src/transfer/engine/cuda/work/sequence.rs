@@ -22,6 +22,8 @@ pub struct EndNotRecorded(pub Error);
 /// At least one task.
 pub struct TaskSequence {
     tasks: Vec<CopyTask>,
+    /// The index of the task whose slot and staging memory all of them use.
+    sharer: usize,
     observer: Option<CostObserver>,
     /// An empty list for the events of the next run.
     spare_events: Mutex<LayerEvents>,
@@ -30,7 +32,7 @@ pub struct TaskSequence {
 impl TaskSequence {
     /// One task for all that is moved, and the observer of its runs.
     pub fn one(task: CopyTask, observer: Option<CostObserver>) -> Self {
-        Self { tasks: vec![task], observer, spare_events: Mutex::default() }
+        Self { tasks: vec![task], sharer: 0, observer, spare_events: Mutex::default() }
     }
 
     /// The observer of the runs, if their durations are of use.
@@ -40,17 +42,20 @@ impl TaskSequence {
 
     /// One task per layer, in order.
     pub fn by_layer(mut tasks: Vec<CopyTask>) -> Result<Self> {
-        if let Some((first, others)) = tasks.split_first_mut() {
-            let are_alike = others.iter_mut().all(|task| task.share_runs(first));
+        // A layer that starts at another alignment may have launches with less space for the runs.
+        let sharer = tasks.iter().position(CopyTask::needs_slot).unwrap_or(0);
+        let (before, after) = tasks.split_at_mut(sharer);
+        if let Some((own, after)) = after.split_first_mut() {
+            let are_alike = before.iter_mut().chain(after).all(|task| task.share_runs(own));
             ensure!(are_alike, Panic, "the layers of a transfer need different copies");
         }
-        Ok(Self { tasks, observer: None, spare_events: Mutex::default() })
+        Ok(Self { tasks, sharer, observer: None, spare_events: Mutex::default() })
     }
 
     /// Writes the runs of blocks to the descriptor ring, if it has space for prepared copies.
     pub fn keep_runs(mut self, device: &DeviceState) -> Result<Self> {
-        if let Some(first) = self.tasks.first_mut() {
-            first.keep_runs(device)?;
+        if let Some(sharer) = self.tasks.get_mut(self.sharer) {
+            sharer.keep_runs(device)?;
         }
         Ok(self)
     }
@@ -60,8 +65,8 @@ impl TaskSequence {
         matches!(&self.tasks[..], [task] if task.is_quick())
     }
 
-    fn first(&self) -> Result<&CopyTask> {
-        self.tasks.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
+    fn sharer(&self) -> Result<&CopyTask> {
+        self.tasks.get(self.sharer).ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
     }
 
     /// The number of layers with an event.
@@ -88,19 +93,19 @@ impl TaskSequence {
 
     /// The resources that a run can't start without.
     pub fn resources_needed(&self) -> impl Iterator<Item = Resource> {
-        let [one, other] = self.tasks.first().map_or([None; 2], CopyTask::resources_needed);
+        let [one, other] = self.tasks.get(self.sharer).map_or([None; 2], CopyTask::resources_needed);
         [Some(Resource::Stream), one, other].into_iter().flatten()
     }
 
     /// Takes all resources of a run, or returns the one that is in use.
     pub fn take(&self, device: &DeviceState) -> Acquired<RunResources> {
-        let first = self.first()?;
+        let sharer = self.sharer()?;
         let Some(stream) = device.stream()? else { return Ok(Err(Resource::Stream)) };
-        let staging = match first.staging(device)? {
+        let staging = match sharer.staging(device)? {
             Ok(staging) => staging,
             Err(resource) => return Ok(Err(resource)),
         };
-        let slot = match first.put(device) {
+        let slot = match sharer.put(device) {
             Ok(slot) => slot,
             Err(resource) => return Ok(Err(resource)),
         };
@@ -110,27 +115,27 @@ impl TaskSequence {
     /// Takes all resources of a run that a stream is about to wait for. Exceeds the usual limits, because a resource may be
     /// freed only after that wait. Staging memory is never exceeded, so it may be in use.
     pub fn take_urgently(&self, device: &DeviceState) -> Acquired<RunResources> {
-        let first = self.first()?;
-        let staging = match first.staging(device)? {
+        let sharer = self.sharer()?;
+        let staging = match sharer.staging(device)? {
             Ok(staging) => staging,
             Err(resource) => return Ok(Err(resource)),
         };
         let stream = device.one_more_stream()?;
-        let slot = first.put_now(device)?;
+        let slot = sharer.put_now(device)?;
         self.with_layers(device, RunResources::own(stream, slot, staging)).map(Ok)
     }
 
     /// Takes all resources of a run on a stream of the caller. Fails if one is in use, because the run can't wait.
     pub fn take_now(&self, device: &DeviceState) -> Result<RunResources> {
-        let first = self.first()?;
+        let sharer = self.sharer()?;
         let event = device.event()?;
         let busy = |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
-        let staging = first.staging(device)?.map_err(|_| busy("staging memory"))?;
+        let staging = sharer.staging(device)?.map_err(|_| busy("staging memory"))?;
         let stream = match &staging {
             Some(_) => Some(device.stream()?.ok_or_else(|| busy("last stream"))?),
             None => None,
         };
-        let slot = first.put_now(device)?;
+        let slot = sharer.put_now(device)?;
         self.with_layers(device, RunResources::on_callers(event, stream, slot, staging))
     }
 
@@ -185,7 +190,7 @@ impl TaskSequence {
 
     /// Writes the runs for the graphs that the tasks are captured into; `None` if there are none.
     pub fn slot_for_graphs(&self, device: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
-        match self.first()? {
+        match self.sharer()? {
             task @ CopyTask::Kernel(..) => task.put_now(device),
             _ => Ok(None),
         }

@@ -48,12 +48,21 @@ impl CopyTask {
         }
     }
 
-    /// Makes this task use the slot of the first layer's task. Returns whether their runs are the same.
-    pub fn share_runs(&mut self, first: &Self) -> bool {
-        match (self, first) {
+    /// Whether it needs a slot of the descriptor ring for its runs.
+    pub fn needs_slot(&self) -> bool {
+        match self {
+            Self::Driver(_) => false,
+            Self::Kernel(copy, _) => copy.runs.need_slot(),
+            Self::Staged(copy, _) => copy.runs.need_slot(),
+        }
+    }
+
+    /// Makes this task use the slot of another layer's task, if it needs one. Returns whether their runs are the same.
+    pub fn share_runs(&mut self, other: &Self) -> bool {
+        match (self, other) {
             (Self::Driver(_), Self::Driver(_)) => true,
-            (Self::Kernel(copy, _), Self::Kernel(first, _)) => copy.runs.share_with(&first.runs),
-            (Self::Staged(copy, _), Self::Staged(first, _)) => copy.share_runs(first),
+            (Self::Kernel(copy, _), Self::Kernel(other, _)) => copy.runs.share_with(&other.runs),
+            (Self::Staged(copy, _), Self::Staged(other, _)) => copy.share_runs(other),
             _ => false,
         }
     }
