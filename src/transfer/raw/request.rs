@@ -12,6 +12,7 @@ use crate::error::{Result, ensure};
 use crate::nixl::{
     Agent, CallOptions, CostEstimate, Descriptors, Operation, RequestSide, Telemetry, is_short,
 };
+use crate::sync::Mutex;
 use crate::transfer::run::completion::{Account, Completion, Limit};
 use crate::transfer::run::queue::Queue;
 use crate::transfer::run::{Run, RunHolds};
@@ -35,6 +36,8 @@ pub struct Request {
     options: CallOptions,
     user_data: u64,
     limit: Option<Arc<Limit>>,
+    /// Held by the thread that posts, if there is a limit.
+    posting: Mutex<()>,
     bytes: u64,
     descriptors: u64,
 }
@@ -135,6 +138,7 @@ impl Request {
             options,
             user_data,
             limit,
+            posting: Mutex::default(),
             bytes: total(local),
             descriptors: local.entries().len() as u64,
         }
@@ -142,6 +146,9 @@ impl Request {
 
     /// Starts a run. A notification replaces that of the request, for this run and those after it.
     pub fn post(&self, notification: Option<Vec<u8>>) -> Result<()> {
+        // Until the deadline is added: the run may have ended by then, and the deadline must not be that of the run that another
+        // thread posts next.
+        let _turn = self.limit.as_ref().map(|_| self.posting.lock());
         self.completion.within(self.limit.as_ref(), || self.begin(notification))
     }
 
