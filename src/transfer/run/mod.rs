@@ -305,12 +305,13 @@ impl Run {
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
         let was_last = self.release();
         let outcome = (!std::mem::replace(&mut self.is_reported, true)).then_some(outcome);
-        match self.agent.take() {
-            Some(agent) if was_last => {
+        // Without anything to deregister the agent is dropped here, before the report.
+        match self.agent.take().filter(|_| was_last) {
+            Some(agent) => {
                 let report = Report { outcome, completion: self.completion.clone(), started: self.started };
                 agent.defer(move |_| drop(report));
             }
-            _ => report(outcome, &self.completion, self.started),
+            None => report(outcome, &self.completion, self.started),
         }
     }
 }
