@@ -31,7 +31,7 @@ impl Module {
         // SAFETY: a current context; text that ends with a NUL; the output lives through the call.
         let result = entered
             .call(|| unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) })?;
-        driver.check(result, "load the copy kernels")?;
+        driver.check(result, "load kernels")?;
         Ok(Arc::new(Self { raw, context: context.clone() }))
     }
 
@@ -55,7 +55,7 @@ impl Drop for Module {
             // SAFETY: loaded by this value. Its functions hold it, and each launch was complete before its function was
             // dropped.
             let result = unsafe { driver.api.module_unload.call(self.raw) };
-            driver.check(result, "unload the copy kernels")
+            driver.check(result, "unload kernels")
         });
         if let Err(error) = unloaded {
             log!(Warn, "{error}");
@@ -106,6 +106,6 @@ impl Function {
                 none,
             )
         })?;
-        driver.check(result, format_args!("launch a copy kernel with {ctas} CTAs"))
+        driver.check(result, format_args!("launch a kernel with {ctas} CTAs"))
     }
 }

@@ -52,7 +52,7 @@ pub enum Command {
     Run(Box<dyn FnOnce(&mut AgentState) + Send>),
     /// Joins the work in flight.
     Start(Box<dyn AgentTask>),
-    /// GdsEndpoints the thread once no work is left.
+    /// Ends the thread once no work is left.
     Stop,
 }
 

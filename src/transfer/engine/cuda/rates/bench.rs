@@ -19,6 +19,7 @@ use crate::cuda::vmm::{
 };
 use crate::cuda::{Context, Device, Event};
 use crate::error::{Error, Result, Status};
+use crate::leak;
 use crate::region::{PinnedConfig, PinnedMemory};
 
 /// Bytes of a copy whose duration is the call's alone.
@@ -177,7 +178,7 @@ impl Drop for Bench<'_> {
     fn drop(&mut self) {
         if !self.is_over() {
             // A copy is in progress and still uses the memory.
-            std::mem::forget(self.memory.take());
+            leak::intentionally(self.memory.take());
         }
     }
 }
