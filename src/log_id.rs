@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of an object, which is unique among all objects of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The number of an object, which is unique among all objects of the process. Later objects have higher numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogId(u64);
 
 impl LogId {

@@ -153,6 +153,17 @@ impl Layout {
         drop(before);
     }
 
+    /// The stored object of a type. If there is none, a new one, which is stored.
+    pub fn kept_or<T: Any + Send + Sync>(&self, new: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let mut companions = self.companions.lock();
+        let found = companions.iter().find(|kept| kept.is::<T>()).cloned();
+        found.and_then(|kept| kept.downcast().ok()).unwrap_or_else(|| {
+            let companion = new();
+            companions.push(companion.clone());
+            companion
+        })
+    }
+
     /// The stored object of a type.
     pub fn kept<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         self.kept_of(TypeId::of::<T>()).and_then(|kept| kept.downcast().ok())

@@ -1,45 +1,80 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Two layouts that blocks move between: what all transfers between them have in common. The destination keeps it for
-//! the next transfer, because engines create transfers between the same layouts again and again.
+//! the next transfer, because engines create transfers between the same layouts again and again, from one source or from
+//! many in turn.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
 
 use super::engine::{runs, select};
 use super::path::TransferPath;
 use super::plan::Outline;
 use super::request::TransferRequest;
+use super::run::history::{self, Record};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::log_id::LogId;
 use crate::region::Contexts;
+use crate::sync::Mutex;
+
+/// The maximum number of sources that a destination keeps something for.
+const MOST_SOURCES: usize = 128;
 
 /// The checks and results that depend on the two layouts, and on what is moved of each block, but on no block. Layouts
 /// do not change, so these do not either.
+///
+/// It has no layout: the destination keeps this, and must not keep the source.
 pub(super) struct LayoutPair {
-    /// Not the layout itself: the destination keeps this, and must not keep the source.
-    source: LogId,
     /// The path, or one of several that are compared for each list of pairs.
     pub path: TransferPath,
     pub outline: Arc<Outline>,
     /// The CUDA contexts of the memory of both layouts.
     pub contexts: Contexts,
+    /// The throughput of the first path that was asked for.
+    record: OnceCell<(TransferPath, Arc<Record>)>,
+}
+
+/// What a destination keeps for each of its last sources, in the order of their numbers.
+#[derive(Default)]
+struct KeptPairs(Mutex<Vec<(LogId, Arc<LayoutPair>)>>);
+
+impl KeptPairs {
+    fn find(&self, source: LogId) -> Option<Arc<LayoutPair>> {
+        let pairs = self.0.lock();
+        let index = pairs.binary_search_by_key(&source, |(source, _)| *source).ok()?;
+        Some(pairs[index].1.clone())
+    }
+
+    /// Adds that of a source. If there are too many, the source with the lowest number goes: it is the oldest, and probably
+    /// no longer exists.
+    fn add(&self, source: LogId, pair: Arc<LayoutPair>) {
+        let mut pairs = self.0.lock();
+        let removed = (pairs.len() == MOST_SOURCES).then(|| pairs.remove(0));
+        match pairs.binary_search_by_key(&source, |(source, _)| *source) {
+            Ok(index) => pairs[index].1 = pair,
+            Err(index) => pairs.insert(index, (source, pair)),
+        }
+        drop(pairs);
+        drop(removed);
+    }
 }
 
 impl LayoutPair {
-    /// That of the last transfer into the destination, if it is the same.
+    /// That of an earlier transfer between the layouts, if it is the same.
     pub fn of(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
         if !moves_whole_blocks(request) {
             return Self::new(source, destination, request);
         }
-        let kept = destination.kept::<Self>().filter(|kept| kept.source == source.log_id());
+        let kept = destination.kept::<KeptPairs>().and_then(|kept| kept.find(source.log_id()));
         kept.map_or_else(|| Self::new_kept(source, destination, request), Ok)
     }
 
     #[cold]
     fn new_kept(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
         let pair = Self::new(source, destination, request)?;
-        destination.keep(pair.clone());
+        destination.kept_or::<KeptPairs>(Arc::default).add(source.log_id(), pair.clone());
         Ok(pair)
     }
 
@@ -50,7 +85,16 @@ impl LayoutPair {
         let contexts = runs::contexts([source, destination], path.is_cuda());
         let by_layer = request.preferences.by_layer;
         let outline = Outline::of_parts(source, destination, &request.parts, request.wanted, by_layer)?;
-        Ok(Arc::new(Self { source: source.log_id(), path, outline: Arc::new(outline), contexts }))
+        Ok(Arc::new(Self { path, outline: Arc::new(outline), contexts, record: OnceCell::new() }))
+    }
+
+    /// The throughput of earlier runs on a path between the layouts, which are those of this pair.
+    pub fn record(&self, path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
+        let look_up = || history::of(path, source, destination);
+        match self.record.get_or_init(|| (path, look_up())) {
+            (known, record) if *known == path => record.clone(),
+            _ => look_up(),
+        }
     }
 }
 
@@ -87,9 +131,33 @@ mod tests {
         let first = of(&source);
         assert!(Arc::ptr_eq(&first, &of(&source)));
         let of_other = of(&other);
-        assert!(!Arc::ptr_eq(&first, &of_other) && Arc::ptr_eq(&of_other, &of(&other)));
+        assert!(!Arc::ptr_eq(&first, &of_other));
+        assert!(Arc::ptr_eq(&first, &of(&source)) && Arc::ptr_eq(&of_other, &of(&other)));
         let back = pair(&destination, &source, TransferRequest::default());
         assert!(!Arc::ptr_eq(&first, &back));
+    }
+
+    #[test]
+    fn of_too_many_sources_the_oldest_one_is_forgotten() {
+        let (sources, destination) = ((0..=MOST_SOURCES).map(|_| layout(1)).collect::<Vec<_>>(), layout(1));
+        let of = |source: &Arc<Layout>| pair(source, &destination, TransferRequest::default());
+        let first = sources.iter().map(of).collect::<Vec<_>>();
+        let kept = destination.kept::<KeptPairs>().unwrap();
+        assert_eq!(kept.0.lock().len(), MOST_SOURCES);
+        let is_kept = |index: usize| Arc::ptr_eq(&first[index], &of(&sources[index]));
+        assert!((1..=MOST_SOURCES).all(is_kept));
+        assert!(!is_kept(0));
+        assert!(!is_kept(1) && (2..=MOST_SOURCES).all(is_kept));
+        assert_eq!(kept.0.lock().len(), MOST_SOURCES);
+    }
+
+    #[test]
+    fn the_record_of_a_path_is_looked_up_once() {
+        let (source, destination) = (layout(2), layout(2));
+        let pair = pair(&source, &destination, TransferRequest::default());
+        let of = |path| pair.record(path, &source, &destination);
+        assert!(Arc::ptr_eq(&of(TransferPath::Uring), &of(TransferPath::Uring)));
+        assert!(!Arc::ptr_eq(&of(TransferPath::Uring), &of(TransferPath::NixlRead)));
     }
 
     #[test]
@@ -113,14 +181,16 @@ mod tests {
     #[test]
     fn threads_that_create_transfers_at_once_find_the_pair_of_their_source() {
         let (sources, destination) = ([2; 3].map(layout), layout(2));
+        let outline = |source: &Layout| Outline::new(source, &destination, Wanted::default(), false).unwrap();
         let start = Barrier::new(2 * sources.len());
         std::thread::scope(|scope| {
             for source in sources.iter().chain(&sources) {
                 scope.spawn(|| {
+                    let expected = format!("{:?}", outline(source));
                     start.wait();
                     for _ in 0..500 {
                         let of_source = pair(source, &destination, TransferRequest::default());
-                        assert_eq!(of_source.source, source.log_id());
+                        assert_eq!(format!("{:?}", of_source.outline), expected);
                     }
                 });
             }

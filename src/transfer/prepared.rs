@@ -13,7 +13,7 @@ use super::path::TransferPath;
 use super::plan::{Plan, PlannedBlocks};
 use super::request::{Preferences, Step};
 use super::run::completion::{Account, Limit};
-use super::run::history::{self, Record};
+use super::run::history::Record;
 use super::verify::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
@@ -63,7 +63,7 @@ impl Route {
         let path = engine.path();
         let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
         let limit = limit.map(|after| Arc::new(limited(after, &described(path, sides, &kept))));
-        let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
+        let record = engine.learns_from_runs().then(|| self.pair.record(path, source, destination));
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,

@@ -78,11 +78,10 @@ impl Choosing<'_> {
                 }
             }
         }
-        let mut candidates = vec![candidate(direct, direct_seconds, None)];
         let saves_too_little = path == direct;
         let (division, staged_one) = settled(of_staged, [staged, path], saves_too_little);
         let (served, served_one) = settled(of_served, [served, path], saves_too_little);
-        candidates.extend([staged_one, served_one]);
+        let mut candidates = vec![candidate(direct, direct_seconds, None), staged_one, served_one];
         // The reason of the chosen one is why the others are not taken.
         let chosen = candidates.iter().position(|candidate| candidate.path == path).unwrap_or(0);
         candidates.swap(0, chosen);
@@ -112,21 +111,21 @@ impl Choosing<'_> {
         }
         let spans = self.plan.most_moves();
         let reason = if self.preferences.path.is_some() {
-            "another path was requested".to_string()
+            "another path was requested"
         } else if !self.rates.is_slow && (spans < LEAST_SPANS || !could_be_better(spans)) {
-            format!("{spans} contiguous ranges are few, or long enough")
+            "the contiguous ranges are few, or long enough"
         } else {
             match rate() {
                 Ok(rated) => return Ok(Ok(rated)),
                 Err(error) if error.status() == Status::Unsupported => {
-                    let reason = Some(error.message().to_string());
+                    let reason = Some(error.message().to_string().into());
                     let of_path = Candidate { is_impossible: true, ..candidate(path, 0.0, reason) };
                     return Ok(Err(of_path));
                 }
                 Err(error) => return Err(error),
             }
         };
-        Ok(Err(candidate(path, 0.0, Some(reason))))
+        Ok(Err(candidate(path, 0.0, Some(reason.into()))))
     }
 
     /// Whether spans are so long that even the requests of an arena take as long, without its copies. The whole estimate sorts the
@@ -192,20 +191,20 @@ fn settled<T>(
     match compared {
         Err(candidate) => (None, candidate),
         Ok(Rated { division, seconds, reason }) if path == chosen => {
-            (Some(division), candidate(path, seconds, Some(reason)))
+            (Some(division), candidate(path, seconds, Some(reason.into())))
         }
         Ok(Rated { seconds, reason, .. }) => {
             let reason = match saves_too_little {
                 true => format!("{reason}, which saves too little"),
                 false => format!("path {chosen} had the better estimate when it was chosen"),
             };
-            (None, candidate(path, seconds, Some(reason)))
+            (None, candidate(path, seconds, Some(reason.into())))
         }
     }
 }
 
-fn candidate(path: TransferPath, seconds: f64, reason: Option<String>) -> Candidate {
-    Candidate { path, seconds, reason: reason.map(Reason::from), is_impossible: false }
+fn candidate(path: TransferPath, seconds: f64, reason: Option<Reason>) -> Candidate {
+    Candidate { path, seconds, reason, is_impossible: false }
 }
 
 #[cfg(test)]

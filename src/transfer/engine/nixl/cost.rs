@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
+
 use super::staged::StagingMemory;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
@@ -48,6 +50,9 @@ enum Between {
 }
 
 impl Between {
+    /// Number of kinds.
+    const COUNT: usize = Self::ThroughHost as usize + 1;
+
     /// Of two memories, each with its type and whether it is VMM memory.
     fn of(sides: [(MemoryType, bool); 2]) -> Self {
         match sides.map(|(memory_type, is_vmm)| (memory_type == MemoryType::Vram, is_vmm)) {
@@ -130,7 +135,12 @@ pub struct Rates {
 impl Rates {
     /// The rates of reads from or writes to the peer of a remote layout.
     pub fn of(local: &Layout, remote: &Layout, reads: bool) -> Self {
-        let of = |sides| RequestRates::of(remote, reads, Between::of(sides));
+        let PeerRates(known) = &*remote.kept_or::<PeerRates>(Arc::default);
+        let of = |sides| {
+            let between = Between::of(sides);
+            let rates = &known[usize::from(reads)][between as usize];
+            rates.get_or_init(|| RequestRates::of(remote, reads, between)).clone()
+        };
         let theirs = (remote.memory_type(), remote.is_elastic());
         // An arena is plain memory.
         let arena = |peers: MemoryType| (StagingMemory::between(local, peers).memory_type(), false);
@@ -144,6 +154,11 @@ impl Rates {
         }
     }
 }
+
+/// The rates that a remote layout keeps: by direction, and by the memory that the bytes move between. Each is looked up by the
+/// name of its peer once.
+#[derive(Default)]
+struct PeerRates([[OnceCell<Arc<RequestRates>>; Between::COUNT]; 2]);
 
 /// The rates of requests to one peer in one direction.
 #[derive(Debug, Default)]
