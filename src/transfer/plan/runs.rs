@@ -9,6 +9,8 @@ use crate::transfer::request::BlockPair;
 
 /// The maximum number of runs that memory is allocated for before they are known: there may be one for each pair.
 const MOST_AT_ONCE: usize = 4096;
+/// From a pair of ids in a word, the destination above the source, to the pair that follows it.
+const NEXT: u64 = 1 << 32 | 1;
 /// Below this, sorting is cheaper than a table of all destinations.
 const FEW: usize = 256;
 
@@ -39,8 +41,14 @@ impl BlockRuns {
             InvalidArgument,
             "num_pairs is 0: the list of block pairs is empty; give pairs, or source_table and destination_table"
         );
-        check_range(pairs, sources, destinations)?;
+        ensure!(
+            u32::try_from(pairs.len()).is_ok(),
+            InvalidArgument,
+            "num_pairs is {}, and no layout has as many blocks",
+            pairs.len()
+        );
         join(&mut self.runs, pairs.iter().copied());
+        check_range(&self.runs, pairs, sources, destinations)?;
         if !are_in_order(&self.runs) {
             // Ids are dense, so a table sorts them in one pass; a few runs of a huge cache do not justify the table.
             if self.runs.len() <= FEW || destinations > 16 * self.runs.len() as u64 {
@@ -141,37 +149,50 @@ impl BlockRuns {
     }
 }
 
-fn check_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<()> {
-    let inside =
-        |pair: &BlockPair| u64::from(pair.source) < sources && u64::from(pair.destination) < destinations;
-    // Without a branch per pair. The invalid pair is searched for only if there is one.
-    if pairs.iter().fold(true, |all, pair| all & inside(pair)) {
-        return Ok(());
+/// Fails if a pair is out of range: then its run is, also if it was joined with a pair that only seems to follow it.
+fn check_range(runs: &[BlockRun], pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<()> {
+    let last_of = |first: u32, run: &BlockRun| u64::from(first) + u64::from(run.length);
+    let is_inside =
+        |run: &BlockRun| last_of(run.source, run) <= sources && last_of(run.destination, run) <= destinations;
+    // Without a branch per run. The invalid pair is searched for only if there is one.
+    match runs.iter().fold(true, |all, run| all & is_inside(run)) {
+        true => Ok(()),
+        false => Err(out_of_range(pairs, sources, destinations)),
     }
-    let index = pairs.iter().position(|pair| !inside(pair)).unwrap_or(0);
+}
+
+#[cold]
+fn out_of_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Error {
+    let is_outside =
+        |pair: &BlockPair| u64::from(pair.source) >= sources || u64::from(pair.destination) >= destinations;
+    let index = pairs.iter().position(is_outside).unwrap_or(0);
     let BlockPair { source, destination } = pairs[index];
     let message = format!(
         "pair {index} moves block {source} to block {destination}; the source layout has {sources} blocks, the \
          destination {destinations}"
     );
-    Err(Error::new(Status::OutOfRange, message))
+    Error::new(Status::OutOfRange, message)
 }
 
-/// Replaces `runs` by those of pairs that are consecutive on both sides.
+/// Replaces `runs` by those of pairs that are consecutive on both sides. An id that is out of range may wrap to 0: a run of
+/// it has the id, so that it is out of range as well.
 fn join(runs: &mut Vec<BlockRun>, mut pairs: impl Iterator<Item = BlockPair>) {
     runs.clear();
     runs.reserve(pairs.size_hint().0.min(MOST_AT_ONCE));
+    // Both ids in a word, so that they are compared at once.
+    let word = |pair: BlockPair| u64::from(pair.destination) << 32 | u64::from(pair.source);
     let one = |BlockPair { source, destination }| BlockRun { source, destination, length: 1 };
-    let Some(mut last) = pairs.next().map(one) else { return };
+    let Some(first) = pairs.next() else { return };
+    let (mut last, mut next) = (one(first), word(first).wrapping_add(NEXT));
     // Most pairs only lengthen the last run, which is therefore not in memory.
     for pair in pairs {
-        let run = one(pair);
-        if follows(&last, &run) {
+        if word(pair) == next {
             last.length += 1;
         } else {
             runs.push(last);
-            last = run;
+            (last, next) = (one(pair), word(pair));
         }
+        next = next.wrapping_add(NEXT);
     }
     runs.push(last);
 }
@@ -278,6 +299,23 @@ mod tests {
         let mut found = BlockRuns::default();
         found.fill(&pairs, u64::from(u32::MAX), u64::from(u32::MAX)).unwrap();
         assert_eq!(found.runs().len(), 2);
+    }
+
+    #[test]
+    fn an_id_that_is_out_of_range_is_found_also_if_the_next_one_wraps_to_0() {
+        let pair = |source, destination| BlockPair { source, destination };
+        for pairs in [
+            [pair(u32::MAX, 4), pair(0, 6)],
+            [pair(4, u32::MAX), pair(5, 0)],
+            [pair(u32::MAX, u32::MAX), pair(0, 1)],
+            [pair(11, 3), pair(12, 4)],
+            [pair(3, 11), pair(4, 12)],
+        ] {
+            let error = BlockRuns::default().fill(&pairs, 12, 12).unwrap_err();
+            let wrong = pairs.iter().position(|pair| pair.source > 11 || pair.destination > 11).unwrap();
+            assert_eq!(error.status(), Status::OutOfRange);
+            assert!(error.message().starts_with(&format!("pair {wrong} moves")), "{error}");
+        }
     }
 
     #[test]
