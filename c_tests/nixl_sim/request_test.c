@@ -110,6 +110,58 @@ TEST(runs_end_at_their_limit_though_nixl_does_not_return) {
     CHECK_EQ(NIXL(nixl_sim_get_requests()).posts, posts + 3);
 }
 
+/* Unless the agent's thread owns the agent at that moment, which is a race. */
+TEST(the_thread_that_posts_calls_nixl_and_the_run_has_ended_then) {
+    OPENED(pair, both);
+    NIXL(nixl_sim_set_pending(0));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.queue = queue, it.user_data = 5);
+    OWNED(kvmem_request) request = request_with(&both, &options);
+    do {
+        post_when_free(request);
+        const kvmem_completion completion = next_completion(queue);
+        CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+        CHECK_EQ(completion.user_data, 5);
+        CHECK_EQ(completion.bytes, 4096);
+    } while (NIXL(nixl_sim_get_requests()).last_poster != gettid());
+    EXPECT_OK(kvmem_request_poll(request, ERR));
+}
+
+TEST(a_request_that_is_not_posted_fails_and_is_released) {
+    OPENED(pair, both);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.queue = queue);
+    for (int i = 0; i < 100; i++) {
+        OWNED(kvmem_request) request = request_with(&both, &options);
+        NIXL(nixl_sim_fail_post(1));
+        EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "with agent 'far'", kvmem_request_wait(request, PATIENCE, ERR));
+        CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_NIXL);
+        CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
+        kvmem_status status = KVMEM_STATUS_BUSY; /* until the run has ended everywhere */
+        while (status == KVMEM_STATUS_BUSY) status = kvmem_request_post(request, NULL, 0, ERR);
+        CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
+    }
+}
+
+TEST(a_peer_is_not_invalidated_while_a_request_is_in_flight) {
+    OPENED(pair, both);
+    OWNED(kvmem_request) request = request_with(&both, NULL);
+    for (int i = 0; i < 100; i++) {
+        NIXL(nixl_sim_set_pending(1));
+        post_when_free(request);
+        while (NIXL(nixl_sim_get_requests()).in_flight == 0) sched_yield();
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(request, NULL, 0, ERR));
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_agent_invalidate_remote_metadata(both.near, "far", ERR));
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_request_poll(request, ERR));
+        NIXL(nixl_sim_set_pending(0));
+        EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+    }
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(both.near, "far", ERR));
+    for (int i = 0; i < 2; i++) EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(request, NULL, 0, ERR));
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
+}
+
 /* A wait that times out does not end the run. */
 TEST(a_wait_that_times_out_ends_no_run) {
     OPENED(pair, both);

@@ -188,6 +188,12 @@ impl Agent {
         }
     }
 
+    /// Runs a short function on the calling thread, if no other thread does the agent's work and no command waits. `None` if it
+    /// was not run.
+    pub fn run_here<R>(&self, function: impl FnOnce(&mut AgentState) -> R) -> Option<R> {
+        self.executor.run_here(function)
+    }
+
     /// Has the calling thread, which waits for work of this agent without a deadline, do that work for a while, if no other
     /// thread does.
     pub fn drive(&self, is_over: impl Fn() -> bool) {

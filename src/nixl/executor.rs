@@ -104,19 +104,29 @@ impl Executor {
     }
 
     /// Has the calling thread take the first steps of `work`, if no other thread does the agent's work. Returns the work if it
-    /// was not begun, and otherwise whether the agent's thread has to go on with it. Commands that wait are left to the
-    /// agent's thread, which runs them in order. As with [`Self::drive`], no work with GPU memory is begun here.
+    /// was not begun, and otherwise whether the agent's thread has to go on with it.
     pub fn begin_here(&self, work: Box<dyn AgentTask>) -> Result<bool, Box<dyn AgentTask>> {
-        if self.is_driven_here() {
-            return Err(work);
-        }
-        let Some(mut running) = self.lock_soon() else { return Err(work) };
-        let Some(Running { state, commands, tasks }) = running.as_mut() else { return Err(work) };
-        if state.uses_gpu() || !tasks.take_starts(commands) {
-            return Err(work);
-        }
-        let _here = DrivingGuard::begin(self);
+        let Some(mut entered) = self.enter() else { return Err(work) };
+        let Some(Running { state, tasks, .. }) = entered.running.as_mut() else { return Err(work) };
         Ok(tasks.begin(work, state))
+    }
+
+    /// Has the calling thread run a short function, if no other thread does the agent's work. `None` if it was not run.
+    pub fn run_here<R>(&self, function: impl FnOnce(&mut AgentState) -> R) -> Option<R> {
+        let mut entered = self.enter()?;
+        entered.running.as_mut().map(|running| function(&mut running.state))
+    }
+
+    /// The agent, if no other thread does its work. Commands that wait are left to the agent's thread, which runs them in
+    /// order. As with [`Self::drive`], there is no work with GPU memory here.
+    fn enter(&self) -> Option<Entered<'_>> {
+        if self.is_driven_here() {
+            return None;
+        }
+        let mut running = self.lock_soon()?;
+        let Running { state, commands, tasks } = running.as_mut()?;
+        let is_free = !state.uses_gpu() && tasks.take_starts(commands);
+        is_free.then(|| Entered { _here: DrivingGuard::begin(self), running })
     }
 
     /// Has the calling thread do the agent's work until `is_over`, as long as it progresses and no other thread does it.
@@ -175,6 +185,12 @@ fn step_until(
         }
     }
     true
+}
+
+/// An executor that the calling thread has locked and marked as driven here. The mark goes first.
+struct Entered<'a> {
+    _here: DrivingGuard,
+    running: MutexGuard<'a, Option<Running>>,
 }
 
 /// Marks this thread as the one that drives an executor.

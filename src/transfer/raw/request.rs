@@ -6,11 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::resource::Resource;
-use super::run::RequestRun;
+use super::run::{Posting, RequestRun};
 use super::{Holds, Prepared};
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
+use crate::guarded::guarded;
+use crate::leak;
+use crate::log::{Level, enabled, log};
 use crate::nixl::{
-    Agent, CallOptions, CostEstimate, Descriptors, Operation, RequestSide, Telemetry, is_short,
+    Agent, AgentState, CallOptions, CostEstimate, Descriptors, Operation, RemoteHold, RequestSide, Telemetry,
+    is_short,
 };
 use crate::sync::Mutex;
 use crate::transfer::run::completion::{Account, Completion, Limit};
@@ -26,6 +30,16 @@ pub struct RunOptions {
     pub user_data: u64,
     /// After this duration a run ends as timed out. `None` for no limit.
     pub limit: Option<Duration>,
+}
+
+/// What was done of a run by the thread that posts it.
+enum Begun {
+    /// All; with its duration, if that is logged.
+    Complete(Option<Duration>),
+    /// The rest is a task.
+    Open(Option<RemoteHold>, Posting),
+    /// The call has panicked.
+    Abandoned(Error),
 }
 
 /// A request on raw descriptors. It can be posted again and again. A run in flight continues if this is dropped.
@@ -168,32 +182,79 @@ impl Request {
             Busy,
             "the request is in flight; wait for its end, then post it again"
         );
-        self.ensure_usable().inspect_err(|_| self.completion.unclaim())?;
-        let peer = match &self.resource.side {
-            RequestSide::Peer(remote) => Some(remote.hold()),
-            RequestSide::Local | RequestSide::Own => None,
-        };
-        let peer = peer.transpose().inspect_err(|_| self.completion.unclaim())?;
-        let is_limited = self.limit.is_some();
-        let account =
-            Account { bytes: self.bytes, user_data: self.user_data, is_limited, ..Account::default() };
-        let held = RunHolds { peer, ..RunHolds::default() };
-        let run = Run::start(self.completion.clone(), account, held);
         // NIXL drops the notification of a request that is posted with other options.
         let options = notification.map(|message| CallOptions {
             notification: Some(message),
             backends: Vec::new(),
             ..self.options.clone()
         });
-        let task = Box::new(RequestRun::new(self.resource.clone(), options, run));
-        // Before the end of the run is reported: what asks for its results then finds that it was posted.
-        let was_posted = self.was_posted.load(Ordering::Acquire);
-        if !was_posted {
-            self.was_posted.store(true, Ordering::Release);
+        let begun = self.ensure_usable().and_then(|()| self.post_here(options));
+        match begun.inspect_err(|_| self.completion.unclaim())? {
+            Begun::Complete(duration) => self.succeed(duration),
+            Begun::Open(peer, posting) => return self.go_on(peer, posting),
+            Begun::Abandoned(error) => self.abandon(error),
         }
+        Ok(())
+    }
+
+    /// Posts the request on the calling thread, if that may make the calls of NIXL and no other thread does. Most requests are
+    /// complete then, and need no task. Fails if the metadata of the peer was invalidated.
+    fn post_here(&self, options: Option<CallOptions>) -> Result<Begun> {
+        let RequestSide::Peer(remote) = &self.resource.side else {
+            return Ok(Begun::Open(None, Posting::Due(options)));
+        };
+        let post = |state: &mut AgentState| {
+            // The metadata is not invalidated meanwhile: that is done by the thread that has the agent.
+            remote.ensure_valid()?;
+            let started = enabled(Level::Debug).then(Instant::now);
+            let posting = match state.post_raw(self.resource.id, options.as_ref()) {
+                Ok(true) => return Ok(Begun::Complete(started.map(|started| started.elapsed()))),
+                Ok(false) => Posting::Done,
+                Err(error) => Posting::Failed(error),
+            };
+            Ok(Begun::Open(remote.hold().ok(), posting))
+        };
+        let posted =
+            self.begins_here().then(|| self.resource.agent.run_here(|state| guarded(|| post(state))));
+        match posted.flatten() {
+            Some(Ok(posted)) => posted,
+            Some(Err(panic)) => Ok(Begun::Abandoned(panic)),
+            None => Ok(Begun::Open(Some(remote.hold()?), Posting::Due(options))),
+        }
+    }
+
+    /// Reports a run that is complete. After that the request may be destroyed by another thread.
+    fn succeed(&self, duration: Option<Duration>) {
+        self.was_posted.store(true, Ordering::Release);
+        let completion = self.completion.clone();
+        completion.succeed(self.account(), duration.unwrap_or_default());
+    }
+
+    /// Has the rest of a run done in steps.
+    fn go_on(&self, peer: Option<RemoteHold>, posting: Posting) -> Result<()> {
+        let task = Box::new(RequestRun::new(self.resource.clone(), posting, self.run(peer)));
+        // Before the end of the run is reported: what asks for its results then finds that it was posted.
+        let was_posted = self.was_posted.swap(true, Ordering::AcqRel);
         let agent = &self.resource.agent;
         let started = if self.begins_here() { agent.begin(task) } else { agent.start(task) };
         started.inspect_err(|_| self.was_posted.store(was_posted, Ordering::Release))
+    }
+
+    /// Ends a run whose call has panicked: it is unknown what NIXL still does.
+    fn abandon(&self, error: Error) {
+        log!(Error, "posting a request: {error}; what the request holds is never freed");
+        leak::intentionally(self.resource.clone());
+        self.was_posted.store(true, Ordering::Release);
+        self.run(None).abandon(error);
+    }
+
+    fn run(&self, peer: Option<RemoteHold>) -> Run {
+        Run::start(self.completion.clone(), self.account(), RunHolds { peer, ..RunHolds::default() })
+    }
+
+    fn account(&self) -> Account {
+        let is_limited = self.limit.is_some();
+        Account { bytes: self.bytes, user_data: self.user_data, is_limited, ..Account::default() }
     }
 
     /// Whether the thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of

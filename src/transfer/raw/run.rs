@@ -19,36 +19,42 @@ const LIVENESS: Duration = Duration::from_millis(250);
 pub(super) struct RequestRun {
     /// Dropped before the end of the run is reported.
     resource: Option<Arc<Resource>>,
-    options: Option<CallOptions>,
-    is_posted: bool,
+    posting: Posting,
     /// When the process of the peer was last seen.
     last_check: Instant,
     run: Option<Run>,
 }
 
+/// Whether the request was posted.
+pub(super) enum Posting {
+    /// Not yet; with options for this run, if they differ from those of the request.
+    Due(Option<CallOptions>),
+    Done,
+    /// The call failed.
+    Failed(Error),
+}
+
 impl RequestRun {
-    pub fn new(resource: Arc<Resource>, options: Option<CallOptions>, run: Run) -> Self {
-        Self {
-            resource: Some(resource),
-            options,
-            is_posted: false,
-            last_check: run.started(),
-            run: Some(run),
-        }
+    pub fn new(resource: Arc<Resource>, posting: Posting, run: Run) -> Self {
+        Self { resource: Some(resource), posting, last_check: run.started(), run: Some(run) }
     }
 
     fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
         let Some(resource) = &self.resource else { return Ok(true) };
-        if self.is_posted {
-            return state.is_done(resource.id);
+        match std::mem::replace(&mut self.posting, Posting::Done) {
+            Posting::Due(options) => state.post_raw(resource.id, options.as_ref()),
+            Posting::Done => state.is_done(resource.id),
+            Posting::Failed(error) => Err(error),
         }
-        self.is_posted = true;
-        state.post_raw(resource.id, self.options.as_ref())
+    }
+
+    fn is_due(&self) -> bool {
+        matches!(self.posting, Posting::Due(_))
     }
 
     /// Whether the run has ended at its deadline before it was posted.
     fn is_too_late(&self) -> bool {
-        !self.is_posted && self.run.as_ref().is_some_and(Run::is_cancelled)
+        self.is_due() && self.run.as_ref().is_some_and(Run::is_cancelled)
     }
 
     /// Whether the outcome was reported while NIXL still executes the run: at its deadline, or because the peer is lost.
@@ -111,13 +117,13 @@ impl AgentTask for RequestRun {
             }
             return TaskStep::Done;
         }
-        let was_posted = self.is_posted;
+        let was_due = self.is_due();
         match self.advance(state) {
-            Ok(false) if was_posted => {
+            Ok(false) if was_due => TaskStep::Progressed,
+            Ok(false) => {
                 self.report_if_lost();
                 if self.is_reported() { TaskStep::Waiting } else { TaskStep::InFlight }
             }
-            Ok(false) => TaskStep::Progressed,
             Ok(true) => {
                 self.finish(state, Ok(()));
                 TaskStep::Done

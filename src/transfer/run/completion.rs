@@ -228,16 +228,29 @@ impl Completion {
     /// [`Self::withdraw`].
     pub(super) fn begin(&self, account: Account) -> Before {
         let mut last = self.last();
-        last.account = account;
-        // Both change only under the lock.
-        let moved = self.moved.load(Ordering::Relaxed);
-        self.moved.store(0, Ordering::Release);
-        self.moved_bytes.store(0, Ordering::Relaxed);
-        self.is_cancelled.store(false, Ordering::Release);
+        let moved = self.renew(&mut last, account);
         let phase = self.phase.load(Ordering::Relaxed);
         self.phase.store(RUNNING, Ordering::Release);
         drop(last);
         Before { phase, moved }
+    }
+
+    /// Reports a run that has succeeded before another thread could see it in flight. Its claim ends.
+    pub fn succeed(&self, account: Account, duration: Duration) {
+        let mut last = self.last();
+        self.renew(&mut last, account);
+        self.unclaim();
+        self.report(last, Ok(()), duration);
+    }
+
+    /// Replaces the data of the run before. Returns how many of its layers have moved, which changes only under the lock.
+    fn renew(&self, last: &mut Last, account: Account) -> u64 {
+        last.account = account;
+        let moved = self.moved.load(Ordering::Relaxed);
+        self.moved.store(0, Ordering::Release);
+        self.moved_bytes.store(0, Ordering::Relaxed);
+        self.is_cancelled.store(false, Ordering::Release);
+        moved
     }
 
     /// Restores the state before a run that could not be started. Ends its claim under the same lock as [`Self::finish`].
@@ -407,6 +420,22 @@ mod tests {
     use super::*;
 
     const RUNS: u64 = 100_000;
+
+    #[test]
+    fn a_run_that_was_never_in_flight_is_reported_like_others() {
+        let queue = Queue::create().unwrap();
+        let completion = Completion::new(3, Some(queue.clone()));
+        for user_data in [7, 8] {
+            assert!(completion.claim());
+            completion.succeed(Account { bytes: 5, user_data, ..Account::default() }, Duration::ZERO);
+            assert_eq!((completion.is_claimed(), completion.poll().unwrap()), (false, Some(())));
+            assert_eq!(completion.moved().unwrap(), 3);
+            let mut entries = [QueueEntry { user_data: 0, bytes: 0, status: None }; 2];
+            assert_eq!(queue.poll(&mut entries), 1);
+            assert_eq!(entries[0], QueueEntry { user_data, bytes: 5, status: None });
+        }
+        completion.wait(None).unwrap();
+    }
 
     /// Two threads that each start a run as soon as the run of the other is over.
     #[test]
