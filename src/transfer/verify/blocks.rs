@@ -11,7 +11,6 @@ use super::host::HostBlocks;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
-use crate::region::Contexts;
 use crate::sync::Mutex;
 use crate::transfer::plan::Slots;
 
@@ -19,8 +18,6 @@ use crate::transfer::plan::Slots;
 pub struct BlockChecksums {
     blocks: Arc<[u32]>,
     slots: Slots,
-    /// The CUDA contexts of the memory.
-    contexts: Contexts,
     reader: Reader,
     /// Copies of blocks that have no other reader, or whose reader can't be used; prepared when first needed.
     copied: Mutex<Option<CopiedBlocks>>,
@@ -44,32 +41,43 @@ impl BlockChecksums {
             MemoryType::Vram => GpuBlocks::new(layout, &blocks, &slots).map_or(Reader::None, Reader::Gpu),
             _ => Reader::None,
         };
-        Self { contexts: layout.contexts(false), blocks, slots, reader, copied: Mutex::default() }
+        Self { blocks, slots, reader, copied: Mutex::default() }
     }
 
-    /// Adds the checksum of each block to a list. The caller holds the layout.
+    /// Adds the checksum of each block to a list. The caller holds the layout. The next time this allocates nothing.
     pub fn add_to(&self, layout: &Arc<Layout>, checksums: &mut Vec<u32>) -> Result<()> {
-        match &self.reader {
-            Reader::Host(blocks) => {
-                checksums.extend(blocks.compute()?.checksums());
-                return Ok(());
-            }
-            Reader::Gpu(blocks) => {
-                self.contexts.ensure_alive()?;
-                if blocks.add_to(layout, &self.blocks, checksums)? {
-                    return Ok(());
-                }
-            }
-            Reader::None => self.contexts.ensure_alive()?,
+        if self.add_in_place(layout, checksums)? {
+            return Ok(());
         }
         let mut kept = self.copied.lock();
         // Not kept after a failure.
-        let copied = match kept.take() {
-            Some(copied) => copied,
-            None => CopiedBlocks::new(layout, &self.blocks, &self.slots)?,
-        };
-        copied.add_to(checksums)?;
+        let mut copied = kept.take().map_or_else(|| self.prepare_copies(layout), Ok)?;
+        copied.add_to(layout, &self.blocks, checksums)?;
         *kept = Some(copied);
         Ok(())
+    }
+
+    /// The same without a next time.
+    pub fn add_once(&self, layout: &Arc<Layout>, checksums: &mut Vec<u32>) -> Result<()> {
+        if self.add_in_place(layout, checksums)? {
+            return Ok(());
+        }
+        self.prepare_copies(layout)?.add_once(layout, &self.blocks, checksums)
+    }
+
+    /// Reads blocks without copying them. Returns whether that is possible.
+    fn add_in_place(&self, layout: &Arc<Layout>, checksums: &mut Vec<u32>) -> Result<bool> {
+        match &self.reader {
+            Reader::Host(blocks) => {
+                checksums.extend(blocks.compute()?.checksums());
+                Ok(true)
+            }
+            Reader::Gpu(blocks) => blocks.add_to(layout, &self.blocks, checksums),
+            Reader::None => Ok(false),
+        }
+    }
+
+    fn prepare_copies(&self, layout: &Layout) -> Result<CopiedBlocks> {
+        CopiedBlocks::new(layout, self.blocks.len(), &self.slots)
     }
 }

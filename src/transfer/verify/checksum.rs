@@ -50,7 +50,7 @@ pub fn of_parts<'a>(
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
     let mut checksums = Vec::with_capacity(blocks.len());
-    BlockChecksums::new(layout, blocks.into(), slots).add_to(layout, &mut checksums)?;
+    BlockChecksums::new(layout, blocks.into(), slots).add_once(layout, &mut checksums)?;
     Ok(checksums)
 }
 

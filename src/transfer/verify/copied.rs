@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of blocks that the CPU can't access directly: as many as fit a buffer are copied to host memory at a time. The
-//! copies are prepared once, so that computing the checksums again allocates nothing.
+//! Checksums of blocks that the CPU can't access directly: as many as fit a buffer are copied to host memory at a time.
+//! Copies can be kept, so that computing the checksums again allocates nothing.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -39,11 +39,18 @@ impl Copied {
 }
 
 /// Some layers and outer slots of blocks, whose checksums are computed through a buffer.
-pub struct CopiedBlocks(Vec<Copied>);
+pub struct CopiedBlocks {
+    buffer: Arc<Layout>,
+    outline: Arc<Outline>,
+    /// Blocks that fit the buffer.
+    capacity: usize,
+    /// The copies that were kept, in the order of the blocks.
+    kept: Vec<Copied>,
+}
 
 impl CopiedBlocks {
-    /// Allocates the buffer, and prepares a copy for as many blocks as fit it.
-    pub fn new(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Self> {
+    /// Allocates the buffer, for at most `most` blocks.
+    pub fn new(layout: &Layout, most: usize, slots: &Slots) -> Result<Self> {
         let geometry = layout.geometry();
         let to_buffer = |range: &Range<u64>| PairedRange {
             source: range.start,
@@ -53,27 +60,40 @@ impl CopiedBlocks {
         let (layers, outers) = (to_buffer(&slots.layers), to_buffer(&slots.outers));
         let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
         // The order of a single block may lack the axis of blocks; it may be asked for several times.
-        let most = if geometry.order().has(Axis::Block) { blocks.len().max(1) as u64 } else { 1 };
+        let most = if geometry.order().has(Axis::Block) { most.max(1) as u64 } else { 1 };
         let capacity = (BUFFER / block_size).clamp(1, most);
         let buffer = buffer_for(layout, capacity, layers.count, outers.count)?;
         let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let outline = Arc::new(Outline::new(layout, &buffer, wanted, false).map_err(copying)?);
-        let copied = |part: &[u32]| {
-            let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
-            let pairs: Vec<_> = part.iter().zip(0..).map(pair).collect();
-            let plan = Plan::new(&outline, &pairs, None);
-            let copied = plan.and_then(|plan| Copied::new(layout, &buffer, plan, part.len() as u32));
-            copied.map_err(copying)
-        };
-        Ok(Self(blocks.chunks(capacity as usize).map(copied).collect::<Result<_>>()?))
+        Ok(Self { buffer, outline, capacity: capacity as usize, kept: Vec::new() })
     }
 
-    /// Adds the checksum of each block.
-    pub fn add_to(&self, checksums: &mut Vec<u32>) -> Result<()> {
-        for part in &self.0 {
-            checksums.extend(part.checksums().map_err(copying)?.checksums());
+    /// Adds the checksum of each block. Keeps the copies for the next time, which is for the same blocks.
+    pub fn add_to(&mut self, layout: &Arc<Layout>, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<()> {
+        for (index, part) in blocks.chunks(self.capacity).enumerate() {
+            if index == self.kept.len() {
+                self.kept.push(self.copied(layout, part)?);
+            }
+            checksums.extend(self.kept[index].checksums().map_err(copying)?.checksums());
         }
         Ok(())
+    }
+
+    /// The same without keeping copies, whose memory is in proportion to the blocks.
+    pub fn add_once(&self, layout: &Arc<Layout>, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<()> {
+        blocks.chunks(self.capacity).try_for_each(|part| {
+            let copied = self.copied(layout, part)?;
+            checksums.extend(copied.checksums().map_err(copying)?.checksums());
+            Ok(())
+        })
+    }
+
+    fn copied(&self, layout: &Arc<Layout>, part: &[u32]) -> Result<Copied> {
+        let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
+        let pairs: Vec<_> = part.iter().zip(0..).map(pair).collect();
+        let plan = Plan::new(&self.outline, &pairs, None);
+        let copied = plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32));
+        copied.map_err(copying)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::{Axis, Layout, TouchedExtents};
 use crate::log::log;
-use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
+use crate::region::{Contexts, ExtentHold, PinnedConfig, PinnedMemory};
 use crate::transfer::engine::cuda::device::pool::ResourcePool;
 use crate::transfer::engine::cuda::device::state::DeviceState;
 use crate::transfer::plan::Slots;
@@ -181,6 +181,8 @@ impl Part {
 pub struct GpuBlocks {
     pieces: Pieces,
     ordinal: i32,
+    /// The CUDA contexts of the memory.
+    contexts: Contexts,
     /// The maximum number of blocks at a time.
     most_blocks: usize,
     extents: TouchedExtents,
@@ -196,11 +198,13 @@ impl GpuBlocks {
             return None;
         }
         let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, layers)).clamp(1, MOST_BLOCKS) as usize;
-        Some(Self { pieces, ordinal, most_blocks, extents: touched(layout, blocks, slots) })
+        let (contexts, extents) = (layout.contexts(false), touched(layout, blocks, slots));
+        Some(Self { pieces, ordinal, contexts, most_blocks, extents })
     }
 
     /// Adds the checksum of each of the blocks to a list. Returns whether the device has what it needs for that.
     pub fn add_to(&self, layout: &Layout, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<bool> {
+        self.contexts.ensure_alive()?;
         let device = DeviceState::kept_by(layout, self.ordinal)?;
         let checkers = device.attached(|| ResourcePool::<Checker>::new(usize::MAX))?;
         let mut checker = match checkers.take_one_more(|_| true, || Checker::new(&device)) {
