@@ -77,6 +77,21 @@ TEST(blocks_are_aligned_as_the_device_needs) {
            REF(OPTIONS(kvmem_block_options, it.size = 100, it.alignment = 512)));
 }
 
+TEST(a_run_that_times_out_names_the_backend) {
+    OWNED(kvmem_agent) agent = sim_agent();
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OPENED(kv_side, host, &config, agent, 1);
+    OWNED(kvmem_layout) storage = lay_out(&config, 0, agent);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, storage,
+        KV_OPTIONS(&some, it.timeout_ns = MILLISECONDS(1)));
+    NIXL(nixl_sim_set_pending(1));
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "NIXL block write with the UCX backend was not complete after 1 ms", transfer);
+    NIXL(nixl_sim_set_pending(0));
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(transfer, ERR); /* the process has a deadline */
+    while (kvmem_transfer_poll(transfer, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
+}
+
 /* What fails to be registered leaves nothing, and can be tried again. */
 TEST(a_failed_registration_can_be_repeated) {
     OWNED(kvmem_agent) agent = sim_agent();

@@ -130,8 +130,11 @@ impl Memory {
     /// The backends that access its objects or block storage, and their stores, for messages.
     pub fn store(&self) -> Option<String> {
         match self {
-            Self::Local(local) => local.holds.first().and_then(|hold| hold.store()),
-            Self::Remote(_) => None,
+            // The registration of elastic memory is locked while extents are added, and the agent's thread is waited for.
+            Self::Local(local) if local.tier.is_storage() => {
+                local.holds.first().and_then(|hold| hold.store())
+            }
+            _ => None,
         }
     }
 

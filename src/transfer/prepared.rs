@@ -170,9 +170,10 @@ fn described(path: TransferPath, sides: [&Arc<Layout>; 2], plan: &Plan) -> Strin
         Memory::Remote(remote) => Some(remote.peer.name()),
         Memory::Local(_) => None,
     });
-    match (peer, first_object(sides, plan)) {
+    let block_storage = || sides.into_iter().find_map(|side| side.memory().store());
+    match (peer, first_object(sides, plan).or_else(block_storage)) {
         (Some(peer), _) => format!("{path} with agent '{peer}'"),
-        (None, Some(object)) => format!("{path} with {object}"),
+        (None, Some(storage)) => format!("{path} with {storage}"),
         (None, None) => path.to_string(),
     }
 }
