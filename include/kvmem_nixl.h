@@ -132,8 +132,9 @@ kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
 /// The destroy call of the last handle that uses the agent ends the thread of the agent before it returns.
 /// If a transfer in flight, or a session of a peer with a served layout, uses the agent longer, its thread
 /// ends after that. If NIXL takes more than 10 s to destroy the agent, the thread ends later, too, and the
-/// log has a warning. A process that calls exit waits for agents that are being destroyed, for the same 10 s.
-/// Other agents are not destroyed.
+/// log has a warning. Calls that wait in vain share these 10 s: each further one waits for 0.1 s, until NIXL
+/// destroys an agent again. A process that calls exit waits for agents that are being destroyed, for 10 s
+/// after the last of them began. Other agents are not destroyed.
 ///
 /// @param agent an agent that no other call uses; NULL does nothing
 void kvmem_agent_destroy(kvmem_agent *agent);

@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use super::agent_config::AgentConfig;
 use super::bell::Bell;
 use super::executor::Executor;
-use super::exit;
+use super::exit::SharedPatience;
 use super::gds::GdsTrials;
 use super::handoff::{Taken, Taker, handoff};
 use super::library;
@@ -238,12 +238,16 @@ impl Agent {
     /// Waits for the end of the thread, unless NIXL does not return. Nothing of the caller's is in use by then: what uses memory
     /// holds the agent.
     fn join(&self, AgentThread { handle, created }: AgentThread) {
-        if matches!(created.recv_timeout(exit::PATIENCE), Err(RecvTimeoutError::Timeout)) {
-            let (id, name, patience) = (self.log_id, &self.name, exit::PATIENCE);
+        let shared = SharedPatience::get();
+        let patience = shared.left();
+        if matches!(created.recv_timeout(patience), Err(RecvTimeoutError::Timeout)) {
+            shared.used(patience);
+            let (id, name) = (self.log_id, &self.name);
             log!(Warn, "NIXL did not destroy agent {id} '{name}' within {patience:?}; its thread continues");
             return;
         }
         let _ = handle.join();
+        shared.restore();
     }
 
     /// The error of a wait whose deadline passes before the agent's thread replies.

@@ -5,7 +5,8 @@
 //! of an agent is released on the agent's thread, for example by a service whose last session ends, no thread waits for the
 //! destruction. So the process waits for the agents that are being destroyed when it exits, and keeps the others.
 //!
-//! NIXL may wait for a peer that does not respond, so no thread waits for a destruction longer than [`PATIENCE`].
+//! NIXL may wait for a peer that does not respond, so no thread waits for a destruction longer than [`PATIENCE`]. If NIXL does not
+//! return from several, all of them are waited for no longer than that, and a tenth of a second for each.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -34,10 +35,40 @@ struct State {
 }
 
 /// How long NIXL may take to destroy an agent while a thread waits for that.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take at least, also after other waits were in vain.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A forked child has none of the threads that destroy agents, and must not wait for them.
 static EXIT: PerProcess<Exit> = PerProcess::new();
+static PATIENCE_LEFT: PerProcess<SharedPatience> = PerProcess::new();
+
+/// What is left of [`PATIENCE`]. Waits in vain use it up, and a destruction that ends restores it.
+#[derive(Default)]
+pub struct SharedPatience(Mutex<Duration>);
+
+impl SharedPatience {
+    /// That of this process.
+    pub fn get() -> &'static Self {
+        PATIENCE_LEFT.get(Self::default)
+    }
+
+    /// How long a wait that begins now may take.
+    pub fn left(&self) -> Duration {
+        PATIENCE.saturating_sub(*self.0.lock()).max(LEAST_PATIENCE)
+    }
+
+    /// Notes a wait in vain, which took this long.
+    pub fn used(&self, time: Duration) {
+        let mut used = self.0.lock();
+        *used = used.saturating_add(time);
+    }
+
+    /// Notes that NIXL has destroyed an agent.
+    pub fn restore(&self) {
+        *self.0.lock() = Duration::ZERO;
+    }
+}
 
 thread_local! {
     /// Whether this thread destroys an agent.
@@ -189,6 +220,18 @@ mod tests {
         let (exit, has_ended) = (Arc::<Exit>::default(), Arc::<AtomicBool>::default());
         exit.destroy(Exits(exit.clone(), has_ended.clone()));
         assert!(has_ended.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn waits_in_vain_share_the_patience_until_a_destruction_ends() {
+        let patience = SharedPatience::default();
+        assert_eq!(patience.left(), PATIENCE);
+        patience.used(PATIENCE / 2);
+        assert_eq!(patience.left(), PATIENCE / 2);
+        (0..3).for_each(|_| patience.used(PATIENCE));
+        assert_eq!(patience.left(), LEAST_PATIENCE);
+        patience.restore();
+        assert_eq!(patience.left(), PATIENCE);
     }
 
     #[test]
