@@ -220,6 +220,18 @@ impl Plan {
         self.moves_in(0..self.bytes)
     }
 
+    /// Passes the moves to `visit`, in the same order.
+    pub fn each_move(&self, mut visit: impl FnMut(Move)) {
+        let mut last = None::<Move>;
+        for PlanPart { shape, blocks, .. } in self.parts() {
+            units::each(shape, blocks, |unit| match &mut last {
+                Some(last) if last.goes_on_in(&unit) => last.size += unit.size,
+                _ => last.replace(unit).into_iter().for_each(&mut visit),
+            });
+        }
+        last.into_iter().for_each(visit);
+    }
+
     /// The number of moves, if layers are moved one by one or not.
     pub fn count_moves(&self, by_layer: bool) -> u64 {
         match by_layer {

@@ -120,6 +120,13 @@ fn fits(range: &PairedRange, [here, there]: [u64; 2]) -> bool {
     range.source + range.count <= here && range.destination + range.count <= there
 }
 
+/// The moves that a plan passes to a function.
+fn passed(plan: &Plan) -> Vec<Move> {
+    let mut all = Vec::new();
+    plan.each_move(|each| all.push(each));
+    all
+}
+
 /// The contiguous ranges of one side that moves touch.
 fn ranges_on(side: usize, moves: &[Move]) -> u64 {
     let place = |each: &Move| match side {
@@ -156,6 +163,7 @@ proptest! {
         prop_assert_eq!(plan.bytes(), moves.iter().map(|m| m.size).sum::<u64>());
         prop_assert!(moves.len() as u64 <= plan.most_moves());
         prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
+        prop_assert_eq!(&passed(&plan), &moves);
         for side in 0..2 {
             prop_assert!(ranges_on(side, &moves) <= plan.most_ranges_on(side));
         }

@@ -23,6 +23,39 @@ pub fn spans<'a>(
     Joined { spans: SomeOf { units, skip, left: bytes.end - bytes.start, cut: None }, last: None }
 }
 
+/// Passes all units to `visit`, in order. That takes half the time of [`spans`] of all bytes, which can start anywhere.
+pub fn each(shape: &Shape, blocks: &BlockRuns, mut visit: impl FnMut(Move)) {
+    let mut outside = Odometer::new(shape.nest.outside(), 0);
+    loop {
+        for run in blocks.runs() {
+            let (times, length) = if shape.blocks_together { (1, run.length) } else { (run.length, 1) };
+            for block in 0..times {
+                let blocks =
+                    BlockRun { source: run.source + block, destination: run.destination + block, length };
+                each_of_block(shape, &outside.at, blocks, &mut visit);
+            }
+        }
+        if !outside.step() {
+            return;
+        }
+    }
+}
+
+/// The units of one block, or of blocks that are contiguous, in one iteration of the loops outside.
+fn each_of_block(shape: &Shape, outside: &Position, blocks: BlockRun, visit: &mut impl FnMut(Move)) {
+    let inside = shape.nest.inside();
+    if inside.is_empty() {
+        return visit(shape.unit(outside, blocks));
+    }
+    let mut inside = Odometer::new(inside, 0);
+    loop {
+        visit(shape.unit(&Position::sum(outside, &inside.at), blocks));
+        if !inside.step() {
+            return;
+        }
+    }
+}
+
 /// Joins each move with the one before if both sides continue.
 pub fn join(moves: impl Iterator<Item = Move>) -> impl Iterator<Item = Move> {
     Joined { spans: moves.map(Matrix::single), last: None }.map(|span| span.first)

@@ -120,7 +120,7 @@ impl NixlMove {
 
     /// Number of contiguous spans that it moves.
     pub fn moves(&self) -> u64 {
-        self.shared.request_plan.plan.moves().count() as u64
+        self.shared.request_plan.plan.count_moves(false)
     }
 
     /// Number of requests.

@@ -70,6 +70,7 @@ proptest! {
         prop_assert_eq!(moves.iter().map(|each| each.size).sum::<u64>(), whole.bytes());
         prop_assert!(moves.len() as u64 <= whole.most_moves());
         prop_assert_eq!(whole.count_moves(false), moves.len() as u64);
+        prop_assert_eq!(&passed(&whole), &moves);
         prop_assert_eq!(whole.unit(), None, "no list is prepared for parts");
         let at = cut.index(whole.bytes() as usize) as u64;
         let halves = whole.moves_in(0..at).chain(whole.moves_in(at..whole.bytes()));

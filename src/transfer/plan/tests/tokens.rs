@@ -163,6 +163,7 @@ proptest! {
         }
         prop_assert!(moves.len() as u64 <= plan.most_moves());
         prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
+        prop_assert_eq!(&passed(&plan), &moves);
         let plans: Vec<_> = match by_layer {
             true => (0..3).map(|layer| plan.layer(layer)).collect(),
             false => vec![plan.clone()],

@@ -94,13 +94,12 @@ impl StreamKind {
 /// Passes each contiguous span to `add`, cut where a copy must end.
 fn each_copy(sides: &CudaSides, plan: &Plan, mut add: impl FnMut(Copy)) {
     let (source, destination) = (&*sides.source, &*sides.destination);
-    let moves = plan.moves();
     // Most memory needs no cuts; then the moves are not checked one by one.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {
-        return moves.for_each(|each| add(of_move(each)));
+        return plan.each_move(|each| add(of_move(each)));
     }
-    let parts = moves.flat_map(|each| each.cut(sides.left(source), sides.left(destination)));
-    parts.for_each(|part| add(of_move(part)));
+    let (here, there) = (sides.left(source), sides.left(destination));
+    plan.each_move(|each| each.cut(&here, &there).for_each(|part| add(of_move(part))));
 }
 
 fn of_move(Move { source, destination, size, .. }: Move) -> Copy {
