@@ -6,8 +6,8 @@
 //!
 //! The modules, lowest first; a module uses only those above it in this list:
 //!
-//! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, [`log`], `log_id`, `callback_thread`, [`process`], `sync`,
-//!   [`wire`]: used by all others.
+//! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, [`log`], `log_id`, `callback_thread`, [`process`], `sorting`,
+//!   `sync`, [`wire`]: used by all others.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file per tier; registration.
@@ -33,6 +33,7 @@ pub mod nixl;
 pub mod process;
 pub mod region;
 pub mod share;
+mod sorting;
 mod sync;
 pub mod transfer;
 pub mod wire;

@@ -7,11 +7,14 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fields;
+
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use self::fields::Damage;
 use crate::error::{Error, Result, Status, ensure, fail};
 
 const HEADER: usize = 20;
@@ -46,12 +49,14 @@ impl Form {
 
     /// The version and the fields of some bytes. The caller must check the values of the fields.
     pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<(u16, T)> {
-        let (version, mut rest) = self.unframe(bytes)?;
-        let fields = ciborium::from_reader(&mut rest).map_err(|error| {
-            Error::new(Status::Corrupt, format!("the {}'s fields are damaged: {error}", self.name))
-        })?;
-        ensure!(rest.is_empty(), Corrupt, "{} bytes follow the {}'s fields", rest.len(), self.name);
+        let (version, body) = self.unframe(bytes)?;
+        let fields = fields::read(body).map_err(|damage| self.damaged(&damage))?;
         Ok((version, fields))
+    }
+
+    #[cold]
+    fn damaged(&self, damage: &Damage) -> Error {
+        Error::new(Status::Corrupt, format!("the {}'s fields are damaged: {damage}", self.name))
     }
 
     /// The version of some bytes, which this library reads.

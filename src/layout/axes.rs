@@ -8,6 +8,7 @@ use super::axis::Axis;
 use super::config::Dimensions;
 use super::order::{AXES, Order};
 use crate::error::{Error, Result, Status, ensure};
+use crate::sorting::sort_few_by_key;
 
 /// All axes of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl Axes {
             .into_iter()
             .filter(|axis| self.count(*axis) > 1 && self.region_step(*axis) == 0)
             .collect();
-        axes.sort_by_key(|axis| self.stride(*axis));
+        sort_few_by_key(&mut axes, |axis| self.stride(*axis));
         axes
     }
 

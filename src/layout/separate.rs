@@ -6,7 +6,6 @@
 //! are tried, up to a limit; beyond it the shapes count as overlapping. Another process may claim a thousand parts that all
 //! reach the limit, so that all pairs of parts have a limit, too.
 
-use super::axis::Axis;
 use super::geometry::Geometry;
 
 /// How many pairs of indices are tried for two shapes.
@@ -43,15 +42,10 @@ struct Levels {
 
 impl Levels {
     fn of(geometry: &Geometry) -> Self {
-        let mut axes: Vec<_> = Axis::ALL
-            .into_iter()
-            .filter(|axis| geometry.count(*axis) > 1 && geometry.region_step(*axis) == 0)
-            .collect();
-        axes.sort_by_key(|axis| geometry.stride(*axis));
         let mut span = i128::from(geometry.element_size());
         let mut inner = span;
         let mut levels: Vec<Level> = Vec::new();
-        for axis in axes {
+        for axis in geometry.axes_by_stride() {
             let (count, stride) = (i128::from(geometry.count(axis)), i128::from(geometry.stride(axis)));
             if levels.is_empty() && stride == span {
                 span *= count;
@@ -142,6 +136,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::layout::axis::Axis;
     use crate::layout::{Arrangement, Dimensions, LayoutKind, Order, Strides};
 
     fn geometry(order: &str, dimensions: Dimensions, strides: Strides) -> Option<Geometry> {

@@ -128,8 +128,15 @@ fn mapped_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretc
     Ok(all)
 }
 
+/// By address in their storage.
+fn sort(all: &mut [Stretch]) {
+    all.sort_unstable_by(|one, other| {
+        (&one.store, one.bytes.start, one.region).cmp(&(&other.store, other.bytes.start, other.region))
+    });
+}
+
 fn all_meetings(mut all: Vec<Stretch>) -> Result<Vec<Meeting>> {
-    all.sort_unstable_by(|one, other| (&one.store, one.bytes.start).cmp(&(&other.store, other.bytes.start)));
+    sort(&mut all);
     let mut found = Vec::new();
     for (index, one) in all.iter().enumerate() {
         let later = all[index + 1..].iter();
@@ -150,9 +157,7 @@ fn span(start: u64, size: u64) -> Range<u64> {
 }
 
 fn first_overlap(mut all: Vec<Stretch>) -> Option<(usize, usize)> {
-    all.sort_unstable_by(|one, other| {
-        (&one.store, one.bytes.start, one.region).cmp(&(&other.store, other.bytes.start, other.region))
-    });
+    sort(&mut all);
     all.windows(2)
         .find(|pair| pair[0].store == pair[1].store && pair[1].bytes.start < pair[0].bytes.end)
         .map(|pair| (pair[0].region, pair[1].region))

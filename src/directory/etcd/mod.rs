@@ -21,6 +21,7 @@ use super::store::{Reply, Report, Request, Sink, State, Store};
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::sync::Mutex;
+use crate::wire::fields;
 pub use config::EtcdConfig;
 use plugin::Plugin;
 use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Value};
@@ -151,7 +152,7 @@ impl Shared {
 
     /// Takes a message of the client, on its thread.
     fn receive(&self, bytes: &[u8]) -> u32 {
-        let message = match ciborium::from_reader::<Message, _>(bytes) {
+        let message = match fields::read::<Message>(bytes) {
             Ok(message) => message,
             Err(error) => {
                 log!(Error, "{}: a message of the client is damaged: {error}", self.location);

@@ -4,6 +4,7 @@
 
 use super::nest::{Loop, PairedAxis};
 use super::{Plan, PlanPart};
+use crate::sorting::sort_few_by_key;
 
 /// A layout may have a thousand parts.
 const MOST_LINES: usize = 32;
@@ -28,12 +29,12 @@ impl PlanPart<'_> {
         let is_within =
             |axis: &PairedAxis| axis.regions == [0; 2] && axis.strides.iter().all(|stride| *stride < unit);
         let mut within: Vec<_> = moved().filter(|axis| is_within(axis)).collect();
-        within.sort_by_key(|axis| std::cmp::Reverse(axis.strides[1]));
+        sort_few_by_key(&mut within, |axis| std::cmp::Reverse(axis.strides[1]));
         let name = if self.name.is_empty() { String::new() } else { format!(" of part '{}'", self.name) };
         let mut text = format!("loops{name}: {what} {blocks}");
         for each in self.loops() {
             let mut axes: Vec<_> = moved().filter(|axis| !is_within(axis) && is_of(axis, each)).collect();
-            axes.sort_by_key(|axis| std::cmp::Reverse((axis.regions[1], axis.strides[1])));
+            sort_few_by_key(&mut axes, |axis| std::cmp::Reverse((axis.regions[1], axis.strides[1])));
             text += &format!(", {} {}", letters(&axes), each.count);
         }
         text += &format!("; rows of {unit} bytes are contiguous on both sides");

@@ -14,6 +14,7 @@ use super::side::Side;
 use super::{Matrix, Plan, PlanPart, units};
 use crate::error::Result;
 use crate::layout::Axis;
+use crate::sorting::sort_few_by_key;
 use crate::transfer::request::BlockPair;
 
 /// All axes, from the outermost to the innermost.
@@ -146,7 +147,7 @@ impl PlanPart<'_> {
             None => (0, self.block.page_strides[side]),
         };
         let mut order = Axis::ALL;
-        order.sort_by_key(|axis| std::cmp::Reverse(key(axis)));
+        sort_few_by_key(&mut order, |axis| std::cmp::Reverse(key(axis)));
         order
     }
 

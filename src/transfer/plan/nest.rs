@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::layout::{Axis, Unit};
+use crate::sorting::sort_few_by_key;
 
 /// The axes of a block.
 pub const BLOCK_AXES: usize = 5;
@@ -105,7 +106,7 @@ impl Nest {
         let loops = &mut all[..length];
         let other = 1 - leader;
         // Regions first, then the largest strides: the leader is accessed in order.
-        loops.sort_by_key(|each| {
+        sort_few_by_key(loops, |each| {
             std::cmp::Reverse((
                 each.regions[leader],
                 each.strides[leader],
@@ -126,7 +127,7 @@ impl Nest {
     pub fn ranges_on(&self, side: usize) -> u64 {
         let mut loops = self.loops;
         let loops = &mut loops[..self.length];
-        loops.sort_by_key(|each| (each.regions[side], each.strides[side]));
+        sort_few_by_key(loops, |each| (each.regions[side], each.strides[side]));
         let (_, ranges) = loops.iter().fold((self.unit_size, 1), |(size, ranges), each| {
             match each.regions[side] == 0 && each.strides[side] == size {
                 true => (size * each.count, ranges),

@@ -5,6 +5,7 @@
 use super::moves::BlockRun;
 use super::nest::LoopOrder;
 use crate::error::{Error, Result, Status, ensure};
+use crate::sorting::sort_by_id;
 use crate::transfer::request::BlockPair;
 
 /// The maximum number of runs that memory is allocated for before they are known: there may be one for each pair.
@@ -76,7 +77,7 @@ impl BlockRuns {
     pub(super) fn in_order(&self, order: LoopOrder) -> Self {
         let mut runs = self.runs.clone();
         if order == LoopOrder::Source {
-            runs.sort_unstable_by_key(|run| (run.source, run.destination));
+            sort_by_id(&mut runs, |run| run.source);
         }
         let mut sorted = Self { runs, blocks: self.blocks, ..Self::default() };
         sorted.count_before();

@@ -13,6 +13,7 @@ use super::nest::{BLOCK_AXES, Loop, iterations};
 use super::odometer::{Odometer, Position};
 use super::runs::BlockRuns;
 use super::shape::Shape;
+use crate::sorting::sort_few_by_key;
 
 /// The maximum size of a tile of several units. With the destination, it is a small part of the second-level cache.
 const BUDGET: u64 = 64 << 10;
@@ -46,8 +47,9 @@ impl Loops {
 
     /// The same, the one with the largest stride of a side first.
     pub fn in_order_of(mut self, side: usize) -> Self {
-        self.all[..self.length]
-            .sort_unstable_by_key(|each| std::cmp::Reverse((each.strides[side], each.strides[1 - side])));
+        sort_few_by_key(&mut self.all[..self.length], |each| {
+            std::cmp::Reverse((each.strides[side], each.strides[1 - side]))
+        });
         self
     }
 }
@@ -173,7 +175,7 @@ fn grow(loops: &Loops, unit_size: u64, budget: u64) -> [u64; BLOCK_AXES] {
     let mut counts = [1; BLOCK_AXES];
     let mut orders = [[0, 1, 2, 3, 4]; 2];
     for (side, order) in orders.iter_mut().enumerate() {
-        order[..loops.len()].sort_unstable_by_key(|index| loops[*index].strides[side]);
+        sort_few_by_key(&mut order[..loops.len()], |index| loops[*index].strides[side]);
     }
     let is_line = |each: &Loop| each.strides[1] == unit_size || each.strides[1].is_multiple_of(LINE);
     let source_length = source_length(unit_size, loops.iter().all(is_line));

@@ -8,6 +8,7 @@ use crate::error::{Result, ensure};
 use crate::layout::{Layout, Unit};
 use crate::nixl::AgentState;
 use crate::nixl::{MemoryType, Operation, RequestId, Span};
+use crate::sorting::sort_by_id;
 use crate::transfer::plan::{BlockRun, Move, Plan, Slots};
 
 /// Maximum number of units in the prepared list of a layout, which needs about 100 bytes per unit.
@@ -202,7 +203,7 @@ impl RequestPlan {
         }
         self.ordered.get_or_init(|| {
             let mut ordered = runs.to_vec();
-            ordered.sort_unstable_by_key(|run| run.source);
+            sort_by_id(&mut ordered, |run| run.source);
             ordered
         })
     }

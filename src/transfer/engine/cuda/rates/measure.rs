@@ -16,6 +16,7 @@ use super::task::{DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Ta
 use super::{DirectionRates, Rates};
 use crate::cuda::copy::FULL_CALL;
 use crate::error::Result;
+use crate::sorting::sort_few_by;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -74,7 +75,7 @@ impl Task {
     /// The duration that represents all rounds: the median for batches, otherwise the minimum.
     fn typical(self, rounds: &[f64]) -> f64 {
         let mut rounds = rounds.to_vec();
-        rounds.sort_by(f64::total_cmp);
+        sort_few_by(&mut rounds, f64::total_cmp);
         let which = if matches!(self, Self::Batch(_)) { rounds.len() / 2 } else { 0 };
         rounds.get(which).copied().unwrap_or(f64::INFINITY)
     }

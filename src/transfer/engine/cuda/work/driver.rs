@@ -10,7 +10,7 @@ use crate::transfer::plan::{Matrices, Matrix, Move, Plan};
 /// Copies, in the form of the driver's call.
 pub enum DriverCopies {
     /// One call per copy.
-    OneByOne(Vec<Copy>),
+    OneByOne(Batch),
     /// All in one call, or one call per copy where the driver supports no batches.
     Batch {
         /// The copies.
@@ -25,16 +25,12 @@ pub enum DriverCopies {
 impl DriverCopies {
     /// One call per copy.
     pub fn one_by_one(sides: &CudaSides, plan: &Plan) -> Self {
-        let mut list = Vec::with_capacity(plan.capacity());
-        each_copy(sides, plan, |copy| list.push(copy));
-        Self::OneByOne(list)
+        Self::OneByOne(copies(sides, plan))
     }
 
     /// All in one call.
     pub fn batch(sides: &CudaSides, plan: &Plan, from_host: bool) -> Self {
-        let mut batch = Batch::with_capacity(plan.capacity());
-        each_copy(sides, plan, |copy| batch.push(copy));
-        Self::Batch { batch, from_host }
+        Self::Batch { batch: copies(sides, plan), from_host }
     }
 
     /// Rows with constant strides.
@@ -62,8 +58,7 @@ impl DriverCopies {
                 Self::Batch { batch, from_host } if place != StreamKind::WithoutBatches => {
                     on.copy_batch(batch, place.reading(*from_host), EngineLoad::Idle)
                 }
-                Self::Batch { batch, .. } => on.copy_each(batch),
-                Self::OneByOne(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),
+                Self::Batch { batch, .. } | Self::OneByOne(batch) => on.copy_each(batch),
                 Self::Rows(rows) => rows.iter().try_for_each(|rows| match rows.count {
                     1 => on.copy(rows.first),
                     _ => on.copy_rows(rows),
@@ -91,15 +86,18 @@ impl StreamKind {
     }
 }
 
-/// Passes each contiguous span to `add`, cut where a copy must end.
-fn each_copy(sides: &CudaSides, plan: &Plan, mut add: impl FnMut(Copy)) {
+/// The contiguous spans, cut where a copy must end.
+fn copies(sides: &CudaSides, plan: &Plan) -> Batch {
+    let mut all = Batch::with_capacity(plan.capacity());
     let (source, destination) = (&*sides.source, &*sides.destination);
     // Most memory needs no cuts; then the moves are not checked one by one.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {
-        return plan.each_move(|each| add(of_move(each)));
+        plan.each_move(|each| all.push(of_move(each)));
+        return all;
     }
     let (here, there) = (sides.left(source), sides.left(destination));
-    plan.each_move(|each| each.cut(&here, &there).for_each(|part| add(of_move(part))));
+    plan.each_move(|each| each.cut(&here, &there).for_each(|part| all.push(of_move(part))));
+    all
 }
 
 fn of_move(Move { source, destination, size, .. }: Move) -> Copy {

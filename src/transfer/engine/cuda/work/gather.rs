@@ -9,6 +9,7 @@ use super::super::rows::{RowLoops, RowShape};
 use super::super::transpose::{TransposedLoops, TransposedShape};
 use super::staged_axes::{AxisKind, DEVICE, StagedAxes};
 use crate::cuda::kernel::{Blocks, Layer, MOST_LAYERS};
+use crate::sorting::sort_few_by_key;
 use crate::transfer::plan::{Loop, PlanPart};
 
 /// What the kernels copy of some indices of each axis.
@@ -62,7 +63,7 @@ impl Gather {
 
     /// The longest loops within regions become the innermost ones, so that the fewest addresses are listed.
     fn choose_rows(&mut self) {
-        self.loops.sort_by_key(|each| (each.is_within_regions(), each.count));
+        sort_few_by_key(&mut self.loops, |each| (each.is_within_regions(), each.count));
     }
 
     /// The loop that a launch goes through by itself, and the others.

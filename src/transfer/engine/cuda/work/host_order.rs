@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use crate::cuda::kernel::KernelRun;
+use crate::sorting::sort_by_id;
 use crate::transfer::plan::PlanPart;
 
 /// Blocks in host order, and which of them are adjacent there.
@@ -29,9 +30,7 @@ impl HostOrder {
                 false => KernelRun::new(run.destination, run.source, run.length),
             })
             .collect();
-        if !runs.is_sorted_by_key(|run| run.destination) {
-            runs.sort_unstable_by_key(|run| run.destination);
-        }
+        sort_by_id(&mut runs, |run| run.destination);
         let mut stretches: Vec<(u64, u64, u64)> = Vec::new();
         let mut blocks = 0;
         for run in &runs {

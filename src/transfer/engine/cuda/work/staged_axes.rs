@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use crate::sorting::sort_few_by_key;
 use crate::transfer::plan::PlanPart;
 
 /// Index of the host's side of an axis.
@@ -68,7 +69,7 @@ impl StagedAxes {
             strides: oriented(part.block_strides(), to_host),
         };
         let mut axes: Vec<_> = loops.chain([blocks]).collect();
-        axes.sort_by_key(|axis| Reverse((axis.regions[HOST], axis.strides[HOST])));
+        sort_few_by_key(&mut axes, |axis| Reverse((axis.regions[HOST], axis.strides[HOST])));
         let count = part.grid().unit_size;
         axes.push(StagedAxis { kind: AxisKind::Bytes, count, regions: [0; 2], strides: [1; 2] });
         Self(axes)
