@@ -3,6 +3,7 @@
 //! reported as different errors.
 
 use std::ffi::CStr;
+use std::fmt::Display;
 
 use once_cell::sync::OnceCell;
 use rustix::event::{EventfdFlags, eventfd};
@@ -107,13 +108,22 @@ impl Driver {
     ///
     /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code means that work or a context failed:
     /// such a code has one meaning, and another status would hide a lost context.
-    pub(super) fn check(&self, result: CallResult, action: impl std::fmt::Display) -> Result<()> {
-        if result.is_success() {
-            return Ok(());
-        }
+    #[inline]
+    pub(super) fn check(&self, result: CallResult, action: impl Display) -> Result<()> {
+        if result.is_success() { Ok(()) } else { Err(self.failure(result, &action)) }
+    }
+
+    /// The same for a query about work on a device. It needs no file descriptor, so the code is reliable.
+    #[inline]
+    pub(super) fn check_work(&self, result: CallResult, action: impl Display) -> Result<()> {
+        if result.is_success() { Ok(()) } else { Err(self.error(result, &action)) }
+    }
+
+    #[cold]
+    fn failure(&self, result: CallResult, action: &dyn Display) -> Error {
         let error = self.error(result, action);
         if means_failed(result.code) || !is_out_of_files() {
-            return Err(error);
+            return error;
         }
         let message = format!(
             "{error}; this process has no free file descriptors, which the driver may have needed: close some, or raise \
@@ -121,15 +131,11 @@ impl Driver {
         );
         let cause = error.cause().cloned();
         let error = Error::new(Status::OutOfMemory, message);
-        Err(cause.map_or(error.clone(), |cause| error.with_cause(cause)))
+        cause.map_or(error.clone(), |cause| error.with_cause(cause))
     }
 
-    /// The same for a query about work on a device. It needs no file descriptor, so the code is reliable.
-    pub(super) fn check_work(&self, result: CallResult, action: impl std::fmt::Display) -> Result<()> {
-        if result.is_success() { Ok(()) } else { Err(self.error(result, action)) }
-    }
-
-    fn error(&self, CallResult { code, function }: CallResult, action: impl std::fmt::Display) -> Error {
+    #[cold]
+    fn error(&self, CallResult { code, function }: CallResult, action: &dyn Display) -> Error {
         let name = self.error_name(code);
         let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
         Error::new(status, format!("{action}: {function}: {name}")).with_cause(Cause::Cuda(code as i32, name))

@@ -79,17 +79,28 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         make: impl Fn() -> Result<T>,
     ) -> Result<Pooled<T>> {
         state.taken += 1;
-        // In most cases all are suitable, and then nothing is allocated.
-        let unsuitable: Vec<_> = match state.idle.iter().all(|item| suits(item)) {
-            true => Vec::new(),
-            false => state.idle.extract_if(.., |item| !suits(item)).collect(),
-        };
+        if !state.idle.iter().all(|item| suits(item)) {
+            return self.replace_unsuitable(state, suits, make);
+        }
         let found = state.idle.pop();
         drop(state);
-        let made = found.map_or_else(|| make().map(Arc::new), Ok);
-        let made = match made {
+        self.pooled(found.map_or_else(|| make().map(Arc::new), Ok))
+    }
+
+    /// Disposes of idle objects that do not suit.
+    #[cold]
+    fn replace_unsuitable(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<T>>,
+        suits: impl Fn(&T) -> bool,
+        make: impl Fn() -> Result<T>,
+    ) -> Result<Pooled<T>> {
+        let unsuitable: Vec<_> = state.idle.extract_if(.., |item| !suits(item)).collect();
+        let found = state.idle.pop();
+        drop(state);
+        let made = match found.map_or_else(|| make().map(Arc::new), Ok) {
             // There may be no memory beside the unsuitable ones. Only then wait until they are freed.
-            Err(error) if error.status() == Status::OutOfMemory && !unsuitable.is_empty() => {
+            Err(error) if error.status() == Status::OutOfMemory => {
                 drop(unsuitable);
                 make().map(Arc::new)
             }
@@ -98,6 +109,10 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
                 made
             }
         };
+        self.pooled(made)
+    }
+
+    fn pooled(self: &Arc<Self>, made: Result<Arc<T>>) -> Result<Pooled<T>> {
         match made {
             Ok(item) => Ok(Pooled { item, is_spoiled: false, pool: self.clone() }),
             Err(error) => {

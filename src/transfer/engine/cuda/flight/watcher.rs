@@ -48,11 +48,13 @@ struct Watch {
 
 /// A promise that a run will be watched: the thread does not end while there are reservations.
 #[must_use]
-pub struct Reservation(Arc<Watcher>);
+pub struct Reservation(Option<Arc<Watcher>>);
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.0.lock().reservations -= 1;
+        if let Some(watcher) = &self.0 {
+            watcher.lock().reservations -= 1;
+        }
     }
 }
 
@@ -85,7 +87,7 @@ impl Watcher {
         }
         watch.reservations += 1;
         drop(watch);
-        Ok(Reservation(self.clone()))
+        Ok(Reservation(Some(self.clone())))
     }
 
     /// Moves new runs to `runs_in_flight`, and returns whether there were any. Returns `None` if the thread may end. The
@@ -109,8 +111,12 @@ impl Watcher {
 
 impl Reservation {
     /// Hands over a run: the watcher starts it if necessary, and checks it until it ends.
-    pub fn add(self, in_flight: Arc<dyn Watched>) {
-        self.0.lock().new.push(in_flight);
+    pub fn add(mut self, in_flight: Arc<dyn Watched>) {
+        if let Some(watcher) = self.0.take() {
+            let mut watch = watcher.lock();
+            watch.new.push(in_flight);
+            watch.reservations -= 1;
+        }
     }
 }
 
