@@ -55,8 +55,7 @@ static bool fails(const calls *calls, bool prints) {
     pid_t pid = 0;
     CHECK_EQ(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, arguments, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
-    int state = 0;
-    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    const int state = child_end(pid);
     return !WIFEXITED(state) || WEXITSTATUS(state) != EXIT_SUCCESS;
 }
 

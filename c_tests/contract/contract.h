@@ -15,6 +15,8 @@
     } while (0)
 
 #define INVALID(function, ...) REFUSED(KVMEM_STATUS_INVALID_ARGUMENT, function, __VA_ARGS__)
+/* In a forked child, with a handle of its parent. */
+#define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 
 /* The same, and the output handle is NULL afterwards. */
 #define REFUSED_NULLS(output, status, function, ...)                                                 \

@@ -77,8 +77,6 @@ TEST(events_fail_with_null) {
     kvmem_directory_events_destroy(NULL);
 }
 
-#define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
-
 static void use_in_child(void) {
     kvmem_directory_entry *found = NULL;
     kvmem_directory_events *taken = NULL;

@@ -3,7 +3,6 @@
 // and the parent's objects work as before.
 #include "contract.h"
 
-#define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 #define FORKED_NULLS(output, function, ...)                                                          \
     REFUSED_NULLS(output, KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 #define FORKED_KEEPS(output, function, ...)                                                          \

@@ -60,8 +60,7 @@ TEST(registering_twice_and_deregistering_twice) {
     REFUSED_NULLS(again, KVMEM_STATUS_ALREADY_EXISTS, kvmem_region_register, w.region, w.agent, &again);
     EXPECT_OK(kvmem_registration_deregister(w.registration, ERR));
     REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_registration_deregister, w.registration);
-    kvmem_registration_destroy(w.registration);
-    w.registration = NULL;
+    DESTROYED(kvmem_registration, w.registration);
     EXPECT_OK(kvmem_region_register(w.region, w.agent, &w.registration, ERR));
 }
 

@@ -191,8 +191,6 @@ TEST(options_of_another_size_fail) {
             ERR));
 }
 
-#define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
-
 /* Handles of a parent. The memory of lists is the child's own, but the library cannot know their use. */
 static void use_in_child(void) {
     kvmem_plugin plugin;

@@ -63,6 +63,11 @@ bool faults_take(function which, failure_time *when, CUresult *result);
         RETURN_IF(tried_ != CUDA_SUCCESS, tried_);                                                   \
     } while (0)
 
+/* Declares a pointer that such a call sets: `TRY_GET(stream *, on, stream_find(handle, &on));`. */
+#define TRY_GET(type, name, call)                                                                    \
+    type name = NULL;                                                                                \
+    TRY(call)
+
 /* Returns CUDA_ERROR_INVALID_VALUE if the condition holds. */
 #define INVALID_IF(condition) RETURN_IF(condition, CUDA_ERROR_INVALID_VALUE)
 

@@ -41,10 +41,9 @@ typedef struct thread_call {
 
 static void *make_call(void *argument) {
     thread_call *call = argument;
-    CUcontext popped = NULL;
     CU(cuCtxPushCurrent_v2(call->context));
     call->result = call->action();
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     return NULL;
 }
 

@@ -5,35 +5,29 @@
 #include <pthread.h>
 
 static CUcontext current(void) {
-    CUcontext context = NULL;
-    CU(cuCtxGetCurrent(&context));
+    CU_GET(CUcontext, context, cuCtxGetCurrent(&context));
     return context;
 }
 
 static bool is_active(CUdevice device) {
-    unsigned flags = 0;
     int active = 0;
-    CU(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    CU_GET(unsigned, flags, cuDevicePrimaryCtxGetState(device, &flags, &active));
     return active != 0;
 }
 
 TEST(stack_pushes_pops_and_sets) {
-    CUcontext first = NULL;
-    CUcontext second = NULL;
-    CUcontext popped = NULL;
     NOTHING_LEFT;
-    CU(cuDevicePrimaryCtxRetain(&first, 0));
-    CU(cuDevicePrimaryCtxRetain(&second, 1));
+    CU_GET(CUcontext, first, cuDevicePrimaryCtxRetain(&first, 0));
+    CU_GET(CUcontext, second, cuDevicePrimaryCtxRetain(&second, 1));
     CHECK(current() == NULL);
     CU(cuCtxPushCurrent_v2(first));
     CU(cuCtxPushCurrent_v2(second));
-    CUdevice device = -1;
-    CU(cuCtxGetDevice(&device));
+    CU_GET(CUdevice, device, cuCtxGetDevice(&device));
     CHECK_EQ(device, 1);
     CU(cuCtxSetCurrent(first)); /* replaces the top */
     CU(cuCtxSetCurrent(NULL));  /* pops the top */
     CHECK(current() == first);
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     CHECK(popped == first);
     CHECK(current() == NULL);
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxPopCurrent_v2(&popped));
@@ -92,12 +86,10 @@ TEST(vmm_needs_no_context) {
 }
 
 TEST(primary_context_is_reference_counted) {
-    CUcontext first = NULL;
-    CUcontext again = NULL;
     CU(cuInit(0));
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease_v2(0));
-    CU(cuDevicePrimaryCtxRetain(&first, 0));
-    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CU_GET(CUcontext, first, cuDevicePrimaryCtxRetain(&first, 0));
+    CU_GET(CUcontext, again, cuDevicePrimaryCtxRetain(&again, 0));
     CHECK(first == again);
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy_v2(first));
     CU(cuDevicePrimaryCtxRelease_v2(0));
@@ -112,11 +104,10 @@ TEST(primary_context_is_reference_counted) {
 
 /* Checks that the context is current and that every call except cuCtxGetDevice fails. */
 static void expect_destroyed(CUcontext context, CUdevice device) {
-    CUdevice found = -1;
     CUdeviceptr address = 0;
     size_t bytes = 0;
     CHECK(current() == context);
-    CU(cuCtxGetDevice(&found));
+    CU_GET(CUdevice, found, cuCtxGetDevice(&found));
     CHECK_EQ(found, device);
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc_v2(&address, 1));
@@ -135,14 +126,13 @@ TEST(released_primary_context_frees_its_memory) {
 }
 
 TEST(reset_primary_context_is_destroyed_until_retained) {
-    CUcontext again = NULL;
     const CUcontext context = open_device(0);
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
     CU(cuMemsetD8_v2(mapped, 7, GRANULE));
     CU(cuDevicePrimaryCtxReset_v2(0));
     CHECK(!is_active(0));
     expect_destroyed(context, 0);
-    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CU_GET(CUcontext, again, cuDevicePrimaryCtxRetain(&again, 0));
     CHECK(again == context);
     check_device_filled(mapped, 7, GRANULE); /* mappings belong to no context */
     unmap_and_free(mapped, GRANULE);
@@ -158,20 +148,18 @@ static uint64_t id_of(CUcontext context) {
 
 /* A primary context that is created again has the same handle and another id. */
 TEST(every_context_has_a_unique_id) {
-    CUcontext again = NULL;
-    CUcontext created = NULL;
     unsigned long long id = 0;
     const CUcontext primary = open_device(0);
     const uint64_t first = id_of(primary);
     CHECK_EQ(id_of(NULL), first); /* the current one */
-    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CU_GET(CUcontext, again, cuDevicePrimaryCtxRetain(&again, 0));
     CHECK_EQ(id_of(again), first);
     CU(cuDevicePrimaryCtxReset_v2(0));
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxGetId(primary, &id));
     CU(cuDevicePrimaryCtxRetain(&again, 0));
     CHECK(again == primary);
     CHECK(id_of(primary) != first);
-    CU(cuCtxCreate_v2(&created, 0, 0));
+    CU_GET(CUcontext, created, cuCtxCreate_v2(&created, 0, 0));
     CHECK(id_of(created) != id_of(primary));
     CU(cuCtxDestroy_v2(created));
     CU(cuDevicePrimaryCtxRelease_v2(0)); /* references from before the reset still count */

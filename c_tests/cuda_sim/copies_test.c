@@ -97,10 +97,9 @@ TEST(a_registration_is_one_range) {
 }
 
 TEST(peers_copy_but_do_not_fill) {
-    CUcontext other = NULL;
     CUdeviceptr far = 0;
     OPENED(sides, sides);
-    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU_GET(CUcontext, other, cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
     far = allocate_filled(SIZE, 3);
     CU(cuMemcpyDtoD_v2(sides.one, far, SIZE));
@@ -114,9 +113,8 @@ TEST(peers_copy_but_do_not_fill) {
 }
 
 TEST(copies_on_a_stream_need_no_current_context) {
-    CUcontext popped = NULL;
     OPENED(sides, sides);
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     CU(cuMemcpyAsync(sides.one, sides.two, SIZE, sides.stream));
     CU(cuMemsetD8Async(sides.two, 5, SIZE, sides.stream));
     CU(cuStreamSynchronize(sides.stream));
@@ -155,10 +153,9 @@ static CUresult submit(batch *batch, size_t *failed, CUstream stream) {
 }
 
 TEST(a_batch_moves_its_copies) {
-    size_t failed = 0;
     OPENED(sides, sides);
     batch batch = batch_of(&sides);
-    CU(submit(&batch, &failed, sides.stream));
+    CU_GET(size_t, failed, submit(&batch, &failed, sides.stream));
     CHECK_EQ(failed, NONE_FAILED);
     CU(cuStreamSynchronize(sides.stream));
     for (size_t i = 0; i < NUM_COPIES; i++) {

@@ -65,8 +65,7 @@ static void submit_all(const batch *request, stream *on, const call *call) {
 
 static CUresult run(const batch *request, CUstream handle, size_t *failed, const call *call) {
     INVALID_IF(!has_valid_attributes(request) || handle == CU_STREAM_LEGACY);
-    stream *on = NULL;
-    TRY(find_healthy_stream(handle, &on));
+    TRY_GET(stream *, on, find_healthy_stream(handle, &on));
     *failed = find_bad_copy(request, copy_device(on));
     INVALID_IF(*failed != NO_COPY);
     submit_all(request, on, call);

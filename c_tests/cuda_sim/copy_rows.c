@@ -26,8 +26,7 @@ static CUresult check_rows(const CUDA_MEMCPY2D *request, CUdevice device) {
 
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *request, CUstream handle) {
     DRIVER_CALL(cuMemcpy2DAsync_v2);
-    stream *on = NULL;
-    TRY(find_healthy_stream(handle, &on));
+    TRY_GET(stream *, on, find_healthy_stream(handle, &on));
     INVALID_IF(request == NULL || !is_plain(request));
     INVALID_IF(request->srcPitch < request->WidthInBytes || request->srcPitch > MAX_PITCH);
     INVALID_IF(request->dstPitch < request->WidthInBytes || request->dstPitch > MAX_PITCH);

@@ -88,8 +88,7 @@ static bool is_synchronous(const copy *requested) {
 }
 
 CUresult copy_on_stream(const copy *requested, CUstream handle, const call *call) {
-    stream *on = NULL;
-    TRY(find_healthy_stream(handle, &on));
+    TRY_GET(stream *, on, find_healthy_stream(handle, &on));
     TRY(copy_check(requested, copy_device(on)));
     copy_submit(requested, on, is_read_at_call(requested), call);
     if (on->captured == NULL && is_synchronous(requested)) {

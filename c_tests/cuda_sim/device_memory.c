@@ -24,8 +24,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span 
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, context_current()->device},
     };
-    memory *backing = NULL;
-    TRY(memory_create(OF_ALLOCATION, size, &prop, &backing));
+    TRY_GET(memory *, backing, memory_create(OF_ALLOCATION, size, &prop, &backing));
     void *start = map_after_last(offset + size, backing->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(backing);
@@ -47,8 +46,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
     DRIVER_CALL(cuMemAllocManaged);
     INVALID_IF(address == NULL || size == 0 || flags != CU_MEM_ATTACH_GLOBAL);
-    span *allocated = NULL;
-    TRY(allocate(address, size, 0, &allocated));
+    TRY_GET(span *, allocated, allocate(address, size, 0, &allocated));
     allocated->is_managed = true;
     mprotect((void *)(uintptr_t)allocated->start, size, PROT_READ | PROT_WRITE);
     return CUDA_SUCCESS;

@@ -3,12 +3,11 @@
 #include "driver_test.h"
 
 TEST(allocation_has_its_exact_range) {
-    CUdeviceptr base = 0;
     size_t size = 0;
     OPEN_DEVICE(0);
     OWN_MEMORY(address, 1000, 1);
     CHECK_EQ(address % 256, 0);
-    CU(cuMemGetAddressRange_v2(&base, &size, address + 999));
+    CU_GET(CUdeviceptr, base, cuMemGetAddressRange_v2(&base, &size, address + 999));
     CHECK_EQ(base, address);
     CHECK_EQ(size, 1000);
     CU(cuMemGetAddressRange_v2(NULL, NULL, address));
@@ -26,10 +25,9 @@ TEST(the_host_cannot_access_device_memory) {
 
 TEST(sizes_out_of_range_fail) {
     CUdeviceptr address = 0;
-    size_t free = 0;
     size_t total = 0;
     OPEN_DEVICE(0);
-    CU(cuMemGetInfo_v2(&free, &total));
+    CU_GET(size_t, free, cuMemGetInfo_v2(&free, &total));
     CHECK(free <= total);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(&address, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(NULL, 1));
@@ -38,16 +36,13 @@ TEST(sizes_out_of_range_fail) {
 }
 
 TEST(free_memory_is_reported) {
-    size_t before = 0;
-    size_t during = 0;
-    size_t after = 0;
     OPEN_DEVICE(0);
-    CU(cuMemGetInfo_v2(&before, NULL));
+    CU_GET(size_t, before, cuMemGetInfo_v2(&before, NULL));
     const CUdeviceptr address = allocate_filled(64 * MIB, 1);
-    CU(cuMemGetInfo_v2(&during, NULL));
+    CU_GET(size_t, during, cuMemGetInfo_v2(&during, NULL));
     CHECK_EQ(before - during, 64 * MIB);
     CU(cuMemFree_v2(address));
-    CU(cuMemGetInfo_v2(&after, NULL));
+    CU_GET(size_t, after, cuMemGetInfo_v2(&after, NULL));
     CHECK_EQ(after, before);
 }
 
@@ -66,17 +61,15 @@ TEST(only_the_start_of_an_allocation_is_freed_and_once) {
 }
 
 TEST(freeing_does_not_need_the_context_of_the_memory) {
-    CUcontext popped = NULL;
     OPEN_DEVICE(0);
     const CUdeviceptr one = allocate_filled(4096, 1);
     const CUdeviceptr two = allocate_filled(4096, 2);
-    CUcontext other = NULL;
-    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU_GET(CUcontext, other, cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
     CU(cuMemFree_v2(one)); /* with the context of another device */
     CU(cuCtxPopCurrent_v2(NULL));
     CU(cuDevicePrimaryCtxRelease_v2(1));
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     CU(cuMemFree_v2(two)); /* without a context */
     CU(cuCtxPushCurrent_v2(popped));
 }

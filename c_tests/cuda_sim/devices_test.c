@@ -6,20 +6,17 @@ enum { DEVICE_COUNT = 1, DEVICE_UUID };
 
 /* Sends the number of devices, and the UUID of each. */
 ROLE(list_devices) {
-    int count = 0;
     CU(cuInit(0));
-    CU(cuDeviceGetCount(&count));
+    CU_GET(int, count, cuDeviceGetCount(&count));
     frame_send(socket, DEVICE_COUNT, &count, sizeof(count));
     for (CUdevice device = 0; device < count; device++) {
-        CUuuid uuid;
-        CU(cuDeviceGetUuid_v2(&uuid, device));
+        CU_GET(CUuuid, uuid, cuDeviceGetUuid_v2(&uuid, device));
         frame_send(socket, DEVICE_UUID, &uuid, sizeof(uuid));
     }
 }
 
 static CUuuid uuid_of(CUdevice device) {
-    CUuuid uuid;
-    CU(cuDeviceGetUuid_v2(&uuid, device));
+    CU_GET(CUuuid, uuid, cuDeviceGetUuid_v2(&uuid, device));
     return uuid;
 }
 
@@ -49,15 +46,13 @@ TEST(visible_devices_are_reordered) {
 }
 
 TEST(devices_differ) {
-    int count = 0;
     CU(cuInit(0));
-    CU(cuDeviceGetCount(&count));
+    CU_GET(int, count, cuDeviceGetCount(&count));
     CHECK(count >= 2);
     const CUuuid first = uuid_of(0);
     const CUuuid second = uuid_of(1);
-    CUuuid old_form;
     CHECK(memcmp(&first, &second, sizeof(first)) != 0);
-    CU(cuDeviceGetUuid(&old_form, 1));
+    CU_GET(CUuuid, old_form, cuDeviceGetUuid(&old_form, 1));
     CHECK_BYTES(old_form.bytes, second.bytes, sizeof(second.bytes));
     char ids[2][32];
     CU(cuDeviceGetPCIBusId(ids[0], sizeof(ids[0]), 0));
@@ -125,9 +120,8 @@ TEST(attributes_are_those_of_an_h200) {
 }
 
 TEST(peers_can_access_each_other) {
-    int can = 0;
     CU(cuInit(0));
-    CU(cuDeviceCanAccessPeer(&can, 0, 1));
+    CU_GET(int, can, cuDeviceCanAccessPeer(&can, 0, 1));
     CHECK_EQ(can, 1);
     CU(cuDeviceCanAccessPeer(&can, 1, 1));
     CHECK_EQ(can, 0); /* a device is not a peer of itself */

@@ -5,7 +5,6 @@
 #include "cuda_sim.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 /* A real driver has no such function. */
 #pragma weak sim_live
@@ -21,9 +20,8 @@ void check_driver(const char *file, int line, const char *call, CUresult got, CU
 }
 
 CUcontext open_device(CUdevice device) {
-    CUcontext context = NULL;
     CU(cuInit(0));
-    CU(cuDevicePrimaryCtxRetain(&context, device));
+    CU_GET(CUcontext, context, cuDevicePrimaryCtxRetain(&context, device));
     CU(cuCtxPushCurrent_v2(context));
     return context;
 }
@@ -52,16 +50,14 @@ void check_left(const CUresult *initialised) {
 }
 
 CUstream begin_stream(unsigned flags) {
-    CUstream stream = NULL;
-    CU(cuStreamCreate(&stream, flags));
+    CU_GET(CUstream, stream, cuStreamCreate(&stream, flags));
     return stream;
 }
 
 void end_stream(const CUstream *stream) { CU(cuStreamDestroy_v2(*stream)); }
 
 CUevent begin_event(unsigned flags) {
-    CUevent event = NULL;
-    CU(cuEventCreate(&event, flags));
+    CU_GET(CUevent, event, cuEventCreate(&event, flags));
     return event;
 }
 
@@ -103,8 +99,7 @@ CUmemAllocationProp device_prop(CUdevice device) {
 
 CUmemGenericAllocationHandle create_handle(CUdevice device, size_t size) {
     const CUmemAllocationProp prop = device_prop(device);
-    CUmemGenericAllocationHandle handle = 0;
-    CU(cuMemCreate(&handle, size, &prop, 0));
+    CU_GET(CUmemGenericAllocationHandle, handle, cuMemCreate(&handle, size, &prop, 0));
     return handle;
 }
 
@@ -113,8 +108,7 @@ CUmemAccessDesc access_for(CUdevice device, CUmemAccess_flags flags) {
 }
 
 CUdeviceptr reserve(size_t size) {
-    CUdeviceptr address = 0;
-    CU(cuMemAddressReserve(&address, size, 0, 0, 0));
+    CU_GET(CUdeviceptr, address, cuMemAddressReserve(&address, size, 0, 0, 0));
     return address;
 }
 
@@ -134,8 +128,7 @@ void unmap_and_free(CUdeviceptr address, size_t size) {
 }
 
 CUdeviceptr allocate_filled(size_t size, unsigned char value) {
-    CUdeviceptr address = 0;
-    CU(cuMemAlloc_v2(&address, size));
+    CU_GET(CUdeviceptr, address, cuMemAlloc_v2(&address, size));
     CU(cuMemsetD8_v2(address, value, size));
     CU(cuCtxSynchronize()); /* non-blocking streams do not wait for the fill */
     return address;
@@ -163,8 +156,5 @@ void check_inaccessible(CUdeviceptr address) {
         *(volatile unsigned char *)POINTER(address) = 1;
         _exit(EXIT_SUCCESS);
     }
-    int state = 0;
-    CHECK_EQ(waitpid(child, &state, 0), child);
-    CHECK(WIFSIGNALED(state));
-    CHECK_EQ(WTERMSIG(state), SIGSEGV);
+    child_is_ended_by(child, SIGSEGV);
 }

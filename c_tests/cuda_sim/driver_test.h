@@ -13,6 +13,11 @@
 
 /* Check that a call succeeds, or returns the result. */
 #define CU(call) CU_EXPECT(CUDA_SUCCESS, call)
+/* Declares a variable that a call must set: `CU_GET(int, count, cuDeviceGetCount(&count));`. */
+#define CU_GET(type, name, call)                                                                     \
+    type name;                                                                                       \
+    memset(&name, 0x5a, sizeof(name));                                                               \
+    CU(call)
 #define CU_EXPECT(result, call) check_driver(__FILE__, __LINE__, #call, call, result)
 void check_driver(const char *file, int line, const char *call, CUresult got, CUresult expected);
 

@@ -44,18 +44,15 @@ CUresult cuEventCreate(CUevent *created, unsigned flags) {
 
 CUresult cuEventDestroy_v2(CUevent handle) {
     DRIVER_CALL(cuEventDestroy_v2);
-    event *ended = NULL;
-    TRY(find(handle, &ended));
+    TRY_GET(event *, ended, find(handle, &ended));
     destroy(ended);
     return RELEASED(CUDA_SUCCESS);
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream on) {
     DRIVER_CALL(cuEventRecord);
-    event *recorded = NULL;
-    stream *recording = NULL;
-    TRY(find(handle, &recorded));
-    TRY(stream_find(on, &recording));
+    TRY_GET(event *, recorded, find(handle, &recorded));
+    TRY_GET(stream *, recording, stream_find(on, &recording));
     RETURN_IF(recorded->context != recording->context, CUDA_ERROR_INVALID_HANDLE);
     if (recording->captured == NULL) {
         record_release(recorded->record);
@@ -68,11 +65,9 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
 /* The stream waits for the latest record; a later record does not change that. */
 CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     DRIVER_CALL(cuStreamWaitEvent);
-    event *waited = NULL;
-    stream *found = NULL;
     INVALID_IF(flags > 1);
-    TRY(find(handle, &waited));
-    TRY(stream_find(waiting, &found));
+    TRY_GET(event *, waited, find(handle, &waited));
+    TRY_GET(stream *, found, stream_find(waiting, &found));
     if (found->captured == NULL && !record_is_complete(waited->record))
         queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .record = record_retain(waited->record)});
     return CUDA_SUCCESS;
@@ -84,16 +79,14 @@ static CUresult error_of(const event *reached) {
 
 CUresult cuEventQuery(CUevent handle) {
     DRIVER_CALL(cuEventQuery);
-    event *queried = NULL;
-    TRY(find(handle, &queried));
+    TRY_GET(event *, queried, find(handle, &queried));
     queue_advance();
     return record_is_complete(queried->record) ? error_of(queried) : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
     DRIVER_CALL(cuEventSynchronize);
-    event *waited = NULL;
-    TRY(find(handle, &waited));
+    TRY_GET(event *, waited, find(handle, &waited));
     queue_wait_for_record(waited->record);
     return error_of(waited);
 }
@@ -101,11 +94,9 @@ CUresult cuEventSynchronize(CUevent handle) {
 /* Both events must measure time, and their records must be complete. */
 CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last) {
     DRIVER_CALL(cuEventElapsedTime);
-    event *from = NULL;
-    event *until = NULL;
     INVALID_IF(milliseconds == NULL);
-    TRY(find(first, &from));
-    TRY(find(last, &until));
+    TRY_GET(event *, from, find(first, &from));
+    TRY_GET(event *, until, find(last, &until));
     RETURN_IF(from->context != until->context, CUDA_ERROR_INVALID_HANDLE);
     RETURN_IF(!from->is_timed || !until->is_timed, CUDA_ERROR_INVALID_HANDLE);
     RETURN_IF(from->record == NULL || until->record == NULL, CUDA_ERROR_INVALID_HANDLE);

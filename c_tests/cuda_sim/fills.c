@@ -22,8 +22,7 @@ static bool is_host_accessible(CUdeviceptr address) {
 /* Returns after the fill only if the host can access the memory. */
 CUresult cuMemsetD8_v2(CUdeviceptr destination, unsigned char value, size_t size) {
     DRIVER_CALL(cuMemsetD8_v2);
-    stream *legacy = NULL;
-    TRY(find_healthy_stream(CU_STREAM_LEGACY, &legacy));
+    TRY_GET(stream *, legacy, find_healthy_stream(CU_STREAM_LEGACY, &legacy));
     TRY(check_fill((range){destination, size}, context_current()->device));
     queue_submit(&(work){.kind = WORK_FILL, .stream = legacy, .destination = destination, .size = size,
                          .value = value});
@@ -32,8 +31,7 @@ CUresult cuMemsetD8_v2(CUdeviceptr destination, unsigned char value, size_t size
 
 CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t size, CUstream handle) {
     DRIVER_CALL(cuMemsetD8Async);
-    stream *on = NULL;
-    TRY(find_healthy_stream(handle, &on));
+    TRY_GET(stream *, on, find_healthy_stream(handle, &on));
     TRY(check_fill((range){destination, size}, on->context->device));
     submit_or_fail(&(work){.kind = WORK_FILL, .stream = on, .destination = destination, .size = size,
                            .value = value}, &this_call);

@@ -39,8 +39,7 @@ static void destroy(graph *ended) {
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     DRIVER_CALL(cuStreamIsCapturing);
-    stream *found = NULL;
-    TRY(stream_find(handle, &found));
+    TRY_GET(stream *, found, stream_find(handle, &found));
     INVALID_IF(status == NULL);
     *status = found->captured == NULL       ? CU_STREAM_CAPTURE_STATUS_NONE
               : found->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
@@ -50,8 +49,7 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     DRIVER_CALL(cuStreamBeginCapture_v2);
-    stream *begun = NULL;
-    TRY(stream_find(handle, &begun));
+    TRY_GET(stream *, begun, stream_find(handle, &begun));
     RETURN_IF(handle == NULL || handle == CU_STREAM_LEGACY, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     INVALID_IF(begun->captured != NULL || (unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED);
     begun->captured = list_add(&sim.graphs, sizeof(graph));
@@ -61,8 +59,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
     DRIVER_CALL(cuStreamEndCapture);
-    stream *ended = NULL;
-    TRY(stream_find(handle, &ended));
+    TRY_GET(stream *, ended, stream_find(handle, &ended));
     RETURN_IF(ended->captured == NULL || captured == NULL, CUDA_ERROR_ILLEGAL_STATE);
     *captured = ended->captured;
     ended->captured = NULL;
@@ -91,8 +88,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph handle, un
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     DRIVER_CALL(cuGraphLaunch);
     graph *launched = find(handle);
-    stream *found = NULL;
-    TRY(find_healthy_stream(on, &found));
+    TRY_GET(stream *, found, find_healthy_stream(on, &found));
     if (!record_is_complete(launched->last_launch))
         queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .record = record_retain(launched->last_launch)});
     for (size_t i = 0; i < launched->count; i++) {

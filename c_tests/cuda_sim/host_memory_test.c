@@ -23,7 +23,6 @@ static void expect_failure(CUresult expected, void *start, size_t size) {
 
 TEST(allocations_are_host_memory) {
     void *host = &host;
-    CUdeviceptr base = 0;
     size_t size = 0;
     OPEN_DEVICE(0);
     CU(cuMemHostAlloc(&host, 0, 0));
@@ -31,7 +30,7 @@ TEST(allocations_are_host_memory) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostAlloc(&host, 1000, 0x100));
     CU(cuMemHostAlloc(&host, 1000, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
     ((unsigned char *)host)[999] = 7;
-    CU(cuMemGetAddressRange_v2(&base, &size, ADDRESS(host) + 5));
+    CU_GET(CUdeviceptr, base, cuMemGetAddressRange_v2(&base, &size, ADDRESS(host) + 5));
     CHECK_EQ(base, ADDRESS(host));
     CHECK_EQ(size, 1000);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(host));
@@ -45,10 +44,9 @@ TEST(allocations_are_host_memory) {
 TEST(only_mapped_host_memory_is_registered) {
     unsigned char *host = map_host(4 * MIB, PROT_READ | PROT_WRITE);
     unsigned char *inaccessible = map_host(MIB, PROT_NONE);
-    void *allocated = NULL;
     OPEN_DEVICE(0);
     OWN_MEMORY(device, MIB, 1);
-    CU(cuMemHostAlloc(&allocated, MIB, 0));
+    CU_GET(void *, allocated, cuMemHostAlloc(&allocated, MIB, 0));
     CHECK_EQ(munmap(host + MIB, MIB), 0);
     expect_failure(CUDA_ERROR_INVALID_VALUE, NULL, MIB);
     expect_failure(CUDA_ERROR_INVALID_VALUE, host, 0);
@@ -90,7 +88,6 @@ TEST(a_byte_is_registered_once) {
 
 TEST(only_the_start_of_a_registration_is_unregistered_and_once) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
-    CUcontext popped = NULL;
     OPEN_DEVICE(0);
     OWN_MEMORY(device, 64, 1);
     registers(host, MIB);
@@ -98,7 +95,7 @@ TEST(only_the_start_of_a_registration_is_unregistered_and_once) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(host + PAGE));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(POINTER(device)));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(host));
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     CU(cuMemHostUnregister(host)); /* needs no context */
     CU(cuCtxPushCurrent_v2(popped));
     CU_EXPECT(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(host));

@@ -2,17 +2,14 @@
 // Calls before cuInit, in a forked child, and without a device; names of results.
 #include "driver_test.h"
 
-#include <sys/wait.h>
-
 /* Calls that succeed before cuInit, and examples of calls that fail. */
 static void check_uninitialised(void) {
-    int number = 0;
     const char *text = NULL;
     CUcontext context = NULL;
     CUdeviceptr address = 0;
     const CUmemAllocationProp prop = device_prop(0);
     CUmemGenericAllocationHandle handle = 0;
-    CU(cuDriverGetVersion(&number));
+    CU_GET(int, number, cuDriverGetVersion(&number));
     CHECK(number >= 12000);
     CU(cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &text));
     CHECK_STR(text, "CUDA_ERROR_OUT_OF_MEMORY");
@@ -55,19 +52,14 @@ TEST(init_may_be_repeated) {
     CU(cuInit(0));
 }
 
+static void check_without_driver(void) {
+    check_uninitialised();
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuInit(0));
+}
+
 TEST(nothing_works_in_a_forked_child) {
     OPEN_DEVICE(0);
-    const pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        test_leave_cases();
-        check_uninitialised();
-        CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuInit(0));
-        _exit(EXIT_SUCCESS);
-    }
-    int state = 0;
-    CHECK_EQ(waitpid(child, &state, 0), child);
-    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
+    in_a_forked_child(check_without_driver);
 }
 
 TEST(results_have_names_and_descriptions) {

@@ -89,8 +89,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     if (!is_live(function) || function->kind == KERNEL_OTHER)
         sim_crash("%p is not a kernel that the stand-in runs, or its module was unloaded", (void *)function);
     RETURN_IF(context_current() == NULL, CUDA_ERROR_INVALID_CONTEXT);
-    stream *on = NULL;
-    TRY(find_healthy_stream(handle, &on));
+    TRY_GET(stream *, on, find_healthy_stream(handle, &on));
     const unsigned long threads = (unsigned long)threads_x * threads_y * threads_z;
     INVALID_IF(ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MAX_THREADS);
     INVALID_IF(shared_bytes > 49152 || parameters == NULL || extra != NULL);

@@ -7,10 +7,8 @@ static const char ptx[] =
 
 TEST(kernels_of_a_module_are_found_by_name) {
     OPEN_DEVICE(0);
-    CUmodule module = NULL;
-    CUfunction function = NULL;
-    CU(cuModuleLoadData(&module, ptx));
-    CU(cuModuleGetFunction(&function, module, "nothing"));
+    CU_GET(CUmodule, module, cuModuleLoadData(&module, ptx));
+    CU_GET(CUfunction, function, cuModuleGetFunction(&function, module, "nothing"));
     CHECK(function != NULL);
     CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&function, module, "something"));
     CU(cuModuleUnload(module));
@@ -58,16 +56,14 @@ TEST(a_graph_runs_its_work_when_it_is_launched) {
     OPEN_DEVICE(0);
     OWN_MEMORY(from, SIZE, 1);
     OWN_MEMORY(to, SIZE, 2);
-    CUgraph graph = NULL;
-    CUgraphExec executable = NULL;
     OWN_STREAM(stream, CU_STREAM_NON_BLOCKING);
     CHECK_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE);
     CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     CHECK_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
     CU(cuMemcpyDtoDAsync_v2(to, from, SIZE, stream));
-    CU(cuStreamEndCapture(stream, &graph));
+    CU_GET(CUgraph, graph, cuStreamEndCapture(stream, &graph));
     check_device_filled(to, 2, SIZE);
-    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CU_GET(CUgraphExec, executable, cuGraphInstantiateWithFlags(&executable, graph, 0));
     CU(cuGraphDestroy(graph));
     for (unsigned char value = 3; value < 6; value++) {
         CU(cuMemsetD8_v2(from, value, SIZE));
@@ -87,10 +83,8 @@ TEST(the_default_stream_is_not_captured) {
 
 TEST(a_stream_returns_its_context) {
     const CUcontext context = open_device(0);
-    CUcontext owner = NULL;
-    CUstream stream = NULL;
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CU(cuStreamGetCtx(stream, &owner));
+    CU_GET(CUstream, stream, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU_GET(CUcontext, owner, cuStreamGetCtx(stream, &owner));
     CHECK(owner == context);
     CU(cuStreamGetCtx(NULL, &owner));
     CHECK(owner == context);

@@ -78,9 +78,8 @@ TEST(recording_an_event_again_does_not_change_a_wait) {
 }
 
 TEST(an_event_is_waited_for_through_another_stream) {
-    CUstream third = NULL;
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
-    CU(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    CU_GET(CUstream, third, cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
     OWN_EVENT(next, CU_EVENT_DISABLE_TIMING);
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
@@ -102,12 +101,10 @@ TEST(synchronising_an_event_waits_for_the_work_before_it) {
 }
 
 TEST(streams_of_two_devices_wait_for_each_other) {
-    CUcontext other = NULL;
-    CUstream far = NULL;
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
-    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU_GET(CUcontext, other, cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
-    CU(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    CU_GET(CUstream, far, cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
     CU(cuCtxPopCurrent_v2(NULL));
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
@@ -154,14 +151,12 @@ TEST(the_default_stream_waits_for_events) {
 }
 
 TEST(launches_of_a_graph_run_in_order) {
-    CUgraph graph = NULL;
-    CUgraphExec executable = NULL;
     OPENED(pair, pair, CU_STREAM_NON_BLOCKING);
     CU(cuStreamBeginCapture_v2(pair.first, CU_STREAM_CAPTURE_MODE_RELAXED));
     CU(cuMemcpyDtoDAsync_v2(pair.end, pair.middle, SIZE, pair.first));
     CU(cuMemcpyDtoDAsync_v2(pair.middle, pair.source, SIZE, pair.first));
-    CU(cuStreamEndCapture(pair.first, &graph));
-    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CU_GET(CUgraph, graph, cuStreamEndCapture(pair.first, &graph));
+    CU_GET(CUgraphExec, executable, cuGraphInstantiateWithFlags(&executable, graph, 0));
     CU(cuGraphDestroy(graph));
     CU(cuGraphLaunch(executable, pair.first));
     CU(cuGraphLaunch(executable, pair.second));

@@ -3,8 +3,7 @@
 #include "driver_test.h"
 
 static uint64_t get(CUpointer_attribute attribute, CUdeviceptr address) {
-    uint64_t value = 0;
-    CU(cuPointerGetAttribute(&value, attribute, address));
+    CU_GET(uint64_t, value, cuPointerGetAttribute(&value, attribute, address));
     return value;
 }
 
@@ -62,8 +61,7 @@ TEST(buffers_have_unique_numbers) {
 
 TEST(managed_memory) {
     OPEN_DEVICE(0);
-    CUdeviceptr address = 0;
-    CU(cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL));
+    CU_GET(CUdeviceptr, address, cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL));
     CHECK(get_flag(CU_POINTER_ATTRIBUTE_IS_MANAGED, address + 4095));
     CHECK_EQ(get(CU_POINTER_ATTRIBUTE_HOST_POINTER, address + 3), address + 3);
     *(volatile char *)(uintptr_t)address = 1; /* the host can access it */
@@ -96,9 +94,8 @@ TEST(mapped_memory) {
 }
 
 TEST(page_locked_memory) {
-    void *host = NULL;
     const CUcontext context = open_device(1);
-    CU(cuMemHostAlloc(&host, 1000, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    CU_GET(void *, host, cuMemHostAlloc(&host, 1000, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
     const CUdeviceptr address = ADDRESS(host);
     CHECK_EQ(get_int(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address), CU_MEMORYTYPE_HOST);
     CHECK_EQ(get_int(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address), 1);

@@ -55,8 +55,7 @@ static CUresult import(int fd, CUmemGenericAllocationHandle *handle) {
     struct stat file;
     const int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     RETURN_IF(own_fd < 0 || fstat(own_fd, &file) != 0, CUDA_ERROR_OPERATING_SYSTEM);
-    memory *imported = NULL;
-    TRY(memory_open(own_fd, (size_t)file.st_size, &prop, owner, &imported));
+    TRY_GET(memory *, imported, memory_open(own_fd, (size_t)file.st_size, &prop, owner, &imported));
     imported->references = 1;
     *handle = imported->handle;
     return CUDA_SUCCESS;

@@ -10,8 +10,7 @@
 enum { READ = 1, HAVE_READ, STOP };
 
 static int export(CUmemGenericAllocationHandle handle) {
-    int fd = -1;
-    CU(cuMemExportToShareableHandle(&fd, handle, POSIX_FD, 0));
+    CU_GET(int, fd, cuMemExportToShareableHandle(&fd, handle, POSIX_FD, 0));
     CHECK(fd >= 0);
     return fd;
 }
@@ -36,8 +35,7 @@ ROLE(be_importer) {
     OPEN_DEVICE(DEVICE);
     const int fd = receive_fd(socket);
     const CUmemGenericAllocationHandle handle = import(fd);
-    CUmemAllocationProp prop;
-    CU(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+    CU_GET(CUmemAllocationProp, prop, cuMemGetAllocationPropertiesFromHandle(&prop, handle));
     CHECK_EQ(prop.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
     CHECK_EQ(prop.location.id, DEVICE);
     CHECK_EQ(prop.requestedHandleTypes, 0);
@@ -116,10 +114,9 @@ TEST(exports_have_different_fds_with_close_on_exec) {
 TEST(exports_are_checked) {
     int fd = -1;
     CUmemAllocationProp prop = device_prop(0);
-    CUmemGenericAllocationHandle plain = 0;
     NOTHING_LEFT;
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
-    CU(cuMemCreate(&plain, GRANULE, &prop, 0));
+    CU_GET(CUmemGenericAllocationHandle, plain, cuMemCreate(&plain, GRANULE, &prop, 0));
     OWN_HANDLE(handle, 0, GRANULE);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&fd, plain, POSIX_FD, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE,

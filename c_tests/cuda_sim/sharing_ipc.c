@@ -60,8 +60,7 @@ static CUresult open_memory(const ipc_name *name, span **opened) {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, owner},
     };
-    memory *backing = NULL;
-    TRY(memory_open(fd, name->size, &prop, owner, &backing));
+    TRY_GET(memory *, backing, memory_open(fd, name->size, &prop, owner, &backing));
     void *start = map_inaccessible(NULL, backing->size, backing->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(backing);

@@ -14,8 +14,7 @@ typedef struct handles {
 } handles;
 
 static CUipcMemHandle handle_of(CUdeviceptr address) {
-    CUipcMemHandle handle;
-    CU(cuIpcGetMemHandle(&handle, address));
+    CU_GET(CUipcMemHandle, handle, cuIpcGetMemHandle(&handle, address));
     return handle;
 }
 
@@ -39,14 +38,12 @@ static peer start_owner(handles *shared) {
 }
 
 static CUdeviceptr open_handle(CUipcMemHandle handle) {
-    CUdeviceptr address = 0;
-    CU(cuIpcOpenMemHandle_v2(&address, handle, FLAGS));
+    CU_GET(CUdeviceptr, address, cuIpcOpenMemHandle_v2(&address, handle, FLAGS));
     return address;
 }
 
 TEST(another_process_reads_and_writes) {
     handles shared;
-    CUdeviceptr base = 0;
     size_t size = 0;
     CUipcMemHandle again;
     int capable = 1;
@@ -56,7 +53,7 @@ TEST(another_process_reads_and_writes) {
     check_device_filled(address, 1, SIZE);
     CU(cuMemsetD8_v2(address, 7, SIZE));
     CU(cuCtxSynchronize());
-    CU(cuMemGetAddressRange_v2(&base, &size, address + 5));
+    CU_GET(CUdeviceptr, base, cuMemGetAddressRange_v2(&base, &size, address + 5));
     CHECK_EQ(base, address);
     CHECK_EQ(size, SIZE);
     check_inaccessible(address);
@@ -117,7 +114,6 @@ TEST(openings_are_checked) {
 TEST(a_handle_identifies_the_whole_allocation) {
     CUdeviceptr opened = 0;
     CUipcMemHandle refused;
-    void *host = NULL;
     OPEN_DEVICE(0);
     const CUdeviceptr address = allocate_filled(SIZE, 1);
     OWN_MAPPING(mapped, 0, GRANULE);
@@ -126,7 +122,7 @@ TEST(a_handle_identifies_the_whole_allocation) {
     CHECK_BYTES(&interior, &base, sizeof(base));
     /* A process cannot open its own handle. */
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&opened, base, FLAGS));
-    CU(cuMemHostAlloc(&host, 64, 0));
+    CU_GET(void *, host, cuMemHostAlloc(&host, 64, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, ADDRESS(host)));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, mapped));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(address));

@@ -51,13 +51,11 @@ TEST(every_call_fails_until_reset) {
 }
 
 TEST(the_nth_of_all_calls_fails) {
-    int count = 0;
-    CUdevice device = 0;
     CUdeviceptr address = 0;
     OPEN_DEVICE_TO_FAIL;
     sim_fail_nth_of_all(3, FAILURE);
-    CU(cuDeviceGetCount(&count));
-    CU(cuDeviceGet(&device, 0));
+    CU_GET(int, count, cuDeviceGetCount(&count));
+    CU_GET(CUdevice, device, cuDeviceGet(&device, 0));
     CU_EXPECT(FAILURE, cuMemAlloc_v2(&address, 64));
     CHECK_STR(sim_last_failed(), "cuMemAlloc_v2");
     CU(cuDeviceGet(&device, 0));
@@ -72,13 +70,11 @@ TEST(init_fails_on_demand) {
 }
 
 TEST(calls_are_counted) {
-    int count = 0;
-    CUdevice device = 0;
     OPEN_DEVICE_TO_FAIL;
     sim_reset();
+    CU_GET(int, count, cuDeviceGetCount(&count));
     CU(cuDeviceGetCount(&count));
-    CU(cuDeviceGetCount(&count));
-    CU(cuDeviceGet(&device, 0));
+    CU_GET(CUdevice, device, cuDeviceGet(&device, 0));
     CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDeviceGet(&device, 99));
     CHECK_EQ(sim_calls("cuDeviceGetCount"), 2);
     CHECK_EQ(sim_calls("cuDeviceGet"), 2);

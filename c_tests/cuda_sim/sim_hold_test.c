@@ -94,8 +94,7 @@ TEST(work_on_unmapped_memory_fails_with_illegal_address) {
 
 TEST(destroyed_streams_finish_their_work) {
     HELD_DEVICE(own);
-    CUstream ended = NULL;
-    CU(cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
+    CU_GET(CUstream, ended, cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
     CU(cuMemsetD8Async(address, 5, 64, ended));
     CU(cuStreamDestroy_v2(ended));
     sim_go();

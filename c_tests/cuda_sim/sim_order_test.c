@@ -123,11 +123,9 @@ TEST(blocking_streams_are_ordered_only_by_the_default_stream) {
 
 TEST(waiting_for_a_stream_does_not_wait_for_others) {
     STREAMS(CU_STREAM_NON_BLOCKING);
-    CUcontext other = NULL;
-    CUstream far = NULL;
-    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU_GET(CUcontext, other, cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
-    CU(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    CU_GET(CUstream, far, cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
     CU(cuCtxPopCurrent_v2(NULL));
     sim_hold();
     write_value(1, streams[1]);
@@ -209,8 +207,7 @@ TEST(a_batch_reads_its_sources_as_early_as_allowed) {
     static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
                                                     CU_MEMCPY_SRC_ACCESS_ORDER_ANY};
     STREAMS(CU_STREAM_NON_BLOCKING);
-    void *host = NULL;
-    CU(cuMemHostAlloc(&host, SIZE, 0));
+    CU_GET(void *, host, cuMemHostAlloc(&host, SIZE, 0));
     for (size_t i = 0; i < NUM(orders); i++) {
         CUdeviceptr destination = board;
         CUdeviceptr source = ADDRESS(host);

@@ -15,9 +15,8 @@ typedef struct handles {
 
 static CUmemGenericAllocationHandle create_with_fabric(void) {
     CUmemAllocationProp prop = device_prop(0);
-    CUmemGenericAllocationHandle handle = 0;
     prop.requestedHandleTypes |= FABRIC;
-    CU(cuMemCreate(&handle, GRANULE, &prop, 0));
+    CU_GET(CUmemGenericAllocationHandle, handle, cuMemCreate(&handle, GRANULE, &prop, 0));
     return handle;
 }
 
@@ -25,9 +24,8 @@ static CUmemGenericAllocationHandle create_with_fabric(void) {
 ROLE(be_owner) {
     sim_set_fabric(true);
     OPEN_DEVICE(0);
-    handles shared;
     const CUmemGenericAllocationHandle memory = create_with_fabric();
-    CU(cuMemExportToShareableHandle(&shared.fabric, memory, FABRIC, 0));
+    CU_GET(handles, shared, cuMemExportToShareableHandle(&shared.fabric, memory, FABRIC, 0));
     OWN_MEMORY(plain, SIZE, 2);
     CU(cuIpcGetMemHandle(&shared.ipc, plain));
     frame_send(socket, HANDLES, &shared, sizeof(shared));
@@ -57,13 +55,12 @@ TEST(a_fabric_handle_does_not_keep_memory_alive) {
     handles shared;
     CUmemGenericAllocationHandle first = 0;
     CUmemGenericAllocationHandle late = 0;
-    CUmemAllocationProp prop;
     open_device(0);
     peer owner = start_owner(&shared);
     CU_EXPECT(CUDA_ERROR_NOT_PERMITTED, cuMemImportFromShareableHandle(&first, &shared.fabric, FABRIC));
     sim_set_fabric(true);
     CU(cuMemImportFromShareableHandle(&first, &shared.fabric, FABRIC));
-    CU(cuMemGetAllocationPropertiesFromHandle(&prop, first));
+    CU_GET(CUmemAllocationProp, prop, cuMemGetAllocationPropertiesFromHandle(&prop, first));
     CHECK_EQ(prop.location.id, 0);
     release(&owner);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&late, &shared.fabric, FABRIC));
@@ -94,12 +91,10 @@ TEST(invalid_fabric_handles_fail) {
 
 static CUdeviceptr open_for(CUdevice device, CUipcMemHandle handle, int ordinal) {
     CUdeviceptr address = 0;
-    int found = -1;
-    CUcontext context = NULL;
-    CU(cuDevicePrimaryCtxRetain(&context, device));
+    CU_GET(CUcontext, context, cuDevicePrimaryCtxRetain(&context, device));
     CU(cuCtxPushCurrent_v2(context));
     CU(cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    CU(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
+    CU_GET(int, found, cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
     CHECK_EQ(found, ordinal);
     CU(cuCtxPopCurrent_v2(NULL));
     return address;

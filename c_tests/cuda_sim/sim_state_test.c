@@ -7,23 +7,19 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 TEST(all_live_objects_are_counted) {
     CUcontext created = NULL;
-    CUdeviceptr plain = 0;
     CUmemGenericAllocationHandle again = 0;
-    void *host = NULL;
-    int fd = -1;
     OPEN_DEVICE(0);
     unsigned char *pages = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CU(cuMemAlloc_v2(&plain, 64));
-    CU(cuMemHostAlloc(&host, 64, 0));
+    CU_GET(CUdeviceptr, plain, cuMemAlloc_v2(&plain, 64));
+    CU_GET(void *, host, cuMemHostAlloc(&host, 64, 0));
     CU(cuMemHostRegister_v2(pages, MIB, 0));
     OWN_STREAM(stream, 0);
     OWN_EVENT(event, 0);
     OWN_HANDLE(handle, 0, GRANULE);
-    CU(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    CU_GET(int, fd, cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     const int received = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     const CUdeviceptr address = reserve(2 * GRANULE);
     CU(cuMemMap(address, GRANULE, 0, handle, 0));
@@ -48,11 +44,10 @@ TEST(all_live_objects_are_counted) {
 }
 
 TEST(objects_destroyed_with_their_context_are_counted) {
-    CUstream stream = NULL;
     const uint64_t before = live_objects().lost_with_context;
     open_device(0);
     allocate_filled(64, 1);
-    CU(cuStreamCreate(&stream, 0));
+    CU_GET(CUstream, stream, cuStreamCreate(&stream, 0));
     close_device(0);
     CHECK_EQ(live_objects().lost_with_context, before + 2);
 }
@@ -105,11 +100,10 @@ TEST(unset_attributes_make_calls_fail) {
 
 TEST(without_peer_access_setting_it_fails) {
     const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    int can = 1;
     NOTHING_LEFT;
     OWN_MAPPING(address, 0, GRANULE);
     sim_set_peer_access(false);
-    CU(cuDeviceCanAccessPeer(&can, 0, 1));
+    CU_GET(int, can, cuDeviceCanAccessPeer(&can, 0, 1));
     CHECK_EQ(can, 0);
     CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuMemSetAccess(address, GRANULE, &peer, 1));
     sim_set_peer_access(true);
@@ -120,10 +114,9 @@ enum { HANDLE = 1, STOP };
 
 /* Shares memory that it has freed, and allocates other memory at its address. */
 ROLE(be_stale_owner) {
-    CUipcMemHandle handle;
     OPEN_DEVICE(0);
     const CUdeviceptr freed = allocate_filled(64, 1);
-    CU(cuIpcGetMemHandle(&handle, freed));
+    CU_GET(CUipcMemHandle, handle, cuIpcGetMemHandle(&handle, freed));
     CU(cuMemFree_v2(freed));
     OWN_MEMORY(other, 64, 2);
     frame_send(socket, HANDLE, &handle, sizeof(handle));
@@ -145,13 +138,11 @@ TEST(a_stale_ipc_handle_opens_nothing_else) {
 /* Has 3 devices of 4 MiB. */
 ROLE(be_small) {
     (void)socket;
-    int count = 0;
-    size_t total = 0;
     CUdeviceptr address = 0;
     CU(cuInit(0));
-    CU(cuDeviceGetCount(&count));
+    CU_GET(int, count, cuDeviceGetCount(&count));
     CHECK_EQ(count, 3);
-    CU(cuDeviceTotalMem_v2(&total, 2));
+    CU_GET(size_t, total, cuDeviceTotalMem_v2(&total, 2));
     CHECK_EQ(total, 4 * MIB);
     OPEN_DEVICE(2);
     OWN_MEMORY(half, 2 * MIB, 1);
@@ -163,12 +154,10 @@ ROLE(be_small) {
 
 ROLE(be_two_devices_of_8_gib) {
     (void)socket;
-    int count = 0;
-    size_t total = 0;
     CU(cuInit(0));
-    CU(cuDeviceGetCount(&count));
+    CU_GET(int, count, cuDeviceGetCount(&count));
     CHECK_EQ(count, 2);
-    CU(cuDeviceTotalMem_v2(&total, 0));
+    CU_GET(size_t, total, cuDeviceTotalMem_v2(&total, 0));
     CHECK_EQ(total, UINT64_C(8) << 30);
 }
 
@@ -180,18 +169,16 @@ static void map_a_released_handle(void) {
 }
 
 static void query_a_destroyed_stream(void) {
-    CUstream stream = NULL;
     open_device(0);
-    CU(cuStreamCreate(&stream, 0));
+    CU_GET(CUstream, stream, cuStreamCreate(&stream, 0));
     CU(cuStreamDestroy_v2(stream));
     cuStreamQuery(stream);
 }
 
 /* Returns a stream of a context that was reset. The driver dereferences it before it checks the current context. */
 static CUstream lose_a_stream(void) {
-    CUstream stream = NULL;
     open_device(0);
-    CU(cuStreamCreate(&stream, 0));
+    CU_GET(CUstream, stream, cuStreamCreate(&stream, 0));
     CU(cuDevicePrimaryCtxReset_v2(0));
     return stream;
 }
@@ -199,20 +186,17 @@ static CUstream lose_a_stream(void) {
 static void query_a_lost_stream(void) { cuStreamQuery(lose_a_stream()); }
 
 static void destroy_a_lost_stream_in_a_new_context(void) {
-    CUcontext context = NULL;
-    CUstream fresh = NULL;
     const CUstream stream = lose_a_stream();
-    CU(cuDevicePrimaryCtxRetain(&context, 0));
-    CU(cuStreamCreate(&fresh, 0));
+    CU_GET(CUcontext, context, cuDevicePrimaryCtxRetain(&context, 0));
+    CU_GET(CUstream, fresh, cuStreamCreate(&fresh, 0));
     if (fresh != stream) { /* handles are not reused */
         cuStreamDestroy_v2(stream);
     }
 }
 
 static void wait_for_a_lost_event(void) {
-    CUevent event = NULL;
     open_device(0);
-    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU_GET(CUevent, event, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CU(cuDevicePrimaryCtxReset_v2(0));
     cuStreamWaitEvent(NULL, event, 0);
 }
@@ -238,10 +222,7 @@ static void expect_abort(void (*misuse)(void)) {
         misuse();
         _exit(EXIT_SUCCESS);
     }
-    int state = 0;
-    CHECK_EQ(waitpid(child, &state, 0), child);
-    CHECK(WIFSIGNALED(state));
-    CHECK_EQ(WTERMSIG(state), SIGABRT);
+    child_is_ended_by(child, SIGABRT);
 }
 
 /* In a process that has not initialised the driver, so that its children can. */

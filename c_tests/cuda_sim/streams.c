@@ -93,16 +93,14 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 
 CUresult cuStreamSynchronize(CUstream handle) {
     DRIVER_CALL(cuStreamSynchronize);
-    stream *waited = NULL;
-    TRY(stream_find(handle, &waited));
+    TRY_GET(stream *, waited, stream_find(handle, &waited));
     queue_wait_for_stream(waited);
     return stream_take_error(waited);
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
     DRIVER_CALL(cuStreamGetCtx);
-    stream *found = NULL;
-    TRY(stream_find(handle, &found));
+    TRY_GET(stream *, found, stream_find(handle, &found));
     INVALID_IF(owner == NULL);
     RETURN_IF(found->captured != NULL && found->capture.is_invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     *owner = found->context;
@@ -111,8 +109,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
 
 CUresult cuStreamQuery(CUstream handle) {
     DRIVER_CALL(cuStreamQuery);
-    stream *found = NULL;
-    TRY(stream_find(handle, &found));
+    TRY_GET(stream *, found, stream_find(handle, &found));
     RETURN_IF(found->captured != NULL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     queue_advance();
     return queue_is_done(found) ? stream_take_error(found) : CUDA_ERROR_NOT_READY;

@@ -16,14 +16,13 @@ TEST(streams_are_created_and_destroyed) {
 }
 
 TEST(default_streams_belong_to_the_current_context) {
-    CUcontext popped = NULL;
     const CUstream special[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     OPEN_DEVICE(0);
     for (size_t i = 0; i < NUM(special); i++) {
         CU(cuStreamQuery(special[i]));
         CU(cuStreamSynchronize(special[i]));
     }
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuStreamQuery(NULL));
     CU(cuCtxPushCurrent_v2(popped));
 }
@@ -72,15 +71,12 @@ TEST(events_measure_elapsed_time) {
 }
 
 TEST(streams_work_with_any_current_context) {
-    CUstream stream = NULL;
-    CUevent event = NULL;
-    CUcontext other = NULL;
     const CUcontext own = open_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU_GET(CUstream, stream, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     const CUdeviceptr address = allocate_filled(64, 1);
-    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU_GET(CUcontext, other, cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
-    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU_GET(CUevent, event, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     CU(cuMemsetD8Async(address, 8, 64, stream));
     CU(cuStreamSynchronize(stream));
     CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, stream)); /* their contexts differ */

@@ -67,9 +67,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     DRIVER_CALL(cuMemCreate);
     INVALID_IF(handle == NULL || prop == NULL || size == 0 || !is_granular(size) || flags != 0);
     RETURN_IF(!vmm_is_supported(), CUDA_ERROR_NOT_SUPPORTED);
-    memory *created = NULL;
     TRY(check_prop(prop));
-    TRY(memory_create(OF_HANDLE, size, prop, &created));
+    TRY_GET(memory *, created, memory_create(OF_HANDLE, size, prop, &created));
     created->prop.requestedHandleTypes &= KNOWN_HANDLE_TYPES;
     created->references = 1;
     *handle = created->handle;

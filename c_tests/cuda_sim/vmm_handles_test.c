@@ -23,9 +23,8 @@ static void expect_failure(CUresult expected, size_t size, const CUmemAllocation
 TEST(sizes_out_of_range_fail) {
     const CUmemAllocationProp prop = device_prop(0);
     CUmemGenericAllocationHandle handle = 0;
-    size_t total = 0;
     NOTHING_LEFT;
-    CU(cuDeviceTotalMem_v2(&total, 0));
+    CU_GET(size_t, total, cuDeviceTotalMem_v2(&total, 0));
     expect_failure(CUDA_ERROR_INVALID_VALUE, 0, &prop);
     expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE / 2, &prop);
     expect_failure(CUDA_ERROR_INVALID_VALUE, GRANULE + 4096, &prop);
@@ -72,13 +71,11 @@ TEST(fabric_handles_fail_although_the_attribute_is_set) {
 }
 
 TEST(properties_of_a_handle_are_returned) {
-    CUmemAllocationProp kept;
     CUmemAllocationProp prop = device_prop(1);
-    CUmemGenericAllocationHandle handle = 0;
     NOTHING_LEFT;
     prop.allocFlags.gpuDirectRDMACapable = 1;
-    CU(cuMemCreate(&handle, GRANULE, &prop, 0));
-    CU(cuMemGetAllocationPropertiesFromHandle(&kept, handle));
+    CU_GET(CUmemGenericAllocationHandle, handle, cuMemCreate(&handle, GRANULE, &prop, 0));
+    CU_GET(CUmemAllocationProp, kept, cuMemGetAllocationPropertiesFromHandle(&kept, handle));
     CHECK_EQ(kept.type, prop.type);
     CHECK_EQ(kept.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
     CHECK_EQ(kept.location.id, 1);
@@ -88,11 +85,10 @@ TEST(properties_of_a_handle_are_returned) {
 }
 
 TEST(handles_are_reference_counted) {
-    CUmemGenericAllocationHandle again = 0;
     OPEN_DEVICE(0);
     OWN_MAPPING(address, 0, GRANULE); /* the handle has been released */
     CU(cuMemsetD8_v2(address, 5, GRANULE));
-    CU(cuMemRetainAllocationHandle(&again, POINTER(address + 5)));
+    CU_GET(CUmemGenericAllocationHandle, again, cuMemRetainAllocationHandle(&again, POINTER(address + 5)));
     const CUmemGenericAllocationHandle first = again;
     CU(cuMemRetainAllocationHandle(&again, POINTER(address)));
     CHECK_EQ(again, first);
@@ -105,12 +101,10 @@ TEST(handles_are_reference_counted) {
 }
 
 TEST(memory_is_freed_when_released_and_unmapped) {
-    size_t before = 0;
-    size_t free = 0;
     OPEN_DEVICE(0);
-    CU(cuMemGetInfo_v2(&before, NULL));
+    CU_GET(size_t, before, cuMemGetInfo_v2(&before, NULL));
     const CUdeviceptr address = map_fresh(0, 32 * MIB);
-    CU(cuMemGetInfo_v2(&free, NULL));
+    CU_GET(size_t, free, cuMemGetInfo_v2(&free, NULL));
     CHECK_EQ(before - free, 32 * MIB);
     unmap_and_free(address, 32 * MIB);
     CU(cuMemGetInfo_v2(&free, NULL));

@@ -169,14 +169,13 @@ TEST(each_device_has_its_own_access) {
     const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     unsigned char local[64];
-    CUcontext other = NULL;
     OPEN_DEVICE(0);
     OWN_MAPPING(address, 0, GRANULE);
     CU(cuMemsetD8_v2(address, 4, GRANULE));
     CU(cuMemSetAccess(address, GRANULE, &peer, 1));
     CU(cuMemSetAccess(address, GRANULE, &none, 1)); /* the device of the memory has no access */
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH_v2(local, address, sizeof(local)));
-    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU_GET(CUcontext, other, cuDevicePrimaryCtxRetain(&other, 1));
     CU(cuCtxPushCurrent_v2(other));
     check_device_filled(address, 4, 64);
     CU(cuMemsetD8_v2(address, 5, 64));
@@ -191,9 +190,8 @@ TEST(the_host_can_get_access_to_host_memory) {
         access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
         {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
     };
-    CUmemGenericAllocationHandle handle = 0;
     OPEN_DEVICE(0);
-    CU(cuMemCreate(&handle, GRANULE, &prop, 0));
+    CU_GET(CUmemGenericAllocationHandle, handle, cuMemCreate(&handle, GRANULE, &prop, 0));
     const CUdeviceptr address = reserve(GRANULE);
     CU(cuMemMap(address, GRANULE, 0, handle, 0));
     CU(cuMemRelease(handle));

@@ -76,8 +76,7 @@ TEST(memory_can_be_adopted_twice) {
 }
 
 TEST(a_range_past_the_end_is_rejected) {
-    size_t memory = 0;
-    CU(cuDeviceTotalMem_v2(&memory, 0));
+    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     ENGINE_MEMORY(address, 0, ALLOCATION);
     refuse(address, ALLOCATION + memory, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
     refuse(address + ALLOCATION - 1, 1 + memory, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
@@ -144,12 +143,9 @@ TEST(memory_that_ends_before_the_range_is_rejected) {
 
 /* Some engines do not use the primary context. */
 TEST(memory_of_another_context_is_adopted) {
-    CUcontext own = NULL;
-    CUcontext popped = NULL;
-    CUdeviceptr address = 0;
-    CU(cuCtxCreate_v2(&own, 0, 0));
-    CU(cuMemAlloc_v2(&address, ALLOCATION));
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, own, cuCtxCreate_v2(&own, 0, 0));
+    CU_GET(CUdeviceptr, address, cuMemAlloc_v2(&address, ALLOCATION));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     check_adopted(address + 512, ALLOCATION - 512, 0);
     CU(cuCtxDestroy_v2(own));
 }

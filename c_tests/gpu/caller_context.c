@@ -28,8 +28,7 @@ static int run_without_context(int argc, char **argv, const test_suite *suite) {
 /* As an engine with its own context, on the last device, which the cases use least. */
 static int run_with_own_context(int argc, char **argv, const test_suite *suite) {
     printf("with a current context of the test:\n");
-    CUcontext own = NULL;
-    CU(cuCtxCreate_v2(&own, 0, driver_devices() - 1));
+    CU_GET(CUcontext, own, cuCtxCreate_v2(&own, 0, driver_devices() - 1));
     caller_context_set(own);
     const int result = test_main(argc, argv, suite);
     caller_context_set(NULL);

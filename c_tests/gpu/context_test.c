@@ -16,18 +16,15 @@ static void exercise_with(CUcontext context) {
 }
 
 TEST_EACH_DEVICE(the_current_context_is_unchanged) {
-    CUcontext own = NULL;
-    CUcontext popped = NULL;
-    CU(cuCtxCreate_v2(&own, 0, device));
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, own, cuCtxCreate_v2(&own, 0, device));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     exercise_with(own);
     CU(cuCtxDestroy_v2(own));
 }
 
 /* As in an engine that uses the CUDA runtime. */
 TEST_EACH_DEVICE(a_current_primary_context_is_unchanged) {
-    CUcontext primary = NULL;
-    CU(cuDevicePrimaryCtxRetain(&primary, device));
+    CU_GET(CUcontext, primary, cuDevicePrimaryCtxRetain(&primary, device));
     exercise_with(primary);
     CHECK(has_primary_context(device));
     release_device(device);
@@ -42,8 +39,7 @@ TEST(the_context_stack_is_unchanged) {
     caller_context_set(stack[2]);
     exercise_device(0);
     for (size_t i = NUM(stack); i > 0; i--) {
-        CUcontext popped = NULL;
-        CU(cuCtxPopCurrent_v2(&popped));
+        CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
         CHECK(popped == stack[i - 1]);
     }
     caller_context_set(before);

@@ -44,9 +44,8 @@ TEST_EACH_DEVICE(the_driver_reports_the_requested_device) {
     OWNED(kvmem_region) region = create(device, 3 * MIB);
     const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
     for (size_t i = 0; i < NUM(ends); i++) {
-        int ordinal = -1;
         CHECK(is_device_memory(ends[i]));
-        CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ends[i]));
+        CU_GET(int, ordinal, cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ends[i]));
         CHECK_EQ(ordinal, device);
     }
 }
@@ -85,8 +84,7 @@ TEST(views_keep_the_memory_alive) {
 }
 
 TEST_EACH_DEVICE(errors_contain_the_requested_and_the_free_bytes) {
-    size_t memory = 0;
-    CU(cuDeviceTotalMem_v2(&memory, device));
+    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, device));
     const uint64_t too_much[] = {2 * memory, UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX};
     for (size_t i = 0; i < NUM(too_much); i++) {
         refuse(device, too_much[i], KVMEM_STATUS_OUT_OF_MEMORY, TEXT("%ju bytes", (uintmax_t)too_much[i]));

@@ -61,15 +61,13 @@ void driver_check(const char *file, int line, const char *call, CUresult result)
 }
 
 CUcontext current_context(void) {
-    CUcontext context = NULL;
-    CU(cuCtxGetCurrent(&context));
+    CU_GET(CUcontext, context, cuCtxGetCurrent(&context));
     return context;
 }
 
 bool has_primary_context(int device) {
-    unsigned flags = 0;
     int active = 0;
-    CU(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    CU_GET(unsigned, flags, cuDevicePrimaryCtxGetState(device, &flags, &active));
     return active != 0;
 }
 
@@ -81,8 +79,7 @@ unsigned driver_memory_type(uint64_t address) {
 }
 
 void retain_device(int device) {
-    CUcontext context = NULL;
-    CU(cuDevicePrimaryCtxRetain(&context, device));
+    CU_GET(CUcontext, context, cuDevicePrimaryCtxRetain(&context, device));
 }
 
 void release_device(int device) { CU(cuDevicePrimaryCtxRelease_v2(device)); }
@@ -103,14 +100,12 @@ void keep_device(void) {
 }
 
 void enter_device(int device) {
-    CUcontext context = NULL;
-    CU(cuDevicePrimaryCtxRetain(&context, device));
+    CU_GET(CUcontext, context, cuDevicePrimaryCtxRetain(&context, device));
     CU(cuCtxPushCurrent_v2(context));
 }
 
 void leave_device(int device) {
-    CUcontext context = NULL;
-    CU(cuCtxPopCurrent_v2(&context));
+    CU_GET(CUcontext, context, cuCtxPopCurrent_v2(&context));
     release_device(device);
 }
 

@@ -31,6 +31,11 @@ const int *driver_missing_devices(void);
 
 /* Checks that a call succeeds: `CU(cuMemAlloc_v2(&address, size))`. */
 #define CU(call) driver_check(__FILE__, __LINE__, #call, driver_get()->call)
+/* Declares a variable that a call must set: `CU_GET(int, count, cuDeviceGetCount(&count));`. */
+#define CU_GET(type, name, call)                                                                     \
+    type name;                                                                                       \
+    memset(&name, 0x5a, sizeof(name));                                                               \
+    CU(call)
 void driver_check(const char *file, int line, const char *call, CUresult result);
 
 /* Returns the current context of this thread, or NULL. */

@@ -106,8 +106,7 @@ TEST(invalid_calls_fail_without_effect) {
 }
 
 TEST(committing_more_than_the_device_has_fails_without_effect) {
-    size_t memory = 0;
-    CU(cuDeviceTotalMem_v2(&memory, 0));
+    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     OWNED(kvmem_region) region = reserve(2 * memory);
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     write_extent(region, 0, 0x77);

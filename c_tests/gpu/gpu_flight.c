@@ -25,8 +25,7 @@ void flight_open_as(flight *flight, const flight_plan *plan) {
 }
 
 void flight_destroy_transfer(flight *flight) {
-    CALL(kvmem_transfer_destroy(flight->transfer));
-    flight->transfer = NULL;
+    DESTROYED(kvmem_transfer, flight->transfer);
 }
 
 void flight_close(flight *flight) {
@@ -156,8 +155,7 @@ void flight_reverse(flight *flight) {
 
 void flight_submit_on_primary(const flight *flight, CUstream stream) {
     const CUcontext before = current_context();
-    CUcontext primary = NULL;
-    CU(cuDevicePrimaryCtxRetain(&primary, 0));
+    CU_GET(CUcontext, primary, cuDevicePrimaryCtxRetain(&primary, 0));
     CU(cuCtxPushCurrent_v2(primary));
     caller_context_set(primary);
     flight_submit_on(flight, stream);

@@ -10,10 +10,8 @@ static kvmem_cuda_device_info device_info(int device) {
 
 TEST(version_and_device_count) {
     GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
-    int version = 0;
-    int count = 0;
-    CU(cuDriverGetVersion(&version));
-    CU(cuDeviceGetCount(&count));
+    CU_GET(int, version, cuDriverGetVersion(&version));
+    CU_GET(int, count, cuDeviceGetCount(&count));
     CHECK(version >= 12000);
     CHECK_EQ(info.driver_version, version);
     CHECK_EQ(info.device_count, count);
@@ -22,11 +20,9 @@ TEST(version_and_device_count) {
 TEST_EACH_DEVICE(name_uuid_and_memory) {
     const kvmem_cuda_device_info info = device_info(device);
     char name[sizeof(info.name)] = "";
-    CUuuid uuid;
-    size_t memory = 0;
     CU(cuDeviceGetName(name, sizeof(name), device));
-    CU(cuDeviceGetUuid_v2(&uuid, device));
-    CU(cuDeviceTotalMem_v2(&memory, device));
+    CU_GET(CUuuid, uuid, cuDeviceGetUuid_v2(&uuid, device));
+    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, device));
     CHECK(name[0] != '\0');
     CHECK_STR(info.name, name);
     static const unsigned char zeros[sizeof(info.uuid)];
@@ -94,8 +90,7 @@ TEST_EACH_DEVICE(compute_capability_and_multiprocessors) {
 /* Returns the granularity of memory that is not exported. */
 static size_t granularity(int device, CUmemAllocationGranularity_flags which) {
     const CUmemAllocationProp properties = properties_on(device, CU_MEM_HANDLE_TYPE_NONE);
-    size_t bytes = 0;
-    CU(cuMemGetAllocationGranularity(&bytes, &properties, which));
+    CU_GET(size_t, bytes, cuMemGetAllocationGranularity(&bytes, &properties, which));
     return bytes;
 }
 

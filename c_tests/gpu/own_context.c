@@ -9,12 +9,11 @@ const char *const context_destroyed = "destroyed with its context";
 void reset_device(int device) { CU(cuDevicePrimaryCtxReset_v2(device)); }
 
 void own_context_open(own_context *own, const kvmem_layout_config *config) {
-    CUcontext popped = NULL;
     *own = (own_context){.num_regions = kv_num_regions(config)};
     CHECK(own->num_regions <= NUM(own->regions));
     CU(cuCtxCreate_v2(&own->context, 0, 0));
     CU(cuMemAlloc_v2(&own->address, MIB));
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     const uint64_t size = kv_region_size(config);
     for (size_t i = 0; i < own->num_regions; i++)
         own->regions[i] = region_adopt_on_gpu(own->address + i * size, size, note_release);

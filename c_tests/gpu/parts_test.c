@@ -159,8 +159,7 @@ TEST(all_parts_are_resized) {
 /* If committing memory of one part fails, the parts before it are decommitted again. */
 TEST(a_failed_resize_changes_no_part) {
     RETAIN_DEVICE(0);
-    size_t memory = 0;
-    CU(cuDeviceTotalMem_v2(&memory, 0));
+    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     const part_shape shapes[] = {{"a", "L/BNC", 1, 1, 1, 0, 64, 1},
                                  {"b", "L/BNC", 1, 1, 1, 0, memory / 4, 1}}; /* a quarter of the memory per block */
     OWNED(kvmem_layout) cache = elastic(shapes, NUM(shapes));

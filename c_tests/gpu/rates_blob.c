@@ -15,14 +15,12 @@ static rates_blob take(kvmem_blob *blob, size_t num_figures) {
 }
 
 rates_blob rates_get(int device) {
-    kvmem_blob *blob = NULL;
-    EXPECT_OK(kvmem_cuda_get_copy_rates(device, &blob, ERR));
+    GET(kvmem_blob *, blob, kvmem_cuda_get_copy_rates, device);
     return take(blob, NUM_RATES);
 }
 
 rates_blob rates_get_peer(int device, int peer) {
-    kvmem_blob *blob = NULL;
-    EXPECT_OK(kvmem_cuda_get_peer_rates(device, peer, &blob, ERR));
+    GET(kvmem_blob *, blob, kvmem_cuda_get_peer_rates, device, peer);
     return take(blob, NUM_PEER_RATES);
 }
 

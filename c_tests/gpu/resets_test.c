@@ -138,8 +138,7 @@ static void side_begin(world *w, size_t index) {
 }
 
 static void transfer_end(transfer_in_use *transfer) {
-    CALL(kvmem_transfer_destroy(transfer->handle));
-    transfer->handle = NULL;
+    DESTROYED(kvmem_transfer, transfer->handle);
 }
 
 static void side_end(world *w, size_t index) {

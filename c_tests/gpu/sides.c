@@ -162,8 +162,7 @@ static void free_engine_memory(side *side) {
 void side_drop_handles(side *side) {
     CALL(kvmem_layout_destroy(side->model.layout));
     for (size_t i = 0; i < side->model.num_regions; i++) {
-        CALL(kvmem_region_destroy(side->model.regions[i]));
-        side->model.regions[i] = NULL;
+        DESTROYED(kvmem_region, side->model.regions[i]);
     }
     CALL(kvmem_region_destroy(side->whole));
     CALL(kvmem_region_destroy(side->file.file));

@@ -26,11 +26,9 @@ void stream_begin_capture(const stream *stream, CUstreamCaptureMode mode) {
 }
 
 CUgraphExec stream_end_capture(const stream *stream) {
-    CUgraph graph = NULL;
-    CUgraphExec executable = NULL;
     enter_device(stream->device);
-    CU(cuStreamEndCapture(stream->handle, &graph));
-    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CU_GET(CUgraph, graph, cuStreamEndCapture(stream->handle, &graph));
+    CU_GET(CUgraphExec, executable, cuGraphInstantiateWithFlags(&executable, graph, 0));
     CU(cuGraphDestroy(graph));
     leave_device(stream->device);
     return executable;
@@ -48,10 +46,8 @@ void stream_destroy_graph(const stream *stream, CUgraphExec graph) {
 }
 
 CUstream stream_in_new_context(int device, CUcontext *context) {
-    CUstream stream = NULL;
-    CUcontext popped = NULL;
     CU(cuCtxCreate_v2(context, 0, device));
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    CU(cuCtxPopCurrent_v2(&popped));
+    CU_GET(CUstream, stream, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU_GET(CUcontext, popped, cuCtxPopCurrent_v2(&popped));
     return stream;
 }

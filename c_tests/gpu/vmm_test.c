@@ -213,8 +213,7 @@ TEST(invalid_sizes_are_rejected) {
 
 /* Querying the free memory needs a context. None is created for it; the message contains the total memory instead. */
 TEST(errors_contain_the_requested_and_the_free_bytes) {
-    size_t memory = 0;
-    CU(cuDeviceTotalMem_v2(&memory, 0));
+    CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t requested = 2 * memory / granule() * granule();
     const kvmem_vmm_options options = vmm_options(0, requested);
     refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY,

@@ -174,8 +174,7 @@ TEST(destroying_a_broker_disconnects_its_clients) {
     threads_start(&waiting, 3, fetch_until_lost, NULL, 0);
     const int queued = connect_raw(server.path);
     large_share_close(&large);
-    kvmem_broker_destroy(server.broker);
-    server.broker = NULL;
+    DESTROYED(kvmem_broker, server.broker);
     threads_join(&waiting);
     for (size_t i = 0; i < NUM(clients); i++) expect_end(clients[i]);
     expect_end(queued);

@@ -124,8 +124,7 @@ TEST(a_path_without_a_broker_is_neither_replaced_nor_trusted) {
         EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&fetch, &share, ERR));
         /* the file remains, but its socket is closed */
         EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
-        kvmem_broker_destroy(broker);
-        broker = NULL;
+        DESTROYED(kvmem_broker, broker);
         CHECK_EQ(count_directory_entries(directory.path), 0);
     }
     const int file = open(request.path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);

@@ -76,8 +76,7 @@ uint64_t extents_importers(const extents *extents) {
 void extents_check_free(extents *extents) {
     OWNED(kvmem_region) first = region_of(extents->layout, 0);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(first, 0, LAYER, ERR));
-    kvmem_share_destroy(extents->share);
-    extents->share = NULL;
+    DESTROYED(kvmem_share, extents->share);
     EXPECT_OK(kvmem_region_decommit(first, 0, LAYER, ERR));
 }
 

@@ -60,10 +60,25 @@ void in_a_forked_child(void (*body)(void)) {
         body();
         _exit(0);
     }
+    child_succeeds(pid);
+}
+
+int child_end(pid_t child) {
     int state = 0;
-    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    CHECK_EQ(waitpid(child, &state, 0), child);
+    return state;
+}
+
+void child_succeeds(pid_t child) {
+    const int state = child_end(child);
     CHECK(WIFEXITED(state));
-    CHECK_EQ(WEXITSTATUS(state), 0);
+    CHECK_EQ(WEXITSTATUS(state), EXIT_SUCCESS);
+}
+
+void child_is_ended_by(pid_t child, int signal) {
+    const int state = child_end(child);
+    CHECK(WIFSIGNALED(state));
+    CHECK_EQ(WTERMSIG(state), signal);
 }
 
 void child_start(int socket, bool by_clone) {

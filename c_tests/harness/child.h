@@ -4,6 +4,13 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
+
+/* Waits for the end of a child of this process, and returns its state, as waitpid does. */
+int child_end(pid_t child);
+/* The same for a child that must exit with success, and for one that a signal must end. */
+void child_succeeds(pid_t child);
+void child_is_ended_by(pid_t child, int signal);
 
 /* Runs `body` in a child made by a plain fork. A failed check or a hang there fails the case here. Under the
    address sanitizer it first waits until all other threads are idle: GCC 12's sanitizer takes none of its

@@ -131,8 +131,7 @@ void test_check_filled(const char *file, int line, const char *what, const void 
 }
 
 kvmem_error **test_error_slot(void) {
-    kvmem_error_destroy(last_error);
-    last_error = NULL;
+    DESTROYED(kvmem_error, last_error);
     slot_given = true;
     return &last_error;
 }
@@ -219,8 +218,7 @@ static void on_deadline(int signal_number) {
 }
 
 void test_forget_error(void) {
-    kvmem_error_destroy(last_error);
-    last_error = NULL;
+    DESTROYED(kvmem_error, last_error);
     slot_given = false;
 }
 

@@ -137,6 +137,12 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 
 /* A call without a status. Tests that watch the current CUDA context check it after each one. */
 #define CALL(call) call
+/* Destroys a handle that is then NULL: `DESTROYED(kvmem_layout, side->layout);`. */
+#define DESTROYED(type, handle)                                                                      \
+    do {                                                                                             \
+        CALL(type##_destroy(handle));                                                                \
+        (handle) = NULL;                                                                             \
+    } while (0)
 
 #define TEST_FIRST(first, ...) first
 #define TEST_REST(first, ...) __VA_ARGS__

@@ -43,9 +43,7 @@ const char *python_lacks(const char *package) {
     char *arguments[] = {path, "-c", code, name, NULL};
     pid_t pid;
     if (posix_spawnp(&pid, path, NULL, NULL, arguments, environ) != 0) return TEXT("the interpreter %s", program);
-    int state = 0;
-    CHECK_EQ(waitpid(pid, &state, 0), pid);
-    return state == 0 ? NULL : TEXT("the Python package %s", package);
+    return child_end(pid) == 0 ? NULL : TEXT("the Python package %s", package);
 }
 
 /* The next line, without its newline. */
@@ -97,8 +95,7 @@ const char *python_send(python *python, const char *format, ...) {
 }
 
 static int reap(python *python) {
-    int state = 0;
-    CHECK_EQ(waitpid(python->pid, &state, 0), python->pid);
+    const int state = child_end(python->pid);
     python->pid = 0;
     return state;
 }

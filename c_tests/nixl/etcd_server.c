@@ -44,8 +44,7 @@ static void run(const char *const *arguments, const char *input_file) {
     const int log = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     CHECK(log >= 0);
     const pid_t child = start(arguments, input, log);
-    int status = 0;
-    CHECK_EQ(waitpid(child, &status, 0), child);
+    const int status = child_end(child);
     if (status != 0) {
         char text[2048] = "";
         CHECK(pread(log, text, sizeof(text) - 1, 0) >= 0);
@@ -149,8 +148,7 @@ void etcd_server_kill(etcd_server *server) {
         return;
     }
     CHECK_EQ(kill(server->pid, SIGKILL), 0);
-    int status;
-    CHECK_EQ(waitpid(server->pid, &status, 0), server->pid);
+    child_end(server->pid);
     CHECK_EQ(pthread_join(server->reader, NULL), 0);
     close(server->log);
     server->pid = 0;

@@ -39,8 +39,7 @@ static void serve_setup(const message *request) {
    addresses. */
 static void serve_import(int socket, const message *metadata) {
     CLEANUP(message_free) message descriptor = frame_expect(socket, IMPORT);
-    kvmem_layout_destroy(reader_model.layout);
-    reader_model.layout = NULL;
+    DESTROYED(kvmem_layout, reader_model.layout);
     if (kvmem_agent_check_remote_metadata(reader_agent, "owner", NULL) == KVMEM_STATUS_OK)
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(reader_agent, "owner", ERR));
     agent_load(reader_agent, metadata);
@@ -211,8 +210,7 @@ TEST(eight_processes_read_from_layouts_that_are_replaced) {
     do {
         begin_reads(&owner, MILLISECONDS(10));
         rounds += await_reads(&owner);
-        kvmem_layout_destroy(owner.side.layout);
-        owner.side.layout = NULL;
+        DESTROYED(kvmem_layout, owner.side.layout);
         kv_side_build(&owner.side, owner.agent);
         introduce(&owner);
         layouts++;

@@ -101,8 +101,7 @@ TEST(a_slow_callback_blocks_no_other_thread) {
         kv_peer_notify(&peer, "near", "hello", 5);
         agent_expect_notification(agent, "far", "hello", 5);
         EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
-        kvmem_layout_destroy(peer.model.layout);
-        peer.model.layout = NULL;
+        DESTROYED(kvmem_layout, peer.model.layout);
     } /* the agent was destroyed */
     CHECK_EQ(held_messages, 0);
     kv_peer_check(&peer);

@@ -146,8 +146,7 @@ TEST(a_peer_is_reached_by_its_host_name) {
 TEST(a_loaded_peer_that_no_longer_listens_is_not_fetched) {
     OPENED(listeners, both);
     for (int i = 0; i < 2; i++) EXPECT_OK(fetch_far(&both, "127.0.0.1", PATIENCE));
-    kvmem_agent_destroy(both.far);
-    both.far = NULL;
+    DESTROYED(kvmem_agent, both.far);
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
                    fetch_far(&both, "127.0.0.1", PATIENCE));
     EXPECT(KVMEM_STATUS_NOT_FOUND, fetch_far(&both, "127.0.0.1", 0));

@@ -422,8 +422,7 @@ TEST(a_short_object_fails_a_checksum) {
     OPENED(kv_side, source, REF(block_config()), agent, 1);
     OPENED(kv_side, destination, REF(block_config()), agent, 2);
     kv_run(source.layout, objects, &out);
-    uint32_t checksum = 0;
-    EXPECT_OK(kvmem_layout_checksum(source.layout, &out_pairs[4].source, 1, &checksum, ERR));
+    GET(uint32_t, checksum, kvmem_layout_checksum, source.layout, &out_pairs[4].source, 1);
     python_send(&object_store, "cut short/0000000004");
     const kv_move one = KV_MOVE(3, {4, 4});
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, objects, destination.layout,

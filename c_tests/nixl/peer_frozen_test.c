@@ -54,28 +54,22 @@ enum { AGENT, REGION, LOCAL, REMOTE, QUEUE, TRANSFER, NUM_HANDLES };
 static void destroy_handle(flight *flight, int handle) {
     switch (handle) {
     case AGENT:
-        kvmem_agent_destroy(flight->agent);
-        flight->agent = NULL;
+        DESTROYED(kvmem_agent, flight->agent);
         break;
     case REGION:
-        kvmem_region_destroy(flight->region);
-        flight->region = NULL;
+        DESTROYED(kvmem_region, flight->region);
         break;
     case LOCAL:
-        kvmem_layout_destroy(flight->local);
-        flight->local = NULL;
+        DESTROYED(kvmem_layout, flight->local);
         break;
     case REMOTE:
-        kvmem_layout_destroy(flight->remote);
-        flight->remote = NULL;
+        DESTROYED(kvmem_layout, flight->remote);
         break;
     case QUEUE:
-        kvmem_queue_destroy(flight->queue);
-        flight->queue = NULL;
+        DESTROYED(kvmem_queue, flight->queue);
         break;
     default:
-        kvmem_transfer_destroy(flight->transfer);
-        flight->transfer = NULL;
+        DESTROYED(kvmem_transfer, flight->transfer);
     }
 }
 
@@ -124,8 +118,7 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     CHECK_EQ(status, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
     kv_side_check_moved(&flight.model, &peer.model, &move);
-    kvmem_transfer_destroy(limited);
-    limited = NULL;
+    DESTROYED(kvmem_transfer, limited);
     destroy_all(&flight);
 }
 
@@ -138,9 +131,7 @@ TEST(killed_while_a_transfer_waits_for_it) {
     kv_peer_crash(&peer);
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "frozen",
                    kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
-    kvmem_completion completion;
-    GET(size_t, count, kvmem_queue_wait, flight.queue, PATIENCE, &completion, 1);
-    CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
+    CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_PEER_LOST);
     destroy_all(&flight);
 }
 
@@ -165,8 +156,7 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     kv_peer_meet(&risen, flight.agent);
     kv_run(risen.model.layout, flight.local, &move);
     kv_side_check_moved(&flight.model, &risen.model, &move);
-    kvmem_layout_destroy(risen.model.layout);
-    risen.model.layout = NULL;
+    DESTROYED(kvmem_layout, risen.model.layout);
     destroy_all(&flight);
 }
 

@@ -88,8 +88,7 @@ TEST(killed_during_many_transfers_with_a_queue) {
     size_t lost = 0;
     for (size_t taken = 0; taken < submitted; taken++) { /* each has one completion with its own status */
         kvmem_completion completion;
-        size_t count = 0;
-        EXPECT_OK(kvmem_queue_wait(queue, TIME_TO_FAIL, &completion, 1, &count, ERR));
+        GET(size_t, count, kvmem_queue_wait, queue, TIME_TO_FAIL, &completion, 1);
         lost += completion.status == KVMEM_STATUS_PEER_LOST;
         if (completion.status != KVMEM_STATUS_OK) CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
     }

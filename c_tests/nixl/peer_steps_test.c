@@ -181,8 +181,7 @@ TEST(stopped_before_each_step) {
     for (int step = LOAD; step < NUM_STEPS; step++) {
         stop_before(&reading, &other, step);
     }
-    kvmem_layout_destroy(other.model.layout);
-    other.model.layout = NULL;
+    DESTROYED(kvmem_layout, other.model.layout);
 }
 
 TEST(a_request_to_a_stopped_peer_has_a_limit) {
@@ -192,8 +191,7 @@ TEST(a_request_to_a_stopped_peer_has_a_limit) {
     kv_run(peer.model.layout, reading.side.layout, &move); /* connected */
     peer_freeze(&peer.process);
     request_in_time(&reading);
-    kvmem_layout_destroy(peer.model.layout);
-    peer.model.layout = NULL;
+    DESTROYED(kvmem_layout, peer.model.layout);
 }
 
 /* A message to it is in flight, or timed out; the agent is destroyed nevertheless. */
@@ -206,8 +204,7 @@ TEST(an_agent_is_destroyed_while_its_peer_is_stopped) {
     CLEANUP(test_free) unsigned char *large = test_allocate(MIB);
     EXPECT_OK(kvmem_agent_notify(reading.agent, "sleeper", large, MIB, ERR));
     EXPECT_OK(kvmem_agent_notify(reading.agent, "sleeper", "x", 1, ERR));
-    kvmem_layout_destroy(peer.model.layout);
-    peer.model.layout = NULL;
+    DESTROYED(kvmem_layout, peer.model.layout);
     reading_close(&reading);
     peer_thaw(&peer.process);
 }

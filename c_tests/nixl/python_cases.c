@@ -157,10 +157,7 @@ TEST(the_python_client_reads_from_and_writes_to_kvmem) {
     fill(&met, 3);
     CHECK_STR(python_send(&met.client, "move read kvmem %llu read", (unsigned long long)met.ours),
               "DONE");
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(completion.user_data, 9);
+    CHECK_EQ(next_completion(queue).user_data, 9);
     EXPECT_OK(kvmem_agent_report_notifications(met.agent, NULL, 0, ERR));
     agent_expect_notification(met.agent, "python", "read", 4);
     for (size_t i = 0; i < NUM_BLOCKS; i++) check_block(&met, NUM_BLOCKS - 1 - i, i);

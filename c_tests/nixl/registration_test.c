@@ -178,8 +178,7 @@ TEST(a_layout_over_regions_registers_them) {
     OWN(kvmem_blob, name, kvmem_layout_get_agent, side.layout);
     CHECK_STR((const char *)kvmem_blob_data(name), "builder");
     for (size_t i = 0; i < side.num_regions; i++) CHECK_EQ(registration_count(side.regions[i]), 1);
-    kvmem_layout_destroy(side.layout);
-    side.layout = NULL;
+    DESTROYED(kvmem_layout, side.layout);
     for (size_t i = 0; i < side.num_regions; i++) CHECK_EQ(registration_count(side.regions[i]), 0);
 }
 

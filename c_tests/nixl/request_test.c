@@ -272,8 +272,7 @@ TEST(an_invalidated_peer_makes_requests_stale) {
     OWN(kvmem_prepared, remote, kvmem_prepared_create, both.near, "far", both.remote, NULL);
     OWNED(kvmem_request) read = read_of(&both);
     run(read);
-    size_t count = 0;
-    EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.near, &count, ERR));
+    GET(size_t, count, kvmem_agent_invalidate_all_remote_metadata, both.near);
     CHECK_EQ(count, 1);
     EXPECT(KVMEM_STATUS_STALE, kvmem_request_post(read, NULL, 0, ERR));
     const uint32_t zero[] = {0};

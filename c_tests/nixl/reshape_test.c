@@ -110,8 +110,7 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
             run(writes ? source : remote, writes ? remote : destination, &forced, path);
             each_region(to, destination, expected, compare);
         }
-        kvmem_layout_destroy(remote);
-        remote = NULL;
+        DESTROYED(kvmem_layout, remote);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair->near, "far", ERR));
     }
 }

@@ -53,8 +53,7 @@ static void end_all(meeting *meeting, const pid_t *children, uint32_t count) {
     for (uint32_t i = 1; i < count; i += 2) CHECK_EQ(kill(children[i], SIGKILL), 0);
     close(meeting->gate[1]);
     for (uint32_t i = 0; i < count; i++) {
-        int state = 0;
-        CHECK_EQ(waitpid(children[i], &state, 0), children[i]);
+        const int state = child_end(children[i]);
         CHECK(i % 2 == 1 ? WIFSIGNALED(state) : WIFEXITED(state) && WEXITSTATUS(state) == 0);
     }
 }

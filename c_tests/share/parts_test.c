@@ -4,7 +4,6 @@
 #include "harness.h"
 #include "parts.h"
 
-#include <sys/wait.h>
 
 static kvmem_layout *shareable(void) {
     const kvmem_system_options system = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE);
@@ -104,9 +103,7 @@ static void between_processes(kvmem_layout *(*build)(void), uint64_t num_parts) 
     }
     close(sockets[0]);
     import_cache(sockets[1], build, num_parts);
-    int status = 0;
-    CHECK_EQ(waitpid(owner, &status, 0), owner);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    child_succeeds(owner);
     close(sockets[1]);
 }
 

@@ -124,9 +124,7 @@ ROLE(in_time_namespace) {
         holder_role(socket);
         exit(EXIT_SUCCESS);
     }
-    int state = 0;
-    CHECK_EQ(waitpid(child, &state, 0), child);
-    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
+    child_succeeds(child);
 }
 
 TEST(an_owner_in_another_time_namespace_lives) {

@@ -140,8 +140,7 @@ static int reopen_as_another_user(int fd) {
         if (setgid(NOBODY_UID) != 0 || setuid(NOBODY_UID) != 0) _exit(255);
         _exit(reopen_fd(fd, O_RDWR) >= 0 ? 0 : errno);
     }
-    int state = 0;
-    CHECK_EQ(waitpid(child, &state, 0), child);
+    const int state = child_end(child);
     CHECK(WIFEXITED(state));
     return WEXITSTATUS(state);
 }

@@ -63,8 +63,7 @@ TEST(without_direct_io_a_file_is_buffered_or_removed) {
         alarm(20);
         on_ramfs();
     }
-    int state = 0;
-    CHECK_EQ(waitpid(child, &state, 0), child);
+    const int state = child_end(child);
     scratch_remove(&mount_point);
     CHECK(WIFEXITED(state));
     if (WEXITSTATUS(state) == CANNOT_MOUNT)

@@ -30,8 +30,7 @@ static void run_in_child(int (*run)(const void *what), const void *what, int cod
         _exit(found);
     }
     close(output[1]);
-    int state = 0;
-    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    const int state = child_end(pid);
     const ssize_t size = read(output[0], printed, sizeof(printed) - 1);
     close(output[0]);
     CHECK(size > 0);

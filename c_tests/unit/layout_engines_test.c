@@ -452,8 +452,7 @@ TEST(parts_have_the_addresses_of_the_engine) {
             check_addresses(engine, &found);
         }
         CALL(kvmem_layout_destroy(other.layout));
-        kvmem_layout_destroy(combined);
-        combined = NULL;
+        DESTROYED(kvmem_layout, combined);
         if (!caches_of_parts[i].in_one_buffer) free(other.memory);
     }
 }

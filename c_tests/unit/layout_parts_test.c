@@ -108,8 +108,7 @@ TEST(all_parts_move_in_one_transfer) {
     CHECK_EQ(info.bytes, bytes);
     CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);
     kvmem_completion completions[4];
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_poll(queue, completions, NUM(completions), &count, ERR));
+    GET(size_t, count, kvmem_queue_poll, queue, completions, NUM(completions));
     CHECK_EQ(count, 1);
     CHECK_EQ(completions[0].user_data, 5);
     CHECK_EQ(completions[0].bytes, bytes);
@@ -185,8 +184,7 @@ TEST(checksums_cover_all_parts_sorted_by_name) {
             }
         }
     }
-    uint32_t computed = 0;
-    EXPECT_OK(kvmem_layout_checksum(cache, (const uint32_t[]){6}, 1, &computed, ERR));
+    GET(uint32_t, computed, kvmem_layout_checksum, cache, (const uint32_t[]){6}, 1);
     CHECK_EQ(computed, expected);
     /* A transfer compares with it. */
     OWNED(kvmem_layout) other = parts_build_system(reordered, NUM(reordered), NULL);

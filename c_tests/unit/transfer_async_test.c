@@ -70,8 +70,7 @@ TEST(pairs_may_be_changed_after_create) {
 TEST(a_transfer_destroyed_in_flight_completes) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 0, 0);
-    kvmem_transfer_destroy(flight.transfer);
-    flight.transfer = NULL;
+    DESTROYED(kvmem_transfer, flight.transfer);
     gate_open();
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }

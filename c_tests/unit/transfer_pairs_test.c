@@ -208,8 +208,7 @@ TEST(each_step_checks_that_no_block_is_read_and_written) {
 TEST(one_call_creates_and_submits) {
     const kv_move move = MOVE(more), bad = MOVE(outside);
     OPENED(flight, steps, &MOVE(first), 0);
-    kvmem_transfer_destroy(steps.transfer);
-    steps.transfer = NULL;
+    DESTROYED(kvmem_transfer, steps.transfer);
     kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = steps.queue,
                                           it.user_data = 6);
     EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &steps.transfer,

@@ -161,8 +161,7 @@ static void destroy_handle(flight *flight, int handle) {
     switch (handle) {
     case TRANSFER: flight_destroy_transfer(flight); break;
     case QUEUE:
-        CALL(kvmem_queue_destroy(flight->queue));
-        flight->queue = NULL;
+        DESTROYED(kvmem_queue, flight->queue);
         break;
     default:
         side_drop_handles(handle == SOURCE ? &flight->source : &flight->destination);

@@ -31,8 +31,7 @@ void operations_open(void) {
 void operations_close(void) {
     kvmem_layout_destroy(adopted);
     for (size_t i = 0; i < KV_MAX_REGIONS; i++) {
-        kvmem_region_destroy(regions[i]);
-        regions[i] = NULL;
+        DESTROYED(kvmem_region, regions[i]);
     }
     engine_free(0, engine);
     moves_close();

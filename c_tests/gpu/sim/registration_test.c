@@ -117,8 +117,7 @@ TEST(memory_that_a_failed_deregistration_leaves_registered_is_never_unmapped) {
     NIXL(nixl_sim_fail_deregister(2)); /* after the control block */
     EXPECT(KVMEM_STATUS_NIXL, kvmem_registration_deregister(w.registrations[0], ERR));
     NIXL(nixl_sim_fail_deregister(3));
-    CALL(kvmem_registration_destroy(w.registrations[1]));
-    w.registrations[1] = NULL;
+    DESTROYED(kvmem_registration, w.registrations[1]);
     EXPECT_OK(kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
     CHECK_EQ(registered(&w, 0), 1);
     CHECK_EQ(registered(&w, 1), 1);
@@ -198,8 +197,7 @@ TEST(holders_are_counted_by_type) {
     importer_end(importer);
     CALL(kvmem_share_destroy(share));
     CALL(kvmem_region_destroy(view));
-    CALL(kvmem_registration_destroy(w.registrations[0]));
-    w.registrations[0] = NULL;
+    DESTROYED(kvmem_registration, w.registrations[0]);
     EXPECT_OK(kvmem_registration_deregister(w.registrations[1], ERR));
     const kvmem_region_holders few = holders_of(w.region);
     CHECK_EQ(few.handles, 1);
