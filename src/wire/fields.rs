@@ -92,6 +92,7 @@ impl<'a> Items<'a> {
     }
 
     /// The start of the next item. Tags are ignored.
+    #[inline(never)]
     fn head(&mut self) -> Result<Head> {
         loop {
             let first = self.take(1)?[0];
@@ -114,6 +115,7 @@ impl<'a> Items<'a> {
     }
 
     /// The start of the next item, which stays the next one.
+    #[inline(never)]
     fn next_head(&self) -> Result<Head> {
         Self { left: self.left }.head()
     }
@@ -124,6 +126,7 @@ impl<'a> Items<'a> {
         rest.is_some()
     }
 
+    #[inline(never)]
     fn unsigned(&mut self) -> Result<u64> {
         match self.head()? {
             Head { major: major::UNSIGNED, argument: Some(value) } => Ok(value),
@@ -131,6 +134,7 @@ impl<'a> Items<'a> {
         }
     }
 
+    #[inline(never)]
     fn signed(&mut self) -> Result<i64> {
         let Head { major, argument } = self.head()?;
         match (major, argument.and_then(|value| i64::try_from(value).ok())) {
@@ -140,6 +144,7 @@ impl<'a> Items<'a> {
         }
     }
 
+    #[inline(never)]
     fn boolean(&mut self) -> Result<bool> {
         match self.head()? {
             Head { major: major::SIMPLE, argument: Some(simple::FALSE) } => Ok(false),
@@ -149,6 +154,7 @@ impl<'a> Items<'a> {
     }
 
     /// Whether the next item is null, which is then taken.
+    #[inline(never)]
     fn is_null(&mut self) -> Result<bool> {
         let is_null = matches!(
             self.next_head()?,
@@ -161,6 +167,7 @@ impl<'a> Items<'a> {
     }
 
     /// Bytes or text, which may consist of several.
+    #[inline(never)]
     fn string(&mut self, wanted: u8) -> Result<Cow<'a, [u8]>> {
         match self.head()? {
             Head { major, argument: Some(length) } if major == wanted => self.take(length).map(Cow::Borrowed),
@@ -186,6 +193,7 @@ impl<'a> Items<'a> {
         visit(valid_text(&text)?)
     }
 
+    #[inline(never)]
     fn elements(&mut self, wanted: u8) -> Result<Elements<'_, 'a>> {
         match self.head()? {
             Head { major, argument } if major == wanted => Ok(Elements { items: self, left: argument }),
@@ -195,6 +203,7 @@ impl<'a> Items<'a> {
     }
 
     /// Passes an item that no field has.
+    #[inline(never)]
     fn skip(&mut self, levels: u32) -> Result<()> {
         let Some(levels) = levels.checked_sub(1) else {
             return Self::damage("items contain each other too often");
@@ -215,6 +224,7 @@ impl<'a> Items<'a> {
     }
 }
 
+#[inline(never)]
 fn valid_text(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).or_else(|_| Items::damage("a text is not UTF-8"))
 }
@@ -227,6 +237,7 @@ struct Elements<'i, 'a> {
 }
 
 impl Elements<'_, '_> {
+    #[inline(never)]
     fn has_next(&mut self) -> Result<bool> {
         match self.left {
             Some(0) => return Ok(false),
@@ -240,6 +251,7 @@ impl Elements<'_, '_> {
         Ok(true)
     }
 
+    #[inline(never)]
     fn ensure_end(&mut self) -> Result<()> {
         if self.has_next()? { Items::damage("an array has too many elements") } else { Ok(()) }
     }
@@ -393,6 +405,7 @@ struct Variant<'i, 'a> {
 
 impl Items<'_> {
     /// Takes the start of the map, if there is one.
+    #[inline(never)]
     fn is_variant_with_fields(&mut self) -> Result<bool> {
         match self.next_head()? {
             Head { major: major::TEXT, .. } => Ok(false),
