@@ -643,11 +643,11 @@ typedef struct kvmem_object_options {
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// What all keys begin with, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
-    /// "model/0000000001" and so on. Without control characters; what is before a slash is not empty, "." or
-    /// "..", because NIXL's plugin removes such segments from keys.
+    /// Prefix of all keys, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
+    /// "model/0000000001" and so on. It has no control characters. No segment before a slash is empty, "." or
+    /// "..": NIXL's plugin would remove it from the key.
     const char *key_prefix;
-    /// Bytes of an object at most, usually the block stride of the layout.
+    /// Maximum size of an object in bytes, usually the block stride of the layout.
     uint64_t object_size;
     /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
     uint64_t count;
@@ -659,15 +659,16 @@ void kvmem_object_options_init(kvmem_object_options *options, size_t struct_size
 /// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
 /// read or written, and destroying the region deletes no object.
 ///
-/// The key of object i, from 0, is key_prefix and i as 10 decimal digits. In the addresses of the region the
-/// objects are one behind the other: object i starts at i * object_size. Each object contains the bytes of
-/// one block, or of a part of one block: kvmem_layout_build fails for other layouts, and names the axis that
-/// prevents it. An object that is larger than its block contains only the block.
+/// The key of object i, from 0, is key_prefix and i as 10 decimal digits. Object i starts at offset
+/// i * object_size of the region. Each object contains the bytes of one block, or of a part of one block:
+/// kvmem_layout_build fails for other layouts, and names the axis that prevents it. If object_size is larger
+/// than the block, the object contains only the block.
 ///
-/// A layout over the region needs an agent with a backend of NIXL's plugin OBJ, which names the bucket. The
-/// other layout of a transfer is in host or GPU memory, and is known to the same agent. Transfers write whole
-/// objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and KVMEM_PATH_NIXL_OBJECT_WRITE. Regions
-/// with the same prefix, in this process or in others, name the same objects of a bucket.
+/// Transfers need a layout over the region that was built with an agent. The agent has a backend of NIXL's
+/// plugin OBJ, which names the bucket. The other layout is in host or GPU memory, and was built with the same
+/// agent. Transfers write whole objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and
+/// KVMEM_PATH_NIXL_OBJECT_WRITE. Regions with the same prefix, in this process or in others, name the same
+/// objects of a bucket.
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
 ///
@@ -690,7 +691,7 @@ typedef struct kvmem_block_options {
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// Number of the device, as the backend knows it.
+    /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
     uint64_t device_id;
     /// Bytes from the start of the device.
     uint64_t offset;
@@ -699,7 +700,7 @@ typedef struct kvmem_block_options {
     /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
     /// size of a block of the device.
     uint64_t alignment;
-    /// What the backend needs to register the part; NULL with size 0 for none. It is copied.
+    /// Bytes that the backend needs to register the part; NULL with size 0 for none. They are copied.
     const void *metadata;
     /// Number of bytes of metadata.
     size_t metadata_size;
@@ -711,9 +712,9 @@ void kvmem_block_options_init(kvmem_block_options *options, size_t struct_size);
 /// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
 /// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
 ///
-/// A layout over the region needs an agent with a backend that accepts KVMEM_MEMORY_BLOCK. Transfers have the
-/// paths KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other layout is in memory that the
-/// backend accepts, and is known to the same agent.
+/// Transfers need a layout over the region that was built with an agent. The agent has a backend that accepts
+/// KVMEM_MEMORY_BLOCK. The paths are KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other
+/// layout is in memory that the backend accepts (GUSLI: host memory), and was built with the same agent.
 ///
 /// This process has no addresses of it: it cannot be shared, exported, or mapped.
 ///
@@ -1154,9 +1155,9 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
 /// multiple of 512 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
-/// Use regions of the caller. With an agent, each is registered with it; for a view of an elastic region, of
-/// objects or of block storage, the region itself is. An elastic region, which the caller commits and
-/// decommits, must start at an extent, and its extents must be multiples of the block stride, so that no
+/// Use regions of the caller. With an agent, each is registered with it. Of an elastic region, objects or
+/// block storage, a view is not registered itself: its parent is. An elastic region, which the caller commits
+/// and decommits, must start at an extent, and its extents must be multiples of the block stride, so that no
 /// block spans two. Each object has the bytes of at most one block.
 #define KVMEM_LAYOUT_REGIONS 2
 /// Use regions that are registered, all with one agent.
@@ -1170,7 +1171,8 @@ typedef struct kvmem_layout_options {
     uint64_t flags;
     /// Shape.
     const kvmem_layout_config *config;
-    /// Agent that makes the layout accessible to peers; NULL for access by this process only.
+    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
+    /// require; NULL for none.
     kvmem_agent *agent;
     /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
     /// device and elastic.
@@ -1408,8 +1410,8 @@ kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
-///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
-///           was destroyed
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory; the context of adopted GPU memory was
+///           destroyed; or a layout of objects or block storage has no agent
 ///         any other status: how reading a file or GPU memory failed
 ///
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
@@ -1695,8 +1697,10 @@ typedef struct kvmem_transfer_options {
     /// allocated on first use.
     /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
     /// piece; 64 MiB by default. All transfers of a GPU share it.
-    /// Between host memory and a peer: registered host memory in eight slots; 16 MiB by default. All
+    /// For a peer: registered memory in eight slots; 16 MiB by default, or 64 MiB in GPU memory. All
     /// transfers of an agent with the same size share it.
+    /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
+    /// eight objects.
     uint64_t staging_size;
     /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
     uint32_t path;
@@ -1850,6 +1854,7 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error
 ///           be started
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended. Requests that NIXL cannot cancel use
 ///           their memory until NIXL releases them; until then submit fails with KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_NOT_FOUND: an object that is read, or its bucket, does not exist
 ///         any other status: how the run failed. After a failure any part of the destination blocks may have
 ///           been written
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **error);
@@ -2013,9 +2018,10 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 /// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
 #define KVMEM_PATH_PREAD_STAGED 14
 
-/// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
+/// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows from
+/// there.
 #define KVMEM_PATH_NIXL_READ_STAGED 15
-/// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+/// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from there.
 #define KVMEM_PATH_NIXL_WRITE_STAGED 16
 
 /// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
@@ -2031,9 +2037,9 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 #define KVMEM_PATH_NIXL_OBJECT_READ_STAGED 21
 /// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
 #define KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED 22
-/// NIXL reads from block storage.
+/// NIXL reads from block storage, to memory that its backend accepts.
 #define KVMEM_PATH_NIXL_BLOCK_READ 23
-/// NIXL writes to block storage.
+/// NIXL writes to block storage, from memory that its backend accepts.
 #define KVMEM_PATH_NIXL_BLOCK_WRITE 24
 
 /// Returns the name of a path, such as "NIXL read". The string is static.

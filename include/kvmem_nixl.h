@@ -832,8 +832,8 @@ kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout, kvmem_blob **nam
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, in memory of another process, or in
-///           several elastic regions
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, in several elastic
+///           regions, or in a file, in objects or in block storage
 kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descriptor, kvmem_error **error);
 
 /// Creates a remote layout from the descriptor of a peer. The bytes are not trusted: they are checked for
@@ -919,7 +919,8 @@ void kvmem_serve_options_init(kvmem_serve_options *options, size_t struct_size);
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, or in memory of another process
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, or in a file, in
+///           objects or in block storage
 ///         KVMEM_STATUS_CUDA: the driver cannot create the streams, events or memory for copies on the GPU
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
 ///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory

@@ -273,9 +273,10 @@ pub const Path = enum(u32) {
     uring_staged = 13,
     /// As `uring_staged`, with threads that access the file by preadv and pwritev.
     pread_staged = 14,
-    /// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
+    /// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy
+    /// rows from there.
     nixl_read_staged = 15,
-    /// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+    /// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from there.
     nixl_write_staged = 16,
     /// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
     nixl_read_served = 17,
@@ -289,9 +290,9 @@ pub const Path = enum(u32) {
     nixl_object_read_staged = 21,
     /// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
     nixl_object_write_staged = 22,
-    /// NIXL reads from block storage.
+    /// NIXL reads from block storage, to memory that its backend accepts.
     nixl_block_read = 23,
-    /// NIXL writes to block storage.
+    /// NIXL writes to block storage, from memory that its backend accepts.
     nixl_block_write = 24,
     _,
 };

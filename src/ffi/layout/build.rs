@@ -24,9 +24,9 @@ use crate::layout::{AllocationConfig, Layout};
 /// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
 /// multiple of 512 bytes.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
-/// Use regions of the caller. With an agent, each is registered with it; for a view of an elastic region, of
-/// objects or of block storage, the region itself is. An elastic region, which the caller commits and
-/// decommits, must start at an extent, and its extents must be multiples of the block stride, so that no
+/// Use regions of the caller. With an agent, each is registered with it. Of an elastic region, objects or
+/// block storage, a view is not registered itself: its parent is. An elastic region, which the caller commits
+/// and decommits, must start at an extent, and its extents must be multiples of the block stride, so that no
 /// block spans two. Each object has the bytes of at most one block.
 pub const KVMEM_LAYOUT_REGIONS: u32 = 2;
 /// Use regions that are registered, all with one agent.
@@ -42,7 +42,8 @@ pub struct kvmem_layout_options {
     pub flags: u64,
     /// Shape.
     pub config: *const kvmem_layout_config,
-    /// Agent that makes the layout accessible to peers; NULL for access by this process only.
+    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
+    /// require; NULL for none.
     pub agent: *mut kvmem_agent,
     /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
     /// device and elastic.

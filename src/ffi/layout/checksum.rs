@@ -25,8 +25,8 @@ use crate::transfer::checksum;
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
-///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the context of adopted GPU memory
-///           was destroyed
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory; the context of adopted GPU memory was
+///           destroyed; or a layout of objects or block storage has no agent
 ///         any other status: how reading a file or GPU memory failed
 ///
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on

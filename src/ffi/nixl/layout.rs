@@ -49,8 +49,8 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, in memory of another process, or in
-///           several elastic regions
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, in several elastic
+///           regions, or in a file, in objects or in block storage
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_export(
     layout: *const kvmem_layout,

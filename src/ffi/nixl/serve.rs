@@ -57,7 +57,8 @@ pub unsafe extern "C" fn kvmem_serve_options_init(options: *mut kvmem_serve_opti
 ///         KVMEM_STATUS_INVALID_STATE: the layout has no agent, or its agent has no backend that reaches
 ///           peers
 ///         KVMEM_STATUS_ALREADY_EXISTS: the layout is served
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, on disk, or in memory of another process
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, in memory of another process, or in a file, in
+///           objects or in block storage
 ///         KVMEM_STATUS_CUDA: the driver cannot create the streams, events or memory for copies on the GPU
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the staging memory cannot be allocated
 ///         KVMEM_STATUS_NIXL: NIXL cannot register the staging memory

@@ -21,7 +21,7 @@ pub struct kvmem_block_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// Number of the device, as the backend knows it.
+    /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
     pub device_id: u64,
     /// Bytes from the start of the device.
     pub offset: u64,
@@ -30,7 +30,7 @@ pub struct kvmem_block_options {
     /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
     /// size of a block of the device.
     pub alignment: u64,
-    /// What the backend needs to register the part; NULL with size 0 for none. It is copied.
+    /// Bytes that the backend needs to register the part; NULL with size 0 for none. They are copied.
     pub metadata: *const c_void,
     /// Number of bytes of metadata.
     pub metadata_size: usize,
@@ -47,9 +47,9 @@ pub unsafe extern "C" fn kvmem_block_options_init(options: *mut kvmem_block_opti
 /// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
 /// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
 ///
-/// A layout over the region needs an agent with a backend that accepts KVMEM_MEMORY_BLOCK. Transfers have the
-/// paths KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other layout is in memory that the
-/// backend accepts, and is known to the same agent.
+/// Transfers need a layout over the region that was built with an agent. The agent has a backend that accepts
+/// KVMEM_MEMORY_BLOCK. The paths are KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other
+/// layout is in memory that the backend accepts (GUSLI: host memory), and was built with the same agent.
 ///
 /// This process has no addresses of it: it cannot be shared, exported, or mapped.
 ///

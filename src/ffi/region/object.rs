@@ -20,11 +20,11 @@ pub struct kvmem_object_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// What all keys begin with, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
-    /// "model/0000000001" and so on. Without control characters; what is before a slash is not empty, "." or
-    /// "..", because NIXL's plugin removes such segments from keys.
+    /// Prefix of all keys, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
+    /// "model/0000000001" and so on. It has no control characters. No segment before a slash is empty, "." or
+    /// "..": NIXL's plugin would remove it from the key.
     pub key_prefix: *const c_char,
-    /// Bytes of an object at most, usually the block stride of the layout.
+    /// Maximum size of an object in bytes, usually the block stride of the layout.
     pub object_size: u64,
     /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
     pub count: u64,
@@ -41,15 +41,16 @@ pub unsafe extern "C" fn kvmem_object_options_init(options: *mut kvmem_object_op
 /// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
 /// read or written, and destroying the region deletes no object.
 ///
-/// The key of object i, from 0, is key_prefix and i as 10 decimal digits. In the addresses of the region the
-/// objects are one behind the other: object i starts at i * object_size. Each object contains the bytes of
-/// one block, or of a part of one block: kvmem_layout_build fails for other layouts, and names the axis that
-/// prevents it. An object that is larger than its block contains only the block.
+/// The key of object i, from 0, is key_prefix and i as 10 decimal digits. Object i starts at offset
+/// i * object_size of the region. Each object contains the bytes of one block, or of a part of one block:
+/// kvmem_layout_build fails for other layouts, and names the axis that prevents it. If object_size is larger
+/// than the block, the object contains only the block.
 ///
-/// A layout over the region needs an agent with a backend of NIXL's plugin OBJ, which names the bucket. The
-/// other layout of a transfer is in host or GPU memory, and is known to the same agent. Transfers write whole
-/// objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and KVMEM_PATH_NIXL_OBJECT_WRITE. Regions
-/// with the same prefix, in this process or in others, name the same objects of a bucket.
+/// Transfers need a layout over the region that was built with an agent. The agent has a backend of NIXL's
+/// plugin OBJ, which names the bucket. The other layout is in host or GPU memory, and was built with the same
+/// agent. Transfers write whole objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and
+/// KVMEM_PATH_NIXL_OBJECT_WRITE. Regions with the same prefix, in this process or in others, name the same
+/// objects of a bucket.
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
 ///

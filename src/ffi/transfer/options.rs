@@ -118,8 +118,10 @@ pub struct kvmem_transfer_options {
     /// allocated on first use.
     /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
     /// piece; 64 MiB by default. All transfers of a GPU share it.
-    /// Between host memory and a peer: registered host memory in eight slots; 16 MiB by default. All
+    /// For a peer: registered memory in eight slots; 16 MiB by default, or 64 MiB in GPU memory. All
     /// transfers of an agent with the same size share it.
+    /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
+    /// eight objects.
     pub staging_size: u64,
     /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
     pub path: u32,

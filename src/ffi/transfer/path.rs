@@ -36,9 +36,10 @@ pub const KVMEM_PATH_URING_STAGED: u32 = 13;
 /// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
 pub const KVMEM_PATH_PREAD_STAGED: u32 = 14;
 
-/// NIXL reads large ranges of a peer's memory into staging memory, and host threads copy rows from there.
+/// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows from
+/// there.
 pub const KVMEM_PATH_NIXL_READ_STAGED: u32 = 15;
-/// Host threads gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+/// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from there.
 pub const KVMEM_PATH_NIXL_WRITE_STAGED: u32 = 16;
 
 /// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
@@ -54,9 +55,9 @@ pub const KVMEM_PATH_NIXL_OBJECT_WRITE: u32 = 20;
 pub const KVMEM_PATH_NIXL_OBJECT_READ_STAGED: u32 = 21;
 /// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
 pub const KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED: u32 = 22;
-/// NIXL reads from block storage.
+/// NIXL reads from block storage, to memory that its backend accepts.
 pub const KVMEM_PATH_NIXL_BLOCK_READ: u32 = 23;
-/// NIXL writes to block storage.
+/// NIXL writes to block storage, from memory that its backend accepts.
 pub const KVMEM_PATH_NIXL_BLOCK_WRITE: u32 = 24;
 
 /// Returns the name of a path, such as "NIXL read". The string is static.

@@ -168,6 +168,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ///           be started
 ///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended. Requests that NIXL cannot cancel use
 ///           their memory until NIXL releases them; until then submit fails with KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_NOT_FOUND: an object that is read, or its bucket, does not exist
 ///         any other status: how the run failed. After a failure any part of the destination blocks may have
 ///           been written
 #[unsafe(no_mangle)]
