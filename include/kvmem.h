@@ -1827,8 +1827,8 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
 ///           transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of an earlier transfer that failed; create
-///           the transfer again
+///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
+///           transfer again
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
 ///           started
 ///
@@ -1838,8 +1838,7 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 /// calls, this much in less than 1 ms. The agent's thread executes larger runs, and those that wait longer.
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
 /// cache. kvmem_region_sync makes them durable.
-kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
-                                   kvmem_error **error);
+kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error);
 
 /// Returns the state of the last run. Never waits.
 ///

@@ -134,8 +134,8 @@ pub(in crate::ffi) unsafe fn created(
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
 ///           transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of an earlier transfer that failed; create
-///           the transfer again
+///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
+///           transfer again
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
 ///           started
 ///
