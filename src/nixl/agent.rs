@@ -247,7 +247,6 @@ impl Agent {
             return;
         }
         let _ = handle.join();
-        shared.restore();
     }
 
     /// The error of a wait whose deadline passes before the agent's thread replies.

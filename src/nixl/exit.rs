@@ -21,6 +21,7 @@ use crate::sync::{Condvar, Mutex};
 struct Exit {
     state: Mutex<State>,
     destroyed: Condvar,
+    patience: SharedPatience,
 }
 
 #[derive(Default)]
@@ -41,16 +42,16 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A forked child has none of the threads that destroy agents, and must not wait for them.
 static EXIT: PerProcess<Exit> = PerProcess::new();
-static PATIENCE_LEFT: PerProcess<SharedPatience> = PerProcess::new();
 
-/// What is left of [`PATIENCE`]. Waits in vain use it up, and a destruction that ends restores it.
+/// What is left of [`PATIENCE`]. Waits in vain use it up, and a destruction that ends restores it, also if no thread waits for it
+/// any more.
 #[derive(Default)]
 pub struct SharedPatience(Mutex<Duration>);
 
 impl SharedPatience {
     /// That of this process.
     pub fn get() -> &'static Self {
-        PATIENCE_LEFT.get(Self::default)
+        &EXIT.get(Exit::default).patience
     }
 
     /// How long a wait that begins now may take.
@@ -65,7 +66,7 @@ impl SharedPatience {
     }
 
     /// Notes that NIXL has destroyed an agent.
-    pub fn restore(&self) {
+    fn restore(&self) {
         *self.0.lock() = Duration::ZERO;
     }
 }
@@ -150,6 +151,7 @@ impl<'a> Destroying<'a> {
 impl Drop for Destroying<'_> {
     fn drop(&mut self) {
         DESTROYS.set(false);
+        self.0.patience.restore();
         self.0.state.lock().destroying -= 1;
         self.0.destroyed.notify_all();
     }
@@ -232,6 +234,17 @@ mod tests {
         assert_eq!(patience.left(), LEAST_PATIENCE);
         patience.restore();
         assert_eq!(patience.left(), PATIENCE);
+    }
+
+    #[test]
+    fn a_destruction_that_ends_after_a_wait_in_vain_restores_the_patience() {
+        let exit = Arc::<Exit>::default();
+        let (end, thread) = destroying(&exit);
+        exit.patience.used(PATIENCE);
+        assert_eq!(exit.patience.left(), LEAST_PATIENCE);
+        drop(end);
+        thread.join().unwrap();
+        assert_eq!(exit.patience.left(), PATIENCE);
     }
 
     #[test]
