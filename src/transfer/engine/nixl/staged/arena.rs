@@ -85,22 +85,16 @@ impl Arena {
     ) -> Result<Arc<Self>> {
         static ARENAS: PerProcess<Mutex<Vec<Weak<Arena>>>> = PerProcess::new();
         let mut arenas = ARENAS.get(Mutex::default).lock();
-        arenas.retain(|arena| arena.strong_count() > 0);
-        // Dropped after the lock: the last holder of an arena waits for its agent.
-        let known: Vec<_> = arenas.iter().filter_map(Weak::upgrade).collect();
-        let suits = |arena: &&Arc<Self>| {
+        let suits = |arena: &Self| {
             Arc::ptr_eq(arena.memory.agent(), agent)
                 && (arena.purpose, arena.kind, arena.slot_size) == (purpose, kind, slot_size)
                 && arena.is_usable()
         };
-        let found = match known.iter().find(suits) {
-            Some(arena) => Ok(arena.clone()),
-            None => Self::allocate(agent, purpose, kind, slot_size).map(Arc::new),
-        };
-        if let Ok(arena) = &found {
-            arenas.push(Arc::downgrade(arena));
-        }
+        let make = || Self::allocate(agent, purpose, kind, slot_size);
+        let (found, known) = find_or_add(&mut arenas, suits, make);
         drop(arenas);
+        // After the lock: the last holder of an arena waits for its agent.
+        drop(known);
         found
     }
 
@@ -170,5 +164,45 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.arena.free.lock().push(self.index);
+    }
+}
+
+/// An object of a list that suits, or a new one, which is added. Objects that no longer exist are removed. Also returns all that
+/// were in the list, the last reference to one of which may be this one.
+fn find_or_add<T>(
+    list: &mut Vec<Weak<T>>,
+    suits: impl Fn(&T) -> bool,
+    make: impl FnOnce() -> Result<T>,
+) -> (Result<Arc<T>>, Vec<Arc<T>>) {
+    list.retain(|object| object.strong_count() > 0);
+    let known: Vec<_> = list.iter().filter_map(Weak::upgrade).collect();
+    let found = match known.iter().find(|object| suits(object)) {
+        Some(object) => Ok(object.clone()),
+        None => make().map(Arc::new).inspect(|made| list.push(Arc::downgrade(made))),
+    };
+    (found, known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_found_again_and_again_is_listed_once() {
+        let mut list = Vec::new();
+        let mut get = |number: u64| {
+            let (found, _) = find_or_add(&mut list, |known| *known == number, || Ok(number));
+            (found.unwrap(), list.len())
+        };
+        let (first, _) = get(1);
+        for _ in 0..3 {
+            let (again, listed) = get(1);
+            assert!(Arc::ptr_eq(&first, &again));
+            assert_eq!(listed, 1);
+        }
+        let (second, listed) = get(2);
+        assert_eq!((*second, listed), (2, 2));
+        drop(first);
+        assert_eq!(get(2).1, 1, "the first no longer exists");
     }
 }
