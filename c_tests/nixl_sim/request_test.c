@@ -162,6 +162,62 @@ TEST(a_peer_is_not_invalidated_while_a_request_is_in_flight) {
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
 }
 
+typedef struct poster {
+    kvmem_request *request;
+    uint64_t runs;
+    kvmem_status end;
+} poster;
+
+/* Posts again and again, until the post fails for another reason than the run of another thread. */
+static void *post_on(void *argument) {
+    poster *mine = argument;
+    do {
+        mine->end = kvmem_request_post(mine->request, NULL, 0, NULL);
+        mine->runs += mine->end == KVMEM_STATUS_OK;
+    } while (mine->end == KVMEM_STATUS_OK || mine->end == KVMEM_STATUS_BUSY);
+    return NULL;
+}
+
+/* Two threads post one request, a third one another, and the peer is invalidated meanwhile: each run that has begun succeeds
+   and is reported once. */
+TEST(threads_post_until_the_peer_is_invalidated) {
+    OPENED(pair, both);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.queue = queue);
+    for (int round = 0; round < 20; round++) {
+        if (round > 0) agents_introduce(both.near, both.far);
+        OWNED(kvmem_request) shared = request_with(&both, &options);
+        OWNED(kvmem_request) other = request_with(&both, &options);
+        poster posters[] = {{.request = shared}, {.request = shared}, {.request = other}};
+        pthread_t threads[NUM(posters)];
+        NIXL(nixl_sim_set_pending(0));
+        for (size_t i = 0; i < NUM(posters); i++) {
+            CHECK_EQ(pthread_create(&threads[i], NULL, post_on, &posters[i]), 0);
+        }
+        uint64_t completed = 1;
+        CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
+        kvmem_status status = KVMEM_STATUS_BUSY;
+        for (int pending = 1; status == KVMEM_STATUS_BUSY; pending = !pending) {
+            NIXL(nixl_sim_set_pending(pending));
+            status = kvmem_agent_invalidate_remote_metadata(both.near, "far", NULL);
+        }
+        CHECK_EQ(status, KVMEM_STATUS_OK);
+        uint64_t runs = 0;
+        for (size_t i = 0; i < NUM(posters); i++) {
+            CHECK_EQ(pthread_join(threads[i], NULL), 0);
+            CHECK_EQ(posters[i].end, KVMEM_STATUS_STALE);
+            runs += posters[i].runs;
+        }
+        for (; completed < runs; completed++) CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
+        kvmem_completion none;
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_poll(queue, &none, 1, &count, ERR));
+        CHECK_EQ(count, 0);
+        CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
+        EXPECT(KVMEM_STATUS_OK, kvmem_request_poll(shared, ERR));
+    }
+}
+
 /* A wait that times out does not end the run. */
 TEST(a_wait_that_times_out_ends_no_run) {
     OPENED(pair, both);
