@@ -137,7 +137,7 @@ RACE_CARGO := RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(RACE_FLAGS)" CARGO_PROFILE_RELEASE_
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # Excluded tests: those that repeat an operation for each driver call, those that measure the process's memory or reserve
 # terabytes of addresses, which ThreadSanitizer has for itself, and those with NIXL.
-UNRACED := gpu_sim\.(([a-z]+_)?walk|gds|registration|share_claims)|gpu\.(cycles|repeat)
+UNRACED := gpu_sim\.(([a-z]+_)?walk|gds|objects|registration|served|share_claims)|gpu\.(cycles|repeat)
 RACE_OPTIONS = suppressions="$(CURDIR)/c_tests/races.supp" history_size=7 exitcode=66 die_after_fork=0
 race-test: setup
 	@cmake -S . -B $(RACE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_TEST_RACE=ON -DKVMEM_ETCD=OFF \

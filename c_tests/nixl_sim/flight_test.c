@@ -558,3 +558,33 @@ TEST(an_arena_of_a_request_that_cannot_be_released_is_not_used_again) {
     OWNED(kvmem_transfer) next = create_staged(&pair, &config, 0);
     EXPECT_OK(run(next));
 }
+
+/* kvmem chose the path, so a transfer without staging memory takes another one. */
+TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_path) {
+    nixl_find_stand_in();
+    const kvmem_layout_config near_config =
+        WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 64, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
+    const kvmem_layout_config far_config = WITH(near_config, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    CLEANUP(kv_side_close) kv_side near_side, far_side;
+    kv_side_open(&near_side, &near_config, near, 1);
+    kv_side_open(&far_side, &far_config, far, 2);
+    agents_introduce(near, far);
+    OWNED(kvmem_layout) remote = layout_import(near, far_side.layout);
+    kvmem_block_pair pairs[64];
+    for (uint32_t i = 0; i < NUM(pairs); i++)
+        pairs[i] = (kvmem_block_pair){i, NUM(pairs) - 1 - i};
+    const kv_move all = {pairs, NUM(pairs), 0, 0, 64};
+    NIXL(nixl_sim_fail_register(1));
+    OWN(kvmem_transfer, direct, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&all));
+    CHECK_EQ(transfer_info(direct).path, KVMEM_PATH_NIXL_READ);
+    kvmem_transfer_explanation explanation;
+    CHECK_HAS(kv_explained(direct, &explanation), "register DRAM memory");
+    OWN(kvmem_transfer, staged, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&all));
+    CHECK_EQ(transfer_info(staged).path, KVMEM_PATH_NIXL_READ_STAGED);
+    NIXL(nixl_sim_fail_register(1));
+    REFUSE(KVMEM_STATUS_NIXL, "register DRAM memory", kvmem_transfer_create, remote, near_side.layout,
+           KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 1 << 20));
+    EXPECT_OK(run(direct));
+}

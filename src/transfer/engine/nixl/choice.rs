@@ -37,6 +37,21 @@ pub(super) struct Choice {
     pub candidates: Vec<Candidate>,
 }
 
+impl Choice {
+    /// The path without an arena instead, because the chosen one failed.
+    pub fn without_arena(mut self, direct: TransferPath, error: &Error) -> Self {
+        if let Some(failed) = self.candidates.first_mut() {
+            failed.reason = Some(Reason::from(error.message().to_string()));
+            failed.is_impossible = true;
+        }
+        if let Some(at) = self.candidates.iter().position(|candidate| candidate.path == direct) {
+            self.candidates.swap(0, at);
+            self.candidates[0].reason = None;
+        }
+        Self { path: direct, ..self }
+    }
+}
+
 /// A transfer with a peer.
 pub(super) struct Choosing<'a> {
     pub local: &'a Arc<Layout>,

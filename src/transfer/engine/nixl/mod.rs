@@ -39,6 +39,7 @@ use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::Layout;
+use crate::log::log;
 use crate::nixl::{Agent, RemoteHold};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
@@ -83,22 +84,27 @@ impl NixlMove {
         let [local, remote] = if reads { [destination, source] } else { [source, destination] };
         let agent = shared_agent(local, remote)?.clone();
         let rates = Rates::of(local, remote, reads);
-        let Choice { path, division, served, candidates } =
+        let mut choice =
             Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
-        let mut shared = prepare(sides, path, plan, notification)?;
-        let has_arena = division.is_some() || served.is_some();
-        shared.patience = preferences.stall_timeout.or(has_arena.then_some(PATIENCE));
-        shared.rates = Some(match (&division, &served) {
-            (Some(_), _) => rates.staged,
-            (_, Some(_)) => rates.served,
+        let (choice, method) = match staging_method(&mut choice, local, &agent) {
+            // The caller did not request the path, so its memory is not worth a failure.
+            Err(error) if preferences.path.is_none() => {
+                log!(Warn, "a transfer with a peer uses no staging memory: {error}");
+                (choice.without_arena(path, &error), None)
+            }
+            method => (choice, method?),
+        };
+        let mut shared = prepare(sides, choice.path, plan, notification)?;
+        shared.patience = preferences.stall_timeout.or(method.is_some().then_some(PATIENCE));
+        shared.rates = Some(match &method {
+            Some(Method::Staged(_)) => rates.staged,
+            Some(Method::Served(_)) => rates.served,
             _ => rates.direct,
         });
-        if let Some(division) = division {
-            shared.method = Method::Staged(Arc::new(StagedPlan::new(division, local, &agent)?));
-        } else if let Some(division) = served {
-            shared.method = Method::Served(Arc::new(ServedPlan::new(division, local, &agent)?));
+        if let Some(method) = method {
+            shared.method = method;
         }
-        Self::of(shared, candidates)
+        Self::of(shared, choice.candidates)
     }
 
     fn of(shared: PreparedRequests, candidates: Vec<Candidate>) -> Result<Self> {
@@ -144,6 +150,17 @@ impl NixlMove {
     pub fn ensure_usable(&self) -> Result<()> {
         self.shared.ensure_usable()
     }
+}
+
+/// What moves a transfer by the chosen path if it goes through an arena, which is allocated and registered.
+fn staging_method(choice: &mut Choice, local: &Arc<Layout>, agent: &Arc<Agent>) -> Result<Option<Method>> {
+    if let Some(division) = choice.division.take() {
+        return StagedPlan::new(division, local, agent).map(|plan| Some(Method::Staged(Arc::new(plan))));
+    }
+    if let Some(division) = choice.served.take() {
+        return ServedPlan::new(division, local, agent).map(|plan| Some(Method::Served(Arc::new(plan))));
+    }
+    Ok(None)
 }
 
 impl Engine for PartSequence<NixlMove> {
