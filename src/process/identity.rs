@@ -45,7 +45,7 @@ impl ProcessIdentity {
         })
     }
 
-    /// A process of which nothing is known, as of a peer that did not tell. It is never proven to have ended.
+    /// A process of which nothing is known, such as that of a peer that did not report it. It is never proven to have ended.
     pub fn unknown() -> Self {
         Self { boot_id: String::new(), pid: 0, start_time: 0, pid_namespace: 0, time_namespace: 0 }
     }

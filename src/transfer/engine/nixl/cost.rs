@@ -25,7 +25,7 @@ const SECONDS_PER_SESSION: f64 = 300e-6;
 const LEAST_SECONDS: f64 = 1e-3;
 /// The weight of earlier runs after each later one.
 const KEPT: f64 = 0.8;
-/// The weight of the assumption, which remains for what no run has shown: runs of few descriptors do not tell their cost.
+/// The weight of the assumption, which remains for what no run has shown: runs of few descriptors do not show their cost.
 const ASSUMED: f64 = 0.05;
 
 /// Costs in seconds that are assumed before the first run.
