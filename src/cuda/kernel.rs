@@ -133,6 +133,42 @@ pub struct Blocks {
 }
 const _: () = assert!(size_of::<Blocks>() == 144 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
+/// What all launches have in common: the runs of blocks, and the strides between blocks and outer slots.
+pub struct Extent {
+    /// Bytes of a unit.
+    pub unit_size: u64,
+    /// Bytes from a block to the next, in source and destination.
+    pub block_strides: [u64; 2],
+    /// Bytes from an outer slot to the next.
+    pub outer_strides: [u64; 2],
+    /// The number of outer slots.
+    pub outers: u64,
+    /// The maximum number of blocks of a run.
+    pub most_blocks: u32,
+}
+
+impl Extent {
+    /// The parameter of a launch for these layers, at most [`MOST_LAYERS`], and for `num_runs` runs starting at `first_run`. What is
+    /// copied in each block is not set.
+    pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
+        let mut blocks = Blocks {
+            runs: (first_run * size_of::<KernelRun>()) as u64,
+            unit_size: self.unit_size,
+            source_block_stride: self.block_strides[0],
+            destination_block_stride: self.block_strides[1],
+            source_outer_stride: self.outer_strides[0],
+            destination_outer_stride: self.outer_strides[1],
+            num_runs: num_runs as u32,
+            num_layers: layers.len() as u32,
+            num_outers: self.outers as u32,
+            most_blocks: self.most_blocks,
+            ..Blocks::NONE
+        };
+        blocks.layers[..layers.len()].copy_from_slice(layers);
+        blocks
+    }
+}
+
 impl Blocks {
     /// No blocks: what a kernel does not use has these values.
     pub const NONE: Self = Self {

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::direction::CopyDirection;
-use crate::cuda::kernel::{Blocks, KernelRun, Layer};
+use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
@@ -34,24 +34,19 @@ impl LaunchShape {
         let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
         let stretch = self.unit_size * if are_joined { u64::from(self.most_blocks) } else { 1 };
         let (tile_size, tiles) = tile(stretch, self.most_tile);
-        let mut blocks = Blocks {
-            runs: (first_run * size_of::<KernelRun>()) as u64,
+        let extent = Extent {
             unit_size: self.unit_size,
-            source_block_stride: self.block_strides[0],
-            destination_block_stride: self.block_strides[1],
-            source_outer_stride: self.outer_strides[0],
-            destination_outer_stride: self.outer_strides[1],
-            num_runs: num_runs as u32,
-            num_layers: layers.len() as u32,
-            num_outers: self.outers as u32,
+            block_strides: self.block_strides,
+            outer_strides: self.outer_strides,
+            outers: self.outers,
             most_blocks: self.most_blocks,
+        };
+        Blocks {
             are_joined: are_joined.into(),
             tile_size,
             tiles,
-            ..Blocks::NONE
-        };
-        blocks.layers[..layers.len()].copy_from_slice(layers);
-        blocks
+            ..extent.blocks(layers, first_run, num_runs)
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::launch::TILE;
-use crate::cuda::kernel::{Blocks, KernelRun, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, Extent, Layer, MOST_LAYERS};
 use crate::transfer::plan::Loop;
 
 /// The widest access of a thread.
@@ -101,19 +101,14 @@ impl RowShape {
         let rows = self.rows.count();
         let tiles = (rows * self.unit_size).div_ceil(TILE).clamp(1, rows);
         let rows_per_tile = rows.div_ceil(tiles);
-        let mut table = [Layer::default(); MOST_LAYERS];
-        table[..layers.len()].copy_from_slice(layers);
-        Some(Blocks {
-            runs: (first_run * size_of::<KernelRun>()) as u64,
+        let extent = Extent {
             unit_size: self.unit_size,
-            source_block_stride: self.block_strides[0],
-            destination_block_stride: self.block_strides[1],
-            source_outer_stride: outer.strides[0],
-            destination_outer_stride: outer.strides[1],
-            num_runs: num_runs as u32,
-            num_layers: layers.len() as u32,
-            num_outers: outer.count as u32,
+            block_strides: self.block_strides,
+            outer_strides: outer.strides,
+            outers: outer.count,
             most_blocks: self.most_blocks,
+        };
+        Some(Blocks {
             are_joined: 0,
             tile_size: rows_per_tile as u32,
             tiles: rows.div_ceil(rows_per_tile) as u32,
@@ -124,8 +119,7 @@ impl RowShape {
             num_words: num_words as u32,
             words_inverse: inverse(num_words),
             inners_inverse: inverse(inner.count),
-            layers: table,
-            ..Blocks::NONE
+            ..extent.blocks(layers, first_run, num_runs)
         })
     }
 

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::launch::TILE;
-use crate::cuda::kernel::{Blocks, JOINED_COLUMNS, JOINED_ROWS, KernelRun, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, Extent, JOINED_COLUMNS, JOINED_ROWS, Layer, MOST_LAYERS};
 use crate::transfer::plan::Loop;
 
 /// The largest element, and the widest access of a thread.
@@ -208,17 +208,14 @@ impl TransposedShape {
         let tile = Tile::of(self.unit_size, counts);
         let [row_tiles, column_tiles] = tile.tiles(counts);
         let tiles = self.loops.tiles(&tile, self.most_blocks.into());
-        let mut blocks = Blocks {
-            runs: (first_run * size_of::<KernelRun>()) as u64,
+        let extent = Extent {
             unit_size: self.unit_size,
-            source_block_stride: self.block_strides[0],
-            destination_block_stride: self.block_strides[1],
-            source_outer_stride: outer.strides[0],
-            destination_outer_stride: outer.strides[1],
-            num_runs: num_runs as u32,
-            num_layers: layers.len() as u32,
-            num_outers: outer.count as u32,
+            block_strides: self.block_strides,
+            outer_strides: outer.strides,
+            outers: outer.count,
             most_blocks: self.most_blocks,
+        };
+        Some(Blocks {
             are_joined: match joined {
                 Joined::Neither => 0,
                 Joined::Rows => JOINED_ROWS,
@@ -239,10 +236,8 @@ impl TransposedShape {
             warps_shift: tile.warps_shift,
             is_source_wide: self.is_wide(columns, 0, [starts(0), rows.strides[0]]).into(),
             is_destination_wide: self.is_wide(rows, 1, [starts(1), columns.strides[1]]).into(),
-            ..Blocks::NONE
-        };
-        blocks.layers[..layers.len()].copy_from_slice(layers);
-        Some(blocks)
+            ..extent.blocks(layers, first_run, num_runs)
+        })
     }
 
     /// Whether elements along a loop are whole aligned words on a side, on which the matrix has these starts and strides.
