@@ -29,27 +29,44 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch with a capacity.
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self {
-            sources: Vec::with_capacity(capacity),
-            destinations: Vec::with_capacity(capacity),
-            sizes: Vec::with_capacity(capacity),
-        }
+    /// An empty batch with a capacity. Fails if there is no memory for it.
+    pub fn with_capacity(capacity: usize) -> Result<Self> {
+        let mut batch = Self::default();
+        batch.reserve(capacity)?;
+        Ok(batch)
     }
 
     /// A batch of some copies.
-    pub fn new(copies: impl ExactSizeIterator<Item = Copy>) -> Self {
-        let mut batch = Self::with_capacity(copies.len());
-        copies.for_each(|copy| batch.push(copy));
-        batch
+    pub fn new(copies: impl ExactSizeIterator<Item = Copy>) -> Result<Self> {
+        let mut batch = Self::with_capacity(copies.len())?;
+        for copy in copies {
+            batch.push(copy)?;
+        }
+        Ok(batch)
     }
 
-    /// Adds a copy.
-    pub fn push(&mut self, copy: Copy) {
+    /// Adds a copy. Fails if there is no memory for it.
+    pub fn push(&mut self, copy: Copy) -> Result<()> {
+        if self.has_to_grow() {
+            self.reserve(1)?;
+        }
         self.sources.push(copy.source);
         self.destinations.push(copy.destination);
         self.sizes.push(copy.size as usize);
+        Ok(())
+    }
+
+    /// Whether one of the lists is full: their capacities may differ.
+    fn has_to_grow(&self) -> bool {
+        let least = self.sources.capacity().min(self.destinations.capacity()).min(self.sizes.capacity());
+        self.sizes.len() == least
+    }
+
+    #[cold]
+    fn reserve(&mut self, more: usize) -> Result<()> {
+        reserve(&mut self.sources, more)?;
+        reserve(&mut self.destinations, more)?;
+        reserve(&mut self.sizes, more)
     }
 
     /// Removes all copies, and keeps the capacity.
@@ -78,6 +95,16 @@ impl Batch {
             size: *size as u64,
         })
     }
+}
+
+/// Reserves memory for more entries of a list of copies. Fails if there is none: a list may have as many entries as a
+/// transfer has contiguous ranges.
+#[cold]
+pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
+    list.try_reserve(more).map_err(|_| {
+        let count = list.len().saturating_add(more);
+        Error::new(Status::OutOfMemory, format!("no memory for a list of {count} copies by the driver"))
+    })
 }
 
 /// When the driver may read the source.

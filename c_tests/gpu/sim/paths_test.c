@@ -5,6 +5,9 @@
 #include "gpu_flight.h"
 #include "caller_context.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 /* Blocks of 64 bytes, in reverse order, so that no two are adjacent on both sides. */
 enum { BLOCKS = 16384 };
 
@@ -64,6 +67,49 @@ TEST(staged_runs_wait_for_each_other) {
         side_close(&flight.destination);
         flight.destination = destinations[i - 1];
     }
+}
+
+/* Limits the address space to what is in use and this much more. Returns the limit before. */
+static struct rlimit limit_addresses(uint64_t more) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    CHECK(file != NULL);
+    CHECK_EQ(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
+    const struct rlimit few = {pages * (uint64_t)sysconf(_SC_PAGESIZE) + more, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_AS, &few), 0);
+    return before;
+}
+
+/* Scattered blocks of four elements of two bytes, each of which is copied alone. */
+enum { SMALL_BLOCKS = 1 << 20 };
+
+static kvmem_layout_config small_blocks(const char *order) {
+    return OPTIONS(kvmem_layout_config, it.num_blocks = SMALL_BLOCKS, it.num_layers = 1, it.outer_dim = 1,
+                   it.page_size = 2, it.num_heads = 2, it.inner_dim = 2, it.dtype_width = 2, it.order = order);
+}
+
+/* The driver's copies take 100 to 200 MiB to list. */
+TEST(a_list_of_copies_without_memory_for_it_fails) {
+    static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D};
+    const kvmem_layout_config here = small_blocks("BLONHC");
+    const kvmem_layout_config there = small_blocks("BLOHNC");
+    CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(SMALL_BLOCKS * sizeof(*pairs));
+    for (uint32_t i = 0; i < SMALL_BLOCKS; i++)
+        pairs[i] = (kvmem_block_pair){i, SMALL_BLOCKS - 1 - i};
+    const kv_move move = {pairs, SMALL_BLOCKS, 0, 0, 1};
+    SIM(sim_reset());
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &here, .destination = &there,
+           .move = &move);
+    flight_create(&flight, it.path = KVMEM_PATH_CUDA_KERNEL); /* creates per-device state */
+    for (size_t i = 0; i < NUM(paths); i++) {
+        const struct rlimit before = limit_addresses(80 * MIB);
+        flight_refuse(&flight, KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of", it.path = paths[i]);
+        CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+    }
+    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY);
 }
 
 /* Runs a transfer on KVMEM_PATH_CUDA_2D. Returns the number of its driver calls. */

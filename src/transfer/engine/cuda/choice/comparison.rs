@@ -298,9 +298,9 @@ impl<'a> Comparison<'a> {
         let task = match path {
             TransferPath::CudaBatch => {
                 let from_host = self.sides.direction == CopyDirection::ToDevice;
-                CopyTask::Driver(DriverCopies::batch(self.sides, self.plan, from_host))
+                CopyTask::Driver(DriverCopies::batch(self.sides, self.plan, from_host)?)
             }
-            TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
+            TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)?),
             TransferPath::CudaKernel => {
                 let copy = KernelCopy::prepare(self.plan, self.case.ctas).map_err(unsupported)?;
                 let kernel = self.device.kernel()?;
@@ -308,7 +308,7 @@ impl<'a> Comparison<'a> {
                 CopyTask::Kernel(copy, kernel)
             }
             TransferPath::CudaStaged => self.prepare_staged()?,
-            _ => CopyTask::Driver(DriverCopies::one_by_one(self.sides, self.plan)),
+            _ => CopyTask::Driver(DriverCopies::one_by_one(self.sides, self.plan)?),
         };
         self.sides.locks.check()?;
         Ok(task)
@@ -325,8 +325,7 @@ impl<'a> Comparison<'a> {
             0 => wanted,
             most => wanted.min(most),
         };
-        let copy = StagedCopy::prepare(self.sides, host, self.plan, division, ctas);
-        let copy = copy.map_err(unsupported)?;
+        let copy = StagedCopy::prepare(self.sides, host, self.plan, division, ctas)?;
         let kernel = self.device.kernel()?;
         kernel.provide(copy.launches())?;
         // Allocated now, so that no run has to.

@@ -231,8 +231,9 @@ impl Memory {
             destination: destination + index * BATCH_BLOCK,
             size: BATCH_BLOCK,
         });
+        let batch = Batch::new(copies)?;
         // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(copies), SourceOrder::Stream, EngineLoad::Busy) }.map(|()| true)
+        unsafe { on.copy_batch(&batch, SourceOrder::Stream, EngineLoad::Busy) }.map(|()| true)
     }
 
     fn launch(

@@ -2,7 +2,7 @@
 //! Copies by the driver: one call per span, a batch, or rows if the strides are constant.
 
 use super::super::sides::CudaSides;
-use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
+use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder, reserve};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::transfer::plan::{Matrices, Matrix, Move, Plan};
@@ -24,27 +24,33 @@ pub enum DriverCopies {
 
 impl DriverCopies {
     /// One call per copy.
-    pub fn one_by_one(sides: &CudaSides, plan: &Plan) -> Self {
-        Self::OneByOne(copies(sides, plan))
+    pub fn one_by_one(sides: &CudaSides, plan: &Plan) -> Result<Self> {
+        copies(sides, plan).map(Self::OneByOne)
     }
 
     /// All in one call.
-    pub fn batch(sides: &CudaSides, plan: &Plan, from_host: bool) -> Self {
-        Self::Batch { batch: copies(sides, plan), from_host }
+    pub fn batch(sides: &CudaSides, plan: &Plan, from_host: bool) -> Result<Self> {
+        Ok(Self::Batch { batch: copies(sides, plan)?, from_host })
     }
 
     /// Rows with constant strides.
-    pub fn rows(sides: &CudaSides, plan: &Plan) -> Self {
+    pub fn rows(sides: &CudaSides, plan: &Plan) -> Result<Self> {
         let mut rows = Vec::new();
+        let mut added = Ok(());
         let mut add =
             |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
-                rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
+                if added.is_ok() && rows.len() == rows.capacity() {
+                    added = reserve(&mut rows, 1);
+                }
+                if added.is_ok() {
+                    rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
+                }
             };
         let (source, destination) = (&*sides.source, &*sides.destination);
         for each in matrices(plan) {
             each.for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
         }
-        Self::Rows(rows)
+        added.map(|()| Self::Rows(rows))
     }
 
     /// Enqueues them.
@@ -86,18 +92,25 @@ impl StreamKind {
     }
 }
 
-/// The contiguous spans, cut where a copy must end.
-fn copies(sides: &CudaSides, plan: &Plan) -> Batch {
-    let mut all = Batch::with_capacity(plan.capacity());
+/// The contiguous spans, cut where a copy must end. Fails if there is no memory for the list; the spans after that are
+/// passed over.
+fn copies(sides: &CudaSides, plan: &Plan) -> Result<Batch> {
+    let mut all = Batch::with_capacity(plan.capacity())?;
+    let mut added = Ok(());
+    let mut add = |each: Move| {
+        if added.is_ok() {
+            added = all.push(of_move(each));
+        }
+    };
     let (source, destination) = (&*sides.source, &*sides.destination);
     // Most memory needs no cuts; then the moves are not checked one by one.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {
-        plan.each_move(|each| all.push(of_move(each)));
-        return all;
+        plan.each_move(add);
+    } else {
+        let (here, there) = (sides.left(source), sides.left(destination));
+        plan.each_move(|each| each.cut(&here, &there).for_each(&mut add));
     }
-    let (here, there) = (sides.left(source), sides.left(destination));
-    plan.each_move(|each| each.cut(&here, &there).for_each(|part| all.push(of_move(part))));
-    all
+    added.map(|()| all)
 }
 
 fn of_move(Move { source, destination, size, .. }: Move) -> Copy {

@@ -16,7 +16,7 @@ use super::quick;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun};
 use crate::cuda::stream::{Active, Stream};
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::sync::Mutex;
 use crate::transfer::plan::Plan;
@@ -35,16 +35,17 @@ pub struct StagedCopy {
 }
 
 impl StagedCopy {
-    /// Prepares it. Fails with a reason.
+    /// Prepares it.
     pub fn prepare(
         sides: &CudaSides,
         host: &Layout,
         plan: &Plan,
         division: &Division,
         most_ctas: u32,
-    ) -> std::result::Result<Self, String> {
+    ) -> Result<Self> {
         let (to_host, left) = (sides.to_host(), sides.left(host));
-        let (mut chunks, mut runs) = chunking::chunks(plan, division, to_host, &left)?;
+        let (mut chunks, mut runs) = chunking::chunks(plan, division, to_host, &left)
+            .map_err(|reason| Error::new(Status::Unsupported, reason))?;
         if !to_host {
             for run in &mut runs {
                 std::mem::swap(&mut run.source, &mut run.destination);
@@ -55,7 +56,7 @@ impl StagedCopy {
             false => PreparedRuns::OnHeap(runs),
         };
         let most_copies = chunks.iter().map(|chunk| chunk.copies.len()).max();
-        let batch = Mutex::new(Batch::with_capacity(most_copies.unwrap_or(0)));
+        let batch = Mutex::new(Batch::with_capacity(most_copies.unwrap_or(0))?);
         let Division { parts, part_size, .. } = *division;
         Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
     }
@@ -146,7 +147,7 @@ impl StagedCopy {
             batch.push(match self.to_host {
                 true => Copy { source: part + copy.source, ..*copy },
                 false => Copy { destination: part + copy.destination, ..*copy },
-            });
+            })?;
         }
         // SAFETY: the caller's promise.
         unsafe { on.copy_all(&batch, SourceOrder::Stream, ahead) }

@@ -179,8 +179,9 @@ impl StagingSession {
     fn enqueue(&mut self, slot: usize, index: RunIndex) -> Result<()> {
         let Some(StagedRun { prepared, ring, .. }) = &self.runs[index] else { return Ok(()) };
         self.copies.clear();
-        let copies = self.chunks[slot].on_device(ring.slot(slot), !prepared.writes());
-        copies.for_each(|copy| self.copies.push(copy));
+        for copy in self.chunks[slot].on_device(ring.slot(slot), !prepared.writes()) {
+            self.copies.push(copy)?;
+        }
         // Bytes from the file are already in the slot, so the driver may read them at submission.
         let reading = if prepared.writes() { SourceOrder::Stream } else { SourceOrder::Any };
         let on = ring.stream.activate()?;
