@@ -6,22 +6,29 @@
 //! that waits anyway saves both. All NIXL calls of an agent are made with one lock held, so that no two are concurrent.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 
 use super::exit;
 use super::state::AgentState;
-use super::thread::{AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
+use super::thread::{AWAKE, AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
 use super::unbounded::Receiver as CommandReceiver;
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Attempts to get the lock before work is left to the agent's thread: about 5 µs.
 const LOCK_ATTEMPTS: usize = 100;
+/// The same while the other thread only looks for messages of peers, and for the agent's thread: about 50 µs.
+const LONG_LOCK_ATTEMPTS: usize = 1000;
 
 /// The agent and its work. The agent's thread puts it here when it begins, and takes it out when it ends.
-pub struct Executor(Mutex<Option<Running>>);
+pub struct Executor {
+    running: Mutex<Option<Running>>,
+    /// Whether the agent's thread looks for messages of peers, which is short.
+    is_looking: AtomicBool,
+}
 
 struct Running {
     state: AgentState,
@@ -41,7 +48,7 @@ thread_local! {
 impl Executor {
     /// One without an agent.
     pub fn new() -> Self {
-        Self(Mutex::new(None))
+        Self { running: Mutex::new(None), is_looking: AtomicBool::new(false) }
     }
 
     /// Whether the calling thread drives it: then it must not wait for a command of this agent.
@@ -65,6 +72,7 @@ impl Executor {
             match patience {
                 _ if round == RoundOutcome::Progressed => last_progress = Instant::now(),
                 WaitPolicy::Spin => std::thread::yield_now(),
+                WaitPolicy::Listen => listen(wakes, last_progress),
                 WaitPolicy::Sleep(time) => {
                     if wakes.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                         self.drive_idle();
@@ -85,7 +93,7 @@ impl Executor {
         last_progress: Instant,
         idle_poll: Option<Duration>,
     ) -> Option<(RoundOutcome, WaitPolicy)> {
-        let mut running = self.lock();
+        let mut running = self.lock_between();
         let Running { state, commands, tasks } = running.as_mut()?;
         let _here = DrivingGuard::begin(self);
         if tasks.are_over() {
@@ -96,10 +104,12 @@ impl Executor {
     }
 
     fn drive_idle(&self) {
-        let mut running = self.lock();
+        let mut running = self.lock_between();
         let _here = DrivingGuard::begin(self);
         if let Some(Running { state, tasks, .. }) = running.as_mut() {
+            self.is_looking.store(true, Ordering::Relaxed);
             tasks.drive_idle(state);
+            self.is_looking.store(false, Ordering::Relaxed);
         }
     }
 
@@ -137,7 +147,7 @@ impl Executor {
     pub fn drive(&self, is_over: impl Fn() -> bool) {
         let mut last_progress = Instant::now();
         while !is_over() && last_progress.elapsed() < SPIN {
-            let Some(running) = self.0.try_lock() else {
+            let Some(running) = self.running.try_lock() else {
                 // The agent's thread works, or another one that waits.
                 std::thread::yield_now();
                 continue;
@@ -149,11 +159,27 @@ impl Executor {
         }
     }
 
-    /// The lock, if it is released within some microseconds: the agent's thread, while it is awake without work, holds it for
-    /// less. Leaving the work to that thread would take longer, and keep it awake for the next one.
+    /// The lock, if it is released within some microseconds, or when the agent's thread has looked for messages. Leaving the work
+    /// to that thread would take longer, and keep it awake for the next one.
     fn lock_soon(&self) -> Option<MutexGuard<'_, Option<Running>>> {
-        (0..LOCK_ATTEMPTS).find_map(|_| {
-            let locked = self.0.try_lock();
+        self.attempt(|attempt| self.waits_on(attempt))
+    }
+
+    /// Whether a posting thread attempts to take the lock again after so many attempts.
+    fn waits_on(&self, attempt: usize) -> bool {
+        attempt < LOCK_ATTEMPTS || (attempt < LONG_LOCK_ATTEMPTS && self.is_looking.load(Ordering::Relaxed))
+    }
+
+    /// The lock, for the agent's thread: taken between two requests of a thread that posts. A thread that sleeps until the lock is
+    /// released costs each release a system call, and a thread that posts again has taken the lock before the sleeper is awake.
+    fn lock_between(&self) -> MutexGuard<'_, Option<Running>> {
+        self.attempt(|attempt| attempt < LONG_LOCK_ATTEMPTS).unwrap_or_else(|| self.lock())
+    }
+
+    /// Attempts to take the lock without sleeping, as long as `goes_on` is true of the number of attempts.
+    fn attempt(&self, goes_on: impl Fn(usize) -> bool) -> Option<MutexGuard<'_, Option<Running>>> {
+        (0..).take_while(|attempt| goes_on(*attempt)).find_map(|_| {
+            let locked = self.running.try_lock();
             if locked.is_none() {
                 std::hint::spin_loop();
             }
@@ -162,7 +188,15 @@ impl Executor {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.lock()
+        self.running.lock()
+    }
+}
+
+/// Waits without sleeping until a command has arrived or [`AWAKE`] is over. This does not take the executor's lock, which threads
+/// that post take for each request.
+fn listen(wakes: &Receiver<()>, last_progress: Instant) {
+    while last_progress.elapsed() < AWAKE && wakes.try_recv() == Err(TryRecvError::Empty) {
+        std::thread::yield_now();
     }
 }
 
@@ -213,4 +247,61 @@ fn sleep_precisely() {
     const SLACK_NANOSECONDS: libc::c_ulong = 1000;
     // SAFETY: changes a property of this thread alone.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+
+    #[test]
+    fn an_awake_thread_that_listens_stops_at_a_command_or_after_a_while() {
+        let (sender, wakes) = bounded(1);
+        sender.send(()).unwrap();
+        let future = Instant::now() + Duration::from_secs(3600);
+        // Its progress is in the future, so only the token ends this.
+        listen(&wakes, future);
+        assert!(wakes.is_empty(), "the token is used");
+        sender.send(()).unwrap();
+        listen(&wakes, Instant::now().checked_sub(2 * AWAKE).unwrap());
+        assert_eq!(wakes.len(), 1, "the next wait finds the token");
+        drop((wakes.recv(), sender));
+        listen(&wakes, future);
+    }
+
+    #[test]
+    fn a_posting_thread_waits_longer_while_the_agents_thread_looks_for_messages() {
+        let executor = Executor::new();
+        let held = executor.lock();
+        std::thread::scope(|scope| {
+            assert!(scope.spawn(|| executor.lock_soon().is_none()).join().unwrap());
+            let attempts = |is_looking| {
+                executor.is_looking.store(is_looking, Ordering::Relaxed);
+                let counted = Cell::new(0);
+                let locked = executor.attempt(|attempt| {
+                    counted.set(attempt);
+                    executor.waits_on(attempt)
+                });
+                assert!(locked.is_none());
+                counted.get()
+            };
+            assert_eq!((attempts(false), attempts(true)), (LOCK_ATTEMPTS, LONG_LOCK_ATTEMPTS));
+        });
+        drop(held);
+        assert!(executor.lock_soon().is_some());
+    }
+
+    #[test]
+    fn the_agents_thread_gets_the_lock_however_long_another_thread_has_it() {
+        let executor = Executor::new();
+        let held = executor.lock();
+        std::thread::scope(|scope| {
+            let agent = scope.spawn(|| executor.lock_between().is_none());
+            // Longer than it attempts without sleeping.
+            assert!(executor.attempt(|attempt| attempt < 2 * LONG_LOCK_ATTEMPTS).is_none());
+            drop(held);
+            assert!(agent.join().unwrap());
+        });
+    }
 }

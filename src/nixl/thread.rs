@@ -60,8 +60,8 @@ pub enum Command {
 const COMMANDS_PER_ROUND: usize = 32;
 /// How long work in flight is polled without sleeping.
 pub const SPIN: Duration = Duration::from_micros(100);
-/// How long the thread spins after its last task, because the next transfer often follows at once.
-const AWAKE: Duration = Duration::from_micros(100);
+/// How long the thread stays awake after its last task, because the next transfer often follows at once.
+pub const AWAKE: Duration = Duration::from_micros(100);
 /// The longest sleep between polls of work in flight.
 const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
@@ -97,6 +97,8 @@ pub enum RoundOutcome {
 pub enum WaitPolicy {
     /// Not at all.
     Spin,
+    /// Until a command arrives, without sleeping, and at most until [`AWAKE`] after the last progress.
+    Listen,
     /// Until a command arrives, or for this duration.
     Sleep(Duration),
     /// Until a command arrives.
@@ -223,7 +225,7 @@ impl TaskQueue {
     /// How to wait after a round without progress. `quiet` is the time since the last progress.
     pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
         if self.work.is_empty() && quiet < AWAKE {
-            return WaitPolicy::Spin;
+            return WaitPolicy::Listen;
         }
         if self.work.is_empty() {
             return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Sleep);
