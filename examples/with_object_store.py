@@ -15,7 +15,9 @@ def main():
     keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, server, "0"], stdin=pipe, stdout=pipe, text=True) as running:
-        ready = next(line for line in running.stdout if line.startswith("ready "))
+        ready = next((line for line in running.stdout if line.startswith("ready ")), None)
+        if ready is None:
+            sys.exit(f"{server} ended with status {running.wait()} before it was ready")
         endpoint = f"http://127.0.0.1:{ready.split()[1]}"
         command = [endpoint if argument == "ENDPOINT" else argument for argument in command]
         outcome = subprocess.run(command, env={**os.environ, **keys}, check=False)

@@ -1631,6 +1631,9 @@ kvmem_status kvmem_request_get_telemetry(const kvmem_request *request,
 /// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
 /// run. The memory must stay valid until then.
 ///
+/// A completion can be in the queue before kvmem_request_post has returned in another thread. That call still
+/// uses the request: destroy it after both.
+///
 /// @param request a request that no other call uses; NULL does nothing
 void kvmem_request_destroy(kvmem_request *request);
 

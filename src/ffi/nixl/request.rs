@@ -329,6 +329,9 @@ pub unsafe extern "C" fn kvmem_request_get_telemetry(
 /// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
 /// run. The memory must stay valid until then.
 ///
+/// A completion can be in the queue before kvmem_request_post has returned in another thread. That call still
+/// uses the request: destroy it after both.
+///
 /// @param request a request that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_destroy(request: *mut kvmem_request) {
