@@ -101,20 +101,53 @@ TEST(a_run_that_times_out_names_its_objects_and_their_stores) {
     time_out(objects, host.layout, &one, "NIXL object read with object 'a/0000000006' of the AZURE_BLOB backend");
 }
 
-TEST(a_raw_request_that_times_out_names_its_object_and_its_backend) {
-    OWNED(kvmem_agent) agent = sim_agent();
+/* Two objects, and memory for them, as raw descriptors. */
+typedef struct raw {
+    kvmem_agent *agent;
+    kvmem_descriptors *here, *there;
+    kvmem_segments *local, *remote;
+} raw;
+
+static unsigned char raw_memory[2][64];
+
+static void raw_open(raw *raw) {
+    raw->agent = sim_agent();
+    raw->here = descriptors_of_memory(raw_memory[0], sizeof(raw_memory[0]));
+    raw->there = MADE(kvmem_descriptors, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
+    const kvmem_descriptor objects[] = {
+        {.size = sizeof(raw_memory[0]), .device_id = 7, .metadata = "key", .metadata_size = 3},
+        {.size = sizeof(raw_memory[1]), .device_id = 8, .metadata = "other", .metadata_size = 5}};
+    EXPECT_OK(kvmem_descriptors_add(raw->there, objects, NUM(objects), ERR));
+    const kvmem_descriptor second = {.address = (uintptr_t)raw_memory[1], .size = sizeof(raw_memory[1])};
+    EXPECT_OK(kvmem_descriptors_add(raw->here, &second, 1, ERR));
+    EXPECT_OK(kvmem_segments_register(raw->agent, raw->here, NULL, &raw->local, ERR));
+    EXPECT_OK(kvmem_segments_register(raw->agent, raw->there, NULL, &raw->remote, ERR));
     NIXL(nixl_sim_choose_backend("OBJ"));
-    static unsigned char memory[64];
-    OWN(kvmem_descriptors, here, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
-    EXPECT_OK(kvmem_descriptors_add(here, &(kvmem_descriptor){.address = (uintptr_t)memory, .size = sizeof(memory)}, 1,
-                                    ERR));
-    OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_OBJECT);
-    const kvmem_descriptor object = {.size = sizeof(memory), .device_id = 7, .metadata = "key", .metadata_size = 3};
-    EXPECT_OK(kvmem_descriptors_add(there, &object, 1, ERR));
-    OWN(kvmem_segments, local, kvmem_segments_register, agent, here, NULL);
-    OWN(kvmem_segments, remote, kvmem_segments_register, agent, there, NULL);
-    OWN(kvmem_request, request, kvmem_request_create, agent, KVMEM_REQUEST_WRITE, here, "storing", there,
-        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1))));
+}
+
+static void raw_close(raw *raw) {
+    kvmem_segments_destroy(raw->remote);
+    kvmem_segments_destroy(raw->local);
+    kvmem_descriptors_destroy(raw->there);
+    kvmem_descriptors_destroy(raw->here);
+    kvmem_agent_destroy(raw->agent);
+}
+
+static kvmem_request *raw_request(const raw *raw, uint32_t operation, const kvmem_nixl_options *options) {
+    return MADE(kvmem_request, kvmem_request_create, raw->agent, operation, raw->here, "storing", raw->there, options);
+}
+
+/* The first object alone. */
+static void raw_keep_one(const raw *raw) {
+    EXPECT_OK(kvmem_descriptors_remove(raw->here, 1, ERR));
+    EXPECT_OK(kvmem_descriptors_remove(raw->there, 1, ERR));
+}
+
+TEST(a_raw_request_that_times_out_names_its_object_and_its_backend) {
+    OPENED(raw, raw);
+    raw_keep_one(&raw);
+    OWNED(kvmem_request) request =
+        raw_request(&raw, KVMEM_REQUEST_WRITE, REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1))));
     NIXL(nixl_sim_set_pending(1));
     EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "the request with object 'key' of the OBJ backend was not complete",
@@ -124,4 +157,42 @@ TEST(a_raw_request_that_times_out_names_its_object_and_its_backend) {
     while (status == KVMEM_STATUS_BUSY) status = kvmem_request_post(request, NULL, 0, ERR);
     CHECK_EQ(status, KVMEM_STATUS_OK);
     while (kvmem_request_poll(request, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
+}
+
+static void expect_failure(kvmem_request *request, kvmem_status status, const char *part) {
+    EXPECT_OK(kvmem_request_post(request, NULL, 0, ERR));
+    EXPECT_MESSAGE(status, part, kvmem_request_wait(request, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_request_post(request, NULL, 0, ERR));
+}
+
+/* Its end says that nothing uses the memory any more. */
+TEST(a_failed_raw_request_for_one_object_is_released_and_names_the_object) {
+    OPENED(raw, raw);
+    OWN(kvmem_prepared, here, kvmem_prepared_create, raw.agent, NULL, raw.here, NULL);
+    OWN(kvmem_prepared, there, kvmem_prepared_create, raw.agent, "storing", raw.there, NULL);
+    OWN(kvmem_request, made, kvmem_request_make, KVMEM_REQUEST_READ, here, REF((uint32_t){1}), there,
+        REF((uint32_t){1}), 1, NULL);
+    raw_keep_one(&raw);
+    OWNED(kvmem_request) created = raw_request(&raw, KVMEM_REQUEST_WRITE, NULL);
+    const uint64_t alive = NIXL(nixl_sim_get_requests()).alive;
+
+    NIXL(nixl_sim_fail_post(1));
+    expect_failure(created, KVMEM_STATUS_NIXL, "write object 'key' of the OBJ backend");
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, alive - 1);
+
+    NIXL(nixl_sim_set_query(NIXL_SIM_QUERY_MISSING));
+    NIXL(nixl_sim_set_pending(1));
+    NIXL(nixl_sim_fail_status(1));
+    expect_failure(made, KVMEM_STATUS_NOT_FOUND, "read object 'other' of the OBJ backend");
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, alive - 2);
+}
+
+/* The backend may still access the memory of the object whose part has not failed. The case is the last: the agent stays. */
+TEST(a_failed_raw_request_for_two_objects_is_not_released) {
+    OPENED(raw, raw);
+    OWNED(kvmem_request) request = raw_request(&raw, KVMEM_REQUEST_READ, NULL);
+    const uint64_t alive = NIXL(nixl_sim_get_requests()).alive;
+    NIXL(nixl_sim_fail_post(1));
+    expect_failure(request, KVMEM_STATUS_NIXL, "post a request");
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, alive);
 }

@@ -113,6 +113,15 @@ pub(super) struct ObjectRequest {
     pub posted: Option<Instant>,
 }
 
+impl ObjectRequest {
+    /// `None` unless there is exactly one object.
+    pub fn of_one(devices: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut devices = devices.into_iter();
+        let device_id = devices.next()?;
+        devices.next().is_none().then_some(Self { device_id, posted: None })
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestState {
     /// Not posted yet, or complete.

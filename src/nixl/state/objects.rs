@@ -12,7 +12,7 @@ use crate::nixl::arguments::CallOptions;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::{DescriptorEntry, Descriptors};
 use crate::nixl::raw::SegmentsId;
-use crate::nixl::request::{Operation, RequestId, RequestSide};
+use crate::nixl::request::{Operation, RequestId, RequestSide, RequestState};
 
 /// A request that took this long was repeated by its backend, because the store is silent. The store is not asked then: the
 /// query would take as long, and the agent's thread would wait for it.
@@ -33,9 +33,10 @@ enum StoreReply {
 
 impl AgentState {
     /// Adds what the store reports about the object of a failed request, for which it is asked if it responds at all. Other
-    /// errors are unchanged.
+    /// errors are unchanged, also those that prevent the request from being posted.
     pub fn explain_object(&mut self, id: RequestId, error: Error) -> Error {
-        let Some(request) = self.requests.get(&id) else { return error };
+        let failed = self.requests.get(&id).filter(|request| request.state == RequestState::Failed);
+        let Some(request) = failed else { return error };
         let Some(failed) = request.object else { return error };
         let operation = request.operation;
         let Some(object) = self.registered_object(failed.device_id).cloned() else { return error };

@@ -2,7 +2,7 @@
 //! Requests and prepared lists of raw descriptors, with the caller's options, and what NIXL reports about a request.
 
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::AgentState;
 use super::discovery::raw;
@@ -13,7 +13,9 @@ use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::raw::{CostEstimate, RawSpans};
-use crate::nixl::request::{ListId, Operation, PreparedList, RequestId, RequestSide, RequestState, Span};
+use crate::nixl::request::{
+    ListId, ObjectRequest, Operation, PreparedList, RequestId, RequestSide, RequestState, Span,
+};
 use crate::nixl::sys;
 
 impl AgentState {
@@ -177,7 +179,9 @@ impl AgentState {
         if !matches!(side, RequestSide::Peer(_)) {
             own.push(raw_spans(remote));
         }
-        let id = self.keep(request, operation, side);
+        let objects = remote.entries().iter().filter(|_| remote.memory_type() == MemoryType::Object);
+        let object = ObjectRequest::of_one(objects.map(|object| object.device_id));
+        let id = self.keep(request, operation, side, object);
         self.raw_requests.insert(id, own);
         id
     }
@@ -213,7 +217,7 @@ impl AgentState {
         Ok(())
     }
 
-    /// Like [`Self::post`]; options replace the notification of the request.
+    /// Like [`Self::post`]. Options replace the notification of the request.
     pub fn post_raw(&mut self, id: RequestId, options: Option<&CallOptions>) -> Result<bool> {
         let arguments = match options {
             Some(options) => self.arguments(options)?,
@@ -222,7 +226,10 @@ impl AgentState {
         let agent = self.agent;
         let request = self.request(id)?;
         ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
-        // SAFETY: live handles.
+        if let Some(object) = &mut request.object {
+            object.posted = Some(Instant::now());
+        }
+        // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, raw(&arguments)) };
         request.state = RequestState::of(status);
         self.note_state(id);

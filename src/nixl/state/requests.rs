@@ -4,7 +4,6 @@
 use std::ffi::CStr;
 use std::ptr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::AgentState;
 use crate::error::{Error, Result, Status, ensure};
@@ -88,7 +87,7 @@ impl AgentState {
             )
         };
         check(status, || format!("create a request of {} blocks", local_indices.len()))?;
-        Ok(self.keep(raw, operation, side))
+        Ok(self.keep(raw, operation, side, None))
     }
 
     /// A request over spans listed for it alone.
@@ -127,11 +126,7 @@ impl AgentState {
                 self.backend_names()
             )
         })?;
-        let id = self.keep(raw, operation, side.clone());
-        if let [device_id] = devices[..] {
-            self.request(id)?.object = Some(ObjectRequest { device_id, posted: None });
-        }
-        Ok(id)
+        Ok(self.keep(raw, operation, side.clone(), ObjectRequest::of_one(devices)))
     }
 
     pub(super) fn keep(
@@ -139,27 +134,17 @@ impl AgentState {
         raw: sys::nixl_capi_xfer_req_t,
         operation: Operation,
         remote: RequestSide,
+        object: Option<ObjectRequest>,
     ) -> RequestId {
         let id = RequestId(self.next_id());
-        self.requests
-            .insert(id, RequestHandle { raw, remote, operation, state: RequestState::Idle, object: None });
+        let request = RequestHandle { raw, remote, operation, state: RequestState::Idle, object };
+        self.requests.insert(id, request);
         id
     }
 
     /// Starts a request, or starts it again; `true` when it was done within the call.
     pub fn post(&mut self, id: RequestId) -> Result<bool> {
-        let agent = self.agent;
-        let request = self.request(id)?;
-        ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
-        if let Some(object) = &mut request.object {
-            object.posted = Some(Instant::now());
-        }
-        // SAFETY: live handles; without optional arguments nothing of the request changes.
-        let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, ptr::null_mut()) };
-        request.state = RequestState::of(status);
-        self.note_state(id);
-        check(status, || "post a request".to_string())?;
-        Ok(status == sys::NIXL_CAPI_SUCCESS)
+        self.post_raw(id, None)
     }
 
     /// Whether a posted request is complete. The call also makes progress on it.

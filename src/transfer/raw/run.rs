@@ -83,7 +83,12 @@ impl RequestRun {
 
     fn finish(&mut self, state: &mut AgentState, outcome: Result<()>) {
         let (Some(resource), Some(run)) = (self.resource.take(), self.run.take()) else { return };
-        let outcome = outcome.map_err(|error| explain(error, &resource.side));
+        let outcome = outcome.map_err(|error| match &resource.side {
+            RequestSide::Peer(remote) => {
+                remote.explain(error.context(format!("with agent '{}'", remote.name())))
+            }
+            RequestSide::Local | RequestSide::Own => state.explain_object(resource.id, error),
+        });
         // After a failure the backend may use the memory until the request is released, and it cannot run again.
         let released = match outcome {
             Ok(()) => Ok(()),
@@ -146,12 +151,5 @@ impl AgentTask for RequestRun {
         if let Some(run) = self.run.take() {
             run.abandon(error);
         }
-    }
-}
-
-fn explain(error: Error, side: &RequestSide) -> Error {
-    match side {
-        RequestSide::Peer(remote) => remote.explain(error.context(format!("with agent '{}'", remote.name()))),
-        RequestSide::Local | RequestSide::Own => error,
     }
 }
