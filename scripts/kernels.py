@@ -11,6 +11,7 @@ compiles to the same bytes on every machine, and to PTX that drivers since 525 a
 import ctypes
 import glob
 import os
+import re
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,6 +41,14 @@ def text_of(nvrtc, program, what):
     return text.value.decode()
 
 
+def strip(ptx):
+    """Removes what the driver's compiler skips: comments, indentation, empty lines, and spaces behind commas."""
+    assert "/*" not in ptx
+    assert all(re.fullmatch(r"\w+", string) for string in re.findall(r'"([^"]*)"', ptx)), "strings have nothing to skip"
+    lines = (re.sub(r"\s+", " ", line.partition("//")[0]).strip().replace(", ", ",") for line in ptx.splitlines())
+    return "".join(line + "\n" for line in lines if line)
+
+
 def compile_kernel(nvrtc, path):
     with open(path, "rb") as file:
         source = file.read()
@@ -54,7 +63,7 @@ def compile_kernel(nvrtc, path):
     if result != 0:
         sys.exit(text_of(nvrtc, program, "ProgramLog"))
     note = f"// SPDX-License-Identifier: Apache-2.0\n// Made of {os.path.basename(path)} by `make kernels`.\n"
-    return note + text_of(nvrtc, program, "PTX")
+    return note + strip(text_of(nvrtc, program, "PTX"))
 
 
 def main():
