@@ -261,8 +261,14 @@ impl Agent {
 impl Agent {
     /// An agent without a thread: calls wait until the receiver is dropped.
     pub fn unattended() -> (Arc<Self>, unbounded::Receiver<Command>) {
+        let (agent, commands, _) = Self::of_this_thread();
+        (agent, commands)
+    }
+
+    /// An agent whose thread is the calling one, once that runs the executor.
+    fn of_this_thread() -> (Arc<Self>, unbounded::Receiver<Command>, Receiver<()>) {
         let (commands, receiver) = unbounded();
-        let (wakes, _) = bounded(1);
+        let (wakes, wake) = bounded(1);
         let thread_id = std::thread::current().id();
         let (name, trials) = ("unattended".to_string(), GdsTrials::default());
         let executor = Arc::new(Executor::new());
@@ -280,6 +286,7 @@ impl Agent {
                 trials,
             }),
             receiver,
+            wake,
         )
     }
 }
@@ -302,3 +309,6 @@ impl Drop for Agent {
 pub(super) fn thread_gone() -> Error {
     Error::new(Status::Panic, "the agent's thread ended or panicked")
 }
+
+#[cfg(test)]
+mod tests;

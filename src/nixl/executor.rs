@@ -6,6 +6,7 @@
 //! that waits anyway saves both. All NIXL calls of an agent are made with one lock held, so that no two are concurrent.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,11 +27,12 @@ const LONG_LOCK_ATTEMPTS: usize = 1000;
 /// The agent and its work. The agent's thread puts it here when it begins, and takes it out when it ends.
 pub struct Executor {
     running: Mutex<Option<Running>>,
-    /// Whether the agent's thread looks for messages of peers, which is short.
-    is_looking: AtomicBool,
+    /// Whether a thread looks for messages of peers, which is short.
+    is_looking: Arc<AtomicBool>,
 }
 
-struct Running {
+/// An agent that runs, and its work.
+pub(super) struct Running {
     state: AgentState,
     commands: CommandReceiver<Command>,
     tasks: TaskQueue,
@@ -48,7 +50,7 @@ thread_local! {
 impl Executor {
     /// One without an agent.
     pub fn new() -> Self {
-        Self { running: Mutex::new(None), is_looking: AtomicBool::new(false) }
+        Self { running: Mutex::new(None), is_looking: Arc::default() }
     }
 
     /// Whether the calling thread drives it: then it must not wait for a command of this agent.
@@ -56,8 +58,8 @@ impl Executor {
         std::ptr::eq(DRIVEN.get(), self)
     }
 
-    /// Runs until it gets a stop command. `wakes` gets a token after each command. `idle_poll` is how often an idle agent
-    /// without a progress thread is driven.
+    /// Runs until it gets a stop command, then destroys the agent. `wakes` gets a token after each command. `idle_poll` is how
+    /// often an idle agent without a progress thread is driven.
     pub fn run(
         &self,
         state: AgentState,
@@ -65,7 +67,20 @@ impl Executor {
         wakes: &Receiver<()>,
         idle_poll: Option<Duration>,
     ) {
+        if let Some(running) = self.run_until_stopped(state, commands, wakes, idle_poll) {
+            exit::destroy(running);
+        }
+    }
+
+    pub(super) fn run_until_stopped(
+        &self,
+        mut state: AgentState,
+        commands: CommandReceiver<Command>,
+        wakes: &Receiver<()>,
+        idle_poll: Option<Duration>,
+    ) -> Option<Running> {
         sleep_precisely();
+        state.is_looking = self.is_looking.clone();
         *self.lock() = Some(Running { state, commands, tasks: TaskQueue::default() });
         let mut last_progress = Instant::now();
         while let Some((round, patience)) = self.run_round(last_progress, idle_poll) {
@@ -81,10 +96,7 @@ impl Executor {
                 WaitPolicy::Forever => drop(wakes.recv()),
             }
         }
-        let running = self.lock().take();
-        if let Some(running) = running {
-            exit::destroy(running);
-        }
+        self.lock().take()
     }
 
     /// `None` once the agent has stopped.
@@ -107,9 +119,7 @@ impl Executor {
         let mut running = self.lock_between();
         let _here = DrivingGuard::begin(self);
         if let Some(Running { state, tasks, .. }) = running.as_mut() {
-            self.is_looking.store(true, Ordering::Relaxed);
             tasks.drive_idle(state);
-            self.is_looking.store(false, Ordering::Relaxed);
         }
     }
 
@@ -159,15 +169,20 @@ impl Executor {
         }
     }
 
-    /// The lock, if it is released within some microseconds, or when the agent's thread has looked for messages. Leaving the work
+    /// The lock, if it is released within some microseconds, or when another thread has looked for messages. Leaving the work
     /// to that thread would take longer, and keep it awake for the next one.
     fn lock_soon(&self) -> Option<MutexGuard<'_, Option<Running>>> {
         self.attempt(|attempt| self.waits_on(attempt))
     }
 
+    /// Whether a thread looks for messages of peers.
+    pub(super) fn is_looking(&self) -> bool {
+        self.is_looking.load(Ordering::Relaxed)
+    }
+
     /// Whether a posting thread attempts to take the lock again after so many attempts.
     fn waits_on(&self, attempt: usize) -> bool {
-        attempt < LOCK_ATTEMPTS || (attempt < LONG_LOCK_ATTEMPTS && self.is_looking.load(Ordering::Relaxed))
+        attempt < LOCK_ATTEMPTS || (attempt < LONG_LOCK_ATTEMPTS && self.is_looking())
     }
 
     /// The lock, for the agent's thread: taken between two requests of a thread that posts. A thread that sleeps until the lock is

@@ -19,6 +19,7 @@ use std::ffi::CStr;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::agent_config::AgentConfig;
 use super::backend::Backend;
@@ -57,6 +58,8 @@ pub struct AgentState {
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
+    /// Whether this looks for messages of peers, for threads that wait for the agent.
+    pub(super) is_looking: Arc<AtomicBool>,
     /// The messages for services of this process.
     pub(crate) services: Services,
     pub(super) carrier: NotificationSupport,
@@ -101,6 +104,7 @@ impl AgentState {
             requests: ById::default(),
             unreleased: Vec::new(),
             inbox: NotificationInbox::default(),
+            is_looking: Arc::default(),
             services: Services::default(),
             carrier: NotificationSupport::Unknown,
             uses_gpu: false,

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 use super::AgentState;
 use crate::error::{Error, Result, Status};
@@ -46,7 +47,8 @@ impl AgentState {
         }
         let map = NotificationMap::new()?;
         // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_get_notifs(self.agent, map.0, ptr::null_mut()) };
+        let status =
+            self.looking(|state| unsafe { sys::nixl_capi_get_notifs(state.agent, map.0, ptr::null_mut()) });
         // Such a backend has metadata, which fails without one.
         if status < 0 && self.carrier == NotificationSupport::Unknown && self.local_metadata().is_err() {
             self.carrier = NotificationSupport::Missing;
@@ -63,6 +65,14 @@ impl AgentState {
             sum.notifications_received += (self.inbox.0.len() - before) as u64;
         }
         Ok(())
+    }
+
+    /// Looks for messages. Threads that post wait for it, rather than leave their requests to the agent's thread.
+    pub(in crate::nixl) fn looking<R>(&self, look: impl FnOnce(&Self) -> R) -> R {
+        self.is_looking.store(true, Ordering::Relaxed);
+        let found = look(self);
+        self.is_looking.store(false, Ordering::Relaxed);
+        found
     }
 
     pub(in crate::nixl) fn none_arrived(&self) -> Error {
