@@ -31,6 +31,8 @@ uint64_t nixl_sim_waiting(void);
 /* Whether requests stay in flight once posted. Otherwise the post completes them. Setting 0 completes those
    in flight. */
 void nixl_sim_set_pending(int pending);
+/* Completes one that is in flight, with the next status call. */
+void nixl_sim_complete_one(void);
 
 typedef struct nixl_sim_requests {
     uint64_t alive;     /* created, and not released */

@@ -3,9 +3,23 @@
 // object of a request that failed, and what the messages say.
 #include "stand_in.h"
 
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
 static const kvmem_block_pair pairs[] = {{6, 3}, {0, 5}};
 static const kv_move two = {pairs, NUM(pairs), 0, 0, 3};
 static const kv_move one = {pairs, 1, 0, 0, 3};
+
+/* By how many seconds the steady clock that the library reads is slow. */
+static _Atomic time_t delay;
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    const int outcome = (int)syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_MONOTONIC) now->tv_sec -= delay;
+    return outcome;
+}
 
 static kvmem_agent *sim_agent(void) {
     nixl_find_stand_in();
@@ -185,6 +199,68 @@ TEST(a_failed_raw_request_for_one_object_is_released_and_names_the_object) {
     NIXL(nixl_sim_fail_status(1));
     expect_failure(made, KVMEM_STATUS_NOT_FOUND, "read object 'other' of the OBJ backend");
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, alive - 2);
+}
+
+/* Two requests that were posted 20 seconds ago. */
+typedef struct queued {
+    kvmem_request *requests[2];
+} queued;
+
+static void queued_open(queued *queued, const raw *raw) {
+    NIXL(nixl_sim_set_pending(1));
+    delay = 20;
+    for (size_t i = 0; i < NUM(queued->requests); i++) {
+        queued->requests[i] = raw_request(raw, KVMEM_REQUEST_READ, NULL);
+        EXPECT_OK(kvmem_request_post(queued->requests[i], NULL, 0, ERR));
+    }
+    while (NIXL(nixl_sim_get_requests()).in_flight < NUM(queued->requests)) sched_yield();
+    delay = 0;
+}
+
+static void queued_close(queued *queued) {
+    for (size_t i = 0; i < NUM(queued->requests); i++) kvmem_request_destroy(queued->requests[i]);
+}
+
+/* One of them succeeds now, by a backend. Returns the other one. */
+static kvmem_request *complete_one(const queued *queued, const char *plugin) {
+    NIXL(nixl_sim_choose_backend(plugin));
+    NIXL(nixl_sim_complete_one());
+    for (size_t i = 0;; i = (i + 1) % NUM(queued->requests)) {
+        const kvmem_status status = kvmem_request_poll(queued->requests[i], ERR);
+        if (status == KVMEM_STATUS_OK) return queued->requests[(i + 1) % NUM(queued->requests)];
+        CHECK_EQ(status, KVMEM_STATUS_IN_PROGRESS);
+        sched_yield();
+    }
+}
+
+static void fail_in_flight(kvmem_request *request, kvmem_status status, const char *part) {
+    NIXL(nixl_sim_choose_backend("OBJ"));
+    NIXL(nixl_sim_fail_status(1));
+    EXPECT_MESSAGE(status, part, kvmem_request_wait(request, PATIENCE, ERR));
+    NIXL(nixl_sim_set_pending(0));
+}
+
+/* It may have waited for requests that were posted before it. */
+TEST(a_store_that_completed_another_request_since_is_asked_for_the_object) {
+    OPENED(raw, raw);
+    raw_keep_one(&raw);
+    NIXL(nixl_sim_set_query(NIXL_SIM_QUERY_MISSING));
+    OPENED(queued, queued, &raw);
+    kvmem_request *const other = complete_one(&queued, "OBJ");
+    const asked before = count_queries();
+    fail_in_flight(other, KVMEM_STATUS_NOT_FOUND, "the store has no such object");
+    expect_queries(before, 1, 0);
+}
+
+TEST(a_store_that_has_been_silent_is_not_asked_though_another_one_is_not) {
+    OPENED(raw, raw);
+    raw_keep_one(&raw);
+    NIXL(nixl_sim_set_query(NIXL_SIM_QUERY_MISSING));
+    OPENED(queued, queued, &raw);
+    kvmem_request *const other = complete_one(&queued, "AZURE_BLOB");
+    const asked before = count_queries();
+    fail_in_flight(other, KVMEM_STATUS_NIXL, "no request was completed for 20 s");
+    expect_queries(before, 0, 0);
 }
 
 /* The backend may still access the memory of the object whose part has not failed. The case is the last: the agent stays. */

@@ -17,6 +17,7 @@ typedef struct request {
 static uint64_t failing_post;
 static uint64_t failing_status;
 static uint64_t failing_release;
+static uint64_t completing_status;
 static bool stays_pending;
 static nixl_sim_requests counts;
 
@@ -83,7 +84,7 @@ static status get_status(request *request) {
     if (request->state == IN_FLIGHT && sim_fails(&failing_status)) {
         request->state = FAILED;
         counts.in_flight--;
-    } else if (request->state == IN_FLIGHT && !stays_pending) {
+    } else if (request->state == IN_FLIGHT && (!stays_pending || sim_fails(&completing_status))) {
         request->state = IDLE;
         counts.in_flight--;
     }
@@ -119,6 +120,8 @@ void nixl_sim_fail_post(uint64_t nth) { LOCKED(failing_post = nth); }
 void nixl_sim_fail_status(uint64_t nth) { LOCKED(failing_status = nth); }
 
 void nixl_sim_fail_release(uint64_t nth) { LOCKED(failing_release = nth); }
+
+void nixl_sim_complete_one(void) { LOCKED(completing_status = 1); }
 
 void nixl_sim_set_pending(int pending) { LOCKED(stays_pending = pending != 0); }
 

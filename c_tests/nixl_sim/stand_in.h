@@ -19,6 +19,7 @@
     FUNCTION(nixl_sim_go)                                                                            \
     FUNCTION(nixl_sim_waiting)                                                                       \
     FUNCTION(nixl_sim_set_pending)                                                                   \
+    FUNCTION(nixl_sim_complete_one)                                                                  \
     FUNCTION(nixl_sim_get_requests)                                                                  \
     FUNCTION(nixl_sim_registered)                                                                    \
     FUNCTION(nixl_sim_choose_backend)                                                                \

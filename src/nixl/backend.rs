@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ptr;
+use std::time::Instant;
 
 use super::call::{check, copied};
 use super::descriptor::Descriptor;
@@ -13,9 +14,15 @@ use crate::error::{Error, Result, Status};
 pub struct Backend {
     pub(super) raw: sys::nixl_capi_backend_t,
     pub(super) memory_types: Vec<sys::nixl_capi_mem_type_t>,
+    /// When its store of objects last replied, as far as that is known: it completed a request or a query.
+    pub(super) last_reply: Option<Instant>,
 }
 
 impl Backend {
+    pub(super) fn around(raw: sys::nixl_capi_backend_t) -> Self {
+        Self { raw, memory_types: Vec::new(), last_reply: None }
+    }
+
     pub(super) fn raw(&self) -> sys::nixl_capi_backend_t {
         self.raw
     }

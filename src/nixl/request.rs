@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::descriptor::Descriptor;
 use super::remote::Remote;
@@ -101,24 +101,31 @@ pub struct RequestHandle {
     pub(super) remote: RequestSide,
     pub(super) operation: Operation,
     pub(super) state: RequestState,
-    /// `None` unless the request is for one object.
-    pub(super) object: Option<ObjectRequest>,
+    /// `None` unless the request is for objects.
+    pub(super) objects: Option<ObjectRequest>,
 }
 
-/// What the failure of a request for one object is explained with.
+/// What the failure of a request for objects is explained with.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectRequest {
-    pub device_id: u64,
+    /// `None` if there are several.
+    pub device_id: Option<u64>,
     /// When it was posted the last time.
     pub posted: Option<Instant>,
 }
 
 impl ObjectRequest {
-    /// `None` unless there is exactly one object.
-    pub fn of_one(devices: impl IntoIterator<Item = u64>) -> Option<Self> {
+    /// `None` if there is no object.
+    pub fn of(devices: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut devices = devices.into_iter();
-        let device_id = devices.next()?;
-        devices.next().is_none().then_some(Self { device_id, posted: None })
+        let first = devices.next()?;
+        Some(Self { device_id: devices.next().is_none().then_some(first), posted: None })
+    }
+
+    /// The duration for which the store has been silent: since it last replied to any request, or since this one was posted. A
+    /// request may have waited for others in its backend, which execute a few at a time.
+    pub fn silence(&self, last_reply: Option<Instant>, now: Instant) -> Duration {
+        self.posted.max(last_reply).map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }
 
@@ -143,6 +150,16 @@ impl RequestState {
 }
 
 impl RequestHandle {
+    /// Whether the request has one part, whose end is the end of all that the backend does for it.
+    pub(super) fn is_for_one_object(&self) -> bool {
+        self.objects.is_some_and(|objects| objects.device_id.is_some())
+    }
+
+    /// Whether a store of objects has completed it.
+    pub(super) fn has_reply_of_store(&self) -> bool {
+        self.objects.is_some() && self.state == RequestState::Idle
+    }
+
     pub(super) fn is_for(&self, remote: &Arc<Remote>) -> bool {
         self.remote.is_for(remote)
     }

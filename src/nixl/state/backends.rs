@@ -43,7 +43,7 @@ impl AgentState {
             .or_else(|first| ucx_log::repeat_collecting(plugin, first, create))
             .map_err(|error| self.explain_refusal(plugin, parameters, error))?;
         exit::precedes(plugin);
-        let mut backend = Backend { raw, memory_types: Vec::new() };
+        let mut backend = Backend::around(raw);
         let known = self.backend_properties(&backend).map(|(types, _)| types);
         // NIXL has the backend whether or not this fails, and it cannot be created again.
         known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));

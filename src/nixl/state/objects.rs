@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::AgentState;
 use crate::error::{Error, Status};
@@ -14,8 +14,8 @@ use crate::nixl::descriptors::{DescriptorEntry, Descriptors};
 use crate::nixl::raw::SegmentsId;
 use crate::nixl::request::{Operation, RequestId, RequestSide, RequestState};
 
-/// A request that took this long was repeated by its backend, because the store is silent. The store is not asked then: the
-/// query would take as long, and the agent's thread would wait for it.
+/// If a store has not replied for this long, its backend repeats the requests. The store is not asked then: the query would
+/// take as long, and the agent's thread would wait for it.
 const SILENT: Duration = Duration::from_secs(10);
 
 /// The parameters of backends that say which store they use. None of them is a secret.
@@ -27,7 +27,7 @@ enum StoreReply {
     Missing,
     /// The query failed, too.
     Failed,
-    /// It was not asked: the request took this long.
+    /// It was not asked: it has been silent for this long.
     NotAsked(Duration),
 }
 
@@ -37,18 +37,30 @@ impl AgentState {
     pub fn explain_object(&mut self, id: RequestId, error: Error) -> Error {
         let failed = self.requests.get(&id).filter(|request| request.state == RequestState::Failed);
         let Some(request) = failed else { return error };
-        let Some(failed) = request.object else { return error };
+        let Some(objects) = request.objects else { return error };
         let operation = request.operation;
-        let Some(object) = self.registered_object(failed.device_id).cloned() else { return error };
+        let object = objects.device_id.and_then(|device_id| self.registered_object(device_id));
+        let Some(object) = object.cloned() else { return error };
         let doing = format!("{} object '{}'", operation.verb(), object.metadata.escape_ascii());
         let plugin = match self.backend_of(id) {
             Ok(plugin) => plugin,
             Err(unknown) => return error.context(doing).followed_by(unknown),
         };
-        let took = failed.posted.map_or(Duration::ZERO, |posted| posted.elapsed());
+        let last_reply = self.backends.get(&plugin).and_then(|backend| backend.last_reply);
+        let silence = objects.silence(last_reply, Instant::now());
         let error = error.context(format!("{doing} of {}", self.store(&plugin)));
-        let reply = if took < SILENT { self.ask(object, plugin) } else { StoreReply::NotAsked(took) };
+        let reply = if silence < SILENT { self.ask(object, &plugin) } else { StoreReply::NotAsked(silence) };
+        if matches!(reply, StoreReply::Exists | StoreReply::Missing) {
+            self.note_reply(id);
+        }
         reply.explain(operation, error)
+    }
+
+    /// Notes that the store of a request replies.
+    pub(super) fn note_reply(&mut self, id: RequestId) {
+        if let Ok((_, backend)) = self.chosen_backend(id) {
+            backend.last_reply = Some(Instant::now());
+        }
     }
 
     /// The store that registered objects are in, for messages.
@@ -105,9 +117,9 @@ impl AgentState {
     }
 
     /// Asks the store of a backend whether it has an object.
-    fn ask(&self, object: DescriptorEntry, plugin: String) -> StoreReply {
+    fn ask(&self, object: DescriptorEntry, plugin: &str) -> StoreReply {
         let mut list = Descriptors::new(MemoryType::Object);
-        let options = CallOptions { backends: vec![plugin], ..CallOptions::default() };
+        let options = CallOptions { backends: vec![plugin.to_string()], ..CallOptions::default() };
         let found = list.add(vec![object]).and_then(|()| self.query(&list, &options));
         match found.ok().and_then(|found| found.first().map(Option::is_some)) {
             Some(true) => StoreReply::Exists,
@@ -134,10 +146,11 @@ impl StoreReply {
                 "the store was asked for the object, and does not respond or refuses the access key; check \
                  endpoint_override, scheme, region and the keys of the backend",
             ),
-            (Self::NotAsked(took), _) => error.followed_by(format!(
-                "the request took {:.0} s, in which NIXL's plugin repeated it, so the store probably does not respond, and was \
-                 not asked for the object; check that the store runs, and endpoint_override and scheme of the backend",
-                took.as_secs_f64()
+            (Self::NotAsked(silence), _) => error.followed_by(format!(
+                "no request was completed for {:.0} s, in which NIXL's plugin repeated this one, so the store probably does not \
+                 respond, and was not asked for the object; check that the store runs, and endpoint_override and scheme of the \
+                 backend",
+                silence.as_secs_f64()
             )),
         }
     }
@@ -162,7 +175,7 @@ mod tests {
                 "was asked for the object, and does not respond",
             ),
             (&StoreReply::Failed, Operation::Write, Status::Nixl, "refuses the access key"),
-            (&silent, Operation::Read, Status::Nixl, "took 26 s"),
+            (&silent, Operation::Read, Status::Nixl, "was completed for 26 s"),
             (&silent, Operation::Write, Status::Nixl, "was not asked for the object"),
         ] {
             let error = reply.explain(operation, Error::new(Status::Nixl, "failed"));

@@ -9,6 +9,7 @@ use super::discovery::raw;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::Count;
 use crate::nixl::arguments::CallOptions;
+use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
@@ -180,8 +181,8 @@ impl AgentState {
             own.push(raw_spans(remote));
         }
         let objects = remote.entries().iter().filter(|_| remote.memory_type() == MemoryType::Object);
-        let object = ObjectRequest::of_one(objects.map(|object| object.device_id));
-        let id = self.keep(request, operation, side, object);
+        let objects = ObjectRequest::of(objects.map(|object| object.device_id));
+        let id = self.keep(request, operation, side, objects);
         self.raw_requests.insert(id, own);
         id
     }
@@ -226,13 +227,17 @@ impl AgentState {
         let agent = self.agent;
         let request = self.request(id)?;
         ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
-        if let Some(object) = &mut request.object {
-            object.posted = Some(Instant::now());
+        if let Some(objects) = &mut request.objects {
+            objects.posted = Some(Instant::now());
         }
         // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, raw(&arguments)) };
         request.state = RequestState::of(status);
+        let has_reply = request.has_reply_of_store();
         self.note_state(id);
+        if has_reply {
+            self.note_reply(id);
+        }
         check(status, || "post a request".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
@@ -260,6 +265,11 @@ impl AgentState {
 
     /// The plugin of the backend that NIXL chose for a request.
     pub fn backend_of(&mut self, id: RequestId) -> Result<String> {
+        self.chosen_backend(id).map(|(plugin, _)| plugin.clone())
+    }
+
+    /// The backend that NIXL chose for a request, and its plugin.
+    pub(super) fn chosen_backend(&mut self, id: RequestId) -> Result<(&String, &mut Backend)> {
         let agent = self.agent;
         let request = self.request(id)?.raw;
         let mut backend = ptr::null_mut();
@@ -267,10 +277,9 @@ impl AgentState {
         let status = unsafe { sys::nixl_capi_query_xfer_backend(agent, request, &mut backend) };
         check(status, || "get the backend of a request".to_string())?;
         // A second handle of a backend that the agent has.
-        let chosen = crate::nixl::backend::Backend { raw: backend, memory_types: Vec::new() };
-        let found = self.backends.iter().find(|(_, known)| known.is_same(&chosen));
+        let chosen = Backend::around(backend);
         let unknown = || Error::new(Status::Nixl, "NIXL chose a backend that the agent does not have");
-        found.map(|(plugin, _)| plugin.clone()).ok_or_else(unknown)
+        self.backends.iter_mut().find(|(_, known)| known.is_same(&chosen)).ok_or_else(unknown)
     }
 
     fn whose(&self, side: &RequestSide) -> String {

@@ -126,7 +126,7 @@ impl AgentState {
                 self.backend_names()
             )
         })?;
-        Ok(self.keep(raw, operation, side.clone(), ObjectRequest::of_one(devices)))
+        Ok(self.keep(raw, operation, side.clone(), ObjectRequest::of(devices)))
     }
 
     pub(super) fn keep(
@@ -134,10 +134,10 @@ impl AgentState {
         raw: sys::nixl_capi_xfer_req_t,
         operation: Operation,
         remote: RequestSide,
-        object: Option<ObjectRequest>,
+        objects: Option<ObjectRequest>,
     ) -> RequestId {
         let id = RequestId(self.next_id());
-        let request = RequestHandle { raw, remote, operation, state: RequestState::Idle, object };
+        let request = RequestHandle { raw, remote, operation, state: RequestState::Idle, objects };
         self.requests.insert(id, request);
         id
     }
@@ -155,8 +155,12 @@ impl AgentState {
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
         request.state = RequestState::of(status);
+        let has_reply = request.has_reply_of_store();
         if before == RequestState::InFlight {
             self.note_state(id);
+            if has_reply {
+                self.note_reply(id);
+            }
         }
         check(status, || "a request failed in flight".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
@@ -180,7 +184,7 @@ impl AgentState {
         ensure!(
             request.state == RequestState::Idle
                 || !matches!(request.remote, RequestSide::Own)
-                || request.object.is_some(),
+                || request.is_for_one_object(),
             Nixl,
             "a failed request to storage cannot be released: its backend does not wait for its other parts"
         );
