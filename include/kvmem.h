@@ -322,7 +322,9 @@ typedef struct kvmem_region kvmem_region;
 
 /* ---- Regions: host memory ---- */
 
-/// Ask the kernel for transparent huge pages.
+/// Ask the kernel for transparent huge pages for a region of any size, and report their absence:
+/// KVMEM_REGION_HUGE_PAGE_FALLBACK. Without this flag kvmem asks for them for regions of at least one huge
+/// page (2 MiB on x86-64).
 #define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
 /// Fail if the requested page size is not available. Without this flag smaller pages are used, and the info
 /// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
@@ -331,6 +333,9 @@ typedef struct kvmem_region kvmem_region;
 #define KVMEM_SYSTEM_NUMA_BIND 4
 /// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_SYSTEM_SHAREABLE 8
+/// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
+/// the first access to a byte allocates 2 MiB.
+#define KVMEM_SYSTEM_NO_HUGE_PAGES 16
 
 /// Options of kvmem_region_create_system.
 typedef struct kvmem_system_options {
@@ -341,7 +346,7 @@ typedef struct kvmem_system_options {
     /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
     /// Page size in bytes, from the reserved pool of the system (hugetlbfs): 2097152 or 1073741824; 0 for
-    /// ordinary pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
+    /// other pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
     /// kernel cannot reserve pages of a node.
     uint64_t huge_page_size;
     /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.

@@ -63,7 +63,9 @@ const (
 type SystemFlags uint64
 
 const (
-	// Ask the kernel for transparent huge pages.
+	// Ask the kernel for transparent huge pages for a region of any size, and report their absence:
+	// RegionHugePageFallback. Without this flag kvmem asks for them for regions of at least one huge page
+	// (2 MiB on x86-64).
 	SystemTransparentHugePages SystemFlags = C.KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
 	// Fail if the requested page size is not available. Without this flag smaller pages are used, and
 	// the info of the region has RegionHugePageFallback.
@@ -72,6 +74,9 @@ const (
 	SystemNUMABind SystemFlags = C.KVMEM_SYSTEM_NUMA_BIND
 	// Allocate from a memory file, so that the region can be shared with other processes.
 	SystemShareable SystemFlags = C.KVMEM_SYSTEM_SHAREABLE
+	// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge
+	// pages the first access to a byte allocates 2 MiB.
+	SystemNoHugePages SystemFlags = C.KVMEM_SYSTEM_NO_HUGE_PAGES
 )
 
 // PinnedFlags are flags of PinnedOptions.

@@ -21,7 +21,7 @@ type SystemOptions struct {
 	Flags SystemFlags
 	// Size in bytes, at least 1. It must be 0 in the options of a layout, which computes it.
 	Size uint64
-	// HugePageSize in bytes, from the reserved pool of the system: 2097152 or 1073741824; 0 for ordinary pages.
+	// HugePageSize in bytes, from the reserved pool of the system: 2097152 or 1073741824; 0 for other pages.
 	HugePageSize uint64
 	// NUMANode of SystemNUMABind; 0 without that flag.
 	NUMANode uint32

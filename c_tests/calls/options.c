@@ -13,7 +13,8 @@ void options_spoil(fuzz *fuzz, uint32_t *reserved) {
 
 kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
     static const uint64_t huge[] = {2 * MIB, 2 * MIB, 1, 3 * MIB};
-    const uint64_t known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND;
+    const uint64_t known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND |
+                           KVMEM_SYSTEM_NO_HUGE_PAGES;
     FUZZ_OPTIONS(kvmem_system_options, options, kvmem_system_options_init);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, known) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_SYSTEM_SHAREABLE : 0;

@@ -21,6 +21,7 @@ static const struct word system_flags[] = {
     {"huge_pages_required", KVMEM_SYSTEM_HUGE_PAGES_REQUIRED},
     {"numa_bind", KVMEM_SYSTEM_NUMA_BIND},
     {"shareable", KVMEM_SYSTEM_SHAREABLE},
+    {"no_huge_pages", KVMEM_SYSTEM_NO_HUGE_PAGES},
     {NULL, 0},
 };
 static const struct word pinned_flags[] = {

@@ -138,7 +138,7 @@ CREATED(transfer, kvmem_transfer, kvmem_transfer_create, subjects_world.local.la
         subjects_world.local.layout, options)
 
 const subject subjects[] = {
-    {"system", sizeof(kvmem_system_options), fill_system, call_system, 15, KVMEM_STATUS_OK, false},
+    {"system", sizeof(kvmem_system_options), fill_system, call_system, 31, KVMEM_STATUS_OK, false},
     {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 63, KVMEM_STATUS_OK, false},
     {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 7, KVMEM_STATUS_OK, true},
     {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, KVMEM_STATUS_OK, true},

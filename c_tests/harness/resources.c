@@ -103,6 +103,26 @@ static bool holds_address(const mapping *mapping, void *context) {
 
 bool is_mapped(uint64_t address) { return find_mapping(holds_address, &address); }
 
+bool mapping_has_flag(uint64_t address, const char *flag) {
+    static const char name[] = "VmFlags:";
+    FILE *entries = fopen("/proc/self/smaps", "re");
+    CHECK(entries != NULL);
+    char line[512];
+    bool is_inside = false;
+    bool is_found = false;
+    while (!is_found && fgets(line, sizeof(line), entries) != NULL) {
+        unsigned long long start = 0;
+        unsigned long long end = 0;
+        if (sscanf(line, "%llx-%llx ", &start, &end) == 2) is_inside = start <= address && address < end;
+        is_found = is_inside && strncmp(line, name, strlen(name)) == 0;
+    }
+    fclose(entries);
+    CHECK(is_found);
+    char word[8];
+    snprintf(word, sizeof(word), " %s ", flag);
+    return strstr(line, word) != NULL;
+}
+
 size_t count_resident_pages(uint64_t address, size_t size) {
     const size_t pages = (size + 4095) / 4096;
     unsigned char *resident = test_allocate(pages);
@@ -111,6 +131,19 @@ size_t count_resident_pages(uint64_t address, size_t size) {
     for (size_t i = 0; i < pages; i++) count += resident[i] & 1;
     free(resident);
     return count;
+}
+
+struct rlimit limit_addresses(uint64_t more) {
+    FILE *file = fopen("/proc/self/statm", "re");
+    unsigned long pages = 0;
+    CHECK(file != NULL);
+    CHECK_EQ(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
+    const struct rlimit few = {pages * (uint64_t)sysconf(_SC_PAGESIZE) + more, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_AS, &few), 0);
+    return before;
 }
 
 static uint64_t count_huge_pages(const char *which) {

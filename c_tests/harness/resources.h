@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 /* Files that are open in this process, except those that the C library opens briefly by itself. */
 size_t count_open_files(void);
@@ -20,8 +21,12 @@ size_t count_mappings(void);
 /* Mappings of files, including memory files: without heaps, stacks and mappings of a sanitizer. */
 size_t count_file_mappings(void);
 bool is_mapped(uint64_t address);
+/* Whether the mapping at an address has a flag of two letters: VmFlags in /proc/self/smaps. */
+bool mapping_has_flag(uint64_t address, const char *flag);
 /* Resident pages of [address, address + size). */
 size_t count_resident_pages(uint64_t address, size_t size);
+/* Limits the address space to what is in use and this much more. Returns the limit before. */
+struct rlimit limit_addresses(uint64_t more);
 size_t count_directory_entries(const char *directory);
 /* Pages of 2 MiB that are free, or that the kernel would add. */
 uint64_t ready_huge_pages(void);

@@ -46,20 +46,6 @@ static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvme
     return layout;
 }
 
-/* Allows this much more address space than is in use. */
-static struct rlimit limit_addresses(uint64_t more) {
-    FILE *file = fopen("/proc/self/statm", "r");
-    unsigned long pages = 0;
-    CHECK(file != NULL);
-    CHECK_EQ(fscanf(file, "%lu", &pages), 1);
-    fclose(file);
-    struct rlimit before;
-    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
-    const struct rlimit few = {pages * (uint64_t)sysconf(_SC_PAGESIZE) + more, before.rlim_max};
-    CHECK_EQ(setrlimit(RLIMIT_AS, &few), 0);
-    return before;
-}
-
 /* A flag per extent and part would take 4 GiB here, and 1 TiB for the most that a share may claim, 2^24
    extents in 2^16 parts. */
 TEST(a_transfer_allocates_only_for_the_extents_it_touches) {

@@ -127,6 +127,88 @@ TEST(transparent_huge_pages_are_counted) {
     CHECK(residency.resident_bytes + residency.swapped_bytes >= 8 * MIB);
 }
 
+/* The kernel has transparent huge pages; whether it provides them is a setting, which does not matter for requests. */
+static bool has_transparent_huge_pages(void) {
+    return access("/sys/kernel/mm/transparent_hugepage/enabled", F_OK) == 0;
+}
+
+static void expect_requested_huge_pages(uint64_t address) {
+    CHECK_EQ(mapping_has_flag(address, "hg"), has_transparent_huge_pages());
+    CHECK(!mapping_has_flag(address, "nh"));
+}
+
+TEST(a_region_of_a_huge_page_asks_for_huge_pages) {
+    const uint64_t sizes[] = {2 * MIB, 4 * MIB + 4096};
+    const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
+    for (size_t i = 0; i < NUM(sizes) * NUM(flags); i++) {
+        const uint64_t size = sizes[i / NUM(flags)];
+        OWNED(kvmem_region) region = create(REF(WITH(system_options(size), it.flags = flags[i % NUM(flags)])));
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.address % (2 * MIB), 0);
+        CHECK_EQ(info.flags & KVMEM_REGION_HUGE_PAGE_FALLBACK, 0); /* they were not requested by the caller */
+        expect_requested_huge_pages(info.address);
+        memset((void *)(uintptr_t)info.address, 1, size);
+        CHECK_EQ(region_residency(region).transparent_huge_bytes % (2 * MIB), 0);
+    }
+}
+
+TEST(the_regions_of_a_layout_ask_for_huge_pages) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 4 * MIB / kv_block_stride(&config) + 1;
+    kvmem_system_options system = {.struct_size = sizeof(system)};
+    OWN(kvmem_layout, layout, kvmem_layout_build,
+        REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_ALLOCATE, it.system = &system)));
+    kvmem_block block;
+    EXPECT_OK(kvmem_layout_get_block(layout, 0, 0, 0, &block, ERR));
+    expect_requested_huge_pages(block.address);
+}
+
+TEST(a_smaller_region_has_the_pages_of_the_system) {
+    OWNED(kvmem_region) region = create(REF(system_options(2 * MIB - 1)));
+    CHECK(!mapping_has_flag(region_info(region).address, "hg"));
+    CHECK(!mapping_has_flag(region_info(region).address, "nh"));
+}
+
+TEST(ordinary_pages_can_be_requested) {
+    const kvmem_system_options options = WITH(system_options(8 * MIB), it.flags = KVMEM_SYSTEM_NO_HUGE_PAGES);
+    OWNED(kvmem_region) region = create(&options);
+    const uint64_t address = region_info(region).address;
+    CHECK_EQ(mapping_has_flag(address, "nh"), has_transparent_huge_pages());
+    CHECK(!mapping_has_flag(address, "hg"));
+    *(unsigned char *)(uintptr_t)(address + 4 * MIB) = 1;
+    CHECK_EQ(count_resident_pages(address, 8 * MIB), 1);
+}
+
+TEST(contradicting_requests_for_pages_fail) {
+    const kvmem_system_options options = WITH(system_options(4 * MIB), it.flags = KVMEM_SYSTEM_NO_HUGE_PAGES);
+    const kvmem_system_options contradictions[] = {
+        WITH(options, it.flags |= KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES),
+        WITH(options, it.flags |= KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
+        WITH(options, it.huge_page_size = 2 * MIB),
+    };
+    for (size_t i = 0; i < NUM(contradictions); i++)
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "huge pages", kvmem_region_create_system, &contradictions[i]);
+}
+
+/* The sanitizers reserve addresses for themselves. */
+#if !defined __SANITIZE_ADDRESS__ && !UNDER_THREAD_SANITIZER
+
+/* Alignment for huge pages needs up to 2 MiB more addresses than the region has. */
+static void create_with_few_addresses(void) {
+    const uint64_t size = 64 * MIB;
+    limit_addresses(size + MIB);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "", kvmem_region_create_system,
+           REF(WITH(system_options(size), it.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)));
+    OWNED(kvmem_region) region = create(REF(system_options(size)));
+    const uint64_t address = region_info(region).address;
+    expect_requested_huge_pages(address);
+    ((unsigned char *)(uintptr_t)address)[size - 1] = 1;
+}
+
+TEST_CALL(scarce_addresses_suffice, in_a_forked_child(create_with_few_addresses))
+
+#endif
+
 TEST(resident_pages_are_counted) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
     for (size_t i = 0; i < NUM(flags); i++) {

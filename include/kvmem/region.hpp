@@ -33,6 +33,7 @@ enum class SystemFlag : std::uint64_t {
     huge_pages_required = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED,
     numa_bind = KVMEM_SYSTEM_NUMA_BIND,
     shareable = KVMEM_SYSTEM_SHAREABLE,
+    no_huge_pages = KVMEM_SYSTEM_NO_HUGE_PAGES,
 };
 
 /// Host memory: kvmem_system_options.

@@ -19,12 +19,12 @@ use crate::log::log;
 /// Which pages to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Ordinary pages.
+    /// Transparent huge pages for regions of at least one, if the kernel has them.
     #[default]
-    None,
+    Default,
     /// Ordinary pages, even if the kernel uses huge pages by default.
     Never,
-    /// Transparent huge pages, if the kernel supports them.
+    /// Transparent huge pages. Without them, pages are smaller than requested.
     Transparent,
     /// Reserved huge pages of this size.
     Reserved(u64),
@@ -135,7 +135,7 @@ impl SystemMemory {
 
     fn map(size: usize, config: &SystemConfig) -> Result<Self> {
         match config.huge_pages {
-            HugePages::None => Self::with_pages(size, Pages::Ordinary, config),
+            HugePages::Default => Self::by_default(size, config),
             HugePages::Never => Self::without_huge(size, config),
             HugePages::Transparent => Self::transparent(size, config, config.huge_pages_required),
             HugePages::Reserved(page) => Self::reserved(size, page, config),
@@ -177,6 +177,20 @@ impl SystemMemory {
         };
         let mapping = Mapping::shared(&file, size, place, true)?;
         Ok(Self { file: Some((file, 0)), ..Self::of(mapping, size, page_size) })
+    }
+
+    /// Huge pages are an advantage here, and not promised: addresses that are aligned for them may be scarce (RLIMIT_AS), and
+    /// the kernel may ignore the advice. It follows the advice later too, when the system's setting changes.
+    fn by_default(size: usize, config: &SystemConfig) -> Result<Self> {
+        let huge_page = pages::transparent_huge_page_size();
+        if size < huge_page {
+            return Self::with_pages(size, Pages::Ordinary, config);
+        }
+        let memory = Self::with_pages(size, Pages::AlignedTo(huge_page), config)
+            .or_else(|_| Self::with_pages(size, Pages::Ordinary, config))?;
+        // A kernel without huge pages fails.
+        let _ = memory.advise(0, Advice::LinuxHugepage);
+        Ok(memory)
     }
 
     fn without_huge(size: usize, config: &SystemConfig) -> Result<Self> {

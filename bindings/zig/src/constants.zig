@@ -56,7 +56,9 @@ pub const Tier = enum(u32) {
 
 /// Flags of SystemOptions.
 pub const SystemFlags = packed struct(u64) {
-    /// Ask the kernel for transparent huge pages.
+    /// Ask the kernel for transparent huge pages for a region of any size, and report their absence by the flag
+    /// `huge_page_fallback`. Without this flag kvmem asks for them for regions of at least one huge page (2 MiB
+    /// on x86-64).
     transparent_huge_pages: bool = false,
     /// Fail if the requested page size is not available. Without this flag smaller pages are used, and the
     /// info of the region has the flag `huge_page_fallback`.
@@ -65,7 +67,10 @@ pub const SystemFlags = packed struct(u64) {
     numa_bind: bool = false,
     /// Allocate from a memory file, so that the region can be shared with other processes.
     shareable: bool = false,
-    _: u60 = 0,
+    /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
+    /// the first access to a byte allocates 2 MiB.
+    no_huge_pages: bool = false,
+    _: u59 = 0,
 };
 
 /// Flags of PinnedOptions.

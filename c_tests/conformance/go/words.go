@@ -16,6 +16,7 @@ var (
 		"transparent_huge_pages": uint64(kvmem.SystemTransparentHugePages),
 		"huge_pages_required":    uint64(kvmem.SystemHugePagesRequired),
 		"numa_bind":              uint64(kvmem.SystemNUMABind), "shareable": uint64(kvmem.SystemShareable),
+		"no_huge_pages": uint64(kvmem.SystemNoHugePages),
 	}
 	pinnedFlags = words{
 		"no_huge_pages": uint64(kvmem.PinnedNoHugePages), "numa_bind": uint64(kvmem.PinnedNUMABind),

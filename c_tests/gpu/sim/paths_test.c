@@ -72,20 +72,6 @@ TEST(staged_runs_wait_for_each_other) {
 /* The sanitizers reserve addresses for themselves, and abort where an allocation of the library fails. */
 #if !defined __SANITIZE_ADDRESS__ && !UNDER_THREAD_SANITIZER
 
-/* Limits the address space to what is in use and this much more. Returns the limit before. */
-static struct rlimit limit_addresses(uint64_t more) {
-    FILE *file = fopen("/proc/self/statm", "r");
-    unsigned long pages = 0;
-    CHECK(file != NULL);
-    CHECK_EQ(fscanf(file, "%lu", &pages), 1);
-    fclose(file);
-    struct rlimit before;
-    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
-    const struct rlimit few = {pages * (uint64_t)sysconf(_SC_PAGESIZE) + more, before.rlim_max};
-    CHECK_EQ(setrlimit(RLIMIT_AS, &few), 0);
-    return before;
-}
-
 /* Scattered blocks of four elements of two bytes, each of which is copied alone. */
 enum { SMALL_BLOCKS = 1 << 20 };
 

@@ -11,8 +11,7 @@ namespace {
 
 kvmem::Layout build_on_system(const kvmem::LayoutConfig &config, const Users &users) {
     kvmem::SystemOptions memory;
-    memory.flags = kvmem::SystemFlag::transparent_huge_pages;
-    if (users.shareable) memory.flags |= kvmem::SystemFlag::shareable;
+    if (users.shareable) memory.flags = kvmem::SystemFlag::shareable;
     // A cache is used for hours, so its pages are allocated now and not in the first transfers.
     memory.prefault_threads = std::max(1u, std::thread::hardware_concurrency());
     return kvmem::Layout::build(config, memory, users.agent);

@@ -10,7 +10,9 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{HugePages, NumaPlacement, Region, SystemConfig};
 
-/// Ask the kernel for transparent huge pages.
+/// Ask the kernel for transparent huge pages for a region of any size, and report their absence:
+/// KVMEM_REGION_HUGE_PAGE_FALLBACK. Without this flag kvmem asks for them for regions of at least one huge
+/// page (2 MiB on x86-64).
 pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
 /// Fail if the requested page size is not available. Without this flag smaller pages are used, and the info
 /// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
@@ -19,6 +21,9 @@ pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
 pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
 /// Allocate from a memory file, so that the region can be shared with other processes.
 pub const KVMEM_SYSTEM_SHAREABLE: u64 = 8;
+/// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
+/// the first access to a byte allocates 2 MiB.
+pub const KVMEM_SYSTEM_NO_HUGE_PAGES: u64 = 16;
 
 /// Options of kvmem_region_create_system.
 #[repr(C)]
@@ -31,7 +36,7 @@ pub struct kvmem_system_options {
     /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     pub size: u64,
     /// Page size in bytes, from the reserved pool of the system (hugetlbfs): 2097152 or 1073741824; 0 for
-    /// ordinary pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
+    /// other pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
     /// kernel cannot reserve pages of a node.
     pub huge_page_size: u64,
     /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
@@ -79,23 +84,11 @@ pub(in crate::ffi) fn system_config(options: &kvmem_system_options) -> Result<Sy
     let known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
         | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
         | KVMEM_SYSTEM_NUMA_BIND
-        | KVMEM_SYSTEM_SHAREABLE;
+        | KVMEM_SYSTEM_SHAREABLE
+        | KVMEM_SYSTEM_NO_HUGE_PAGES;
     check_flags("kvmem_system_options", options.flags, known)?;
     let has = |flag| options.flags & flag != 0;
-    let huge_pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
-        (0, false) => HugePages::None,
-        (0, true) => HugePages::Transparent,
-        (size @ (0x20_0000 | 0x4000_0000), _) => HugePages::Reserved(size),
-        (size, _) => {
-            let message = format!("huge_page_size is {size}; it is 0, 2097152 or 1073741824");
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-    };
-    ensure!(
-        huge_pages != HugePages::None || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
-        InvalidArgument,
-        "huge pages are required, but none are asked for"
-    );
+    let huge_pages = requested_pages(options)?;
     ensure!(
         options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
         InvalidArgument,
@@ -110,4 +103,30 @@ pub(in crate::ffi) fn system_config(options: &kvmem_system_options) -> Result<Sy
         prefault_threads: options.prefault_threads,
         shareable: has(KVMEM_SYSTEM_SHAREABLE),
     })
+}
+
+fn requested_pages(options: &kvmem_system_options) -> Result<HugePages> {
+    let has = |flag| options.flags & flag != 0;
+    let pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
+        (0, false) => HugePages::Default,
+        (0, true) => HugePages::Transparent,
+        (size @ (0x20_0000 | 0x4000_0000), _) => HugePages::Reserved(size),
+        (size, _) => {
+            let message = format!("huge_page_size is {size}; it is 0, 2097152 or 1073741824");
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    };
+    let asks = pages != HugePages::Default;
+    ensure!(
+        asks || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
+        InvalidArgument,
+        "huge pages are required, but none are asked for"
+    );
+    let refuses = has(KVMEM_SYSTEM_NO_HUGE_PAGES);
+    ensure!(
+        !(asks && refuses),
+        InvalidArgument,
+        "huge pages are asked for, and KVMEM_SYSTEM_NO_HUGE_PAGES is set"
+    );
+    Ok(if refuses { HugePages::Never } else { pages })
 }

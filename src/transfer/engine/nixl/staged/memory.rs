@@ -9,7 +9,7 @@ use crate::cuda::memory::Allocation;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
-use crate::region::{DeviceMemory, HugePages, PinnedConfig, Region, SystemConfig};
+use crate::region::{DeviceMemory, PinnedConfig, Region, SystemConfig};
 use crate::transfer::engine::cuda::row_copier::RowCopier;
 
 /// The memory of an arena, by what copies rows between it and a layout.
@@ -38,10 +38,7 @@ impl StagingMemory {
     /// Allocates so many bytes.
     pub fn allocate(self, size: u64) -> Result<Arc<Region>> {
         match self {
-            Self::Host => {
-                let huge_pages = HugePages::Transparent;
-                Region::system(&SystemConfig { size, huge_pages, ..SystemConfig::default() })
-            }
+            Self::Host => Region::system(&SystemConfig { size, ..SystemConfig::default() }),
             Self::PageLocked(ordinal) => {
                 Region::pinned(&PinnedConfig { size, ordinal, ..PinnedConfig::default() }, &mut |_, _| true)
             }
