@@ -7,27 +7,22 @@
 #![forbid(unsafe_code)]
 
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
 
 use super::available_memory::ensure_available;
 use super::host_size::host_size;
 use super::memory_file::missing_bytes;
 use super::numa::NumaPlacement;
+use super::prefault::Prefault;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
 use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
 
 /// The default size of a chunk. One page lock of half a TB fails with some drivers. A copy across the end of a page lock
 /// fails with all drivers, so there are as few page locks as possible.
 const CHUNK: u64 = 64 << 30;
 /// The number of bytes between two progress callbacks.
 const STEP: u64 = 512 << 20;
-/// Pages are populated in slices of this size, so that a stall is detected.
-const SLICE: usize = 512 << 20;
-/// If a slice takes longer, the kernel is compacting memory for huge pages: the rest gets ordinary pages.
-const STALL: Duration = Duration::from_secs(2);
 /// The default maximum number of threads; more gain little.
 const MOST_THREADS: usize = 8;
 
@@ -100,8 +95,11 @@ impl PinnedMemory {
         let threads = if config.threads == 0 { default_threads() } else { config.threads };
         let (memory, lock, chunk) = (&self.memory, &mut self.lock, self.chunk_size as usize);
         let (size, mut locked) = (memory.size(), 0);
-        let touching = Touching { memory, threads, huge: !config.no_huge_pages, stall: STALL };
-        self.fell_back = touching.ahead_of(chunk.min(STEP as usize), |done| {
+        let mut population = memory.population(threads);
+        if !config.no_huge_pages {
+            population = population.with_patience();
+        }
+        self.fell_back = populate_ahead(population, size, chunk.min(STEP as usize), |done| {
             while locked < done && (done == size || done - locked >= chunk) {
                 let length = chunk.min(size - locked);
                 lock.add(memory.address() + locked, length)?;
@@ -152,79 +150,56 @@ impl Drop for PinnedMemory {
     }
 }
 
-/// Populating pages, the slow part, ahead of the page locks.
-struct Touching<'a> {
-    memory: &'a SystemMemory,
-    threads: u32,
-    huge: bool,
-    /// The maximum duration of a slice before the rest gets ordinary pages.
-    stall: Duration,
-}
-
-impl Touching<'_> {
-    /// Calls `follow` after each step with the number of populated bytes, while the next step is populated. Returns whether
-    /// the rest got ordinary pages.
-    fn ahead_of(mut self, step: usize, mut follow: impl FnMut(usize) -> Result<()>) -> Result<bool> {
-        let size = self.memory.size();
-        let steps = (0..size).step_by(step).map(|offset| (offset, step.min(size - offset)));
-        let (ready, touched) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            let ahead = steps.clone();
-            let toucher =
-                std::thread::Builder::new().spawn_scoped(scope, move || self.touch_all(ahead, &ready));
-            let toucher = toucher.map_err(|error| {
+/// Populates pages, the slow part, ahead of the page locks: calls `follow` after each step with the number of populated bytes,
+/// while the next step is populated. Returns whether the rest got ordinary pages.
+fn populate_ahead(
+    mut population: Prefault,
+    size: usize,
+    step: usize,
+    mut follow: impl FnMut(usize) -> Result<()>,
+) -> Result<bool> {
+    let steps = (0..size).step_by(step).map(|offset| (offset, step.min(size - offset)));
+    let (ready, populated) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let ahead = steps.clone();
+        let thread = std::thread::Builder::new()
+            .spawn_scoped(scope, move || populate_all(&mut population, ahead, &ready))
+            .map_err(|error| {
                 Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
             })?;
-            let mut followed = Ok(());
-            for (offset, length) in steps {
-                // Joining the thread returns its error.
-                if touched.recv().is_err() {
-                    break;
-                }
-                followed = follow(offset + length);
-                if followed.is_err() {
-                    break;
-                }
+        let mut followed = Ok(());
+        for (offset, length) in steps {
+            // Joining the thread returns its error.
+            if populated.recv().is_err() {
+                break;
             }
-            drop(touched);
-            let fell_back = toucher
-                .join()
-                .map_err(|_| Error::new(Status::Panic, "the thread that touches pages panicked"))??;
-            followed.map(|()| fell_back)
-        })
-    }
-
-    fn touch_all(&mut self, ahead: impl Iterator<Item = (usize, usize)>, ready: &Sender<()>) -> Result<bool> {
-        let wanted = self.huge;
-        for (offset, length) in ahead {
-            let done = self.touch(offset, length);
-            // The receiver has been dropped after a failure or a cancellation.
-            if done.is_err() || ready.send(()).is_err() {
-                return done.map(|()| false);
+            followed = follow(offset + length);
+            if followed.is_err() {
+                break;
             }
         }
-        Ok(wanted && !self.huge)
-    }
+        drop(populated);
+        let fell_back = thread
+            .join()
+            .map_err(|_| Error::new(Status::Panic, "the thread that touches pages panicked"))??;
+        followed.map(|()| fell_back)
+    })
+}
 
-    fn touch(&mut self, offset: usize, length: usize) -> Result<()> {
-        for slice in (offset..offset + length).step_by(SLICE) {
-            let size = SLICE.min(offset + length - slice);
-            let began = Instant::now();
-            self.memory.prefault(slice, size, self.threads)?;
-            if began.elapsed() > self.stall {
-                self.use_ordinary_pages(slice + size);
-            }
-        }
-        Ok(())
-    }
-
-    fn use_ordinary_pages(&mut self, offset: usize) {
-        if self.huge && offset < self.memory.size() {
-            log!(Warn, "allocating huge pages takes too long; ordinary pages are used from byte {offset} on");
-            self.memory.use_ordinary_pages(offset);
-            self.huge = false;
+fn populate_all(
+    population: &mut Prefault,
+    steps: impl Iterator<Item = (usize, usize)>,
+    ready: &Sender<()>,
+) -> Result<bool> {
+    let mut fell_back = false;
+    for (offset, length) in steps {
+        fell_back |= population.populate(offset, length)?;
+        // The receiver has been dropped after a failure or a cancellation.
+        if ready.send(()).is_err() {
+            return Ok(false);
         }
     }
+    Ok(fell_back)
 }
 
 /// Fails for shared memory without all its pages if memory for the others is not available: page-locking allocates them,
@@ -259,45 +234,21 @@ fn default_threads() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pages::residency;
     use super::*;
 
     const HALF: usize = 4 << 20;
 
-    /// Populates memory in two steps. Returns whether the rest got ordinary pages.
-    fn touch_in_two_steps(memory: &SystemMemory, stall: Duration) -> bool {
+    #[test]
+    fn each_step_is_followed_once_it_is_populated() {
+        let config = SystemConfig { size: 2 * HALF as u64, ..Default::default() };
+        let memory = SystemMemory::allocate(&config).unwrap();
         let mut steps = Vec::new();
-        let touching = Touching { memory, threads: 2, huge: true, stall };
-        let fell_back = touching.ahead_of(HALF, |done| {
+        let fell_back = populate_ahead(memory.population(2), 2 * HALF, HALF, |done| {
+            assert!(memory.residency().unwrap().resident >= done as u64);
             steps.push(done);
             Ok(())
         });
+        assert!(!fell_back.unwrap());
         assert_eq!(steps, [HALF, 2 * HALF]);
-        fell_back.unwrap()
-    }
-
-    fn memory() -> SystemMemory {
-        let huge_pages = HugePages::Transparent;
-        SystemMemory::allocate(&SystemConfig { size: 2 * HALF as u64, huge_pages, ..Default::default() })
-            .unwrap()
-    }
-
-    #[test]
-    fn after_a_stall_the_remaining_memory_has_small_pages() {
-        let memory = memory();
-        assert!(touch_in_two_steps(&memory, Duration::ZERO));
-        assert_eq!(residency(memory.address() + HALF, HALF).unwrap().transparent_huge, 0);
-    }
-
-    #[test]
-    fn without_a_stall_huge_pages_are_kept_to_the_end() {
-        assert!(!touch_in_two_steps(&memory(), Duration::MAX));
-    }
-
-    #[test]
-    fn a_stall_at_the_end_has_no_effect() {
-        let memory = memory();
-        let touching = Touching { memory: &memory, threads: 1, huge: true, stall: Duration::ZERO };
-        assert!(!touching.ahead_of(2 * HALF, |_| Ok(())).unwrap());
     }
 }

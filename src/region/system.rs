@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! System memory: a mapping, zeroed and page-aligned. Shareable memory is a memory file.
 
-use std::ffi::c_void;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::mm::{Advice, madvise};
@@ -11,7 +10,8 @@ use super::host_size::host_size;
 use super::mapping::{FilePart, Mapping, Pages};
 use super::memory_file::{Inspected, memory_file};
 use super::pages::Residency;
-use super::{numa, pages, prefault};
+use super::prefault::Prefault;
+use super::{numa, pages};
 use crate::advice;
 use crate::error::{Result, Status, ensure, fail};
 use crate::log::log;
@@ -93,14 +93,14 @@ impl SystemMemory {
     /// Maps memory as configured, or changes nothing.
     pub fn allocate(config: &SystemConfig) -> Result<Self> {
         let size = host_size("a system region", config.size)?;
-        let memory = Self::map(size, config)
+        let mut memory = Self::map(size, config)
             .map_err(|error| error.context(format!("allocate {size} bytes of host memory")))?;
         if config.prefault_threads > 0 {
             // Reserved pages were reserved when they were mapped.
             if !memory.has_reserved_pages() {
                 ensure_available(config.size, memory.numa)?;
             }
-            memory.prefault(0, memory.mapping.size(), config.prefault_threads)?;
+            memory.prefault(config)?;
         }
         Ok(memory)
     }
@@ -161,7 +161,9 @@ impl SystemMemory {
     /// would raise SIGBUS, so all pages are populated now by a call that can fail.
     fn take_huge_pages_of(&self, node: u32, page: usize, threads: u32) -> Result<()> {
         ensure_huge_pages_of(node, self.mapping.size() as u64, page as u64)?;
-        self.prefault(0, self.mapping.size(), threads)
+        self.population(threads)
+            .populate(0, self.mapping.size())
+            .map(drop)
             .map_err(|error| error.context(format!("allocate them on NUMA node {node}")))
     }
 
@@ -189,14 +191,14 @@ impl SystemMemory {
         let memory = Self::with_pages(size, Pages::AlignedTo(huge_page), config)
             .or_else(|_| Self::with_pages(size, Pages::Ordinary, config))?;
         // A kernel without huge pages fails.
-        let _ = memory.advise(0, Advice::LinuxHugepage);
+        let _ = memory.advise(Advice::LinuxHugepage);
         Ok(memory)
     }
 
     fn without_huge(size: usize, config: &SystemConfig) -> Result<Self> {
         let memory = Self::with_pages(size, Pages::Ordinary, config)?;
         // A kernel without huge pages fails, and needs no advice.
-        let _ = memory.advise(0, Advice::LinuxNoHugepage);
+        let _ = memory.advise(Advice::LinuxNoHugepage);
         Ok(memory)
     }
 
@@ -204,7 +206,7 @@ impl SystemMemory {
         let pages = Pages::AlignedTo(pages::transparent_huge_page_size());
         let memory = Self::with_pages(size, pages, config)?;
         let offered = pages::transparent_huge_pages_offered(config.shareable)
-            && memory.advise(0, Advice::LinuxHugepage).is_ok();
+            && memory.advise(Advice::LinuxHugepage).is_ok();
         ensure!(offered || !required, Unsupported, "this system offers no transparent huge pages");
         Ok(Self { fell_back: !offered, ..memory })
     }
@@ -258,9 +260,9 @@ impl SystemMemory {
         self.numa.map(numa::NumaPlacement::node)
     }
 
-    /// Populates the pages of a part, with up to `threads` threads.
-    pub fn prefault(&self, offset: usize, size: usize, threads: u32) -> Result<()> {
-        prefault::touch(self.address() + offset, size, self.page_size, threads)
+    /// Populates its pages with up to `threads` threads.
+    pub fn population(&self, threads: u32) -> Prefault {
+        Prefault::new(self.address(), self.mapping.size(), self.page_size, threads)
     }
 
     /// How much of it is resident in memory, and on which pages.
@@ -277,17 +279,21 @@ impl SystemMemory {
         self.page_size != base_page()
     }
 
-    /// Uses ordinary pages from `offset` on.
-    pub fn use_ordinary_pages(&self, offset: usize) {
-        if let Err(errno) = self.advise(offset, Advice::LinuxNoHugepage) {
-            log!(Warn, "request ordinary pages: {errno}");
+    /// Populates all its pages. Huge ones that are not required may not take too long.
+    fn prefault(&mut self, config: &SystemConfig) -> Result<()> {
+        let mut population = self.population(config.prefault_threads);
+        let may_be_small = !self.has_reserved_pages() && !config.huge_pages_required;
+        if may_be_small && config.huge_pages != HugePages::Never {
+            population = population.with_patience();
         }
+        let gave_up = population.populate(0, self.mapping.size())?;
+        self.fell_back |= gave_up && config.huge_pages != HugePages::Default;
+        Ok(())
     }
 
-    fn advise(&self, offset: usize, advice: Advice) -> rustix::io::Result<()> {
-        let rest = self.mapping.size() - offset.min(self.mapping.size());
-        // SAFETY: advice for a part of this mapping that does not change its bytes.
-        unsafe { madvise((self.address() + offset) as *mut c_void, rest, advice) }
+    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: advice for this mapping that does not change its bytes.
+        unsafe { madvise(self.mapping.address(), self.mapping.size(), advice) }
     }
 }
 
