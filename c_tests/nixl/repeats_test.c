@@ -11,6 +11,12 @@ KV_PEER_ROLE
 static kvmem_block_pair backwards[NUM_BLOCKS];
 static const kv_move all_layers = {backwards, NUM_BLOCKS, 0, 0, 3};
 
+/* A request to an owner names at most about 21,800 spans of blocks. */
+#define MANY_BLOCKS 50000
+
+static kvmem_block_pair many_backwards[MANY_BLOCKS];
+static const kv_move many_blocks = {many_backwards, MANY_BLOCKS, 0, 0, 1};
+
 /* The library allocates when a transfer is created, not when it is repeated. */
 static void check_path(const kvmem_layout *source, const kvmem_layout *destination,
                        const kvmem_transfer_options *options, uint32_t path) {
@@ -55,3 +61,19 @@ static void check_paths(uint64_t arena_size) {
 TEST(runs_of_one_chunk_allocate_nothing) { check_paths(0); }
 
 TEST(runs_of_many_chunks_allocate_nothing) { check_paths(8 * 64 * 4096); }
+
+TEST(runs_of_several_requests_to_an_owner_allocate_nothing) {
+    kv_meeting meeting;
+    for (uint32_t i = 0; i < MANY_BLOCKS; i++) many_backwards[i] = (kvmem_block_pair){i, MANY_BLOCKS - 1 - i};
+    const kvmem_layout_config config =
+        WITH(kv_config(&kv_kinds[0]), it.num_blocks = MANY_BLOCKS, it.num_layers = 1, it.page_size = 1);
+    kv_meeting_open_served(&meeting, "near", "far", &config, &config,
+                           REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)));
+    const kvmem_layout *near = meeting.side.layout, *far = meeting.peer.model.layout;
+    allocations_count();
+    check_path(far, near, KV_OPTIONS(&many_blocks, it.path = KVMEM_PATH_NIXL_READ_SERVED),
+               KVMEM_PATH_NIXL_READ_SERVED);
+    check_path(near, far, KV_OPTIONS(&many_blocks, it.path = KVMEM_PATH_NIXL_WRITE_SERVED),
+               KVMEM_PATH_NIXL_WRITE_SERVED);
+    kv_meeting_close(&meeting);
+}

@@ -8,7 +8,6 @@ use kvmem::region::Access;
 use kvmem::share::broker::{FetchRequest, Refusal, Token};
 use kvmem::share::frame::{Header, MessageKind, ParcelInfo};
 use kvmem::transfer::engine::nixl::served::message::{Body, Message, Open, SessionKey};
-use kvmem::transfer::plan::Terms;
 use kvmem::transfer::{BlockPair, Outline, PairedRange, Plan, Wanted};
 
 use crate::reading::{self, CONTROL_HEAD, Target};
@@ -139,9 +138,9 @@ fn served() -> Vec<(&'static str, Vec<u8>)> {
         bytes[24..].to_vec()
     };
     let open = |plan: &Plan, writes, bytes, chunk_size| {
-        let terms = Terms::of(&plan.led_by(1), 0).unwrap();
+        let terms = plan.led_by(1).whole().terms(0).unwrap();
         let process = ProcessIdentity::unknown();
-        message(Body::Open(Box::new(Open { process, writes, bytes, chunk_size, terms })))
+        message(Body::Open(std::sync::Arc::new(Open { process, writes, bytes, chunk_size, terms })))
     };
     let read = open(&plan, false, plan.bytes(), 4096);
     let cut = read[..60].to_vec();

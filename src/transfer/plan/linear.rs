@@ -132,11 +132,6 @@ impl Plan {
     pub fn led_by(&self, side: usize) -> Self {
         self.in_order(if side == 0 { LoopOrder::Source } else { LoopOrder::StrictDestination })
     }
-
-    /// The bytes in a row of a plan that [`Self::led_by`] returned for this side, on this side.
-    pub fn linear(&self, side: usize) -> Result<LinearPlan> {
-        LinearPlan::new(self.parts().map(|part| (part.order_of(side), part.one_side(side))))
-    }
 }
 
 impl PlanPart<'_> {
@@ -151,21 +146,24 @@ impl PlanPart<'_> {
         order
     }
 
-    /// The ids of its blocks or spans on one side, in order.
-    pub(super) fn ids(&self, side: usize) -> impl Iterator<Item = u32> {
-        self.runs().iter().flat_map(move |run| {
+    /// The ids of some of its blocks or spans on one side, in order.
+    pub(super) fn ids(&self, side: usize, blocks: &Range<u64>) -> impl Iterator<Item = u32> + use<'_> {
+        let (run, before) = self.blocks.find(blocks.start);
+        let ids = self.runs()[run..].iter().flat_map(move |run| {
             let first = if side == 0 { run.source } else { run.destination };
             first..first + run.length
-        })
+        });
+        ids.skip(before as usize).take((blocks.end - blocks.start) as usize)
     }
 
-    fn one_side(&self, side: usize) -> OneSide {
+    /// Some of its blocks or spans, as one side stores them.
+    pub(super) fn one_side(&self, side: usize, blocks: &Range<u64>) -> OneSide {
         OneSide {
             side: self.shape.sides[side].clone(),
             start: self.block.start(side),
             axes: self.block.axes.map(|axis| (axis.count, axis.strides[side], axis.regions[side])),
             element_size: self.block.element_size,
-            ids: self.ids(side).collect(),
+            ids: self.ids(side, blocks).collect(),
         }
     }
 }

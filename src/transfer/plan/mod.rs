@@ -25,6 +25,7 @@ mod runs;
 mod selection;
 mod shape;
 mod side;
+mod slice;
 mod terms;
 mod tiles;
 mod tokens;
@@ -39,6 +40,7 @@ pub use outline::Outline;
 pub use planned_blocks::PlannedBlocks;
 pub use selection::{Selection, Slots};
 pub use shape::Grid;
+pub use slice::PlanSlice;
 pub use terms::Terms;
 pub use tiles::{Loops, Tile};
 

@@ -3,6 +3,8 @@
 //! side finds the same bytes in the same order. Pure.
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::heads::HeadView;
@@ -14,11 +16,17 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry, LayoutPart, MOST_PARTS};
 
 /// The maximum number of spans of tokens.
-const MOST_SPANS: usize = 1 << 20;
+pub(super) const MOST_SPANS: usize = 1 << 20;
 /// The maximum number of sections: the tokens of a part are in at most three.
 const MOST_SECTIONS: usize = 3 * MOST_PARTS;
 /// Bytes of an entry of [`Section::spans`].
-const SPAN_BYTES: usize = 12;
+pub(super) const SPAN_BYTES: usize = 12;
+
+/// The maximum size of a section in a message, without its spans.
+pub(super) fn section_bytes(part: &str) -> usize {
+    // The names of the fields, and their numbers of at most nine bytes each.
+    200 + part.len()
+}
 
 /// What is moved of one side, and the order in which its bytes are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,17 +60,88 @@ struct Section {
 
 /// Consecutive blocks, and the first token that is moved of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct SpanRun {
+pub(super) struct SpanRun {
     block: u32,
     token: u32,
     blocks: u32,
 }
 
+impl SpanRun {
+    /// Whether a span is in the block after the last one, from the same token on.
+    pub fn goes_on_in(&self, next: Self) -> bool {
+        self.token == next.token && self.block.checked_add(self.blocks) == Some(next.block)
+    }
+
+    /// The same with one more block.
+    pub fn longer(self) -> Self {
+        Self { blocks: self.blocks + 1, ..self }
+    }
+}
+
+/// Where one side has the spans of a part of a plan.
+pub(super) struct SpanPlaces<'a> {
+    geometry: &'a Geometry,
+    /// Heads of the layout.
+    of_heads: u64,
+    /// Bytes from a token to the next.
+    token_stride: u64,
+    /// Bytes from a span id to the next.
+    unit: u64,
+    /// The first token that is moved of a span.
+    phase: u32,
+    /// Spans are whole blocks, and have their ids.
+    are_blocks: bool,
+}
+
+impl<'a> SpanPlaces<'a> {
+    /// Fails for a side whose spans can't be named.
+    pub fn of(plan: &'a Plan, part: &PlanPart<'_>, side: usize) -> Result<Self> {
+        let outline = plan.outline.parts.iter().find(|outline| outline.name() == part.name);
+        let Some(outline) = outline else {
+            return Err(Error::new(Status::Panic, "a plan has a part without an outline"));
+        };
+        let geometry = outline.geometry(side);
+        ensure!(
+            geometry.region_step(Axis::Token) == 0,
+            Unsupported,
+            "each token of the peer's layout has a region of its own"
+        );
+        let token_stride = geometry.stride(Axis::Token).max(1);
+        Ok(Self {
+            geometry,
+            of_heads: HeadView::of([outline.geometry(0), outline.geometry(1)])[side].heads(),
+            token_stride,
+            unit: part.shape.sides[side].block_stride,
+            phase: (part.block.offsets[side] / token_stride) as u32,
+            are_blocks: plan.block_runs().is_some(),
+        })
+    }
+
+    /// The block and the first token of a span.
+    pub fn of_id(&self, id: u32) -> Result<SpanRun> {
+        let (block, token) = if self.are_blocks { (id, 0) } else { self.located(id)? };
+        Ok(SpanRun { block, token: token + self.phase, blocks: 1 })
+    }
+
+    fn located(&self, id: u32) -> Result<(u32, u32)> {
+        let Self { geometry, unit, token_stride, .. } = *self;
+        let block_stride = geometry.stride(Axis::Block);
+        let last_token = (geometry.count(Axis::Token) - 1) * geometry.stride(Axis::Token);
+        ensure!(
+            last_token < block_stride,
+            Unsupported,
+            "the tokens of a block of the peer's layout are not together, so that parts of blocks can't be named"
+        );
+        let distance = u64::from(id) * unit;
+        Ok(((distance / block_stride) as u32, (distance % block_stride / token_stride) as u32))
+    }
+}
+
 impl Terms {
-    /// One side of a plan that [`Plan::led_by`] returned for the other side. Fails for what can't be said in these terms.
-    pub fn of(plan: &Plan, side: usize) -> Result<Self> {
-        let sections = plan.parts().map(|part| Section::of(plan, &part, side)).collect::<Result<_>>()?;
-        Ok(Self { sections })
+    /// One side of some blocks of parts of a plan. Fails for what can't be said in these terms.
+    pub(super) fn of(plan: &Plan, parts: &[(PlanPart<'_>, Range<u64>)], side: usize) -> Result<Self> {
+        let sections = parts.iter().map(|(part, blocks)| Section::of(plan, part, blocks, side));
+        Ok(Self { sections: sections.collect::<Result<_>>()? })
     }
 
     /// The bytes in a row, where these parts of a layout have them. The terms may be anything: what the parts do not have is
@@ -126,36 +205,17 @@ impl Terms {
 }
 
 impl Section {
-    fn of(plan: &Plan, part: &PlanPart<'_>, side: usize) -> Result<Self> {
-        let outline = plan.outline.parts.iter().find(|outline| outline.name() == part.name);
-        let Some(outline) = outline else {
-            return Err(Error::new(Status::Panic, "a plan has a part without an outline"));
-        };
-        let geometry = outline.geometry(side);
-        ensure!(
-            geometry.region_step(Axis::Token) == 0,
-            Unsupported,
-            "each token of the peer's layout has a region of its own"
-        );
-        let heads = HeadView::of([outline.geometry(0), outline.geometry(1)])[side].heads();
-        let stride = geometry.stride(Axis::Token).max(1);
+    fn of(plan: &Plan, part: &PlanPart<'_>, blocks: &Range<u64>, side: usize) -> Result<Self> {
+        let places = SpanPlaces::of(plan, part, side)?;
         let tokens = &part.block.axes[2];
-        let token_step = if tokens.count > 1 { tokens.strides[side] / stride } else { 1 };
-        let phase = part.block.offsets[side] / stride;
+        let token_step = if tokens.count > 1 { tokens.strides[side] / places.token_stride } else { 1 };
         let range = |index: usize| [part.block.firsts[index][side], part.block.axes[index].count];
-        let unit = part.shape.sides[side].block_stride;
         let mut runs: Vec<SpanRun> = Vec::new();
-        for id in part.ids(side) {
-            let (block, token) = match plan.block_runs() {
-                Some(_) => (id, 0),
-                None => located(geometry, unit, id)?,
-            };
-            let token = token + phase as u32;
+        for id in part.ids(side, blocks) {
+            let place = places.of_id(id)?;
             match runs.last_mut() {
-                Some(last) if last.token == token && last.block.checked_add(last.blocks) == Some(block) => {
-                    last.blocks += 1;
-                }
-                _ => runs.push(SpanRun { block, token, blocks: 1 }),
+                Some(last) if last.goes_on_in(place) => *last = last.longer(),
+                _ => runs.push(place),
             }
         }
         let spans = runs.iter().flat_map(|run| [run.block, run.token, run.blocks]);
@@ -166,7 +226,7 @@ impl Section {
             layers: range(0),
             outers: range(1),
             heads: range(3),
-            of_heads: heads,
+            of_heads: places.of_heads,
             tokens: tokens.count,
             token_step,
             spans: spans.flat_map(u32::to_le_bytes).collect(),
@@ -310,17 +370,4 @@ fn span_id(distance: u64, unit: u64) -> Result<u32> {
         let message = format!("a span is more than 2^32 steps of {unit} bytes away from block 0");
         Error::new(Status::Unsupported, message)
     })
-}
-
-/// The block and the token of a span.
-fn located(geometry: &Geometry, unit: u64, id: u32) -> Result<(u32, u32)> {
-    let (block_stride, token_stride) = (geometry.stride(Axis::Block), geometry.stride(Axis::Token));
-    let page = geometry.count(Axis::Token);
-    ensure!(
-        (page - 1) * token_stride < block_stride,
-        Unsupported,
-        "the tokens of a block of the peer's layout are not together, so that parts of blocks can't be named"
-    );
-    let distance = u64::from(id) * unit;
-    Ok(((distance / block_stride) as u32, (distance % block_stride / token_stride.max(1)) as u32))
 }

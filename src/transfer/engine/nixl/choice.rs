@@ -158,7 +158,7 @@ impl Choosing<'_> {
     /// Whether the owner's large ranges save enough. They do not depend on the spans.
     fn is_served_faster(&self, spans: u64) -> bool {
         let bytes = self.plan.bytes();
-        self.rates.served.served(bytes) < LEAST_GAIN * self.rates.direct.direct(spans, bytes)
+        self.rates.served.served(bytes, 1) < LEAST_GAIN * self.rates.direct.direct(spans, bytes)
     }
 
     fn staged(&self) -> Result<Rated<Division>> {
@@ -181,15 +181,16 @@ impl Choosing<'_> {
         let sides = [self.local, self.remote];
         let division = ServedDivision::of(self.plan, sides, self.reads, &self.rates.served)
             .map_err(|error| error.with_status(Status::Unsupported))?;
-        Ok(Rated {
-            seconds: self.rates.served.served(self.plan.bytes()),
-            reason: format!(
-                "{} ranges of staging memory of the owner replace {} descriptors",
-                division.descriptors(),
-                self.plan.most_moves()
-            ),
-            division,
-        })
+        let sessions = division.sessions();
+        let mut reason = format!(
+            "{} ranges of staging memory of the owner replace {} descriptors",
+            division.descriptors(),
+            self.plan.most_moves()
+        );
+        if sessions > 1 {
+            reason += &format!(", by {sessions} requests to the owner");
+        }
+        Ok(Rated { seconds: self.rates.served.served(self.plan.bytes(), sessions), reason, division })
     }
 }
 

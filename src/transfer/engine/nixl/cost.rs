@@ -19,7 +19,7 @@ const SLOW: f64 = 4.0;
 /// What a chunk costs besides its descriptors and bytes: creating, posting and releasing its request, and waking the thread
 /// that copies it.
 const SECONDS_PER_CHUNK: f64 = 30e-6;
-/// What a served transfer takes besides its bytes: until the owner has found the request.
+/// What a session of a served transfer takes besides its bytes: until the owner has found the request.
 const SECONDS_PER_SESSION: f64 = 300e-6;
 /// Shorter runs say more about latency.
 const LEAST_SECONDS: f64 = 1e-3;
@@ -259,22 +259,23 @@ impl RequestRates {
         Self(Mutex::new(Fit::assuming(between.assumed())))
     }
 
-    /// Adds a served run.
-    pub fn add_served(&self, bytes: u64, seconds: f64) {
+    /// Adds a served run of so many sessions.
+    pub fn add_served(&self, bytes: u64, sessions: u64, seconds: f64) {
         let mut fit = self.0.lock();
-        // Of short runs the time of the session is the most.
-        let serving = (seconds - SECONDS_PER_SESSION).max(0.1 * seconds);
-        if bytes as f64 * fit.assumed.per_served_byte >= SECONDS_PER_SESSION {
+        let waiting = SECONDS_PER_SESSION * sessions as f64;
+        // Of short runs the time of the sessions is the most.
+        let serving = (seconds - waiting).max(0.1 * seconds);
+        if bytes as f64 * fit.assumed.per_served_byte >= waiting {
             fit.served = KEPT * fit.served + bytes as f64;
             fit.serving = KEPT * fit.serving + serving;
         }
     }
 
-    /// Seconds of a served transfer.
-    pub fn served(&self, bytes: u64) -> f64 {
+    /// Seconds of a served transfer of so many sessions.
+    pub fn served(&self, bytes: u64, sessions: u64) -> f64 {
         let fit = *self.0.lock();
         let per_byte = if fit.served > 0.0 { fit.serving / fit.served } else { fit.assumed.per_served_byte };
-        SECONDS_PER_SESSION + per_byte * bytes as f64
+        SECONDS_PER_SESSION * sessions as f64 + per_byte * bytes as f64
     }
 
     /// Adds a run.
@@ -339,7 +340,7 @@ mod tests {
         let direct = RequestRates::assuming(Between::ThroughHost);
         let served = RequestRates::default();
         for bytes in [1 << 20, 1 << 30] {
-            assert!(served.served(bytes) < 0.3 * direct.direct(1, bytes), "{bytes}");
+            assert!(served.served(bytes, 1) < 0.3 * direct.direct(1, bytes), "{bytes}");
         }
     }
 
@@ -349,7 +350,7 @@ mod tests {
         let rates = RequestRates::assuming(Between::Gpus);
         let bytes = 32 << 20;
         for (block, is_better) in [(4 << 10, true), (64 << 10, true), (1 << 20, false)] {
-            assert_eq!(rates.served(bytes) < rates.direct(bytes / block, bytes), is_better, "{block}");
+            assert_eq!(rates.served(bytes, 1) < rates.direct(bytes / block, bytes), is_better, "{block}");
         }
     }
 
@@ -380,14 +381,28 @@ mod tests {
     #[test]
     fn served_runs_tell_what_the_next_one_takes() {
         let rates = RequestRates::default();
-        let assumed = rates.served(100 << 20);
-        rates.add_served(1, 10.0);
-        assert_eq!(rates.served(100 << 20), assumed, "a run of a byte says nothing");
+        let assumed = rates.served(100 << 20, 1);
+        rates.add_served(1, 1, 10.0);
+        assert_eq!(rates.served(100 << 20, 1), assumed, "a run of a byte says nothing");
         for _ in 0..20 {
-            rates.add_served(100 << 20, 3.0 * assumed);
+            rates.add_served(100 << 20, 1, 3.0 * assumed);
         }
-        let found = rates.served(200 << 20);
+        let found = rates.served(200 << 20, 1);
         assert!((5.0 * assumed..7.0 * assumed).contains(&found), "{found}");
+    }
+
+    /// Blocks in so many spans that they need several requests: each takes a time that the bytes do not explain.
+    #[test]
+    fn each_session_of_a_served_run_takes_a_time_of_its_own() {
+        let rates = RequestRates::default();
+        let one = rates.served(1 << 20, 1);
+        let more = rates.served(1 << 20, 11) - one;
+        assert!((more - 10.0 * SECONDS_PER_SESSION).abs() < 1e-9, "{more}");
+        for _ in 0..20 {
+            rates.add_served(100 << 20, 10, 10.0 * SECONDS_PER_SESSION + 50e-3);
+        }
+        let found = rates.served(100 << 20, 1) - SECONDS_PER_SESSION;
+        assert!((found - 50e-3).abs() < 1e-6, "{found}");
     }
 
     #[test]

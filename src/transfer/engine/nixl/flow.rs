@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::listed::ListedFlow;
 use super::served::ServedFlow;
 use super::staged::StagedFlow;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nixl::{AgentState, RequestId};
 
 /// The requests of a run that are not posted yet.
@@ -103,6 +103,14 @@ impl Flow {
             Self::Listed(flow) => flow.moved(),
             Self::Staged(flow) => flow.moved(),
             Self::Served(flow) => flow.moved(),
+        }
+    }
+
+    /// Adds to an error where in the run it occurred.
+    pub fn located(&self, error: Error) -> Error {
+        match self {
+            Self::Served(flow) => flow.located(error),
+            _ => error,
         }
     }
 

@@ -142,6 +142,14 @@ impl NixlMove {
         }
     }
 
+    /// Number of requests to an owner that serves it.
+    fn sessions(&self) -> u64 {
+        match &self.shared.method {
+            Method::Served(served) => served.sessions().len() as u64,
+            _ => 0,
+        }
+    }
+
     fn peer_hold(&self) -> Result<Option<RemoteHold>> {
         self.shared.peer().map(|remote| remote.peer.hold()).transpose()
     }
@@ -174,10 +182,16 @@ impl Engine for PartSequence<NixlMove> {
         let parts = self.parts().len() as f64;
         let mut candidates = self.first().candidates.clone();
         candidates.iter_mut().for_each(|candidate| candidate.seconds *= parts);
-        let excess = self.sum(NixlMove::excess);
-        if let (true, Some(taken)) = (excess > 0, candidates.first_mut()) {
-            taken.reason =
-                Some(format!("it reads {excess} bytes in excess, rather than a range for each row").into());
+        let (excess, sessions) = (self.sum(NixlMove::excess), self.sum(NixlMove::sessions));
+        let remark = if excess > 0 {
+            format!("it reads {excess} bytes in excess, rather than a range for each row")
+        } else if sessions > self.parts().len() as u64 {
+            format!("its spans of blocks need {sessions} requests to the owner, one after the other")
+        } else {
+            return candidates;
+        };
+        if let Some(taken) = candidates.first_mut() {
+            taken.reason = Some(remark.into());
         }
         candidates
     }

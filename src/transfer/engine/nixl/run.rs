@@ -340,6 +340,14 @@ impl NixlRun {
         recent && self.peer().is_some_and(|remote| !remote.process.is_gone())
     }
 
+    /// Adds to an error where in the run it occurred, unless the caller ended the run.
+    fn located(&self, error: Error) -> Error {
+        match &self.flow {
+            Some(flow) if error.status() != Status::Cancelled => flow.located(error),
+            _ => error,
+        }
+    }
+
     /// Adds to an error whether the peer's process has ended, which NIXL does not report.
     fn explain(&self, error: Error) -> Error {
         match self.peer() {
@@ -376,7 +384,7 @@ impl NixlRun {
             return;
         };
         let failure = self.failure.as_ref().map_or(unfinished, |(error, _)| error.clone());
-        let explained = self.explain(failure.clone());
+        let explained = self.explain(self.located(failure.clone()));
         log!(Warn, "{explained}");
         self.is_reported = true;
         if let Some(run) = &mut self.run {
@@ -393,7 +401,7 @@ impl NixlRun {
     fn finish(&mut self, state: &mut AgentState) {
         let holds_memory = self.flow.as_mut().is_some_and(|flow| flow.close(state));
         let outcome = match self.failure.take() {
-            Some((error, _)) => Err(self.explain(error)),
+            Some((error, _)) => Err(self.explain(self.located(error))),
             None => {
                 self.note_rates();
                 self.notify(state)
@@ -434,7 +442,7 @@ impl NixlRun {
         let seconds = self.busy.all.as_secs_f64();
         let plan = &prepared.request_plan.plan;
         if let Some(Flow::Served(flow)) = &self.flow {
-            return rates.add_served(plan.bytes(), flow.seconds());
+            return rates.add_served(plan.bytes(), flow.sessions(), flow.seconds());
         }
         rates.add(&match &self.flow {
             Some(Flow::Staged(flow)) => Sample { seconds, ..flow.sample },

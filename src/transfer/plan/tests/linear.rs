@@ -27,25 +27,47 @@ fn places(plan: &LinearPlan, step: u64) -> BTreeMap<u64, (u32, u64)> {
     places
 }
 
-/// Moves the bytes of a plan through a row, in the order of one of the sides.
-fn through_a_row(
+/// Byte of the destination → byte of the source.
+type Moved = BTreeMap<(u32, u64), (u32, u64)>;
+
+/// Terms of any plan of these tests that name one span have fewer bytes.
+const LEAST_TERMS: usize = 240;
+
+/// Moves the bytes of a plan through rows, in the order of one of the sides: one row for each slice, whose terms have at most
+/// `most_bytes`. Returns the number of slices, too.
+fn through_rows(
     plan: &Plan,
     sides: [&Placement; 2],
     leader: usize,
     step: u64,
-) -> Result<BTreeMap<(u32, u64), (u32, u64)>> {
+    most_bytes: usize,
+) -> Result<(Moved, usize)> {
     let led = plan.led_by(leader);
-    let words = serde_round_trip(&Terms::of(&led, 1 - leader)?);
-    let other = places(&words.placed_in(parts(sides[1 - leader]))?, step);
-    let own = places(&led.linear(leader)?, step);
-    let [sources, destinations] = if leader == 0 { [own, other] } else { [other, own] };
-    assert_eq!(sources.len(), destinations.len());
-    Ok(destinations.into_iter().map(|(offset, to)| (to, sources[&offset])).collect())
+    let mut moved = Moved::new();
+    let slices = led.slices(1 - leader, most_bytes)?;
+    for slice in &slices {
+        let words = serde_round_trip(&slice.terms(1 - leader)?, most_bytes.max(LEAST_TERMS));
+        let other = places(&words.placed_in(parts(sides[1 - leader]))?, step);
+        let own = places(&slice.linear(leader)?, step);
+        let [sources, destinations] = if leader == 0 { [own, other] } else { [other, own] };
+        assert_eq!(sources.len(), destinations.len());
+        for (offset, to) in destinations {
+            assert_eq!(moved.insert(to, sources[&offset]), None, "two slices have the same byte");
+        }
+    }
+    Ok((moved, slices.len()))
 }
 
-fn serde_round_trip(terms: &Terms) -> Terms {
+fn through_a_row(plan: &Plan, sides: [&Placement; 2], leader: usize, step: u64) -> Result<Moved> {
+    let (moved, slices) = through_rows(plan, sides, leader, step, 1 << 20)?;
+    assert_eq!(slices, 1);
+    Ok(moved)
+}
+
+fn serde_round_trip(terms: &Terms, most_bytes: usize) -> Terms {
     let mut bytes = Vec::new();
     ciborium::into_writer(terms, &mut bytes).unwrap();
+    assert!(bytes.len() <= most_bytes, "{} bytes of terms, {most_bytes} are the most", bytes.len());
     let read: Terms = ciborium::from_reader(&bytes[..]).unwrap();
     assert_eq!(&read, terms);
     read
@@ -60,7 +82,7 @@ proptest! {
         tables in [any_table(), any_table()], firsts in [0u64..8, 0u64..8],
         steps in prop_oneof![2 => Just([1u64, 1]), 1 => [1u64..4, 1u64..4]],
         heads in any_range(3), more_heads in [0u64..2, 0u64..2], tokens in 1u64..20, by_layer: bool, step in 1u64..500,
-        leader in 0usize..2,
+        leader in 0usize..2, most_bytes in 0usize..500,
     ) {
         let side = |index: usize, start| {
             side(kinds[index], pages[index], 3 + more_heads[index], 1 << shifts[index], start)
@@ -81,7 +103,10 @@ proptest! {
             let layers = (0..3).map(|layer| through_a_row(&plan.layer(layer), sides, leader, step));
             prop_assert_eq!(layers.flat_map(Result::unwrap).collect::<BTreeMap<_, _>>(), expected);
         } else {
-            prop_assert_eq!(through_a_row(&plan, sides, leader, step).unwrap(), expected);
+            prop_assert_eq!(&through_a_row(&plan, sides, leader, step).unwrap(), &expected);
+            let (moved, slices) = through_rows(&plan, sides, leader, step, most_bytes).unwrap();
+            prop_assert_eq!(moved, expected);
+            prop_assert!(slices as u64 <= plan.blocks());
         }
     }
 
@@ -165,8 +190,9 @@ fn what_an_owner_refuses_is_not_said() {
     let together = placement(of_one_head, KINDS[0], 1 << 20);
     for (sides, owner) in [([&apart, &together], 0), ([&together, &apart], 1)] {
         let plan = Plan::between(sides[0], sides[1], &pairs(&[(1, 0)]), Wanted::default()).unwrap();
-        assert_eq!(Terms::of(&plan.led_by(1 - owner), owner).unwrap_err().status(), Status::Unsupported);
-        assert!(Terms::of(&plan.led_by(owner), 1 - owner).is_ok());
+        let terms = |leader: usize| plan.led_by(leader).whole().terms(1 - leader);
+        assert_eq!(terms(1 - owner).unwrap_err().status(), Status::Unsupported);
+        assert!(terms(owner).is_ok());
     }
 }
 
@@ -175,7 +201,8 @@ fn what_the_leader_has_together_is_together_in_the_row() {
     let (source, destination) = (side(5, 4, 3, 1, 4096), side(6, 4, 3, 1, 1 << 20));
     let plan =
         Plan::between(&source, &destination, &pairs(&[(3, 0), (1, 1), (7, 2)]), Wanted::default()).unwrap();
-    let rows = |leader: usize| plan.led_by(leader).linear(leader).unwrap().rows_in(0..plan.bytes()).count();
+    let rows =
+        |leader: usize| plan.led_by(leader).whole().linear(leader).unwrap().rows_in(0..plan.bytes()).count();
     let moves = plan.moves().count();
     assert!(rows(0) < moves && rows(1) < moves, "{} and {} of {moves}", rows(0), rows(1));
 }

@@ -2,7 +2,8 @@
 //! The control block: the states of all sessions. It is at the start of the owner's arena, and requesters read it by NIXL, so
 //! the owner sends nothing to them. docs/served-transfers.md specifies it byte by byte. Pure.
 //!
-//! A reader may read an entry while it is written. Then the checksum is wrong, and the reader reads it again.
+//! A reader may read an entry while it is written. Then the checksum is wrong, and the reader reads it again, however long that
+//! takes: the owner's thread may not be scheduled meanwhile. The key is not torn, because it is replaced by itself.
 #![forbid(unsafe_code)]
 
 use std::ops::Deref;
@@ -83,6 +84,17 @@ impl Deref for GrantedSlots {
     }
 }
 
+/// What a control block has of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The owner does not know the session yet, or it has ended long ago.
+    Missing,
+    /// It was read while it was written.
+    Torn,
+    /// Its state.
+    State(SessionState),
+}
+
 /// The state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
@@ -131,13 +143,15 @@ impl SessionState {
         sealed(bytes)
     }
 
-    /// Returns the state of a session, or `None` if it has no entry yet. The bytes may be invalid.
-    pub fn find(bytes: &[u8; SIZE], session: SessionKey, most_slots: u32) -> Result<Option<Self>> {
+    /// Returns the entry of a session. The bytes may be invalid.
+    pub fn find(bytes: &[u8; SIZE], session: SessionKey, most_slots: u32) -> Result<Entry> {
         let mut entries = bytes[ENTRY..].chunks_exact(ENTRY);
-        let Some(entry) = entries.find(|entry| entry.starts_with(&session.0)) else { return Ok(None) };
+        let Some(entry) = entries.find(|entry| entry.starts_with(&session.0)) else {
+            return Ok(Entry::Missing);
+        };
         let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
         if word(CHECKSUM) != crc32c::crc32c(&entry[..CHECKSUM]) {
-            return Ok(None);
+            return Ok(Entry::Torn);
         }
         let (state, length) = (word(16), word(20) as usize);
         match state {
@@ -151,11 +165,11 @@ impl SessionState {
                     "the owner granted slots that its arena does not have, or one twice"
                 );
                 let chunks = u64::from(word(24)) | u64::from(word(28)) << 32;
-                Ok(Some(Self::Open { slots, chunks }))
+                Ok(Entry::State(Self::Open { slots, chunks }))
             }
             ENDED if length <= MOST_REASON => {
                 let reason = String::from_utf8_lossy(&entry[REASON..REASON + length]).into_owned();
-                Ok(Some(Self::Ended { status: word(24) as i32, reason }))
+                Ok(Entry::State(Self::Ended { status: word(24) as i32, reason }))
             }
             _ => fail!(Corrupt, "the owner's entry is damaged: it has state {state} and length {length}"),
         }
@@ -192,9 +206,9 @@ mod tests {
         let other = SessionState::Ended { status: -7, reason: "come again".into() };
         let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY)]);
         ensure_of(&bytes, &SERVICE).unwrap();
-        assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap(), Some(open));
-        assert_eq!(SessionState::find(&bytes, SessionKey([1; 16]), 8).unwrap(), Some(other));
-        assert_eq!(SessionState::find(&bytes, SessionKey([2; 16]), 8).unwrap(), None);
+        assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap(), Entry::State(open));
+        assert_eq!(SessionState::find(&bytes, SessionKey([1; 16]), 8).unwrap(), Entry::State(other));
+        assert_eq!(SessionState::find(&bytes, SessionKey([2; 16]), 8).unwrap(), Entry::Missing);
         let error = ensure_of(&bytes, &ServiceId([0; 16])).unwrap_err();
         assert_eq!(error.status(), Status::Stale);
         assert_eq!(SessionState::error(-7, "a\nb").message(), "a b");
@@ -202,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn half_written_entries_are_no_entries() {
+    fn half_written_entries_are_not_taken_for_ended_sessions() {
         let before = SessionState::Open { slots: GrantedSlots::new(&[1]), chunks: 1 }.entry(KEY);
         let after = SessionState::Open { slots: GrantedSlots::new(&[1, 2]), chunks: 300 }.entry(KEY);
         for written in 1..ENTRY {
             let mut torn = before;
             torn[..written].copy_from_slice(&after[..written]);
             if torn != after && torn != before {
-                assert_eq!(SessionState::find(&block(&[torn]), KEY, 8).unwrap(), None, "{written}");
+                assert_eq!(SessionState::find(&block(&[torn]), KEY, 8).unwrap(), Entry::Torn, "{written}");
             }
         }
     }
@@ -217,7 +231,7 @@ mod tests {
     #[test]
     fn long_reasons_are_cut_between_characters() {
         let long = SessionState::Ended { status: -1, reason: "ü".repeat(300) };
-        let Ok(Some(SessionState::Ended { reason, .. })) =
+        let Ok(Entry::State(SessionState::Ended { reason, .. })) =
             SessionState::find(&block(&[long.entry(KEY)]), KEY, 8)
         else {
             panic!("it is not found");
@@ -247,9 +261,9 @@ mod tests {
             entry[16..20].copy_from_slice(&state.to_le_bytes());
             entry[20..24].copy_from_slice(&length.to_le_bytes());
             match SessionState::find(&block(&[sealed(entry)]), KEY, 8) {
-                Ok(Some(SessionState::Open { slots, .. })) => prop_assert!(slots.iter().all(|slot| *slot < 8)),
-                Ok(Some(SessionState::Ended { reason, .. })) => prop_assert!(reason.len() <= 3 * MOST_REASON),
-                Ok(None) => prop_assert!(false, "the entry is there"),
+                Ok(Entry::State(SessionState::Open { slots, .. })) => prop_assert!(slots.iter().all(|slot| *slot < 8)),
+                Ok(Entry::State(SessionState::Ended { reason, .. })) => prop_assert!(reason.len() <= 3 * MOST_REASON),
+                Ok(other) => prop_assert!(false, "{other:?}"),
                 Err(error) => prop_assert_eq!(error.status(), Status::Corrupt),
             }
         }

@@ -1,157 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One run of a served transfer, on the requester's side: opens a session, moves chunk after chunk between the owner's slots
-//! and local memory, several at a time, and closes the session.
-//!
-//! A chunk is moved when the owner has done its part, which this side reads in the control block. After the last chunk of a
-//! read, the control block is read a second time: if the owner has ended the session meanwhile, slots may have had other
-//! bytes.
+//! One run of a served transfer, on the requester's side: its sessions, one after the other.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::control::{self, GrantedSlots, SessionState};
-use super::message::{Body, Message, SessionKey};
 use super::plan::ServedPlan;
-use super::words;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use super::session_flow::SessionFlow;
+use crate::error::{Error, Result};
 use crate::nixl::{AgentState, RequestId};
-use crate::region::random;
-use crate::transfer::engine::nixl::staged::{LinearCopy, Slot, SlotCopy};
 
-/// The agent's thread copies a last chunk up to this size itself.
-const INLINE: u64 = 128 << 10;
-/// Chunks that are in flight or copied here at a time.
-const MOST_ACTIVE: usize = 4;
-/// If the control block has no entry of the session in so many consecutive reads, the owner has ended it.
-const MOST_MISSED: u32 = 16;
-
-/// After this time without an entry the request is sent again: the owner drops requests if too many wait.
-const REPEAT: Duration = Duration::from_millis(200);
-
-/// The chunks of one run.
+/// The sessions of one run.
 pub struct ServedFlow {
     plan: Arc<ServedPlan>,
-    /// The message that opens a session, and the buffer of the message that is sent.
-    opening: Option<Message>,
-    message: Vec<u8>,
-    session: Option<OpenSession>,
-    /// The owner's slots; empty until it has granted some.
-    slots: GrantedSlots,
-    /// Chunks that the owner has gathered or scattered, from the first on.
-    theirs: u64,
-    /// Chunks that have begun here.
-    begun: u64,
-    active: Vec<Active>,
-    /// Copies that have ended.
-    spare: Vec<Arc<SlotCopy>>,
-    /// The number of first chunks whose copy between slot and local memory has ended.
-    mine: u64,
-    /// Later chunks of which the same is true: bit `n` is chunk `mine + n`.
+    /// The one that runs.
+    session: SessionFlow,
+    /// Bytes of those before it.
     moved: u64,
-    /// The number of them that was reported to the owner.
-    reported: u64,
-    /// Chunks that are complete on this side.
-    done: u64,
-    /// The session was open after the last chunk was read.
-    is_confirmed: bool,
-    /// Consecutive reads of the control block without an entry of the session.
-    missed: u32,
-    is_stopped: bool,
-    has_unreleased: bool,
     started: Instant,
 }
 
-/// A session that was requested from the owner.
-struct OpenSession {
-    key: SessionKey,
-    /// Reads the control block.
-    request: RequestId,
-    mailbox: Slot,
-    is_in_flight: bool,
-    /// Whether it was posted after the last chunk had been read.
-    is_last: bool,
-    requested: Instant,
-}
-
-struct Active {
-    state: State,
-    chunk: u64,
-    /// In the local arena, unless NIXL accesses the layout.
-    slot: Option<Slot>,
-}
-
-enum State {
-    Copying(Arc<SlotCopy>),
-    /// Ready to be written to the owner's slot.
-    Gathered,
-    InFlight(RequestId),
-}
-
 impl ServedFlow {
-    /// The chunks of a run that begins.
+    /// The sessions of a run that begins.
     pub fn new(plan: Arc<ServedPlan>) -> Self {
-        Self {
-            plan,
-            opening: None,
-            message: Vec::new(),
-            session: None,
-            slots: GrantedSlots::default(),
-            theirs: 0,
-            begun: 0,
-            active: Vec::new(),
-            spare: Vec::new(),
-            mine: 0,
-            moved: 0,
-            reported: 0,
-            done: 0,
-            is_confirmed: false,
-            missed: 0,
-            is_stopped: false,
-            has_unreleased: false,
-            started: Instant::now(),
-        }
+        Self { session: SessionFlow::new(plan.clone()), plan, moved: 0, started: Instant::now() }
     }
 
-    /// The chunks of another run, which reuse the memory of this one after its end.
+    /// The sessions of another run, which reuse the memory of this one after its end.
     pub fn restart(&mut self) {
-        let empty = Self::new(self.plan.clone());
-        let used = std::mem::replace(self, empty);
-        (self.opening, self.message) = (used.opening, used.message);
-        (self.active, self.spare) = (used.active, used.spare);
+        self.session.restart(0);
+        (self.moved, self.started) = (0, Instant::now());
     }
 
-    /// Whether all chunks are complete, and nothing is in flight.
+    /// Whether all sessions are complete, and nothing is in flight.
     pub fn is_over(&self) -> bool {
-        let reads_control = self.session.as_ref().is_some_and(|session| session.is_in_flight);
-        self.active.is_empty() && !reads_control && !self.has_more()
+        self.session.is_over() && !self.has_more()
     }
 
-    /// Whether chunks have not been moved.
+    /// Whether bytes have not been moved.
     pub fn has_more(&self) -> bool {
-        !self.is_stopped && !self.is_complete()
+        let is_last = self.session.index() + 1 == self.plan.sessions().len();
+        self.session.has_more() || !(is_last || self.session.is_stopped())
     }
 
-    /// The minimum of bytes that have moved: the last chunk may be smaller than the others.
+    /// The minimum of bytes that have moved.
     pub fn moved(&self) -> u64 {
-        match if self.plan.reads() { self.done } else { self.theirs } {
-            chunks if chunks == self.plan.chunks() => self.plan.bytes(),
-            chunks => self.plan.range(chunks.saturating_sub(1)).start,
-        }
+        self.moved + self.session.moved()
     }
 
-    fn is_complete(&self) -> bool {
-        match self.plan.reads() {
-            true => self.done == self.plan.chunks() && self.is_confirmed,
-            false => self.theirs == self.plan.chunks(),
-        }
-    }
-
-    /// Begins no further chunk. Those in flight end.
+    /// Begins nothing more. What is in flight ends.
     pub fn stop(&mut self) {
-        self.is_stopped = true;
-        self.active.retain(|each| !matches!(each.state, State::Gathered));
+        self.session.stop();
     }
 
     /// Seconds since the run began.
@@ -159,290 +58,52 @@ impl ServedFlow {
         self.started.elapsed().as_secs_f64()
     }
 
+    /// Number of sessions.
+    pub fn sessions(&self) -> u64 {
+        self.plan.sessions().len() as u64
+    }
+
+    /// Adds to an error the request during which it occurred, if there are several.
+    pub fn located(&self, error: Error) -> Error {
+        match self.sessions() {
+            1 => error,
+            count => error.context(format!("request {} of {count} to the owner", self.session.index() + 1)),
+        }
+    }
+
     /// Whether NIXL may still use memory of the layout, because a request was not released.
     pub fn has_unreleased(&self) -> bool {
-        self.has_unreleased
+        self.session.has_unreleased()
     }
 
-    /// Opens the session, handles copies that have ended, starts to gather, and reports moved chunks to the owner. Returns
-    /// whether it did any of this.
+    /// Advances the session, or begins the next one. Returns whether there was anything to do.
     pub fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
-        if self.session.is_none() && !self.is_stopped {
-            return self.open(state);
+        if !(self.session.is_over() && self.has_more()) {
+            return self.session.advance(state);
         }
-        self.repeat_request(state)?;
-        let mut any = self.end_copies()?;
-        if !self.plan.reads() && self.begin_gathering()? {
-            any = true;
-        }
-        // After the last chunk of a read there is nothing to report.
-        let has_news = self.mine > self.reported && (!self.plan.reads() || self.mine < self.plan.chunks());
-        if has_news && !self.is_stopped {
-            self.reported = self.mine;
-            self.send(state, Body::Progress(self.mine))?;
-            any = true;
-        }
-        Ok(any)
-    }
-
-    fn open(&mut self, state: &mut AgentState) -> Result<bool> {
-        let Some(mailbox) = self.plan.mailboxes().take() else { return Ok(false) };
-        let key = SessionKey(random()?);
-        match &mut self.opening {
-            Some(opening) => opening.session = key,
-            None => self.opening = Some(self.plan.open(key)?),
-        }
-        let request = self.plan.control_request(state, mailbox.address())?;
-        let requested = Instant::now();
-        self.session =
-            Some(OpenSession { key, request, mailbox, is_in_flight: false, is_last: false, requested });
-        self.request_session(state)?;
+        self.moved += self.session.moved();
+        self.session.close(state);
+        self.session.restart(self.session.index() + 1);
         Ok(true)
-    }
-
-    fn request_session(&mut self, state: &mut AgentState) -> Result<()> {
-        let Some(opening) = &self.opening else { return Ok(()) };
-        opening.write_to(&self.plan.served().id, &mut self.message)?;
-        state.notify(self.plan.peer().name(), &self.message)
-    }
-
-    /// Requests the session again if the control block has had no entry of it for some time. The owner ignores repeated
-    /// requests.
-    fn repeat_request(&mut self, state: &mut AgentState) -> Result<()> {
-        let is_unknown = self.slots.is_empty() && !self.is_stopped;
-        let Some(session) = self.session.as_mut().filter(|_| is_unknown) else { return Ok(()) };
-        if session.requested.elapsed() < REPEAT {
-            return Ok(());
-        }
-        session.requested = Instant::now();
-        self.request_session(state)
-    }
-
-    fn send(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
-        let Some(session) = &self.session else { return Ok(()) };
-        Message { session: session.key, body }.write_to(&self.plan.served().id, &mut self.message)?;
-        state.notify(self.plan.peer().name(), &self.message)
     }
 
     /// The next request to post, if there is one.
     pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        if self.is_stopped {
-            return Ok(None);
-        }
-        let next = if self.plan.reads() { self.next_read(state)? } else { self.next_write(state)? };
-        match next {
-            Some(request) => Ok(Some(request)),
-            None => Ok(self.next_control_read()),
-        }
-    }
-
-    fn next_read(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        if self.begun >= self.theirs || self.active.len() >= MOST_ACTIVE {
-            return Ok(None);
-        }
-        let slot = match self.plan.arena() {
-            None => None,
-            Some(arena) => match arena.take() {
-                None => return Ok(None),
-                slot => slot,
-            },
-        };
-        let chunk = self.begun;
-        let local = slot.as_ref().map(Slot::address);
-        let request = self.plan.request(state, chunk, self.slots.of_chunk(chunk), local)?;
-        self.begun += 1;
-        self.active.push(Active { state: State::InFlight(request), chunk, slot });
-        Ok(Some(request))
-    }
-
-    fn next_write(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        let granted = self.theirs + self.slots.len() as u64;
-        if self.plan.arena().is_none()
-            && self.begun < granted.min(self.plan.chunks())
-            && self.active.len() < MOST_ACTIVE
-        {
-            self.active.push(Active { state: State::Gathered, chunk: self.begun, slot: None });
-            self.begun += 1;
-        }
-        let is_ready = |each: &&mut Active| matches!(each.state, State::Gathered);
-        let Some(ready) = self.active.iter_mut().find(is_ready) else { return Ok(None) };
-        let slot = self.slots.of_chunk(ready.chunk);
-        let request = self.plan.request(state, ready.chunk, slot, ready.slot.as_ref().map(Slot::address))?;
-        ready.state = State::InFlight(request);
-        Ok(Some(request))
-    }
-
-    /// The read of the control block, if the run waits for the owner.
-    fn next_control_read(&mut self) -> Option<RequestId> {
-        let chunks = self.plan.chunks();
-        let reads_are_done = self.plan.reads() && self.mine == chunks;
-        let waits = match self.plan.reads() {
-            _ if self.slots.is_empty() => true,
-            true => (self.begun == self.theirs && self.begun < chunks) || reads_are_done,
-            false => self.begun == chunks.min(self.theirs + self.slots.len() as u64),
-        };
-        let is_complete = self.is_complete();
-        let is_confirmed = self.is_confirmed;
-        let session = self.session.as_mut()?;
-        if !waits || is_complete || is_confirmed || session.is_in_flight {
-            return None;
-        }
-        (session.is_in_flight, session.is_last) = (true, reads_are_done);
-        Some(session.request)
+        self.session.next(state)
     }
 
     /// Whether a request reads the control block.
     pub fn is_control_read(&self, request: RequestId) -> bool {
-        self.session.as_ref().is_some_and(|session| session.request == request)
+        self.session.is_control_read(request)
     }
 
     /// Handles the end of a request. Returns whether the run has progressed.
     pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
-        if let Some(session) = self.session.as_mut().filter(|session| session.request == request) {
-            session.is_in_flight = false;
-            return if has_failed || self.is_stopped { Ok(has_failed) } else { self.read_control() };
-        }
-        let is_it = |each: &Active| matches!(each.state, State::InFlight(id) if id == request);
-        let Some(index) = self.active.iter().position(is_it) else { return Ok(false) };
-        let Active { chunk, slot, .. } = self.active.swap_remove(index);
-        if let Err(error) = state.release_request(request) {
-            log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
-            match slot {
-                Some(slot) => slot.retire(),
-                None => self.has_unreleased = true,
-            }
-            return Ok(true);
-        }
-        if has_failed || self.is_stopped {
-            return Ok(true);
-        }
-        // A chunk has a slot of the owner, so it is fewer after the first than a session has slots.
-        self.moved |= 1 << (chunk - self.mine);
-        let first = self.moved.trailing_ones();
-        (self.mine, self.moved) = (self.mine + u64::from(first), self.moved >> first);
-        match slot {
-            Some(slot) if self.plan.reads() => self.copy(chunk, slot)?,
-            _ => self.done += 1,
-        }
-        Ok(true)
-    }
-
-    /// Reads the entry of the session. Returns whether it has changed.
-    fn read_control(&mut self) -> Result<bool> {
-        let Some(session) = &self.session else { return Ok(false) };
-        let owner =
-            |error: Error| error.context(format!("agent '{}' serves the transfer", self.plan.peer().name()));
-        let served = self.plan.served();
-        let bytes = words::read(session.mailbox.address(), session.mailbox.region());
-        control::ensure_of(&bytes, &served.id).map_err(owner)?;
-        match SessionState::find(&bytes, session.key, served.slots).map_err(owner)? {
-            None if self.slots.is_empty() => Ok(false),
-            // An entry may be read while it is written, so a missing one is an error only after several reads.
-            None if session.is_last || self.missed >= MOST_MISSED => Err(owner(ended())),
-            None => {
-                self.missed += 1;
-                Ok(false)
-            }
-            Some(SessionState::Ended { status, reason }) => Err(owner(SessionState::error(status, &reason))),
-            Some(SessionState::Open { slots, chunks }) => {
-                ensure!(
-                    (self.theirs..=self.plan.chunks()).contains(&chunks)
-                        && (self.slots.is_empty() || self.slots == slots)
-                        && chunks <= self.reported + if self.plan.reads() { slots.len() as u64 } else { 0 },
-                    Corrupt,
-                    "agent '{}' serves chunk {chunks} after chunk {}, which contradicts its earlier entries",
-                    self.plan.peer().name(),
-                    self.theirs
-                );
-                self.missed = 0;
-                let is_new = self.slots.is_empty() || chunks > self.theirs || session.is_last;
-                self.is_confirmed |= session.is_last;
-                (self.slots, self.theirs) = (slots, chunks);
-                Ok(is_new)
-            }
-        }
-    }
-
-    /// Begins to gather the next chunk of a write, if the owner has a slot for it and there is one here.
-    fn begin_gathering(&mut self) -> Result<bool> {
-        let granted = self.theirs + self.slots.len() as u64;
-        if self.is_stopped
-            || self.active.len() >= MOST_ACTIVE
-            || self.begun >= granted.min(self.plan.chunks())
-        {
-            return Ok(false);
-        }
-        let Some(slot) = self.plan.arena().and_then(|arena| arena.take()) else { return Ok(false) };
-        let chunk = self.begun;
-        self.begun += 1;
-        self.copy(chunk, slot)?;
-        Ok(true)
-    }
-
-    /// Begins the copy between a slot and the local layout.
-    fn copy(&mut self, chunk: u64, slot: Slot) -> Result<()> {
-        let range = self.plan.range(chunk);
-        let size = range.end - range.start;
-        let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.plan.chunks());
-        let copy = self.spare.pop().unwrap_or_default();
-        let linear = LinearCopy {
-            plan: self.plan.linear().clone(),
-            bytes: range,
-            slot: slot.address(),
-            into_layout: self.plan.reads(),
-            _held: [None, None],
-            _extents: None,
-        };
-        copy.start_linear(linear, slot.arena().copier(), is_inline)?;
-        self.active.push(Active { state: State::Copying(copy), chunk, slot: Some(slot) });
-        Ok(())
-    }
-
-    fn end_copies(&mut self) -> Result<bool> {
-        let mut any = false;
-        let mut index = 0;
-        while let Some(each) = self.active.get_mut(index) {
-            let State::Copying(copy) = &each.state else {
-                index += 1;
-                continue;
-            };
-            // After a failure nothing uses the slot.
-            let ended = copy.is_done();
-            if let Ok(None) = ended {
-                index += 1;
-                continue;
-            }
-            any = true;
-            self.spare.push(copy.clone());
-            if self.plan.reads() || self.is_stopped || ended.is_err() {
-                self.active.swap_remove(index);
-                self.done += 1;
-            } else {
-                each.state = State::Gathered;
-                index += 1;
-            }
-            ended?;
-        }
-        Ok(any)
+        self.session.ended(state, request, has_failed)
     }
 
     /// Closes the session. Nothing is in flight.
     pub fn close(&mut self, state: &mut AgentState) {
-        // If it is not sent, the owner ends the session after its timeout.
-        if let Err(error) = self.send(state, Body::Close) {
-            log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.peer().name());
-        }
-        let Some(OpenSession { request, mailbox, .. }) = self.session.take() else { return };
-        if let Err(error) = state.release_request(request) {
-            log!(Error, "{error}; kvmem intentionally leaks the staging memory of the agent");
-            mailbox.retire();
-        }
+        self.session.close(state);
     }
-}
-
-fn ended() -> Error {
-    Error::new(
-        Status::Stale,
-        "it has ended the session before all bytes were read, so the blocks of the destination may have other bytes",
-    )
 }

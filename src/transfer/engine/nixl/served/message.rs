@@ -2,6 +2,8 @@
 //! What a requester sends to the owner of a layout: notifications of NIXL. docs/served-transfers.md has them byte by byte.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, ensure};
@@ -13,6 +15,8 @@ use crate::wire::Form;
 const FORM: Form = Form { magic: b"KVMEMREQ", versions: 1..=1, name: "request for a served transfer" };
 /// The maximum size of the fields of a message.
 pub const MOST_BYTES: usize = 256 << 10;
+/// The maximum size of the terms of a request. Its other fields have less than the rest.
+pub const MOST_TERMS: usize = MOST_BYTES - 512;
 
 /// 128 random bits that identify a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +35,7 @@ pub struct Message {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// Begins a session.
-    Open(Box<Open>),
+    Open(Arc<Open>),
     /// So many chunks were read from the arena, or written to it, from the first on.
     Progress(u64),
     /// Ends the session. The requester accesses the arena no more.
@@ -100,7 +104,7 @@ mod tests {
         let spans = [3u32, 0, 2].map(u32::to_le_bytes).concat().repeat(spans);
         let terms = Terms::raw("BLONHC".into(), [0, 3], [0, 2], [1, 2], [4, 16, 1, 2], spans);
         let process = ProcessIdentity::unknown();
-        let body = Body::Open(Box::new(Open { process, writes: true, bytes: 77, chunk_size: 4096, terms }));
+        let body = Body::Open(Arc::new(Open { process, writes: true, bytes: 77, chunk_size: 4096, terms }));
         Message { session: SessionKey([9; 16]), body }
     }
 

@@ -12,6 +12,8 @@ mod plan;
 mod serve;
 mod service;
 mod session;
+mod session_flow;
+mod session_plan;
 #[cfg(test)]
 mod tests;
 mod words;

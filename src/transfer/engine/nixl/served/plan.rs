@@ -2,37 +2,29 @@
 //! A prepared transfer that the owner serves, on the requester's side.
 #![forbid(unsafe_code)]
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::control;
-use super::message::{Body, Message, Open, SessionKey};
+use super::message::MOST_TERMS;
+use super::session_plan::SessionPlan;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory, Served};
 use crate::nixl::request::RequestSide;
 use crate::nixl::{Agent, AgentState, Descriptor, Operation, Remote, RequestId, Span};
-use crate::process::ProcessIdentity;
 use crate::transfer::engine::nixl::cost::RequestRates;
 use crate::transfer::engine::nixl::staged::{Arena, ArenaUse, StagingMemory};
-use crate::transfer::plan::{LinearPlan, Matrix, Plan, Terms};
+use crate::transfer::plan::Plan;
 
 /// Larger slots of an owner would need a larger arena here, too.
 const MOST_SLOT: u64 = 32 << 20;
-/// Chunks of a transfer, if slots are large enough: while one is moved, the next one is gathered.
-const CHUNKS: u64 = 12;
-/// Smaller chunks cost more than they save.
-const LEAST_CHUNK: u64 = 256 << 10;
 /// Chunks that are looked at to choose between an arena and the local layout.
 const SAMPLED: u64 = 4;
 
 /// What a served transfer needs, without memory.
 pub struct ServedDivision {
-    /// From the local layout to the bytes in a row.
-    linear: Arc<LinearPlan>,
-    terms: Terms,
+    /// One after the other; at least one. A message has space for so many spans only.
+    sessions: Vec<SessionPlan>,
     served: Served,
-    /// Bytes of a chunk.
-    chunk_size: u64,
     peer: Arc<Remote>,
     reads: bool,
     /// NIXL accesses the local layout, in few ranges.
@@ -68,37 +60,26 @@ impl ServedDivision {
         let is_plain = local.memory_type() == staging.memory_type() && !local.is_elastic();
         let side = usize::from(reads);
         let led = plan.led_by(side);
-        let terms = Terms::of(&led, 1 - side)?;
-        let linear = Arc::new(led.linear(side)?);
-        ensure!(
-            linear.bytes() == plan.bytes(),
-            Panic,
-            "a plan of {} bytes has {} in a row",
-            plan.bytes(),
-            linear.bytes()
-        );
-        let peer = memory.peer.clone();
-        let least = LEAST_CHUNK.min(served.slot_size);
-        let chunk_size = (linear.bytes() / CHUNKS).next_multiple_of(4096).clamp(least, served.slot_size);
+        let slices = led.slices(1 - side, MOST_TERMS)?;
+        let session = |slice| SessionPlan::new(&slice, side, reads, served.slot_size);
         let mut this = Self {
-            linear,
-            terms,
+            sessions: slices.into_iter().map(session).collect::<Result<_>>()?,
             served: served.clone(),
-            chunk_size,
-            peer,
+            peer: memory.peer.clone(),
             reads,
             is_direct: true,
             descriptors: 1,
             memory: staging,
             device_id: local.descriptors().first().map_or(0, |first| first.device_id),
         };
-        // What is sent is bounded; a message that is too long is found here.
-        this.open(SessionKey([0; 16]))?.write(&this.served.id)?;
-        let sampled = this.linear.bytes().min(SAMPLED * chunk_size);
-        let chunks = sampled.div_ceil(chunk_size).max(1);
-        let ranges = (0..chunks).map(|chunk| this.ranges(chunk).count() as u64).sum::<u64>();
-        this.is_direct = is_plain && sampled >= ranges * rates.bytes_per_descriptor();
-        this.descriptors = if this.is_direct { ranges.div_ceil(chunks) } else { 1 };
+        this.ensure_bytes(plan.bytes())?;
+        let first = &this.sessions[0];
+        let chunks = first.chunks().min(SAMPLED);
+        let sampled = first.range(chunks - 1).end;
+        let ranges = (0..chunks).map(|chunk| first.ranges(chunk).count() as u64).sum::<u64>();
+        let is_direct = is_plain && sampled >= ranges * rates.bytes_per_descriptor();
+        let descriptors = if is_direct { ranges.div_ceil(chunks) } else { 1 };
+        (this.is_direct, this.descriptors) = (is_direct, descriptors);
         ensure!(
             this.is_direct || served.slot_size <= MOST_SLOT,
             Unsupported,
@@ -108,9 +89,20 @@ impl ServedDivision {
         Ok(this)
     }
 
+    fn ensure_bytes(&self, planned: u64) -> Result<()> {
+        let bytes: u64 = self.sessions.iter().map(SessionPlan::bytes).sum();
+        ensure!(bytes == planned, Panic, "a plan of {planned} bytes has {bytes} in a row");
+        Ok(())
+    }
+
     /// Number of chunks.
     pub fn chunks(&self) -> u64 {
-        self.linear.bytes().div_ceil(self.chunk_size)
+        self.sessions.iter().map(SessionPlan::chunks).sum()
+    }
+
+    /// Number of sessions.
+    pub fn sessions(&self) -> u64 {
+        self.sessions.len() as u64
     }
 
     /// Descriptors of all requests.
@@ -121,31 +113,6 @@ impl ServedDivision {
     /// Whether bytes are also copied here.
     pub fn copies(&self) -> bool {
         !self.is_direct
-    }
-
-    fn range(&self, chunk: u64) -> Range<u64> {
-        let first = chunk * self.chunk_size;
-        first..self.linear.bytes().min(first + self.chunk_size)
-    }
-
-    /// The contiguous ranges of a chunk in the local layout: address, size and offset in the chunk.
-    fn ranges(&self, chunk: u64) -> impl Iterator<Item = (u64, u64, u64)> {
-        let range = self.range(chunk);
-        let first = range.start;
-        let moves = self.linear.rows_in(range).flat_map(Matrix::moves);
-        moves.map(move |each| (each.source, each.size, each.destination - first))
-    }
-
-    /// The message that begins a session.
-    fn open(&self, session: SessionKey) -> Result<Message> {
-        let open = Open {
-            process: ProcessIdentity::current()?,
-            writes: !self.reads,
-            bytes: self.linear.bytes(),
-            chunk_size: self.chunk_size,
-            terms: self.terms.clone(),
-        };
-        Ok(Message { session, body: Body::Open(Box::new(open)) })
     }
 }
 
@@ -185,9 +152,9 @@ impl ServedPlan {
         self.division.chunks()
     }
 
-    /// Bytes that are moved.
-    pub fn bytes(&self) -> u64 {
-        self.division.linear.bytes()
+    /// The sessions of a run, one after the other.
+    pub fn sessions(&self) -> &[SessionPlan] {
+        &self.division.sessions
     }
 
     pub(super) fn reads(&self) -> bool {
@@ -202,10 +169,6 @@ impl ServedPlan {
         &self.division.served
     }
 
-    pub(super) fn linear(&self) -> &Arc<LinearPlan> {
-        &self.division.linear
-    }
-
     pub(super) fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.as_ref()
     }
@@ -214,25 +177,17 @@ impl ServedPlan {
         &self.mailboxes
     }
 
-    pub(super) fn range(&self, chunk: u64) -> Range<u64> {
-        self.division.range(chunk)
-    }
-
-    /// The message that begins a session.
-    pub(super) fn open(&self, session: SessionKey) -> Result<Message> {
-        self.division.open(session)
-    }
-
-    /// The request between a chunk in the owner's slot and memory of this process: the slot at `local`, or the layout.
+    /// The request between a chunk of a session in the owner's slot and memory of this process: the slot at `local`, or the layout.
     pub(super) fn request(
         &self,
         state: &mut AgentState,
+        session: &SessionPlan,
         chunk: u64,
         slot: u32,
         local: Option<u64>,
     ) -> Result<RequestId> {
         let there = self.served().slot(slot);
-        let range = self.range(chunk);
+        let range = session.range(chunk);
         let operation = if self.reads() { Operation::Read } else { Operation::Write };
         match local {
             Some(address) => {
@@ -245,7 +200,7 @@ impl ServedPlan {
                 )
             }
             None => {
-                let here = || self.division.ranges(chunk);
+                let here = || session.ranges(chunk);
                 self.create(
                     state,
                     operation,

@@ -27,6 +27,8 @@ const MOST_SESSIONS: usize = 8;
 /// Requests that wait for slots, of all peers and of one.
 const MOST_WAITING: usize = 32;
 const MOST_WAITING_OF_ONE: usize = 16;
+/// Closed sessions that are known.
+const MOST_CLOSED: usize = 64;
 /// Slots of a session.
 const SLOTS_OF_SESSION: usize = 4;
 /// Slots of all sessions of one peer, so that another one finds some.
@@ -107,7 +109,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
 struct Waiting {
     key: SessionKey,
     sender: String,
-    open: Open,
+    open: Arc<Open>,
     since: Instant,
 }
 
@@ -135,6 +137,9 @@ struct ServeTask {
     waiting: VecDeque<Waiting>,
     quarantined: Vec<Quarantine>,
     free_slots: Vec<u32>,
+    /// Sessions that their requesters have closed, the last ones. A request is large, so that it may arrive after the message
+    /// that closes it.
+    closed: VecDeque<SessionKey>,
     /// Free entries of sessions, and those of refusals, the oldest first.
     free_entries: VecDeque<usize>,
     refusals: VecDeque<usize>,
@@ -189,6 +194,7 @@ impl ServeTask {
             waiting: VecDeque::new(),
             quarantined: Vec::new(),
             free_slots: (0..service.served.slots).rev().collect(),
+            closed: VecDeque::with_capacity(MOST_CLOSED),
             free_entries: (1..=MOST_SESSIONS).collect(),
             refusals: (MOST_SESSIONS + 1..=control::ENTRIES).collect(),
             last_check: Instant::now(),
@@ -248,9 +254,7 @@ impl ServeTask {
 
     fn handle(&mut self, service: &Service, sender: String, key: SessionKey, body: Body) {
         match body {
-            Body::Open(open) => {
-                self.open(service, Waiting { key, sender, open: *open, since: Instant::now() })
-            }
+            Body::Open(open) => self.open(service, Waiting { key, sender, open, since: Instant::now() }),
             Body::Progress(chunks) => {
                 let Some(session) = self.session(key, &sender) else { return };
                 if let Err(error) = session.report(chunks) {
@@ -258,6 +262,7 @@ impl ServeTask {
                 }
             }
             Body::Close => {
+                self.note_closed(key);
                 self.waiting.retain(|waiting| waiting.key != key || waiting.sender != sender);
                 // The requester accesses the slots no more.
                 let is_it = |each: &Quarantine| each.key == key && each.sender == sender;
@@ -272,6 +277,13 @@ impl ServeTask {
         }
     }
 
+    fn note_closed(&mut self, key: SessionKey) {
+        if self.closed.len() == MOST_CLOSED {
+            self.closed.pop_front();
+        }
+        self.closed.push_back(key);
+    }
+
     fn session(&mut self, key: SessionKey, sender: &str) -> Option<&mut Session> {
         self.sessions.iter_mut().find(|session| session.key == key && session.sender == sender)
     }
@@ -279,7 +291,8 @@ impl ServeTask {
     fn open(&mut self, service: &Service, request: Waiting) {
         let is_known = self.sessions.iter().any(|session| session.key == request.key)
             || self.waiting.iter().any(|waiting| waiting.key == request.key)
-            || self.quarantined.iter().any(|each| each.key == request.key);
+            || self.quarantined.iter().any(|each| each.key == request.key)
+            || self.closed.contains(&request.key);
         if is_known {
             return;
         }
@@ -327,7 +340,7 @@ impl ServeTask {
             };
             let slots = self.free_slots.split_off(self.free_slots.len() - count);
             any = true;
-            match Session::new((key, sender), open, service, GrantedSlots::new(&slots), entry) {
+            match Session::new((key, sender), &open, service, GrantedSlots::new(&slots), entry) {
                 Ok(session) => {
                     service.write(entry, &session.state().entry(key));
                     self.sessions.push(session);

@@ -53,7 +53,7 @@ impl Session {
     /// Begins a session. Fails for a request that the layout does not allow.
     pub fn new(
         (key, sender): (SessionKey, String),
-        open: Open,
+        open: &Open,
         service: &Service,
         slots: GrantedSlots,
         entry: usize,
@@ -71,7 +71,7 @@ impl Session {
         Ok(Self {
             key,
             sender,
-            process: open.process,
+            process: open.process.clone(),
             writes: open.writes,
             slots,
             entry,

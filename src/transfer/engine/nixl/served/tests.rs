@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::control::SessionState;
+use super::control::{Entry, SessionState};
 use super::message::{Body, MOST_BYTES, Message, Open, SessionKey};
 use super::*;
 use crate::error::Status;
@@ -94,7 +94,7 @@ impl Served {
 
     fn open(&self, session: SessionKey, writes: bool, bytes: u64, terms: Terms) {
         let process = ProcessIdentity::current().unwrap();
-        self.say(session, Body::Open(Box::new(Open { process, writes, bytes, chunk_size: 4096, terms })));
+        self.say(session, Body::Open(Arc::new(Open { process, writes, bytes, chunk_size: 4096, terms })));
     }
 
     /// What the owner says of a session, once it says something that suits.
@@ -105,7 +105,7 @@ impl Served {
             // The owner's arena is in this process. Its agent's thread writes it.
             let bytes = words::copy_of(served.arena.address);
             match SessionState::find(&bytes, session, served.slots).unwrap() {
-                Some(state) if suits(&state) => return state,
+                Entry::State(state) if suits(&state) => return state,
                 _ => assert!(Instant::now() < until, "the owner says nothing"),
             }
             std::thread::yield_now();
@@ -240,6 +240,20 @@ fn many_requests_of_one_peer_leave_slots_for_others() {
     served.with_another_peer().read_all();
 }
 
+/// A large message may arrive after a small one that was sent later. Its session would keep slots that nobody uses.
+#[test]
+fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    for session in [1, 2] {
+        served.say(key(session), Body::Close);
+        served.open(key(session), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    }
+    served.open(key(3), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    let state = served.wait(key(3), |state| matches!(state, SessionState::Open { .. }));
+    assert!(matches!(state, SessionState::Open { slots, .. } if slots.len() == 4));
+}
+
 /// Slots of ended writes, to which their requester may still write, count as slots of that peer.
 #[test]
 fn writes_that_stall_leave_slots_for_others() {
@@ -266,7 +280,7 @@ fn a_layout_that_is_destroyed_while_it_is_copied_frees_its_arena() {
     let blocks = (SLOT / BLOCK * 4) as u32;
     let process = ProcessIdentity::current().unwrap();
     let open = Open { process, writes: false, bytes: 4 * SLOT, chunk_size: SLOT, terms: terms(blocks) };
-    served.say(key(1), Body::Open(Box::new(open)));
+    served.say(key(1), Body::Open(Arc::new(open)));
     served.wait(key(1), |state| matches!(state, SessionState::Open { .. }));
     let Served { owner, layout, peer: _peer, remote: _remote } = served;
     drop(layout);
