@@ -3,10 +3,11 @@
 //! arena never overflows, whatever the number of transfers that share it.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
 use super::memory::StagingMemory;
+use super::shared::SharedObjects;
 use crate::error::{Result, ensure};
 use crate::leak;
 use crate::nixl::Agent;
@@ -63,9 +64,18 @@ pub enum ArenaUse {
     Mailboxes,
 }
 
+/// What an arena is for.
+#[derive(PartialEq)]
+struct ArenaKey {
+    /// The address. An arena keeps its agent, so no other one has it while the arena exists.
+    agent: usize,
+    purpose: ArenaUse,
+    kind: StagingMemory,
+    slot_size: u64,
+}
+
 /// Registered memory in slots. Transfers and layouts of the agent hold it.
 pub struct Arena {
-    purpose: ArenaUse,
     kind: StagingMemory,
     memory: RegistrationHold,
     copier: Option<Arc<RowCopier>>,
@@ -83,24 +93,14 @@ impl Arena {
         kind: StagingMemory,
         slot_size: u64,
     ) -> Result<Arc<Self>> {
-        static ARENAS: PerProcess<Mutex<Vec<Weak<Arena>>>> = PerProcess::new();
-        let mut arenas = ARENAS.get(Mutex::default).lock();
-        let suits = |arena: &Self| {
-            Arc::ptr_eq(arena.memory.agent(), agent)
-                && (arena.purpose, arena.kind, arena.slot_size) == (purpose, kind, slot_size)
-                && arena.is_usable()
-        };
-        let make = || Self::allocate(agent, purpose, kind, slot_size);
-        let (found, known) = find_or_add(&mut arenas, suits, make);
-        drop(arenas);
-        // After the lock: the last holder of an arena waits for its agent.
-        drop(known);
-        found
+        static ARENAS: PerProcess<SharedObjects<ArenaKey, Arena>> = PerProcess::new();
+        let key = ArenaKey { agent: Arc::as_ptr(agent).addr(), purpose, kind, slot_size };
+        let make = || Self::allocate(agent, kind, slot_size);
+        ARENAS.get(SharedObjects::default).get(key, Self::is_usable, make)
     }
 
-    fn allocate(agent: &Arc<Agent>, purpose: ArenaUse, kind: StagingMemory, slot_size: u64) -> Result<Self> {
+    fn allocate(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64) -> Result<Self> {
         Ok(Self {
-            purpose,
             kind,
             memory: Registration::create(&kind.allocate(SLOTS * slot_size)?, agent)?.hold()?,
             copier: kind.copier()?,
@@ -164,45 +164,5 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.arena.free.lock().push(self.index);
-    }
-}
-
-/// An object of a list that suits, or a new one, which is added. Objects that no longer exist are removed. Also returns all that
-/// were in the list, the last reference to one of which may be this one.
-fn find_or_add<T>(
-    list: &mut Vec<Weak<T>>,
-    suits: impl Fn(&T) -> bool,
-    make: impl FnOnce() -> Result<T>,
-) -> (Result<Arc<T>>, Vec<Arc<T>>) {
-    list.retain(|object| object.strong_count() > 0);
-    let known: Vec<_> = list.iter().filter_map(Weak::upgrade).collect();
-    let found = match known.iter().find(|object| suits(object)) {
-        Some(object) => Ok(object.clone()),
-        None => make().map(Arc::new).inspect(|made| list.push(Arc::downgrade(made))),
-    };
-    (found, known)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_object_that_is_found_again_and_again_is_listed_once() {
-        let mut list = Vec::new();
-        let mut get = |number: u64| {
-            let (found, _) = find_or_add(&mut list, |known| *known == number, || Ok(number));
-            (found.unwrap(), list.len())
-        };
-        let (first, _) = get(1);
-        for _ in 0..3 {
-            let (again, listed) = get(1);
-            assert!(Arc::ptr_eq(&first, &again));
-            assert_eq!(listed, 1);
-        }
-        let (second, listed) = get(2);
-        assert_eq!((*second, listed), (2, 2));
-        drop(first);
-        assert_eq!(get(2).1, 1, "the first no longer exists");
     }
 }

@@ -7,6 +7,7 @@ mod chunk;
 mod copy;
 mod flow;
 mod memory;
+mod shared;
 
 use std::sync::Arc;
 
