@@ -83,6 +83,15 @@ impl Deadlines {
         drop(removed);
     }
 
+    /// Ends runs at their deadlines until there are none.
+    fn watch(&self) {
+        while let Some(next) = self.next() {
+            if let Some((deadline, run)) = next {
+                run.expire(deadline);
+            }
+        }
+    }
+
     /// Removes one that has passed, or else waits until the next one. `None` if the thread may end.
     fn next(&self) -> Option<Option<(Deadline, Arc<dyn Expires>)>> {
         let mut state = self.state.lock();
@@ -124,11 +133,9 @@ impl Reservation {
 
 impl Shared for Deadlines {
     fn run(&self) {
-        while let Some(next) = self.next() {
-            let Some((deadline, run)) = next else { continue };
-            if let Err(panic) = guarded(|| run.expire(deadline)) {
-                log!(Error, "panic on the thread that watches deadlines: {panic}");
-            }
+        // The thread does not end by a panic: it was promised by a reservation.
+        while let Err(panic) = guarded(|| self.watch()) {
+            log!(Error, "panic on the thread that watches deadlines: {panic}");
         }
     }
 }
@@ -165,6 +172,29 @@ mod tests {
         deadlines.remove(third);
         let expired: Vec<_> = (0..3).map(|_| expired.recv_timeout(PATIENCE).unwrap()).collect();
         assert_eq!(expired, [0, 5, 9]);
+    }
+
+    /// Panics when it is dropped.
+    struct Brittle;
+
+    impl Expires for Brittle {
+        fn expire(&self, _: Deadline) {}
+    }
+
+    impl Drop for Brittle {
+        fn drop(&mut self) {
+            panic!("deliberate");
+        }
+    }
+
+    #[test]
+    fn the_thread_survives_a_panic_between_two_deadlines() {
+        let deadlines = Arc::new(Deadlines::default());
+        let (sender, expired) = channel();
+        let now = Instant::now();
+        deadlines.reserve().unwrap().add(now, Arc::new(Brittle));
+        deadlines.reserve().unwrap().add(now, Arc::new(Fake(1, Mutex::new(sender))));
+        assert_eq!(expired.recv_timeout(PATIENCE), Ok(1));
     }
 
     #[test]

@@ -104,6 +104,21 @@ impl Watcher {
         Some(has_new)
     }
 
+    /// Starts and checks runs until there are none.
+    fn watch(&self, runs_in_flight: &mut Vec<Arc<dyn Watched>>) {
+        let mut rest = Rest::new();
+        loop {
+            let idle = runs_in_flight.is_empty() && rest.quiet() > STAY;
+            // A new run may end soon, so it counts as progress.
+            let Some(mut progressed) = self.take_new(runs_in_flight, idle) else { return };
+            let before = runs_in_flight.len();
+            progressed |= start_all(runs_in_flight);
+            runs_in_flight.retain(|in_flight| !step(in_flight, || in_flight.is_over()).unwrap_or(true));
+            progressed |= runs_in_flight.len() < before;
+            rest.after(progressed);
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Watch> {
         self.0.lock()
     }
@@ -122,18 +137,11 @@ impl Reservation {
 
 impl Shared for Watcher {
     fn run(&self) {
-        let mut runs_in_flight = std::mem::take(&mut self.lock().spare);
-        let mut rest = Rest::new();
         wake_precisely();
-        loop {
-            let idle = runs_in_flight.is_empty() && rest.quiet() > STAY;
-            // A new run may end soon, so it counts as progress.
-            let Some(mut progressed) = self.take_new(&mut runs_in_flight, idle) else { return };
-            let before = runs_in_flight.len();
-            progressed |= start_all(&mut runs_in_flight);
-            runs_in_flight.retain(|in_flight| !step(in_flight, || in_flight.is_over()).unwrap_or(true));
-            progressed |= runs_in_flight.len() < before;
-            rest.after(progressed);
+        let mut runs_in_flight = std::mem::take(&mut self.lock().spare);
+        // Neither the runs nor the thread end by a panic: both were promised by a reservation.
+        while let Err(panic) = guarded(|| self.watch(&mut runs_in_flight)) {
+            log!(Error, "panic on the thread that watches copies: {panic}");
         }
     }
 }
@@ -188,12 +196,14 @@ fn start_all(runs_in_flight: &mut Vec<Arc<dyn Watched>>) -> bool {
     any
 }
 
-/// Executes one step of a run. A panic ends only that run, and returns `None`.
+/// Executes one step of a run. A panic ends only that run, and returns `None`. If ending it panics too, it is not checked again.
 fn step<R>(in_flight: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> {
     guarded(step)
         .inspect_err(|error| {
             log!(Error, "panic on the thread that watches copies: {error}");
-            in_flight.abandon(error);
+            if let Err(again) = guarded(|| in_flight.abandon(error)) {
+                log!(Error, "panic while a run that had panicked was ended: {again}");
+            }
         })
         .ok()
 }
@@ -246,6 +256,33 @@ mod tests {
         }
     }
 
+    /// A run that panics whatever is done with it.
+    struct Broken;
+
+    impl Watched for Broken {
+        fn start_unless(self: Arc<Self>, _: &mut Exhausted) -> bool {
+            false
+        }
+
+        fn is_over(&self) -> bool {
+            panic!("deliberate")
+        }
+
+        fn is_known_over(&self) -> bool {
+            false
+        }
+
+        fn abandon(&self, _: &Error) {
+            panic!("deliberate")
+        }
+    }
+
+    impl Drop for Broken {
+        fn drop(&mut self) {
+            panic!("deliberate")
+        }
+    }
+
     #[test]
     fn a_thread_that_wakes_late_polls_longer() {
         let spin = |late| Rest { progress: Instant::now(), late }.spin();
@@ -265,5 +302,24 @@ mod tests {
         let mut ends: Vec<_> = (0..3).map(|_| receiver.recv_timeout(PATIENCE).unwrap()).collect();
         ends.sort_by_key(|end| end.is_some());
         assert_eq!(ends, [None, None, Some(Status::Panic)]);
+    }
+
+    #[test]
+    fn the_thread_and_the_other_runs_survive_a_run_that_cannot_even_be_abandoned() {
+        let watcher = Arc::new(Watcher::default());
+        let (sender, receiver) = channel();
+        let add = || {
+            let (checks, ends) = (AtomicUsize::new(0), Mutex::new(sender.clone()));
+            watcher.reserve().unwrap().add(Arc::new(Fake { panics: false, checks, ends }));
+        };
+        let together = watcher.reserve().unwrap();
+        add();
+        watcher.reserve().unwrap().add(Arc::new(Broken));
+        add();
+        drop(together);
+        add();
+        for _ in 0..3 {
+            assert_eq!(receiver.recv_timeout(PATIENCE), Ok(None));
+        }
     }
 }
