@@ -559,14 +559,15 @@ TEST(an_arena_of_a_request_that_cannot_be_released_is_not_used_again) {
     EXPECT_OK(run(next));
 }
 
-/* kvmem chose the path, so a transfer without staging memory takes another one. */
+/* kvmem chose the path, so a transfer without staging memory takes another one. No other case has a peer of this name: what
+   it measured of the stand-in, whose requests cost nothing, would choose the path here. */
 TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_path) {
     nixl_find_stand_in();
     const kvmem_layout_config near_config =
         WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 64, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
     const kvmem_layout_config far_config = WITH(near_config, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
     OWNED(kvmem_agent) near = agent_open("near");
-    OWNED(kvmem_agent) far = agent_open("far");
+    OWNED(kvmem_agent) far = agent_open("unmeasured");
     CLEANUP(kv_side_close) kv_side near_side, far_side;
     kv_side_open(&near_side, &near_config, near, 1);
     kv_side_open(&far_side, &far_config, far, 2);
