@@ -278,3 +278,27 @@ TEST(decommitting_fails_while_an_agent_deregisters) {
     EXPECT_OK(kvmem_region_decommit(w.region, 0, EXTENT, ERR));
     CHECK(!has_extent(&w, 0));
 }
+
+/* The blocks are in an extent of the peer without memory, so they cannot be moved without staging memory, either. */
+TEST(a_transfer_that_no_path_can_take_reports_the_causes_of_both) {
+    nixl_find_stand_in();
+    const kvmem_layout_config far_config = WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 4096);
+    const kvmem_layout_config near_config =
+        WITH(far_config, it.num_blocks = 8, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    OPENED(kv_side, local, &near_config, near, 1);
+    OWNED(kvmem_layout) elastic = elastic_layout(&far_config, 0, far);
+    EXPECT_OK(kvmem_layout_resize(elastic, 8, ERR));
+    CHECK_EQ(elastic_layout_memory(elastic).num_committed, 1);
+    agents_introduce(near, far);
+    OWNED(kvmem_layout) remote = layout_import(near, elastic);
+    kvmem_block_pair pairs[8];
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){4088 + i, i};
+    const kv_move all = {pairs, NUM(pairs), 0, 0, far_config.num_layers};
+    NIXL(nixl_sim_fail_register(1));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "which was not committed", kvmem_transfer_create, remote, local.layout,
+           KV_OPTIONS(&all));
+    CHECK_HAS(test_last_message(), "before that, path NIXL read, staged failed: ");
+    CHECK_HAS(test_last_message(), "register DRAM memory");
+}

@@ -86,25 +86,30 @@ impl NixlMove {
         let rates = Rates::of(local, remote, reads);
         let mut choice =
             Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
-        let (choice, method) = match staging_method(&mut choice, local, &agent) {
-            // The caller did not request the path, so its memory is not worth a failure.
-            Err(error) if preferences.path.is_none() => {
-                log!(Warn, "a transfer with a peer uses no staging memory: {error}");
-                (choice.without_arena(path, &error), None)
+        let build = |choice: Choice, method: Option<Method>| {
+            let mut shared = prepare(sides, choice.path, plan, notification)?;
+            shared.patience = preferences.stall_timeout.or(method.is_some().then_some(PATIENCE));
+            shared.rates = Some(match &method {
+                Some(Method::Staged(_)) => rates.staged,
+                Some(Method::Served(_)) => rates.served,
+                _ => rates.direct,
+            });
+            if let Some(method) = method {
+                shared.method = method;
             }
-            method => (choice, method?),
+            Self::of(shared, choice.candidates)
         };
-        let mut shared = prepare(sides, choice.path, plan, notification)?;
-        shared.patience = preferences.stall_timeout.or(method.is_some().then_some(PATIENCE));
-        shared.rates = Some(match &method {
-            Some(Method::Staged(_)) => rates.staged,
-            Some(Method::Served(_)) => rates.served,
-            _ => rates.direct,
-        });
-        if let Some(method) = method {
-            shared.method = method;
+        match staging_method(&mut choice, local, &agent) {
+            // The caller did not request the path, so its memory is not worth a failure.
+            Err(missing) if preferences.path.is_none() && is_of_memory(&missing) => {
+                log!(Warn, "a transfer with a peer uses no staging memory: {missing}");
+                let chosen = choice.path;
+                build(choice.without_arena(path, &missing), None).map_err(|error| {
+                    error.followed_by(format!("before that, path {chosen} failed: {missing}"))
+                })
+            }
+            method => build(choice, method?),
         }
-        Self::of(shared, choice.candidates)
     }
 
     fn of(shared: PreparedRequests, candidates: Vec<Candidate>) -> Result<Self> {
@@ -169,6 +174,16 @@ fn staging_method(choice: &mut Choice, local: &Arc<Layout>, agent: &Arc<Agent>) 
         return ServedPlan::new(division, local, agent).map(|plan| Some(Method::Served(Arc::new(plan))));
     }
     Ok(None)
+}
+
+/// Whether a set-up failed because staging memory, its registration or the kernel that copies to it is missing. What fails for
+/// another reason, such as the state of the agent, fails without staging memory too.
+fn is_of_memory(error: &Error) -> bool {
+    use Status::{Cuda, Io, Nixl, OutOfMemory, PermissionDenied, UnavailableCuda, Unsupported};
+    matches!(
+        error.status(),
+        OutOfMemory | Nixl | Cuda | UnavailableCuda | Unsupported | PermissionDenied | Io
+    )
 }
 
 impl Engine for PartSequence<NixlMove> {
