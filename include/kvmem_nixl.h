@@ -1359,13 +1359,22 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent,
 /// An agent receives messages through a backend that reaches peers, such as UCX. Without one no message
 /// arrives, and the call waits, because a backend may be created during the wait.
 ///
+/// At most 65536 messages with 64 MiB wait to be taken. Messages that arrive after that are lost, until the
+/// call has returned those that wait. The next call fails and reports how many were lost, and the call after
+/// it returns those that arrived later.
+///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @param notifications receives the messages, at least one; the caller destroys them
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
 ///           wait ends 100 ms after the timeout
+///         KVMEM_STATUS_OUT_OF_MEMORY: messages were lost at this point, because too many waited; call again
+///           for later ones, and have the peers repeat what the caller needs
 ///         KVMEM_STATUS_NIXL
+///
+/// Notes: NIXL itself keeps any number of messages until kvmem looks for them. It does so while a call waits,
+/// a queue is set, or the agent serves a layout, and if the agent has no progress thread.
 kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
                                             uint64_t timeout_ns,
                                             kvmem_notifications **notifications,
@@ -1375,7 +1384,8 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
 ///
 /// When messages arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
 /// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
-/// follows when messages arrive after that. Messages of one sender are in order.
+/// follows when messages arrive after that. Messages of one sender are in order. If messages were lost,
+/// another completion follows when those before the loss have been taken.
 ///
 /// @param agent an agent
 /// @param queue the queue, which replaces the one before; NULL ends the reports
@@ -1665,7 +1675,7 @@ typedef struct kvmem_agent_telemetry {
     uint64_t longest_ns;
     /// Notifications that were sent without a request.
     uint64_t notifications_sent;
-    /// Notifications that have arrived.
+    /// Notifications that have arrived, also those that were lost because too many waited.
     uint64_t notifications_received;
 } kvmem_agent_telemetry;
 

@@ -274,7 +274,7 @@ func (g *Agent) ReportNotifications(queue *Queue, userData uint64) error {
 }
 
 // TakeNotifications returns all messages that the agent has received, and waits for one if there is none. Each message is
-// returned once.
+// returned once. It fails once with ErrOutOfMemory where messages were lost, because too many waited.
 func (g *Agent) TakeNotifications(ctx context.Context) ([]Notification, error) {
 	var taken *C.kvmem_notifications
 	err := inSlices(ctx, func(timeout C.uint64_t) error {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for NIXL's C API, for behaviour that NIXL shows only in case of a fault: agents, metadata that is
-// only a name, and notifications that never arrive. Plugins, backends and queries are in backends.c, registered
-// memory is in memory.c, requests are in requests.c. A test whose environment names it gets it instead of NIXL.
+// only a name. Plugins, backends and queries are in backends.c, registered memory is in memory.c, requests are in
+// requests.c, notifications are in notifications.c. A test whose environment names it gets it instead of NIXL.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -13,8 +13,6 @@
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_changed = PTHREAD_COND_INITIALIZER;
-static uint64_t num_polls;
-static bool polls_fail;
 
 EXPORTED bool nixl_capi_is_stub(void) { return false; }
 
@@ -143,30 +141,3 @@ RETURNS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
 CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
     return nixl_capi_check_remote_md(agent, peer, arguments);
 }
-
-RETURNS(create_notif_map, make_object(made), void **made)
-RETURNS(destroy_notif_map, free_object(ended), void *ended)
-
-CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments) {
-    pthread_mutex_lock(&sim_lock);
-    num_polls++;
-    const status outcome = polls_fail ? ERROR_BACKEND : SUCCESS;
-    pthread_mutex_unlock(&sim_lock);
-    return outcome;
-}
-
-CAPI(notif_map_size)(const void *map, size_t *size) {
-    *size = 0;
-    return SUCCESS;
-}
-
-RETURNS(notif_map_get_agent_at, ERROR_NOT_FOUND, const void *map, size_t index, const char **name)
-RETURNS(notif_map_get_notifs_size, ERROR_NOT_FOUND, const void *map, const char *name, size_t *size)
-
-CAPI(notif_map_get_notif)(const void *map, const char *name, size_t index, const void **data, size_t *size) {
-    return ERROR_NOT_FOUND;
-}
-
-uint64_t nixl_sim_notification_polls(void) { return LOCKED(num_polls); }
-
-void nixl_sim_set_notifications_fail(int fail) { LOCKED(polls_fail = fail != 0); }

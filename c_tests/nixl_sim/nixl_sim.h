@@ -55,5 +55,7 @@ uint64_t nixl_sim_queries(const char *plugin);
 /* Number of calls for notifications, and whether these fail from here on. */
 uint64_t nixl_sim_notification_polls(void);
 void nixl_sim_set_notifications_fail(int fail);
+/* The next of these calls returns so many notifications of agent 'far'. Each begins with its number. */
+void nixl_sim_deliver(uint64_t first, uint64_t count, size_t size);
 
 #pragma GCC visibility pop

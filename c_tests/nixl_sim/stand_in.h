@@ -26,7 +26,8 @@
     FUNCTION(nixl_sim_set_query)                                                                     \
     FUNCTION(nixl_sim_queries)                                                                       \
     FUNCTION(nixl_sim_notification_polls)                                                            \
-    FUNCTION(nixl_sim_set_notifications_fail)
+    FUNCTION(nixl_sim_set_notifications_fail)                                                        \
+    FUNCTION(nixl_sim_deliver)
 
 static struct {
 #define FUNCTION(name) __typeof__(name) *name;

@@ -260,7 +260,8 @@ public:
         return detail::give(detail::run(kvmem_agent_report_notifications, get(), detail::get_or_null(queue),
                                         user_data));
     }
-    /// Waits until there is a message, and returns all that have arrived. Empty after the timeout.
+    /// Waits until there is a message, and returns all that have arrived. Empty after the timeout. Fails once
+    /// with Status::out_of_memory where messages were lost, because too many waited.
     Return<Notifications> take_notifications(Timeout timeout = forever) {
         auto taken = detail::make<Notifications>(kvmem_agent_take_notifications, get(), timeout.ns());
         if (taken.status() == Status::timed_out) taken = Notifications();

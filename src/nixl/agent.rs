@@ -217,14 +217,15 @@ impl Agent {
         std::thread::current().id() == self.thread_id || self.executor.is_driven_here()
     }
 
-    /// Takes the notifications that have arrived, and waits for at least one. `None` means no timeout.
+    /// Takes the notifications that have arrived, and waits for at least one. `None` means no timeout. Fails once where some were
+    /// lost.
     ///
     /// The agent's thread looks for them, and fails with a reason once the time is over.
     pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (reply, result) = handoff();
         self.start(Box::new(ReceiveTask::new(deadline, reply)))?;
-        self.taken(result, deadline)
+        self.taken(result, deadline)?.into_messages(&self.name)
     }
 
     /// Has `ring` called on the agent's thread when messages arrive, once until they are taken. Replaces the function before

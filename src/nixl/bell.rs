@@ -51,7 +51,7 @@ impl AgentTask for RingTask {
             log!(Warn, "{failure}");
         }
         self.failure = failure;
-        let (are_there, taken) = state.inbox_state();
+        let (are_there, taken) = (!state.inbox.is_empty(), state.inbox.taken());
         if !are_there || (self.is_rung && taken == self.taken) {
             self.is_rung &= are_there;
             return TaskStep::Waiting;
@@ -63,5 +63,33 @@ impl AgentTask for RingTask {
 
     fn abandon(&mut self, error: Error) {
         log!(Error, "arriving notifications are no longer reported: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::notification::Notification;
+    use super::*;
+
+    #[test]
+    fn the_bell_rings_for_messages_and_for_a_loss_after_them() {
+        let mut state = AgentState::unloaded();
+        let bell = Arc::new(Bell(Box::new(|| ())));
+        let (weak, taken) = (Arc::downgrade(&bell), 0);
+        let mut task = RingTask { bell: weak, is_rung: false, taken, last_look: None, failure: None };
+        let mut look = |state: &mut AgentState| {
+            task.last_look = None;
+            task.step(state)
+        };
+        assert_eq!(look(&mut state), TaskStep::Waiting);
+        while !state.inbox.keep(Notification { agent: "peer".into(), data: Vec::new() }) {}
+        for _ in ["messages", "loss"] {
+            assert_eq!(look(&mut state), TaskStep::Progressed);
+            assert_eq!(look(&mut state), TaskStep::Waiting, "once");
+            assert!(state.inbox.take().is_some());
+        }
+        assert_eq!(look(&mut state), TaskStep::Waiting);
+        drop(bell);
+        assert_eq!(look(&mut state), TaskStep::Done);
     }
 }

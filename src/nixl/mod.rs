@@ -18,6 +18,7 @@ mod exit;
 pub mod gds;
 mod handoff;
 mod host;
+mod inbox;
 pub mod library;
 mod listener;
 mod notification;

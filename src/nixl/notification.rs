@@ -16,10 +16,6 @@ pub struct Notification {
     pub data: Vec<u8>,
 }
 
-/// Messages that NIXL delivered and the caller has not taken, and how often messages were taken.
-#[derive(Default)]
-pub struct NotificationInbox(pub(super) Vec<Notification>, pub(super) u64);
-
 /// Whether one of the agent's backends carries notifications. NIXL has no function that returns it: without such a backend
 /// every call fails, and is reported on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +44,12 @@ impl NotificationMap {
         check(unsafe { sys::nixl_capi_create_notif_map(&mut map) }, || {
             "create a notification map".to_string()
         })?;
-        ensure!(!map.is_null(), OutOfMemory, "NIXL created no notification map; free memory of this process");
+        ensure!(!map.is_null(), Nixl, "NIXL created no notification map; free memory of this process");
         Ok(Self(map))
     }
 
-    pub fn copy_into(&self, inbox: &mut Vec<Notification>) {
+    /// Copies one message after the other, those of one sender in order.
+    pub fn for_each(&self, mut receive: impl FnMut(Notification)) {
         let mut agents = 0;
         // SAFETY: live map throughout; names and bytes are copied while it lives unchanged.
         unsafe {
@@ -69,7 +66,7 @@ impl NotificationMap {
                     sys::nixl_capi_notif_map_get_notif(self.0, name, index, &mut data, &mut size);
                     let data =
                         if data.is_null() { &[] } else { std::slice::from_raw_parts(data.cast(), size) };
-                    inbox.push(Notification { agent: copied(name), data: data.to_vec() });
+                    receive(Notification { agent: copied(name), data: data.to_vec() });
                 }
             }
         }

@@ -73,7 +73,7 @@ pub struct AgentTelemetry {
     pub longest: Duration,
     /// Notifications that were sent alone.
     pub notifications_sent: u64,
-    /// Notifications that have arrived.
+    /// Notifications that have arrived, also those that were lost because too many waited.
     pub notifications_received: u64,
 }
 

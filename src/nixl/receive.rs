@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::handoff::Giver;
-use super::notification::Notification;
+use super::inbox::Arrivals;
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
 use crate::error::{Error, Result};
@@ -15,24 +15,25 @@ use crate::log::{Count, log};
 /// Waits on the agent's thread until a message is there or the time is over.
 pub(super) struct ReceiveTask {
     deadline: Option<Instant>,
-    reply: Giver<Result<Vec<Notification>>>,
+    reply: Giver<Result<Arrivals>>,
 }
 
 impl ReceiveTask {
     /// Without a deadline it waits for ever.
-    pub(super) fn new(deadline: Option<Instant>, reply: Giver<Result<Vec<Notification>>>) -> Self {
+    pub(super) fn new(deadline: Option<Instant>, reply: Giver<Result<Arrivals>>) -> Self {
         Self { deadline, reply }
     }
 
-    fn poll(&self, state: &mut AgentState) -> Option<Result<Vec<Notification>>> {
+    fn poll(&self, state: &mut AgentState) -> Option<Result<Arrivals>> {
         if let Err(error) = state.receive() {
             return Some(Err(error));
         }
-        let messages = state.take_inbox();
-        if !messages.is_empty() {
-            let count = Count(messages.len() as u64, "notification");
-            log!(Debug, "agent {} took {count}", state.log_name());
-            return Some(Ok(messages));
+        if let Some(arrivals) = state.inbox.take() {
+            if let Arrivals::Messages(messages) = &arrivals {
+                let count = Count(messages.len() as u64, "notification");
+                log!(Debug, "agent {} took {count}", state.log_name());
+            }
+            return Some(Ok(arrivals));
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         over.then(|| Err(state.none_arrived()))
@@ -43,9 +44,9 @@ impl AgentTask for ReceiveTask {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
         match self.poll(state) {
             Some(result) => {
-                // A caller that waits no more leaves its messages to the next one.
-                if let Err(Ok(messages)) = self.reply.give(result) {
-                    state.inbox.0.extend(messages);
+                // A caller that waits no more leaves its messages, or its loss, to the next one.
+                if let Err(Ok(arrivals)) = self.reply.give(result) {
+                    state.inbox.put_back(arrivals);
                 }
                 TaskStep::Done
             }
@@ -55,5 +56,28 @@ impl AgentTask for ReceiveTask {
 
     fn abandon(&mut self, error: Error) {
         let _ = self.reply.give(Err(error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::handoff::{Taken, handoff};
+    use super::super::notification::Notification;
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_reported_waits_for_the_next_caller() {
+        let mut state = AgentState::unloaded();
+        while !state.inbox.keep(Notification { agent: "peer".into(), data: Vec::new() }) {}
+        for is_lost in [false, true] {
+            let (giver, taker) = handoff();
+            assert!(matches!(taker.take(Some(Instant::now())), Taken::TooLate));
+            assert_eq!(ReceiveTask::new(None, giver).step(&mut state), TaskStep::Done);
+            let (giver, taker) = handoff();
+            assert_eq!(ReceiveTask::new(None, giver).step(&mut state), TaskStep::Done);
+            let Taken::Value(Ok(arrivals)) = taker.take(None) else { panic!("nothing arrived") };
+            assert_eq!(arrivals == Arrivals::Lost(1), is_lost);
+        }
+        assert!(state.inbox.is_empty());
     }
 }

@@ -200,7 +200,8 @@ pub const Agent = struct {
         try call(diagnostics, c.kvmem_agent_notify, .{ self.handle, peer.ptr, core.pointer(message), message.len });
     }
 
-    /// Returns all messages that the agent has received, and waits for one if there is none.
+    /// Returns all messages that the agent has received, and waits for one if there is none. Fails once with
+    /// error.OutOfMemory where messages were lost, because too many waited.
     pub fn takeNotifications(self: Agent, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!Notifications {
         var handle: ?*c.kvmem_notifications = null;
         try call(diagnostics, c.kvmem_agent_take_notifications, .{ self.handle, timeout_ns, &handle });

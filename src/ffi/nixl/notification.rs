@@ -84,13 +84,22 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 /// An agent receives messages through a backend that reaches peers, such as UCX. Without one no message
 /// arrives, and the call waits, because a backend may be created during the wait.
 ///
+/// At most 65536 messages with 64 MiB wait to be taken. Messages that arrive after that are lost, until the
+/// call has returned those that wait. The next call fails and reports how many were lost, and the call after
+/// it returns those that arrived later.
+///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @param notifications receives the messages, at least one; the caller destroys them
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_TIMED_OUT: no message has arrived in time; if a call of NIXL does not return, the
 ///           wait ends 100 ms after the timeout
+///         KVMEM_STATUS_OUT_OF_MEMORY: messages were lost at this point, because too many waited; call again
+///           for later ones, and have the peers repeat what the caller needs
 ///         KVMEM_STATUS_NIXL
+///
+/// Notes: NIXL itself keeps any number of messages until kvmem looks for them. It does so while a call waits,
+/// a queue is set, or the agent serves a layout, and if the agent has no progress thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_take_notifications(
     agent: *mut kvmem_agent,
@@ -113,7 +122,8 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
 ///
 /// When messages arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
 /// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
-/// follows when messages arrive after that. Messages of one sender are in order.
+/// follows when messages arrive after that. Messages of one sender are in order. If messages were lost,
+/// another completion follows when those before the loss have been taken.
 ///
 /// @param agent an agent
 /// @param queue the queue, which replaces the one before; NULL ends the reports

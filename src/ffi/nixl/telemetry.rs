@@ -35,7 +35,7 @@ pub struct kvmem_agent_telemetry {
     pub longest_ns: u64,
     /// Notifications that were sent without a request.
     pub notifications_sent: u64,
-    /// Notifications that have arrived.
+    /// Notifications that have arrived, also those that were lost because too many waited.
     pub notifications_received: u64,
 }
 

@@ -9,6 +9,7 @@ use super::AgentState;
 use crate::error::{Error, Result, Status};
 use crate::log::{Count, log};
 use crate::nixl::call::check;
+use crate::nixl::inbox;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
 use crate::nixl::sys;
 
@@ -56,15 +57,19 @@ impl AgentState {
         }
         self.carrier = NotificationSupport::Present;
         check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
-        let mut arrived = Vec::new();
-        map.copy_into(&mut arrived);
-        let before = self.inbox.0.len();
-        let services = &mut self.services;
-        self.inbox.0.extend(arrived.into_iter().filter_map(|message| services.keep(message)));
-        if let Some(sum) = &mut self.sum {
-            sum.notifications_received += (self.inbox.0.len() - before) as u64;
-        }
+        map.for_each(|message| self.accept(message));
         Ok(())
+    }
+
+    /// Takes a message of a peer: for a service of this process, or for the caller.
+    fn accept(&mut self, message: Notification) {
+        let Some(message) = self.services.keep(message) else { return };
+        if let Some(sum) = &mut self.sum {
+            sum.notifications_received += 1;
+        }
+        if self.inbox.keep(message) {
+            log!(Warn, "agent {} loses notifications from here on: {}", self.log_name(), inbox::LIMITS);
+        }
     }
 
     /// Looks for messages. Threads that post wait for it, rather than leave their requests to the agent's thread.
@@ -87,14 +92,26 @@ impl AgentState {
         };
         Error::new(Status::TimedOut, message)
     }
+}
 
-    pub(in crate::nixl) fn take_inbox(&mut self) -> Vec<Notification> {
-        self.inbox.1 += 1;
-        std::mem::take(&mut self.inbox.0)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nixl::ServiceId;
+    use crate::nixl::inbox::Arrivals;
 
-    /// Whether messages wait to be taken, and how often they were taken.
-    pub(in crate::nixl) fn inbox_state(&self) -> (bool, u64) {
-        (!self.inbox.0.is_empty(), self.inbox.1)
+    #[test]
+    fn a_full_inbox_loses_no_message_for_a_service() {
+        let (mut state, service) = (AgentState::unloaded(), ServiceId([7; 16]));
+        state.services.open(service);
+        let message = |data: &[u8]| Notification { agent: "peer".into(), data: data.to_vec() };
+        while !state.inbox.keep(message(b"")) {}
+        state.accept(message(&[&service.prefix()[..], b"ask"].concat()));
+        state.accept(message(b"hello"));
+        assert_eq!(state.services.take(&service), (vec![message(b"ask")], 0));
+        assert!(matches!(state.inbox.take(), Some(Arrivals::Messages(_))));
+        let error = state.inbox.take().unwrap().into_messages("near").unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.message().starts_with("agent 'near' has lost 2 notifications here"), "{error}");
     }
 }

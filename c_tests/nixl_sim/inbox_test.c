@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// More notifications than an agent keeps, with the stand-in for NIXL: those that were kept are returned in order, and then
+// the loss is reported, once.
+#include "completions.h"
+#include "stand_in.h"
+
+#include <string.h>
+
+#define MOST_MESSAGES 65536
+#define MOST_MIB 64
+
+static kvmem_agent *open_agent(void) {
+    nixl_find_stand_in();
+    GET(kvmem_agent *, agent, kvmem_agent_create, "near", NULL);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    return agent;
+}
+
+/* Messages with these numbers wait, and no others before them. */
+static void expect_messages(kvmem_agent *agent, uint64_t timeout, uint64_t first, size_t count) {
+    OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, timeout);
+    CHECK_EQ(kvmem_notifications_count(taken), count);
+    for (size_t i = 0; i < count; i++) {
+        GET(kvmem_notification, message, kvmem_notifications_get, taken, i);
+        CHECK_STR(message.agent, "far");
+        CHECK_BYTES(message.data, REF((uint64_t){first + i}), sizeof(uint64_t));
+    }
+}
+
+TEST(the_loss_follows_the_messages_that_were_kept) {
+    OWNED(kvmem_agent) agent = open_agent();
+    NIXL(nixl_sim_deliver(0, MOST_MESSAGES + 5, sizeof(uint64_t)));
+    expect_messages(agent, PATIENCE, 0, MOST_MESSAGES);
+    NIXL(nixl_sim_deliver(MOST_MESSAGES + 5, 2, sizeof(uint64_t)));
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "agent 'near' has lost 5 notifications here", kvmem_agent_take_notifications,
+           agent, 0);
+    expect_messages(agent, 0, MOST_MESSAGES + 5, 2);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, agent, 0);
+}
+
+TEST(a_queue_reports_the_messages_and_then_the_loss) {
+    OWNED(kvmem_agent) agent = open_agent();
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    EXPECT_OK(kvmem_agent_report_notifications(agent, queue, 5, ERR));
+    NIXL(nixl_sim_deliver(0, MOST_MIB + 6, MIB));
+    CHECK_EQ(next_completion(queue).user_data, 5);
+    NIXL(nixl_sim_deliver(MOST_MIB + 6, 1, sizeof(uint64_t))); /* too late: the inbox is full */
+    const uint64_t polls = NIXL(nixl_sim_notification_polls());
+    while (NIXL(nixl_sim_notification_polls()) < polls + 2) sched_yield();
+    expect_messages(agent, 0, 0, MOST_MIB);
+    CHECK_EQ(next_completion(queue).user_data, 5);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "has lost 7 notifications", kvmem_agent_take_notifications, agent, 0);
+    NIXL(nixl_sim_deliver(MOST_MIB + 7, 1, sizeof(uint64_t)));
+    CHECK_EQ(next_completion(queue).user_data, 5);
+    expect_messages(agent, 0, MOST_MIB + 7, 1);
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The messages of peers that wait for the caller, within limits: peers send as many as they like, and the caller may never
+//! take any.
+
+#![forbid(unsafe_code)]
+
+use super::notification::Notification;
+use crate::error::{Error, Result, Status};
+use crate::log::Count;
+
+/// The maximum number of messages that wait, and their bytes.
+const MOST_MESSAGES: usize = 1 << 16;
+const MOST_BYTES: usize = 64 << 20;
+/// The same for messages of this library.
+pub const LIMITS: &str = "at most 65536 of them, with 64 MiB, wait until they are taken";
+
+/// Messages that NIXL delivered and the caller has not taken. Once one does not fit, those after it are lost until the caller
+/// takes the messages: what it gets has no gap that was not reported in its place.
+#[derive(Default)]
+pub struct NotificationInbox {
+    /// The number of messages that were lost before those that wait.
+    lost_before: u64,
+    waiting: Vec<Notification>,
+    /// The bytes of those that wait.
+    bytes: usize,
+    /// The number of messages that were lost after them.
+    lost_after: u64,
+    /// How often something was taken.
+    taken: u64,
+}
+
+/// What the caller gets next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// All messages that wait, at least one, in order of arrival.
+    Messages(Vec<Notification>),
+    /// The number of messages that were lost here.
+    Lost(u64),
+}
+
+impl Arrivals {
+    /// The messages. Fails if some were lost.
+    pub fn into_messages(self, agent: &str) -> Result<Vec<Notification>> {
+        match self {
+            Self::Messages(messages) => Ok(messages),
+            Self::Lost(count) => {
+                let lost = Count(count, "notification");
+                let message = format!("agent '{agent}' has lost {lost} here: {LIMITS}; take them more often");
+                Err(Error::new(Status::OutOfMemory, message))
+            }
+        }
+    }
+}
+
+impl NotificationInbox {
+    /// Keeps a message if it fits. Returns whether it is the first that is lost after those that wait.
+    pub fn keep(&mut self, message: Notification) -> bool {
+        if self.lost_after == 0 && self.fits(&message) {
+            self.bytes += message.data.len();
+            self.waiting.push(message);
+            return false;
+        }
+        let lost = if self.waiting.is_empty() { &mut self.lost_before } else { &mut self.lost_after };
+        *lost += 1;
+        *lost == 1
+    }
+
+    fn fits(&self, message: &Notification) -> bool {
+        self.waiting.len() < MOST_MESSAGES && message.data.len() <= MOST_BYTES - self.bytes
+    }
+
+    /// Takes what waits: a loss before the messages that arrived after it.
+    pub fn take(&mut self) -> Option<Arrivals> {
+        if self.is_empty() {
+            return None;
+        }
+        self.taken += 1;
+        if self.lost_before > 0 {
+            return Some(Arrivals::Lost(std::mem::take(&mut self.lost_before)));
+        }
+        self.bytes = 0;
+        self.lost_before = std::mem::take(&mut self.lost_after);
+        Some(Arrivals::Messages(std::mem::take(&mut self.waiting)))
+    }
+
+    /// Undoes the last [`Self::take`], which nothing has followed.
+    pub fn put_back(&mut self, arrivals: Arrivals) {
+        match arrivals {
+            Arrivals::Lost(count) => self.lost_before = count,
+            Arrivals::Messages(messages) => {
+                self.bytes = messages.iter().map(|message| message.data.len()).sum();
+                self.waiting = messages;
+                self.lost_after = std::mem::take(&mut self.lost_before);
+            }
+        }
+    }
+
+    /// Whether nothing waits to be taken.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.lost_before == 0
+    }
+
+    /// How often something was taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(number: usize, size: usize) -> Notification {
+        let mut data = number.to_le_bytes().to_vec();
+        data.resize(size.max(data.len()), 0);
+        Notification { agent: "peer".into(), data }
+    }
+
+    /// Keeps these messages; returns how many of them were reported as the first that is lost.
+    fn keep(inbox: &mut NotificationInbox, numbers: std::ops::Range<usize>, size: usize) -> usize {
+        numbers.filter(|number| inbox.keep(message(*number, size))).count()
+    }
+
+    fn take_numbers(inbox: &mut NotificationInbox) -> std::ops::Range<usize> {
+        let Some(Arrivals::Messages(messages)) = inbox.take() else { panic!("no messages") };
+        let numbers = messages.iter().map(|each| usize::from_le_bytes(each.data[..8].try_into().unwrap()));
+        let numbers: Vec<_> = numbers.collect();
+        let range = numbers[0]..numbers[0] + numbers.len();
+        assert!(numbers.into_iter().eq(range.clone()), "messages are in order");
+        range
+    }
+
+    #[test]
+    fn a_flood_is_lost_after_what_was_kept() {
+        for (size, most) in [(8, MOST_MESSAGES), (1 << 20, 64)] {
+            let mut inbox = NotificationInbox::default();
+            assert_eq!(keep(&mut inbox, 0..most, size), 0);
+            assert_eq!(keep(&mut inbox, most..most + 7, size), 1, "only the first loss is reported");
+            assert_eq!(take_numbers(&mut inbox), 0..most);
+            assert_eq!(inbox.take(), Some(Arrivals::Lost(7)));
+            assert_eq!((inbox.take(), inbox.taken()), (None, 2));
+            assert_eq!(keep(&mut inbox, 0..most, size), 0, "there is space again");
+            assert_eq!(take_numbers(&mut inbox), 0..most);
+        }
+    }
+
+    #[test]
+    fn each_loss_is_reported_between_the_messages_around_it() {
+        let (mut inbox, size) = (NotificationInbox::default(), MOST_BYTES / 4);
+        assert_eq!(keep(&mut inbox, 0..6, size), 1);
+        assert!(!inbox.keep(message(6, 8)), "it would fit, and comes after lost ones");
+        assert_eq!(take_numbers(&mut inbox), 0..4);
+        assert!(!inbox.is_empty(), "the loss waits");
+        assert_eq!(keep(&mut inbox, 7..12, size), 1);
+        assert_eq!(inbox.take(), Some(Arrivals::Lost(3)));
+        assert_eq!(take_numbers(&mut inbox), 7..11);
+        assert_eq!(inbox.take(), Some(Arrivals::Lost(1)));
+        assert_eq!(inbox.take(), None);
+    }
+
+    #[test]
+    fn a_message_above_the_limit_is_lost_alone() {
+        let mut inbox = NotificationInbox::default();
+        assert!(inbox.keep(message(0, MOST_BYTES + 1)));
+        assert!(!inbox.keep(message(1, MOST_BYTES)));
+        assert_eq!(inbox.take(), Some(Arrivals::Lost(1)));
+        assert_eq!(take_numbers(&mut inbox), 1..2);
+    }
+
+    #[test]
+    fn what_is_put_back_is_taken_again() {
+        let (mut inbox, size) = (NotificationInbox::default(), MOST_BYTES / 2);
+        keep(&mut inbox, 0..3, size);
+        for _ in 0..2 {
+            let messages = inbox.take().unwrap();
+            inbox.put_back(messages);
+        }
+        assert!(!inbox.keep(message(3, 8)), "it is full, as before");
+        assert_eq!(take_numbers(&mut inbox), 0..2);
+        let lost = inbox.take().unwrap();
+        inbox.put_back(lost);
+        assert_eq!((inbox.take(), inbox.take()), (Some(Arrivals::Lost(2)), None));
+    }
+}
