@@ -31,6 +31,46 @@ TEST(rates_that_cannot_be_measured_are_defaults) {
     }
 }
 
+/* For any thread: without a check of the current context. */
+static kvmem_status create(const flight *flight, uint32_t path) {
+    const kvmem_transfer_options options = WITH(flight_options(flight), it.path = path);
+    kvmem_transfer *transfer = NULL;
+    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
+                                                      flight->destination.model.layout,
+                                                      &options, &transfer, NULL);
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+static kvmem_rates_info known_rates(void) {
+    const rates_blob rates = rates_get(0);
+    return rates_info(&rates);
+}
+
+/* Creates transfers until the rates are not the defaults. Returns their number. */
+static unsigned create_until_measured(const flight *flight) {
+    unsigned created = 0;
+    while (known_rates().source == KVMEM_RATES_DEFAULT && created < 100) {
+        EXPECT_OK(create(flight, KVMEM_PATH_CUDA_COPY));
+        created++;
+    }
+    return created;
+}
+
+/* Later transfers repeat it, but not each of them. */
+TEST(a_failed_measurement_is_repeated) {
+    SIM(sim_reset());
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_fail("cuEventElapsedTime", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
+    CHECK_EQ(measure().source, KVMEM_RATES_DEFAULT);
+    SIM(sim_reset());
+    CHECK_EQ(known_rates().source, KVMEM_RATES_DEFAULT); /* queries do not measure again */
+    CHECK_EQ(create_until_measured(&flight), 17);
+    const uint64_t copies = SIM(sim_calls("cuMemcpyAsync"));
+    for (int i = 0; i < 100; i++) EXPECT_OK(create(&flight, KVMEM_PATH_CUDA_COPY));
+    CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), copies);
+}
+
 /* One call fails, at once or when its work runs. */
 TEST(a_failure_while_measuring_leaks_nothing) {
     static const struct {
@@ -125,17 +165,6 @@ typedef struct caller {
     const flight *flight;
     atomic_uint messages, failures;
 } caller;
-
-/* For any thread: without a check of the current context. */
-static kvmem_status create(const flight *flight, uint32_t path) {
-    const kvmem_transfer_options options = WITH(flight_options(flight), it.path = path);
-    kvmem_transfer *transfer = NULL;
-    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
-                                                      flight->destination.model.layout,
-                                                      &options, &transfer, NULL);
-    kvmem_transfer_destroy(transfer);
-    return status;
-}
 
 static void call_kvmem(uint32_t level, const char *target, const char *message, void *user_data) {
     caller *mine = user_data;

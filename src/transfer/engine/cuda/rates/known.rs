@@ -19,11 +19,42 @@ use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Rates, once known. The thread that measures holds the lock, and other threads wait for it.
-type Known<R> = Arc<Mutex<Option<R>>>;
+/// The store's entry for a key, once it exists. The thread that measures holds the lock, and other threads wait for it.
+type Known<R> = Arc<Mutex<Option<Entry<R>>>>;
 
 /// Rates by device, or by pair of devices.
 struct Store<K, R>(Mutex<Vec<(K, Known<R>)>>);
+
+/// Rates, and when to measure them again if the last measurement failed.
+struct Entry<R> {
+    rates: R,
+    retry: Option<Retry>,
+}
+
+/// When a failed measurement is repeated: after 16 uses of its defaults, then after 32, and so on. The cause may be over, such as
+/// a lack of memory, or last, such as a missing kernel: then each attempt costs as much as the first.
+#[derive(Clone, Copy)]
+struct Retry {
+    interval: u32,
+    used: u32,
+}
+
+impl Retry {
+    const FIRST: Self = Self { interval: 16, used: 0 };
+
+    /// Counts a use. If it is time to measure, returns when to do so again if that fails too.
+    fn after_use(&mut self) -> Option<Self> {
+        self.used += 1;
+        let interval = self.interval.saturating_mul(2);
+        (self.used > self.interval).then_some(Self { interval, used: 0 })
+    }
+}
+
+impl<R> Entry<R> {
+    fn certain(rates: R) -> Self {
+        Self { rates, retry: None }
+    }
+}
 
 static DEVICES: Store<i32, Rates> = Store(Mutex::new(Vec::new()));
 /// Keys are the device that executes the copies, and its peer.
@@ -40,9 +71,30 @@ impl<K: Copy + PartialEq, R: Clone> Store<K, R> {
         known
     }
 
-    /// Returns the known value, or measures it.
-    fn get_or(&self, key: K, measure: impl FnOnce() -> R) -> R {
-        lock(&self.known(key)).get_or_insert_with(measure).clone()
+    /// Returns the known rates, or measures them. If `measure` returns a failure too, it is called again at a later use.
+    fn get_or_measure(&self, key: K, measure: impl FnOnce() -> (R, Result<()>)) -> R {
+        let known = self.known(key);
+        let mut known = lock(&known);
+        let retry = match &mut *known {
+            None => Retry::FIRST,
+            Some(entry) => match entry.retry.as_mut().and_then(Retry::after_use) {
+                Some(next) => next,
+                None => return entry.rates.clone(),
+            },
+        };
+        let (rates, outcome) = measure();
+        *known = Some(Entry { rates: rates.clone(), retry: outcome.is_err().then_some(retry) });
+        rates
+    }
+
+    /// The known rates.
+    fn get(&self, key: K) -> Option<R> {
+        lock(&self.known(key)).as_ref().map(|entry| entry.rates.clone())
+    }
+
+    /// Replaces the known rates; `None` discards them.
+    fn set(&self, key: K, rates: Option<R>) {
+        *lock(&self.known(key)) = rates.map(Entry::certain);
     }
 }
 
@@ -89,19 +141,19 @@ pub fn costs(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) 
 }
 
 fn observed(ordinal: i32) -> Arc<Mutex<ObservedCosts>> {
-    OBSERVED.get_or(ordinal, Arc::default)
+    OBSERVED.get_or_measure(ordinal, || (Arc::default(), Ok(())))
 }
 
 /// The rates of a device. Defaults replace rates that cannot be measured.
 pub fn of(device: &DeviceState) -> Rates {
     let ordinal = device.context().device().ordinal();
-    DEVICES.get_or(ordinal, || {
+    DEVICES.get_or_measure(ordinal, || {
         let started = Instant::now();
         let (times, outcome) = measure::measure(device);
-        log_failure(&format!("device {ordinal}"), outcome);
+        log_failure(&format!("device {ordinal}"), &outcome);
         let rates = Rates::plausible(&times.rates());
         log_rates(ordinal, &rates, started.elapsed());
-        rates
+        (rates, outcome)
     })
 }
 
@@ -113,19 +165,22 @@ fn between(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) ->
 
 fn of_peer(device: &DeviceState, peer: i32) -> PeerRates {
     let ordinal = device.context().device().ordinal();
-    PEERS.get_or((ordinal, peer), || {
+    PEERS.get_or_measure((ordinal, peer), || {
         let started = Instant::now();
         let (times, outcome) = measure::measure_peer(device, peer);
-        log_failure(&format!("device {ordinal} and its peer {peer}"), outcome);
+        log_failure(&format!("device {ordinal} and its peer {peer}"), &outcome);
         let rates = PeerRates::plausible(&times.peer_rates());
         log_peer_rates(ordinal, peer, &rates, started.elapsed());
-        rates
+        (rates, outcome)
     })
 }
 
-fn log_failure(devices: &str, outcome: Result<()>) {
+fn log_failure(devices: &str, outcome: &Result<()>) {
     if let Err(error) = outcome {
-        log!(Warn, "measure copies of {devices}: {error}; defaults replace the missing rates");
+        log!(
+            Warn,
+            "measure copies of {devices}: {error}; defaults replace the missing rates until a later transfer measures them again"
+        );
     }
 }
 
@@ -167,8 +222,7 @@ fn milliseconds(duration: Duration) -> f64 {
 /// Returns the rates of a device. Measures them if they are unknown.
 pub fn get(ordinal: i32) -> Result<Rates> {
     Device::get(ordinal)?;
-    let known = *lock(&DEVICES.known(ordinal));
-    match known {
+    match DEVICES.get(ordinal) {
         Some(rates) => Ok(rates),
         None => Ok(of(&*DeviceState::of(ordinal)?)),
     }
@@ -177,8 +231,7 @@ pub fn get(ordinal: i32) -> Result<Rates> {
 /// Returns the rates between a device, which executes the copies, and a peer. Measures them if they are unknown.
 pub fn get_peer(ordinal: i32, peer: i32) -> Result<PeerRates> {
     ensure_two(ordinal, peer)?;
-    let known = *lock(&PEERS.known((ordinal, peer)));
-    match known {
+    match PEERS.get((ordinal, peer)) {
         Some(rates) => Ok(rates),
         None => Ok(of_peer(&*DeviceState::of(ordinal)?, peer)),
     }
@@ -242,13 +295,13 @@ pub fn use_defaults(ordinal: i32) -> Result<()> {
 
 fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     Device::get(ordinal)?;
-    *lock(&DEVICES.known(ordinal)) = given.map(Rates::loaded);
+    DEVICES.set(ordinal, given.map(Rates::loaded));
     *lock(&observed(ordinal)) = ObservedCosts::default();
     Ok(())
 }
 
 fn set_peer(ordinal: i32, peer: i32, given: Option<PeerRates>) -> Result<()> {
-    *lock(&PEERS.known((ordinal, peer))) = given.map(PeerRates::loaded);
+    PEERS.set((ordinal, peer), given.map(PeerRates::loaded));
     Ok(())
 }
 
@@ -277,4 +330,50 @@ fn ensure_two(ordinal: i32, peer: i32) -> Result<()> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Status};
+
+    /// The uses, from 1, at which the rates are measured, if the first `failures` measurements fail.
+    fn attempts(failures: usize, uses: u32) -> Vec<u32> {
+        let store = Store(Mutex::new(Vec::new()));
+        let mut attempts = Vec::new();
+        for number in 1..=uses {
+            store.get_or_measure(0, || {
+                attempts.push(number);
+                let failed = attempts.len() <= failures;
+                let failure = || Error::new(Status::OutOfMemory, "no memory for buffers");
+                ((), if failed { Err(failure()) } else { Ok(()) })
+            });
+        }
+        attempts
+    }
+
+    #[test]
+    fn a_measurement_that_succeeds_is_not_repeated() {
+        assert_eq!(attempts(0, 1000), [1]);
+    }
+
+    #[test]
+    fn a_failed_measurement_is_repeated_until_it_succeeds() {
+        assert_eq!(attempts(1, 1000), [1, 18]);
+        assert_eq!(attempts(2, 1000), [1, 18, 51]);
+    }
+
+    #[test]
+    fn a_measurement_that_always_fails_is_repeated_ever_more_rarely() {
+        assert_eq!(attempts(usize::MAX, 1000), [1, 18, 51, 116, 245, 502]);
+    }
+
+    #[test]
+    fn rates_that_are_set_are_not_measured() {
+        let store = Store(Mutex::new(Vec::new()));
+        store.set(0, Some(5));
+        assert_eq!((0..100).map(|_| store.get_or_measure(0, || (7, Ok(())))).max(), Some(5));
+        store.set(0, None);
+        assert_eq!((store.get(0), store.get_or_measure(0, || (7, Ok(())))), (None, 7));
+    }
 }
