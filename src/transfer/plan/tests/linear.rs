@@ -13,7 +13,7 @@ fn parts(placement: &Placement) -> impl Iterator<Item = LayoutPart<'_>> + Clone 
 }
 
 /// Offset in the row → byte of the side.
-fn places(plan: &LinearPlan, step: u64) -> BTreeMap<u64, (u32, u64)> {
+pub(super) fn places(plan: &LinearPlan, step: u64) -> BTreeMap<u64, (u32, u64)> {
     let mut places = BTreeMap::new();
     for first in (0..plan.bytes()).step_by(step as usize) {
         for each in plan.rows_in(first..plan.bytes().min(first + step)).flat_map(Matrix::moves) {

@@ -2,6 +2,7 @@
 //! A plan of several parts moves the bytes of each of them, in regions of its own.
 #![forbid(unsafe_code)]
 
+use super::linear::places;
 use super::*;
 use crate::layout::LayoutPart;
 use crate::transfer::plan::outline::PartOutline;
@@ -88,6 +89,33 @@ proptest! {
         let expected = bytes_apart(&parts, |alone| Plan::of_tokens(alone, &tables, None).unwrap());
         prop_assert_eq!(whole.bytes(), expected.len() as u64);
         prop_assert_eq!(bytes_of(&whole.moves().collect::<Vec<_>>()), expected);
+    }
+
+    #[test]
+    fn slices_of_parts_have_each_byte_once(
+        parts in prop::collection::vec(any_part(), 1..4), pairs in any_pairs(), leader in 0usize..2, most_bytes in 0usize..1000,
+    ) {
+        let whole = Plan::new(&outline(&parts, false).unwrap(), &pairs, None).unwrap();
+        let expected = bytes_of(&whole.moves().collect::<Vec<_>>());
+        let mut first_region = 0;
+        let names: Vec<_> = (0..parts.len()).map(|index| format!("part {index}")).collect();
+        let theirs: Vec<_> = parts.iter().zip(&names).map(|(sides, name)| {
+            let placement = &sides[1 - leader];
+            let part = LayoutPart { name, placement, first_region };
+            first_region += placement.bases().len() as u32;
+            part
+        }).collect();
+        let led = whole.led_by(leader);
+        let mut moved = BTreeMap::new();
+        for slice in led.slices(1 - leader, most_bytes).unwrap() {
+            let own = places(&slice.linear(leader).unwrap(), 64);
+            let other = places(&slice.terms(1 - leader).unwrap().placed_in(theirs.iter().copied()).unwrap(), 64);
+            let [sources, destinations] = if leader == 0 { [own, other] } else { [other, own] };
+            for (offset, to) in destinations {
+                prop_assert_eq!(moved.insert(to, sources[&offset]), None, "two slices have the same byte");
+            }
+        }
+        prop_assert_eq!(moved, expected);
     }
 
     #[test]
