@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::engine::Candidate;
-use super::engine::explain::Summary;
+use super::engine::explain::{RunEstimate, Summary};
 use super::path::TransferPath;
 use crate::error::Result;
 use crate::layout::Layout;
@@ -18,7 +18,7 @@ use crate::log_id::LogId;
 pub fn log_creation(
     id: LogId,
     path: TransferPath,
-    (summary, candidates): (Result<Summary>, Vec<Candidate>),
+    (summary, candidates, runs): (Result<Summary>, Vec<Candidate>, Option<RunEstimate>),
     source: &Layout,
     destination: &Layout,
 ) {
@@ -27,7 +27,7 @@ pub fn log_creation(
         Err(error) => return log!(Error, "the requests of transfer {id} cannot be counted: {error}"),
     };
     let taken = candidates.iter().find(|candidate| candidate.path == path);
-    let seconds = taken.map_or(0.0, |taken| taken.seconds);
+    let seconds = runs.map(|runs| runs.seconds).or(taken.map(|taken| taken.seconds)).unwrap_or_default();
     log!(
         Debug,
         "transfer {id} created: {path}, {} in {} and {}, layout {} to layout {}, {} expected",

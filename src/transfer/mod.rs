@@ -272,14 +272,19 @@ impl Transfer {
             [&prepared.loops(self.route.preferences.by_layer), &prepared.conditions()],
             &prepared.candidates(),
             layers,
-            prepared.is_assumed(),
+            prepared.run_estimate(),
         ))
     }
 
     /// The paths that were compared, beginning with the one that it takes.
     pub fn path_choices(&self) -> Vec<PathChoice> {
         let prepared = self.prepared();
-        explain::choices(prepared.path, prepared.plan.bytes(), &prepared.candidates())
+        explain::choices(
+            prepared.path,
+            prepared.plan.bytes(),
+            &prepared.candidates(),
+            prepared.run_estimate(),
+        )
     }
 
     /// Duration of the last run that ended.
@@ -294,7 +299,7 @@ impl Transfer {
     fn log_creation(&self, source: &Layout, destination: &Layout) {
         if enabled(Level::Info) {
             let prepared = self.prepared();
-            let details = (prepared.summary(), prepared.candidates());
+            let details = (prepared.summary(), prepared.candidates(), prepared.run_estimate());
             log_lines::log_creation(self.completion().log_id(), prepared.path, details, source, destination);
         }
     }

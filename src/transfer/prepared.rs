@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::explain::Summary;
+use super::engine::explain::{RunEstimate, Summary};
 use super::engine::runs::{self, Needs};
 use super::engine::{Candidate, Engine, OnStreams, select};
 use super::layout_pair::LayoutPair;
@@ -137,24 +137,20 @@ impl PreparedPairs {
         if by_layer { self.plan.layer(0).description() } else { self.plan.description() }
     }
 
-    /// The paths that were compared, or the only one.
+    /// The paths that were compared, or the only one, with the durations that models estimate.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let mut candidates = self.engine.candidates();
-        if let Some(record) = &self.record {
-            let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
-            taken.for_each(|candidate| candidate.seconds = record.seconds(self.plan.bytes()).0);
-        }
-        candidates
+        self.engine.candidates()
+    }
+
+    /// The duration of the taken path, if it is estimated from earlier runs.
+    pub fn run_estimate(&self) -> Option<RunEstimate> {
+        let (seconds, is_measured) = self.record.as_ref()?.seconds(self.plan.bytes());
+        Some(RunEstimate { seconds, assumed: !is_measured })
     }
 
     /// A line with the conditions of the estimates, or nothing.
     pub fn conditions(&self) -> String {
         self.engine.conditions()
-    }
-
-    /// Whether the estimated duration is an assumption, because no run on this path was timed.
-    pub fn is_assumed(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| !record.seconds(self.plan.bytes()).1)
     }
 }
 

@@ -61,13 +61,28 @@ pub struct PathChoice {
     pub reason: String,
 }
 
-/// The outcome for each path, beginning with the one that is taken.
-pub fn choices(path: TransferPath, bytes: u64, candidates: &[Candidate]) -> Vec<PathChoice> {
+/// The duration of the taken path, if runs and not a model estimate it.
+#[derive(Clone, Copy, Debug)]
+pub struct RunEstimate {
+    /// Seconds.
+    pub seconds: f64,
+    /// No run has been timed yet, so it is a usual duration.
+    pub assumed: bool,
+}
+
+/// The outcome for each path, beginning with the one that is taken. Other paths are compared with what the model said of this one:
+/// runs may be slower than it, which is no reason against the others.
+pub fn choices(
+    path: TransferPath,
+    bytes: u64,
+    candidates: &[Candidate],
+    runs: Option<RunEstimate>,
+) -> Vec<PathChoice> {
     let taken = candidates.iter().find(|candidate| candidate.path == path);
-    let taken_rate = taken.map_or(0, |candidate| rate(candidate, bytes));
+    let taken_rate = taken.map_or(0, |candidate| rate(candidate.seconds, bytes));
     let used = PathChoice {
         path,
-        bytes_per_second: taken_rate,
+        bytes_per_second: runs.map_or(taken_rate, |runs| rate(runs.seconds, bytes)),
         verdict: Verdict::Used,
         reason: taken.and_then(|candidate| candidate.reason.clone()).unwrap_or_default().into_owned(),
     };
@@ -76,7 +91,7 @@ pub fn choices(path: TransferPath, bytes: u64, candidates: &[Candidate]) -> Vec<
 }
 
 fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> PathChoice {
-    let bytes_per_second = rate(candidate, bytes);
+    let bytes_per_second = rate(candidate.seconds, bytes);
     let (verdict, reason) = match &candidate.reason {
         Some(reason) if candidate.is_impossible => (Verdict::Impossible, reason.to_string()),
         Some(reason) => (Verdict::NotUsed, reason.to_string()),
@@ -94,28 +109,33 @@ pub fn explain(
     [loops, conditions]: [&str; 2],
     candidates: &[Candidate],
     layers: Option<u64>,
-    assumed: bool,
+    runs: Option<RunEstimate>,
 ) -> Explanation {
-    let taken = candidates.iter().find(|candidate| candidate.path == path);
-    let rate = taken.map_or(0, |candidate| rate(candidate, summary.bytes));
-    let mut text = format!(
-        "{} bytes in {} moves by {path}{}{}\n",
-        summary.bytes,
-        summary.moves,
-        estimate(rate),
-        if assumed { ": assumed, not measured, because nothing has been moved on this path yet" } else { "" }
-    );
+    let choices = choices(path, summary.bytes, candidates, runs);
+    let bytes_per_second = choices.first().map_or(0, |used| used.bytes_per_second);
+    let speed = match runs {
+        None => estimate(bytes_per_second),
+        Some(RunEstimate { assumed: false, .. }) => {
+            format!(", measured {} in earlier runs", gigabytes(bytes_per_second))
+        }
+        Some(_) => {
+            let reason = "assumed, not measured, because nothing has been moved on this path yet";
+            format!("{}: {reason}", estimate(bytes_per_second))
+        }
+    };
+    let mut text = format!("{} bytes in {} moves by {path}{speed}\n", summary.bytes, summary.moves);
     text += loops;
     if let Some(layers) = layers {
         text += &format!("layer by layer: {layers} layers in order, and no move spans two layers\n");
     }
     text += &format!("bytes read in excess: {}\n", summary.excess);
     text += conditions;
-    if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
-        text += &format!("{path}: used, but {remark}\n");
+    for used in choices.iter().take(1).filter(|used| !used.reason.is_empty()) {
+        text += &format!("{path}: used, but {}\n", used.reason);
     }
-    choices(path, summary.bytes, candidates).iter().skip(1).for_each(|other| text += &line(other));
-    Explanation { path, moves: summary.moves, bytes_per_second: rate, assumed, text }
+    choices.iter().skip(1).for_each(|other| text += &line(other));
+    let assumed = runs.is_some_and(|runs| runs.assumed);
+    Explanation { path, moves: summary.moves, bytes_per_second, assumed, text }
 }
 
 fn line(other: &PathChoice) -> String {
@@ -126,10 +146,46 @@ fn line(other: &PathChoice) -> String {
     format!("{}{}: {verdict}\n", other.path, estimate(other.bytes_per_second))
 }
 
-fn rate(candidate: &Candidate, bytes: u64) -> u64 {
-    if candidate.seconds > 0.0 { (bytes as f64 / candidate.seconds) as u64 } else { 0 }
+fn rate(seconds: f64, bytes: u64) -> u64 {
+    if seconds > 0.0 { (bytes as f64 / seconds) as u64 } else { 0 }
 }
 
+/// What a model says.
 fn estimate(rate: u64) -> String {
-    if rate == 0 { String::new() } else { format!(", estimated {:.2} GB/s", rate as f64 / 1e9) }
+    if rate == 0 { String::new() } else { format!(", estimated {}", gigabytes(rate)) }
+}
+
+fn gigabytes(rate: u64) -> String {
+    format!("{:.2} GB/s", rate as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(runs: Option<RunEstimate>) -> Explanation {
+        let candidate = |path, seconds| Candidate { path, seconds, reason: None, is_impossible: false };
+        let candidates =
+            [candidate(TransferPath::NixlRead, 1.0), candidate(TransferPath::NixlReadStaged, 2.0)];
+        let summary = Summary { bytes: 6_000_000_000, moves: 3, ..Summary::default() };
+        explain(TransferPath::NixlRead, summary, ["", ""], &candidates, None, runs)
+    }
+
+    #[test]
+    fn slow_runs_do_not_change_what_is_said_of_other_paths() {
+        let Explanation { text, bytes_per_second, assumed, .. } =
+            explained(Some(RunEstimate { seconds: 4.0, assumed: false }));
+        assert!(text.contains("by NIXL read, measured 1.50 GB/s in earlier runs\n"), "{text}");
+        assert!(text.contains("NIXL read, staged, estimated 3.00 GB/s: slower\n"), "{text}");
+        assert_eq!((bytes_per_second, assumed), (1_500_000_000, false));
+    }
+
+    #[test]
+    fn estimates_and_assumptions_are_called_so() {
+        let modelled = explained(None);
+        assert!(modelled.text.contains("by NIXL read, estimated 6.00 GB/s\n"), "{}", modelled.text);
+        let usual = explained(Some(RunEstimate { seconds: 3.0, assumed: true }));
+        assert!(usual.text.contains("estimated 2.00 GB/s: assumed, not measured"), "{}", usual.text);
+        assert_eq!((modelled.assumed, usual.assumed), (false, true));
+    }
 }
