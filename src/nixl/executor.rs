@@ -29,6 +29,8 @@ pub struct Executor {
     running: Mutex<Option<Running>>,
     /// Whether a thread looks for messages of peers, which is short.
     is_looking: Arc<AtomicBool>,
+    /// The idle agent's thread wanted to look for messages while another thread had the agent, which does that now.
+    is_look_due: AtomicBool,
 }
 
 /// An agent that runs, and its work.
@@ -50,7 +52,7 @@ thread_local! {
 impl Executor {
     /// One without an agent.
     pub fn new() -> Self {
-        Self { running: Mutex::new(None), is_looking: Arc::default() }
+        Self { running: Mutex::new(None), is_looking: Arc::default(), is_look_due: AtomicBool::new(false) }
     }
 
     /// Whether the calling thread drives it: then it must not wait for a command of this agent.
@@ -88,8 +90,9 @@ impl Executor {
                 _ if round == RoundOutcome::Progressed => last_progress = Instant::now(),
                 WaitPolicy::Spin => std::thread::yield_now(),
                 WaitPolicy::Listen => listen(wakes, last_progress),
-                WaitPolicy::Sleep(time) => {
-                    if wakes.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                WaitPolicy::Sleep(time) => drop(wakes.recv_timeout(time)),
+                WaitPolicy::Idle(interval) => {
+                    while wakes.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                         self.drive_idle();
                     }
                 }
@@ -115,10 +118,22 @@ impl Executor {
         Some((round, tasks.patience(last_progress.elapsed(), idle_poll)))
     }
 
+    /// Looks for messages, or leaves that to the thread that has the agent. Waiting for the lock here would cost a thread that
+    /// posts large requests, and has it nearly always, a system call for each release.
     fn drive_idle(&self) {
-        let mut running = self.lock_between();
-        let _here = DrivingGuard::begin(self);
-        if let Some(Running { state, tasks, .. }) = running.as_mut() {
+        match self.running.try_lock() {
+            Some(mut running) => {
+                let _here = DrivingGuard::begin(self);
+                self.look(&mut running);
+            }
+            // If that thread ends just now, the next one looks, or this one after the next interval.
+            None => self.is_look_due.store(true, Ordering::Relaxed),
+        }
+    }
+
+    fn look(&self, running: &mut Option<Running>) {
+        self.is_look_due.store(false, Ordering::Relaxed);
+        if let Some(Running { state, tasks, .. }) = running {
             tasks.drive_idle(state);
         }
     }
@@ -146,7 +161,7 @@ impl Executor {
         let mut running = self.lock_soon()?;
         let Running { state, commands, tasks } = running.as_mut()?;
         let is_free = !state.uses_gpu() && tasks.take_starts(commands);
-        is_free.then(|| Entered { _here: DrivingGuard::begin(self), running })
+        is_free.then(|| Entered { executor: self, _here: DrivingGuard::begin(self), running })
     }
 
     /// Has the calling thread do the agent's work until `is_over`, as long as it progresses and no other thread does it.
@@ -238,8 +253,17 @@ fn step_until(
 
 /// An executor that the calling thread has locked and marked as driven here. The mark goes first.
 struct Entered<'a> {
+    executor: &'a Executor,
     _here: DrivingGuard,
     running: MutexGuard<'a, Option<Running>>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if self.executor.is_look_due.load(Ordering::Relaxed) {
+            self.executor.look(&mut self.running);
+        }
+    }
 }
 
 /// Marks this thread as the one that drives an executor.
@@ -269,6 +293,7 @@ mod tests {
     use crossbeam_channel::bounded;
 
     use super::*;
+    use crate::nixl::unbounded::unbounded;
 
     #[test]
     fn an_awake_thread_that_listens_stops_at_a_command_or_after_a_while() {
@@ -283,6 +308,25 @@ mod tests {
         assert_eq!(wakes.len(), 1, "the next wait finds the token");
         drop((wakes.recv(), sender));
         listen(&wakes, future);
+    }
+
+    #[test]
+    fn the_thread_that_has_the_agent_looks_for_messages_if_the_agents_thread_cannot() {
+        let executor = Executor::new();
+        let (_commands, receiver) = unbounded();
+        let state = std::mem::ManuallyDrop::into_inner(AgentState::unloaded());
+        *executor.lock() = Some(Running { state, commands: receiver, tasks: TaskQueue::default() });
+        let is_look_due = || executor.is_look_due.load(Ordering::Relaxed);
+        executor.run_here(|_| executor.drive_idle()).unwrap();
+        assert!(!is_look_due(), "the thread that had the agent has looked");
+        let held = executor.lock();
+        executor.drive_idle();
+        drop(held);
+        assert!(is_look_due(), "no thread had entered");
+        executor.drive_idle();
+        assert!(!is_look_due());
+        // NIXL would destroy the agent, and there is none.
+        std::mem::forget(executor.lock().take());
     }
 
     #[test]

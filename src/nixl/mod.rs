@@ -48,4 +48,4 @@ pub use state::AgentState;
 pub use sys::status_name;
 #[cfg(test)]
 pub use thread::step_once;
-pub use thread::{AgentTask, TaskStep, is_short};
+pub use thread::{AgentTask, Pace, TaskStep, is_short};

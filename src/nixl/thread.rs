@@ -84,6 +84,28 @@ pub fn is_short(bytes: u64, descriptors: u64) -> bool {
     bytes <= SHORT.0 && descriptors <= SHORT.1
 }
 
+/// How long the thread that posts executes a run itself: as long as its steps progress or move bytes.
+#[derive(Default)]
+pub struct Pace {
+    /// The end of the first step, which is the only one of most runs.
+    begun: Option<Instant>,
+    /// From then to the end of the last step.
+    spent: Duration,
+    /// The last steps that have moved nothing.
+    quiet: usize,
+}
+
+impl Pace {
+    /// Whether the thread takes another step after one with this result.
+    pub fn goes_on_after(&mut self, step: TaskStep) -> bool {
+        let now = Instant::now();
+        let spent = now - *self.begun.get_or_insert(now);
+        let has_moved = step == TaskStep::Progressed || spent - self.spent >= MOVING;
+        (self.spent, self.quiet) = (spent, if has_moved { 0 } else { self.quiet + 1 });
+        step != TaskStep::Waiting && self.quiet < QUIET_STEPS && spent <= LONGEST_BEGIN
+    }
+}
+
 /// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoundOutcome {
@@ -101,6 +123,8 @@ pub enum WaitPolicy {
     Listen,
     /// Until a command arrives, or for this duration.
     Sleep(Duration),
+    /// Until a command arrives, with a look for messages at this interval. There is no task.
+    Idle(Duration),
     /// Until a command arrives.
     Forever,
 }
@@ -154,25 +178,18 @@ impl TaskQueue {
     /// Runs the steps of a new task as long as they progress or move bytes themselves: UCX copies host memory of a peer in parts,
     /// one per step. Returns whether the task has further steps; then it was added to the others.
     pub fn begin(&mut self, mut work: Box<dyn AgentTask>, state: &mut AgentState) -> bool {
-        // Not before the first step, which is the only one of most short tasks.
-        let mut begun = None;
-        let (mut before, mut quiet) = (Duration::ZERO, 0);
+        let mut pace = Pace::default();
         loop {
             match guarded(|| work.step(state)) {
                 Ok(TaskStep::Done) => {
                     end(work);
                     return false;
                 }
-                Ok(step) => {
-                    let now = Instant::now();
-                    let spent = now - *begun.get_or_insert(now);
-                    let has_moved = step == TaskStep::Progressed || spent - before >= MOVING;
-                    (before, quiet) = (spent, if has_moved { 0 } else { quiet + 1 });
-                    if step == TaskStep::Waiting || quiet == QUIET_STEPS || spent > LONGEST_BEGIN {
-                        self.work.push((work, step));
-                        return true;
-                    }
+                Ok(step) if !pace.goes_on_after(step) => {
+                    self.work.push((work, step));
+                    return true;
                 }
+                Ok(_) => {}
                 Err(error) => {
                     abandon(work, error);
                     return false;
@@ -228,7 +245,7 @@ impl TaskQueue {
             return WaitPolicy::Listen;
         }
         if self.work.is_empty() {
-            return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Sleep);
+            return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Idle);
         }
         let in_flight = self.work.iter().any(|(_, last)| *last == TaskStep::InFlight);
         match (in_flight, quiet < SPIN) {

@@ -13,8 +13,8 @@ use crate::guarded::guarded;
 use crate::leak;
 use crate::log::{Level, enabled, log};
 use crate::nixl::{
-    Agent, AgentState, CallOptions, CostEstimate, Descriptors, Operation, RemoteHold, RequestSide, Telemetry,
-    is_short,
+    Agent, AgentState, CallOptions, CostEstimate, Descriptors, Operation, Pace, RemoteHold, RequestSide,
+    TaskStep, Telemetry, is_short,
 };
 use crate::sync::Mutex;
 use crate::transfer::run::completion::{Account, Completion, Limit};
@@ -207,7 +207,7 @@ impl Request {
             // The metadata is not invalidated meanwhile: that is done by the thread that has the agent.
             remote.ensure_valid()?;
             let started = enabled(Level::Debug).then(Instant::now);
-            let posting = match state.post_raw(self.resource.id, options.as_ref()) {
+            let posting = match self.advance_here(state, options.as_ref()) {
                 Ok(true) => return Ok(Begun::Complete(started.map(|started| started.elapsed()))),
                 Ok(false) => Posting::Done,
                 Err(error) => Posting::Failed(error),
@@ -221,6 +221,17 @@ impl Request {
             Some(Err(panic)) => Ok(Begun::Abandoned(panic)),
             None => Ok(Begun::Open(Some(remote.hold()?), Posting::Due(options))),
         }
+    }
+
+    /// Posts the request, and polls it as long as that moves bytes: UCX copies host memory in parts, one per poll. Returns
+    /// whether it is complete. All is done before another thread can have the agent, which would move the rest meanwhile.
+    fn advance_here(&self, state: &mut AgentState, options: Option<&CallOptions>) -> Result<bool> {
+        let mut is_complete = state.post_raw(self.resource.id, options)?;
+        let mut pace = Pace::default();
+        while !is_complete && pace.goes_on_after(TaskStep::InFlight) {
+            is_complete = state.is_done(self.resource.id)?;
+        }
+        Ok(is_complete)
     }
 
     /// Reports a run that is complete. After that the request may be destroyed by another thread.
