@@ -2,6 +2,7 @@
 //! A completion queue with an event fd.
 #![forbid(unsafe_code)]
 
+use std::cell::LazyCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -117,11 +118,15 @@ impl Queue {
 
     /// Waits for a completion, then removes up to `out.len()` of them. `None` waits without a timeout.
     pub fn wait(&self, out: &mut [QueueEntry], timeout: Option<Duration>) -> Result<usize> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
+        // The completion of a short run is there before the call. Then no clock is read.
+        let deadline = LazyCell::new(|| timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
+        let has_some = || self.has_some.load(Ordering::Acquire);
+        if !has_some() {
+            is_met_soon(*deadline, has_some);
+        }
         let mut state = self.lock();
         while state.entries.is_empty() {
-            state = match deadline {
+            state = match *deadline {
                 None => self.arrival.wait(state),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
