@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::thread;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -50,8 +51,7 @@ impl CallbackThread {
     pub fn acquire(&'static self) -> Result<CallbackHandle> {
         let mut state = self.lock();
         if !state.is_running {
-            let thread = std::thread::Builder::new().name(self.name.to_string());
-            thread.spawn(|| self.serve()).map_err(|error| {
+            thread::spawn(self.name, || self.serve()).map_err(|error| {
                 Error::new(
                     Status::OutOfMemory,
                     format!("start the thread {}, which runs callbacks: {error}", self.name),

@@ -7,7 +7,7 @@
 //! The modules, lowest first; a module uses only those above it in this list:
 //!
 //! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, [`log`], `log_id`, `callback_thread`, [`process`], `sorting`,
-//!   `sync`, [`wire`]: used by all others.
+//!   `sync`, `thread`, [`wire`]: used by all others.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file per tier; registration.
@@ -35,6 +35,7 @@ pub mod region;
 pub mod share;
 mod sorting;
 mod sync;
+mod thread;
 pub mod transfer;
 pub mod wire;
 

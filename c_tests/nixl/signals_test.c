@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Signals belong to the program: after NIXL's plugins are loaded, the program's handlers and default
 // dispositions are in force. UCX installs its handler once per process, so each case has its own process.
+// Handlers run on threads of the program: those of the library and of NIXL block all signals but those of faults.
 #include "harness.h"
+
+#include <dirent.h>
 
 #define NUM_SIGNALS 32 /* without real-time signals */
 
@@ -106,4 +109,69 @@ TEST(by_default_the_signal_ends_the_program) {
     CHECK_EQ(ended.si_code, CLD_KILLED);
     CHECK_EQ(ended.si_status, SIGHUP);
     peer_kill(&program); /* reaps it */
+}
+
+static uint64_t bit(int number) { return UINT64_C(1) << (number - 1); }
+
+static uint64_t blocked_by_library(void) {
+    const uint64_t faults = bit(SIGSEGV) | bit(SIGBUS) | bit(SIGILL) | bit(SIGFPE) | bit(SIGTRAP) | bit(SIGSYS);
+    return (bit(NUM_SIGNALS) - 1) & ~(faults | bit(SIGKILL) | bit(SIGSTOP));
+}
+
+/* The standard signals that a thread of this process blocks. */
+static uint64_t blocked_by(const char *thread) {
+    char path[320], line[256];
+    unsigned long long blocked = 0;
+    snprintf(path, sizeof(path), "/proc/self/task/%s/status", thread);
+    FILE *status = fopen(path, "r");
+    CHECK(status != NULL);
+    bool is_found = false;
+    while (!is_found && fgets(line, sizeof(line), status) != NULL)
+        is_found = sscanf(line, "SigBlk: %llx", &blocked) == 1;
+    fclose(status);
+    CHECK(is_found);
+    return blocked & (bit(NUM_SIGNALS) - 1);
+}
+
+static uint64_t blocked_by_caller(void) {
+    char thread[32];
+    snprintf(thread, sizeof(thread), "%ld", (long)getpid());
+    return blocked_by(thread);
+}
+
+/* Returns the number of threads besides the first. */
+static int expect_other_threads_block(uint64_t expected) {
+    char first[32];
+    int count = 0;
+    snprintf(first, sizeof(first), "%ld", (long)getpid());
+    DIR *threads = opendir("/proc/self/task");
+    CHECK(threads != NULL);
+    for (const struct dirent *each; (each = readdir(threads)) != NULL;) {
+        if (each->d_name[0] == '.' || strcmp(each->d_name, first) == 0) continue;
+        CHECK_EQ(blocked_by(each->d_name) & expected, expected); /* UCX has a thread that blocks faults too */
+        count++;
+    }
+    closedir(threads);
+    return count;
+}
+
+static void ignore_line(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)message, (void)user_data;
+}
+
+TEST(threads_of_the_library_and_of_nixl_block_the_signals_of_the_process) {
+    const kv_move move = KV_MOVE(4, {0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7});
+    KV_SIDES(source, destination, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[0]));
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_MEMCPY);
+    CHECK_EQ(blocked_by_caller(), 0);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_ERROR, ignore_line, NULL, ERR));
+    kvmem_agent *agent = agent_open("agent");
+    OWNED(kvmem_transfer) transfer =
+        MADE(kvmem_transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    RUN(transfer);
+    CHECK(expect_other_threads_block(blocked_by_library()) >= 4); /* log, agent, NIXL's progress, copies */
+    CHECK_EQ(blocked_by_caller(), 0);
+    kvmem_agent_destroy(agent);
+    EXPECT_OK(kvmem_log_set_callback(0, NULL, NULL, ERR));
+    kv_side_check_moved(&destination, &source, &move);
 }

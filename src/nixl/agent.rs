@@ -22,10 +22,10 @@ use super::state::AgentState;
 use super::thread::{AgentTask, Command};
 use super::unbounded::{self, unbounded};
 use crate::error::{Error, Result, Status, ensure};
-use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 use crate::log_id::LogId;
 use crate::sync::Mutex;
+use crate::thread;
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
@@ -70,18 +70,13 @@ impl Agent {
         let executing = executor.clone();
         let owned = (name.to_string(), config.clone());
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
-        let handle = std::thread::Builder::new()
-            .name("kvmem-agent".to_string())
-            .spawn(move || {
-                // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
-                let _limit_reports_itself = FileSizeSignal::block();
-                match AgentState::create(&owned.0, log_id, &owned.1) {
-                    Ok(state) => {
-                        let _ = created.send(Ok(()));
-                        executing.run(state, receiver, &wake, idle_poll);
-                    }
-                    Err(error) => drop(created.send(Err(error))),
+        let handle =
+            thread::spawn("kvmem-agent", move || match AgentState::create(&owned.0, log_id, &owned.1) {
+                Ok(state) => {
+                    let _ = created.send(Ok(()));
+                    executing.run(state, receiver, &wake, idle_poll);
                 }
+                Err(error) => drop(created.send(Err(error))),
             })
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;

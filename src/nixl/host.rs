@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::handoff::{Taken, handoff};
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::thread;
 
 /// The longest wait for a name server.
 const MOST_WAIT: Duration = Duration::from_secs(5);
@@ -28,8 +29,7 @@ pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr
     let (found, result) = handoff();
     let name = host.to_string();
     let look_up = move || drop(found.give((name.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
-    let thread = std::thread::Builder::new().name("kvmem-host".to_string());
-    thread.spawn(look_up).map_err(|error| {
+    thread::spawn("kvmem-host", look_up).map_err(|error| {
         Error::new(Status::OutOfMemory, format!("start a thread that looks up host '{host}': {error}"))
     })?;
     let limit = Instant::now() + MOST_WAIT;

@@ -17,6 +17,7 @@ use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
 use crate::error::{Error, Result, Status, ensure};
+use crate::thread;
 
 /// The default size of a chunk. One page lock of half a TB fails with some drivers. A copy across the end of a page lock
 /// fails with all drivers, so there are as few page locks as possible.
@@ -162,11 +163,12 @@ fn populate_ahead(
     let (ready, populated) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let ahead = steps.clone();
-        let thread = std::thread::Builder::new()
-            .spawn_scoped(scope, move || populate_all(&mut population, ahead, &ready))
-            .map_err(|error| {
-                Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
-            })?;
+        let thread = thread::spawn_scoped(scope, "kvmem-prefault", move || {
+            populate_all(&mut population, ahead, &ready)
+        })
+        .map_err(|error| {
+            Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
+        })?;
         let mut followed = Ok(());
         for (offset, length) in steps {
             // Joining the thread returns its error.

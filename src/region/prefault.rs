@@ -8,6 +8,7 @@ use rustix::mm::{Advice, madvise};
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
+use crate::thread;
 
 /// The minimum number of bytes per thread.
 const BYTES_A_THREAD: usize = 16 << 20;
@@ -80,7 +81,7 @@ fn touch(address: usize, size: usize, page_size: u64, threads: u32) -> Result<()
         let parts = (0..size).step_by(part).map(|offset| (address + offset, part.min(size - offset)));
         let running: Vec<_> = parts
             .map(|(start, length)| {
-                std::thread::Builder::new().spawn_scoped(scope, move || populate(start, length)).map_err(
+                thread::spawn_scoped(scope, "kvmem-prefault", move || populate(start, length)).map_err(
                     |error| {
                         Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
                     },

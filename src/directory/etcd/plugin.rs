@@ -12,6 +12,7 @@ use super::protocol::{ABI, Api};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::thread::SignalsBlocked;
 
 /// The file name contains the SOVERSION of libkvmem.so, so that several versions can be installed.
 const FILE_NAME: &str =
@@ -41,6 +42,7 @@ impl Plugin {
     pub fn open(options: &[u8], receiver: Receiver) -> Result<Self> {
         let api = api()?;
         let receiver = NonNull::from(Box::leak(Box::new(receiver)));
+        let _inherited = SignalsBlocked::begin();
         // SAFETY: readable bytes; the receiver lives until the client is closed.
         let client =
             unsafe { (api.open)(options.as_ptr(), options.len(), receive, receiver.as_ptr().cast()) };

@@ -20,9 +20,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::store::{Reply, Request, Sink, Store};
 use crate::error::{Error, Result, Status};
-use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::thread;
 use files::Folder;
 use worker::{Job, Worker};
 
@@ -44,23 +44,18 @@ impl FolderStore {
         let (jobs, receiver) = unbounded();
         let (opened, result) = bounded(1);
         let (path, woken, named) = (path.to_path_buf(), wake.clone(), location.clone());
-        let thread = std::thread::Builder::new()
-            .name("kvmem-directory".to_string())
-            .spawn(move || {
-                let _limit_reports_itself = FileSizeSignal::block();
-                let folder = match Folder::open(&path) {
-                    Ok(folder) => folder,
-                    Err(error) => return drop(opened.send(Err(error))),
-                };
-                let mut worker = Worker::new(folder, named, sink);
-                let _ = opened.send(Ok(()));
-                if let Err(error) = guarded(|| worker.run(&receiver, &woken)) {
-                    log!(Error, "the thread of a directory: {error}");
-                }
-            })
-            .map_err(|error| {
-                Error::new(Status::OutOfMemory, format!("start the directory's thread: {error}"))
-            })?;
+        let thread = thread::spawn("kvmem-directory", move || {
+            let folder = match Folder::open(&path) {
+                Ok(folder) => folder,
+                Err(error) => return drop(opened.send(Err(error))),
+            };
+            let mut worker = Worker::new(folder, named, sink);
+            let _ = opened.send(Ok(()));
+            if let Err(error) = guarded(|| worker.run(&receiver, &woken)) {
+                log!(Error, "the thread of a directory: {error}");
+            }
+        })
+        .map_err(|error| Error::new(Status::OutOfMemory, format!("start the directory's thread: {error}")))?;
         result
             .recv()
             .unwrap_or_else(|_| Err(Error::new(Status::Panic, "the directory's thread ended or panicked")))?;

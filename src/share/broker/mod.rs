@@ -32,6 +32,7 @@ pub use token::Token;
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
+use crate::thread;
 use catalogue::Catalogue;
 use listener::Listener;
 use service::Service;
@@ -72,9 +73,7 @@ impl Broker {
             wake,
         });
         let service = Service::new(shared.clone(), listener, config);
-        let thread = std::thread::Builder::new()
-            .name("kvmem-broker".to_string())
-            .spawn(move || service.run())
+        let thread = thread::spawn("kvmem-broker", move || service.run())
             .map_err(|error| doing(Error::new(Status::OutOfMemory, format!("start its thread: {error}"))))?;
         log!(Info, "a broker listens at {path}");
         Ok(Self { shared, thread: Some(thread) })

@@ -13,6 +13,7 @@ use crate::guarded::guarded;
 use crate::log::log;
 use crate::process::PerProcess;
 use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::thread;
 
 /// Work that several threads share.
 pub trait Shared: Send + Sync {
@@ -220,7 +221,7 @@ impl Shared for Once {
 }
 
 fn start_thread(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
-    std::thread::Builder::new().name(name.to_string()).spawn(body).map(drop)
+    thread::spawn(name, body).map(drop)
 }
 
 fn run_guarded(shared: &dyn Shared) {

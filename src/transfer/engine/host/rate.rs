@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use crate::process::PerProcess;
+use crate::thread;
 use crate::transfer::run::threads::Pool;
 
 /// Bytes that each thread copies. Together they exceed the caches of a core.
@@ -87,7 +88,7 @@ fn copy_all(buffers: &mut [(Vec<u8>, Vec<u8>)]) -> f64 {
     };
     let Some((own, others)) = buffers.split_first_mut() else { return f64::INFINITY };
     std::thread::scope(|scope| {
-        let spawn = |pair| std::thread::Builder::new().spawn_scoped(scope, move || copy(pair)).ok();
+        let spawn = |pair| thread::spawn_scoped(scope, "kvmem-rate", move || copy(pair)).ok();
         let started: Vec<_> = others.iter_mut().filter_map(spawn).collect();
         let slowest = copy(own);
         started.into_iter().filter_map(|thread| thread.join().ok()).fold(slowest, f64::max)

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Starts the threads of the library. They block signals, so that the program's handlers run on its own threads: a handler
+//! may need data of its thread, and would delay what a thread of the library does. SIGXFSZ is among them: writes of NIXL's
+//! file backends beyond the limit on the size of files fail, and do not end the process.
+#![expect(clippy::disallowed_methods, reason = "the one place that starts threads")]
+
+use std::io::Result;
+use std::marker::PhantomData;
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+/// Signals that report a fault of the thread that gets them. Handlers of them must run on it: blocked, they end the process.
+const FAULTS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// Starts a thread that blocks all signals but those of faults, as threads that it starts will.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    let _inherited = SignalsBlocked::begin();
+    Builder::new().name(name.to_string()).spawn(body)
+}
+
+/// The same for a thread that ends before the scope.
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    let _inherited = SignalsBlocked::begin();
+    Builder::new().name(name.to_string()).spawn_scoped(scope, body)
+}
+
+/// The calling thread blocks them while this lives. Threads that are started meanwhile, by whatever library, inherit that.
+pub struct SignalsBlocked {
+    before: libc::sigset_t,
+    /// The mask belongs to the thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl SignalsBlocked {
+    /// Blocks them.
+    pub fn begin() -> Self {
+        // SAFETY: the sets are plain integers, for which zero is a valid value, and live through the calls; only this thread's
+        // mask changes. The calls cannot fail, because their arguments are valid.
+        let before = unsafe {
+            let (mut blocked, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut blocked);
+            for fault in FAULTS {
+                libc::sigdelset(&mut blocked, fault);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
+            before
+        };
+        Self { before, not_send: PhantomData }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Signals that the calling thread blocks.
+    fn blocked() -> Vec<i32> {
+        // SAFETY: as in `begin`; without a new set the mask does not change.
+        let mask = unsafe {
+            let mut mask = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
+            mask
+        };
+        // SAFETY: an initialised set and valid signals.
+        (1..=libc::SIGSYS).filter(|signal| unsafe { libc::sigismember(&mask, *signal) } == 1).collect()
+    }
+
+    #[test]
+    fn threads_block_all_signals_except_faults_and_the_caller_blocks_those_it_did() {
+        let before = blocked();
+        let own = spawn("kvmem-test", blocked).unwrap().join().unwrap();
+        let scoped =
+            std::thread::scope(|scope| spawn_scoped(scope, "kvmem-test", blocked).unwrap().join().unwrap());
+        let can_be_blocked = |signal: &i32| ![libc::SIGKILL, libc::SIGSTOP].contains(signal);
+        let expected: Vec<_> =
+            (1..=libc::SIGSYS).filter(can_be_blocked).filter(|signal| !FAULTS.contains(signal)).collect();
+        assert_eq!(own, expected);
+        assert_eq!(scoped, expected);
+        assert_eq!(blocked(), before);
+    }
+}
