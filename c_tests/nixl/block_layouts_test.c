@@ -3,6 +3,8 @@
 // back.
 #include "harness.h"
 
+#include <sys/mman.h>
+
 #define OFFSET MIB
 #define DEVICE_SIZE (32 * MIB)
 #define COOKIE "sec=0x3"
@@ -61,12 +63,16 @@ static void expect_in_file(const char *path, const kvmem_layout_config *config, 
     free(expected);
 }
 
-TEST(blocks_of_every_kind_are_stored_in_a_device_and_come_back) {
-    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    SCRATCH_FILE(path, "device");
+static void create_device(const char *path) {
     const int device = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     CHECK_EQ(ftruncate(device, (off_t)DEVICE_SIZE), 0);
     CHECK_EQ(close(device), 0);
+}
+
+TEST(blocks_of_every_kind_are_stored_in_a_device_and_come_back) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "device");
+    create_device(path);
     OWNED(kvmem_agent) agent = open_device(path);
     const kvmem_layout_config stored = kv_large_config(&kv_kinds[0]);
     OWNED(kvmem_layout) storage = lay_out_storage(&stored, agent);
@@ -87,4 +93,33 @@ TEST(blocks_of_every_kind_are_stored_in_a_device_and_come_back) {
         EXPECT_OK(kvmem_layout_checksum(host, to, NUM(to), after, ERR));
         CHECK_BYTES(after, before, sizeof(before));
     }
+}
+
+/* The plugin reports a failure when all parts have ended: the memory is free after it. */
+TEST(a_failed_read_leaves_nothing_in_use) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "device");
+    create_device(path);
+    kvmem_agent *agent = open_device(path);
+    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
+    kvmem_layout *storage = lay_out_storage(&config, agent);
+    const size_t size = kv_region_size(&config);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* whole pages */
+    CHECK(memory != MAP_FAILED);
+    kvmem_region *adopted = region_adopt_noting_release(memory, size);
+    kvmem_layout *host = regions_lay_out(&config, &adopted, 1, agent);
+    kvmem_transfer *transfer = kv_transfer(storage, host, &back);
+    RUN(transfer);
+    CHECK_EQ(truncate(path, 0), 0);
+    RUN_ENDS(KVMEM_STATUS_NIXL, "failed", transfer);
+    CHECK_EQ(truncate(path, (off_t)DEVICE_SIZE), 0);
+    RUN(transfer);
+    const int releases = releases_count();
+    kvmem_transfer_destroy(transfer);
+    kvmem_layout_destroy(host);
+    kvmem_region_destroy(adopted);
+    kvmem_layout_destroy(storage);
+    kvmem_agent_destroy(agent);
+    await_releases(releases + 1);
+    CHECK_EQ(munmap(memory, size), 0);
 }

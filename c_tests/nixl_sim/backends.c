@@ -18,6 +18,7 @@ static const struct plugin {
     unsigned kinds[MOST_KINDS];
 } plugins[NUM_PLUGINS] = {
     {"AZURE_BLOB", 2, {HOST, OBJECT}},
+    {"GUSLI", 2, {HOST, BLOCK}},
     {"OBJ", 2, {HOST, OBJECT}},
     {"POSIX", 4, {HOST, GPU, BLOCK, FILE_MEMORY}},
     {"UCX", 4, {HOST, GPU, BLOCK, FILE_MEMORY}},

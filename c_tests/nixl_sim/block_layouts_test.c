@@ -123,3 +123,42 @@ TEST(a_transfer_in_flight_keeps_storage_registered) {
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
     while (NIXL(nixl_sim_registered(OFFSET)) != before) sched_yield(); /* the process has a deadline */
 }
+
+static kvmem_transfer *fail(kvmem_agent *agent, const kvmem_layout *host, const kvmem_layout *storage, const char *plugin) {
+    EXPECT_OK(kvmem_agent_create_backend(agent, plugin, NULL, 0, ERR));
+    NIXL(nixl_sim_choose_backend(plugin));
+    kvmem_transfer *transfer = kv_transfer(host, storage, &some);
+    NIXL(nixl_sim_set_pending(1));
+    NIXL(nixl_sim_fail_status(1));
+    RUN_ENDS(KVMEM_STATUS_NIXL, "a request failed in flight", transfer);
+    NIXL(nixl_sim_set_pending(0));
+    return transfer;
+}
+
+/* GUSLI reports a failure when all parts have ended. */
+TEST(a_failed_run_with_gusli_leaves_nothing_in_use) {
+    OWNED(kvmem_agent) agent = sim_agent();
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OPENED(kv_side, host, &config, agent, 1);
+    OWNED(kvmem_layout) storage = lay_out(&config, 0, agent);
+    const uint64_t alive = NIXL(nixl_sim_get_requests()).alive;
+    OWNED(kvmem_transfer) transfer = fail(agent, host.layout, storage, "GUSLI");
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, alive);
+    RUN(transfer);
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).reposts, 0);
+}
+
+/* The last case: both layouts stay. */
+TEST(a_failed_run_with_another_backend_leaves_its_layouts_in_use) {
+    OWNED(kvmem_agent) agent = sim_agent();
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side host; /* NIXL may access its memory until the process ends */
+    kv_side_open(&host, &config, agent, 1);
+    OWNED(kvmem_layout) storage = lay_out(&config, 0, agent);
+    const uint64_t alive = NIXL(nixl_sim_get_requests()).alive;
+    OWNED(kvmem_transfer) transfer = fail(agent, host.layout, storage, "POSIX");
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, alive + 1);
+    RUN(transfer);
+    kvmem_layout_destroy(host.layout);
+    free(host.expected);
+}

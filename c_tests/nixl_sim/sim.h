@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define MAX_PEERS 8
-#define NUM_PLUGINS 4
+#define NUM_PLUGINS 5
 #define NAME_SIZE 64
 
 typedef enum status {

@@ -101,6 +101,7 @@ pub struct RequestHandle {
     pub(super) remote: RequestSide,
     pub(super) operation: Operation,
     pub(super) state: RequestState,
+    pub(super) was_posted: bool,
     /// `None` unless the request is for objects.
     pub(super) objects: Option<ObjectRequest>,
 }
@@ -153,6 +154,11 @@ impl RequestHandle {
     /// Whether the request has one part, whose end is the end of all that the backend does for it.
     pub(super) fn is_for_one_object(&self) -> bool {
         self.objects.is_some_and(|objects| objects.device_id.is_some())
+    }
+
+    /// Whether a backend for storage is to run it again.
+    pub(super) fn repeats_with_storage(&self) -> bool {
+        self.was_posted && matches!(self.remote, RequestSide::Own)
     }
 
     /// Whether a store of objects has completed it.

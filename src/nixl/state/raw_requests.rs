@@ -225,8 +225,15 @@ impl AgentState {
             None => None,
         };
         let agent = self.agent;
+        let is_refused = self.request(id)?.repeats_with_storage() && self.is_single_use(id);
+        ensure!(
+            !is_refused,
+            InvalidState,
+            "NIXL's plugin cannot run a request again; create another request"
+        );
         let request = self.request(id)?;
         ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
+        request.was_posted = true;
         if let Some(objects) = &mut request.objects {
             objects.posted = Some(Instant::now());
         }

@@ -16,6 +16,11 @@ use crate::nixl::request::{
 };
 use crate::nixl::sys;
 
+/// Plugins for storage that report a failure only when all parts of the request have ended.
+const SETTLING: [&str; 1] = ["GUSLI"];
+/// Plugins for storage that abort the process if a request is posted again.
+const SINGLE_USE: [&str; 1] = ["GUSLI"];
+
 impl AgentState {
     /// Resolves a list once, for requests that choose from it by index.
     pub fn prepare_list(
@@ -137,7 +142,8 @@ impl AgentState {
         objects: Option<ObjectRequest>,
     ) -> RequestId {
         let id = RequestId(self.next_id());
-        let request = RequestHandle { raw, remote, operation, state: RequestState::Idle, objects };
+        let request =
+            RequestHandle { raw, remote, operation, state: RequestState::Idle, was_posted: false, objects };
         self.requests.insert(id, request);
         id
     }
@@ -168,23 +174,31 @@ impl AgentState {
 
     /// Releases a request, if it still exists. If that fails, NIXL may use its memory until the process ends.
     pub fn release_request(&mut self, id: RequestId) -> Result<()> {
+        let is_unsettled = self.is_unsettled(id);
         let Some(request) = self.requests.remove(&id) else { return Ok(()) };
         self.raw_requests.remove(&id);
-        let released = self.release(&request);
+        let released = self.release(&request, is_unsettled);
         if released.is_err() {
             self.unreleased.push(request);
         }
         released
     }
 
-    fn release(&self, request: &RequestHandle) -> Result<()> {
+    /// Whether parts of a failed request may still be in flight. Releasing it would free memory that their ends are written to:
+    /// by the kernel for a file, by threads of the backend for objects. A request for one object has no other parts.
+    fn is_unsettled(&mut self, id: RequestId) -> bool {
+        let is_suspect = |request: &RequestHandle| {
+            request.state == RequestState::Failed
+                && matches!(request.remote, RequestSide::Own)
+                && !request.is_for_one_object()
+        };
+        self.requests.get(&id).is_some_and(is_suspect) && !self.is_by(id, &SETTLING)
+    }
+
+    fn release(&self, request: &RequestHandle, is_unsettled: bool) -> Result<()> {
         ensure!(request.state != RequestState::InFlight, Nixl, "a request in flight cannot be released");
-        // Releasing it would free memory that the ends of the other parts are written to: by the kernel for a file, by threads
-        // of the backend for objects. A request for one object has no other parts.
         ensure!(
-            request.state == RequestState::Idle
-                || !matches!(request.remote, RequestSide::Own)
-                || request.is_for_one_object(),
+            !is_unsettled,
             Nixl,
             "a failed request to storage cannot be released: its backend does not wait for its other parts"
         );
@@ -194,6 +208,16 @@ impl AgentState {
         // SAFETY: see above; the request itself is released.
         unsafe { sys::nixl_capi_destroy_xfer_req(request.raw) };
         Ok(())
+    }
+
+    /// Whether a request must not be posted again.
+    pub fn is_single_use(&mut self, id: RequestId) -> bool {
+        let is_own = |request: &RequestHandle| matches!(request.remote, RequestSide::Own);
+        self.requests.get(&id).is_some_and(is_own) && self.is_by(id, &SINGLE_USE)
+    }
+
+    fn is_by(&mut self, id: RequestId, plugins: &[&str]) -> bool {
+        self.chosen_backend(id).is_ok_and(|(plugin, _)| plugins.contains(&plugin.as_str()))
     }
 
     /// Releases requests that are idle, and logs failures.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests between the layouts themselves. Each is created when the ones before it are in flight, so the first begins after
-//! one was listed, whatever their number. Later runs use the first ones again: as many as the memory for them is bounded.
+//! one was listed, whatever their number. Later runs use the first ones again, as far as the memory for them is bounded and NIXL can
+//! run them again.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -181,12 +182,12 @@ impl ListedFlow {
         }
         let id = self.listed.plan.create(state, &mut self.place, &mut self.list)?;
         let descriptors = kept.descriptors + self.list.len();
-        if !self.exceeds_kept && descriptors <= MOST_KEPT {
+        self.exceeds_kept |= descriptors > MOST_KEPT || state.is_single_use(id);
+        if !self.exceeds_kept {
             kept.requests.push(KeptRequest { id, after: self.place });
             kept.descriptors = descriptors;
             self.index += 1;
         } else {
-            self.exceeds_kept = true;
             self.own.push(id);
         }
         Ok(id)
