@@ -147,8 +147,8 @@ pub unsafe extern "C" fn kvmem_request_make(
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///
-/// The completion of the run can be in the queue before this call has returned. Destroy the request only after
-/// both.
+/// The completion of the run can be in the queue before this call has returned. Destroy the request only
+/// after both.
 ///
 /// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
 /// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
