@@ -191,10 +191,12 @@ TEST(threads_post_until_the_peer_is_invalidated) {
         poster posters[] = {{.request = shared}, {.request = shared}, {.request = other}};
         pthread_t threads[NUM(posters)];
         NIXL(nixl_sim_set_pending(0));
+        /* The shared request has a run whichever thread posts first below. */
+        EXPECT_OK(kvmem_request_post(shared, NULL, 0, ERR));
+        CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
         for (size_t i = 0; i < NUM(posters); i++) {
             CHECK_EQ(pthread_create(&threads[i], NULL, post_on, &posters[i]), 0);
         }
-        uint64_t completed = 1;
         CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
         kvmem_status status = KVMEM_STATUS_BUSY;
         for (int pending = 1; status == KVMEM_STATUS_BUSY; pending = !pending) {
@@ -202,7 +204,7 @@ TEST(threads_post_until_the_peer_is_invalidated) {
             status = kvmem_agent_invalidate_remote_metadata(both.near, "far", NULL);
         }
         CHECK_EQ(status, KVMEM_STATUS_OK);
-        uint64_t runs = 0;
+        uint64_t completed = 2, runs = 1;
         for (size_t i = 0; i < NUM(posters); i++) {
             CHECK_EQ(pthread_join(threads[i], NULL), 0);
             CHECK_EQ(posters[i].end, KVMEM_STATUS_STALE);
