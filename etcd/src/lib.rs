@@ -65,6 +65,7 @@ unsafe extern "C" fn open(
                 sink.send(&Message::Ended);
             }
         };
+        #[expect(clippy::disallowed_methods, reason = "the library blocks signals during this call")]
         let thread = thread.spawn(run).ok()?;
         Some(Client { commands: Some(commands), thread: Some(thread) })
     };
