@@ -11,7 +11,8 @@
 #include <string.h>
 
 static copy_kernel kernel_of(const kvmem_copy *copy) {
-    return copy->num_columns != 0 ? TRANSPOSE_BLOCKS : copy->word_size != 0 ? COPY_ROWS : COPY_BLOCKS;
+    if (copy->num_columns != 0) return copy->word_size > copy->unit_size ? TRANSPOSE_VECTORS : TRANSPOSE_BLOCKS;
+    return copy->word_size != 0 ? COPY_ROWS : COPY_BLOCKS;
 }
 
 const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, copy_kernel launched) {
@@ -130,17 +131,25 @@ static bool copy_rows(const kvmem_copy *copy, const kvmem_copy_run *run, unsigne
     return true;
 }
 
+/* Bytes of the words of kvmem_transpose_vectors. */
+#define VECTOR 16
+
 /* A rectangle of elements: a tile of a matrix. */
 typedef struct matrix_tile {
     CUdeviceptr to, from;
     unsigned rows, columns;
 } matrix_tile;
 
-/* A thread moves words of four bytes where the parameter allows it, and otherwise elements. */
+/* Bytes that a thread moves at a time on a side: vectors, words of four bytes where the parameter allows it, and otherwise elements. */
+static unsigned bytes_at_once(const kvmem_copy *copy, bool is_wide) {
+    if (kernel_of(copy) == TRANSPOSE_VECTORS) return VECTOR;
+    return is_wide && copy->unit_size < 4 ? 4 : (unsigned)copy->unit_size;
+}
+
 static void check_matrix_words(const kvmem_copy *copy, const matrix_tile *tile) {
-    const unsigned size = (unsigned)copy->unit_size, in_word = size < 4 ? 4 / size : 1;
-    const unsigned source = copy->is_source_wide && size < 4 ? 4 : size;
-    const unsigned destination = copy->is_destination_wide && size < 4 ? 4 : size;
+    const unsigned size = (unsigned)copy->unit_size;
+    const unsigned source = bytes_at_once(copy, copy->is_source_wide);
+    const unsigned destination = bytes_at_once(copy, copy->is_destination_wide);
     const uint64_t here = tile->from | (tile->rows > 1 ? copy->source_inner_stride : 0);
     const uint64_t there = tile->to | (tile->columns > 1 ? copy->destination_column_stride : 0);
     if (here % source != 0 || there % destination != 0 ||
@@ -148,8 +157,8 @@ static void check_matrix_words(const kvmem_copy *copy, const matrix_tile *tile) 
         (tile->rows > 1 && copy->destination_inner_stride % size != 0))
         sim_crash("elements of %u bytes at %lx and %lx are not aligned to %u and %u", size, tile->to, tile->from,
                   destination, source);
-    if ((source > size && (tile->columns % in_word != 0 || copy->source_column_stride != size)) ||
-        (destination > size && (tile->rows % in_word != 0 || copy->destination_inner_stride != size)))
+    if ((source > size && (tile->columns * size % source != 0 || copy->source_column_stride != size)) ||
+        (destination > size && (tile->rows * size % destination != 0 || copy->destination_inner_stride != size)))
         sim_crash("%u x %u elements of %u bytes are not whole words", tile->rows, tile->columns, size);
 }
 
@@ -204,9 +213,11 @@ static bool transpose_tile(const kvmem_copy *copy, const kvmem_copy_run *run, un
 
 /* The warps of a tile hold all of it, and their shared memory fits it. */
 static void check_matrices(const kvmem_copy *copy) {
-    const unsigned size = (unsigned)copy->unit_size, in_word = size < 4 ? 4 / size : 1;
+    const bool of_vectors = kernel_of(copy) == TRANSPOSE_VECTORS;
+    const unsigned size = (unsigned)copy->unit_size, word = of_vectors ? VECTOR : 4;
+    const unsigned in_word = size < word ? word / size : 1;
     const uint64_t bytes = (uint64_t)size << (copy->rows_shift + copy->columns_shift);
-    if (size > 16 || (size & (size - 1)) != 0 || copy->word_size != size || bytes != UINT64_C(2048) << copy->warps_shift ||
+    if (size > 16 || (size & (size - 1)) != 0 || copy->word_size != (of_vectors ? VECTOR : size) || bytes != UINT64_C(2048) << copy->warps_shift ||
         1u << copy->rows_shift < in_word || 1u << copy->columns_shift < in_word ||
         KVMEM_COPY_THREADS / 32 < 1u << copy->warps_shift)
         sim_crash("%u warps cannot transpose tiles of %u x %u elements of %u bytes", 1u << copy->warps_shift,
@@ -224,9 +235,9 @@ static void check_matrices(const kvmem_copy *copy) {
 static bool copy_run(const kvmem_copy *copy, const kvmem_copy_run *run, unsigned tiles, const context *on) {
     const copy_kernel kernel = kernel_of(copy);
     for (unsigned index = tiles; index > 0; index--) {
-        const bool is_copied = kernel == TRANSPOSE_BLOCKS ? transpose_tile(copy, run, index - 1, on)
-                               : kernel == COPY_ROWS      ? copy_rows(copy, run, index - 1, on)
-                                                          : copy_tile(copy, run, index - 1, on);
+        const bool is_copied = copy->num_columns != 0 ? transpose_tile(copy, run, index - 1, on)
+                               : kernel == COPY_ROWS  ? copy_rows(copy, run, index - 1, on)
+                                                      : copy_tile(copy, run, index - 1, on);
         if (!is_copied) return false;
     }
     return true;
@@ -235,7 +246,7 @@ static bool copy_run(const kvmem_copy *copy, const kvmem_copy_run *run, unsigned
 CUresult kernel_run(const kvmem_copy *copy, const context *on) {
     const copy_kernel kernel = kernel_of(copy);
     const bool of_units = kernel == COPY_BLOCKS;
-    if (kernel == TRANSPOSE_BLOCKS) check_matrices(copy);
+    if (copy->num_columns != 0) check_matrices(copy);
     const uint64_t tiles = (uint64_t)copy->num_layers * (of_units ? copy->num_outers : 1) * copy->tiles *
                            (copy->are_joined ? 1 : copy->most_blocks);
     const size_t table = copy->num_runs * sizeof(kvmem_copy_run);

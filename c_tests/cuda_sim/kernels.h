@@ -7,13 +7,14 @@
 #define KERNEL_NAME "kvmem_copy_blocks"
 #define ROWS_NAME "kvmem_copy_rows"
 #define TRANSPOSE_NAME "kvmem_transpose_blocks"
+#define VECTORS_NAME "kvmem_transpose_vectors"
 #define CHECKSUM_NAME "kvmem_checksum_blocks"
 
 struct kvmem_copy;
 struct kvmem_checksum;
 
 /* The kernels that copy. */
-typedef enum copy_kernel { COPY_BLOCKS, COPY_ROWS, TRANSPOSE_BLOCKS } copy_kernel;
+typedef enum copy_kernel { COPY_BLOCKS, COPY_ROWS, TRANSPOSE_BLOCKS, TRANSPOSE_VECTORS } copy_kernel;
 
 /* Checks a launch of one of them, and returns a copy of the parameter, which the caller frees. */
 const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads, copy_kernel launched);

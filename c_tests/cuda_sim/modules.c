@@ -69,6 +69,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *
     found->function.kind = strcmp(name, KERNEL_NAME) == 0      ? KERNEL_COPY
                            : strcmp(name, ROWS_NAME) == 0      ? KERNEL_ROWS
                            : strcmp(name, TRANSPOSE_NAME) == 0 ? KERNEL_TRANSPOSE
+                           : strcmp(name, VECTORS_NAME) == 0   ? KERNEL_VECTORS
                            : strcmp(name, CHECKSUM_NAME) == 0  ? KERNEL_CHECKSUM : KERNEL_OTHER;
     *function = &found->function;
     return CUDA_SUCCESS;
@@ -99,6 +100,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
         launched.tiles = checksum_parameter(parameters[0], threads);
     } else if (this_call.later == CUDA_SUCCESS) {
         const copy_kernel kernel = function->kind == KERNEL_TRANSPOSE ? TRANSPOSE_BLOCKS
+                                   : function->kind == KERNEL_VECTORS ? TRANSPOSE_VECTORS
                                    : function->kind == KERNEL_ROWS    ? COPY_ROWS : COPY_BLOCKS;
         launched.blocks = kernel_parameter(parameters[0], threads, kernel);
     }

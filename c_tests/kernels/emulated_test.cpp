@@ -4,7 +4,7 @@
 #include "cuda_as_cpp.h"
 #include "threads.h"
 
-#include "warps.h"
+#include "matrices.h"
 
 namespace by_blocks {
 #include "copy.cu"
@@ -14,6 +14,9 @@ namespace by_rows {
 }
 namespace transposing {
 #include "transpose.cu"
+}
+namespace in_vectors {
+#include "vectors.cu"
 }
 
 #include <cstdio>
@@ -98,17 +101,20 @@ geometry draw(random_numbers &random, bool of_rows)
     return made;
 }
 
-// Matrices of elements, `tight` on one or both sides, with gaps elsewhere. Blocks may continue the rows or the columns.
-geometry draw_transposed(random_numbers &random)
+// Matrices of elements, `tight` on one or both sides, with gaps elsewhere. Blocks may continue the rows or the columns. Words have
+// four bytes, or those of vectors.
+geometry draw_transposed(random_numbers &random, bool of_vectors)
 {
     geometry made;
     kvmem_copy &asked = made.asked;
-    const unsigned size = 1u << random.between(0, 4), in_word = size < 4 ? 4 / size : 1;
+    const unsigned word_size = of_vectors ? 16 : 4;
+    const unsigned size = 1u << random.between(0, of_vectors ? 3 : 4), in_word = size < word_size ? word_size / size : 1;
     const unsigned word = size * in_word;
-    const bool is_tight = random.between(0, 3) != 0;
-    const bool is_whole = random.between(0, 1) == 0; // words of four bytes are possible
+    const bool is_tight = of_vectors || random.between(0, 3) != 0;
+    const bool is_whole = of_vectors || random.between(0, 1) == 0; // whole words are possible
     const unsigned multiple = is_whole ? in_word : 1, grain = is_whole ? word : size;
-    asked.unit_size = asked.word_size = size;
+    asked.unit_size = size;
+    asked.word_size = of_vectors ? word : size;
     asked.num_outers = random.between(1, 3);
     asked.num_layers = random.between(1, 2);
     asked.most_blocks = random.between(1, 3);
@@ -227,7 +233,8 @@ int main(int argc, char **argv)
         const unsigned ctas = random.between(1, 3);
         failed += !moves_every_byte("blocks", by_blocks::kvmem_copy_blocks, draw(random, false), ctas, seed);
         failed += !moves_every_byte("rows", by_rows::kvmem_copy_rows, draw(random, true), ctas, seed);
-        failed += !moves_every_byte("transpose", transposing::kvmem_transpose_blocks, draw_transposed(random), ctas, seed);
+        failed += !moves_every_byte("transpose", transposing::kvmem_transpose_blocks, draw_transposed(random, false), ctas, seed);
+        failed += !moves_every_byte("vectors", in_vectors::kvmem_transpose_vectors, draw_transposed(random, true), ctas, seed);
     }
     std::printf("%u geometries of each kernel, %u failed\n", geometries, failed);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

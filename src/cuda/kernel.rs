@@ -21,6 +21,7 @@ const MOST_TILES: u64 = 1 << 31;
 const BLOCKS: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
 const ROWS: &str = concat!(include_str!("kernels/rows.ptx"), "\0");
 const TRANSPOSE: &str = concat!(include_str!("kernels/transpose.ptx"), "\0");
+const VECTORS: &str = concat!(include_str!("kernels/vectors.ptx"), "\0");
 
 /// Blocks with consecutive ids on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,8 @@ pub struct Blocks {
     pub tile_size: u32,
     /// Tiles of a unit, or of `most_blocks` joined ones; or of all rows or matrices of a block in a layer.
     pub tiles: u32,
-    /// Bytes of a word, if rows or matrices are copied; 0 if units are.
+    /// Bytes of a word, of which all addresses are multiples, if rows or matrices are copied; 0 if units are. More than an
+    /// element where matrices are transposed in vectors.
     pub word_size: u32,
     /// The number of rows within an outer slot.
     pub num_inners: u32,
@@ -231,6 +233,11 @@ impl Blocks {
         self.num_columns > 0
     }
 
+    /// Whether they are, in vectors.
+    fn are_vectors(&self) -> bool {
+        self.are_transposed() && u64::from(self.word_size) > self.unit_size
+    }
+
     /// The number of tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
@@ -263,6 +270,8 @@ pub struct CopyKernel {
     rows: OnceCell<Function>,
     /// The same.
     transpose: OnceCell<Function>,
+    /// The same.
+    vectors: OnceCell<Function>,
     context: Arc<Context>,
 }
 
@@ -270,7 +279,8 @@ impl CopyKernel {
     /// Loads the one for units.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
         let blocks = load(context, BLOCKS, c"kvmem_copy_blocks")?;
-        Ok(Self { blocks, rows: OnceCell::new(), transpose: OnceCell::new(), context: context.clone() })
+        let [rows, transpose, vectors] = [const { OnceCell::new() }; 3];
+        Ok(Self { blocks, rows, transpose, vectors, context: context.clone() })
     }
 
     /// Loads those that launches need, so that no submission has to.
@@ -291,12 +301,17 @@ impl CopyKernel {
         self.transpose.get_or_try_init(|| load(&self.context, TRANSPOSE, c"kvmem_transpose_blocks"))
     }
 
+    fn vectors(&self) -> Result<&Function> {
+        self.vectors.get_or_try_init(|| load(&self.context, VECTORS, c"kvmem_transpose_vectors"))
+    }
+
     /// The one that a launch is for.
     fn of(&self, blocks: &Blocks) -> Result<&Function> {
-        match (blocks.are_transposed(), blocks.are_rows()) {
-            (true, _) => self.transpose(),
-            (false, true) => self.rows(),
-            (false, false) => Ok(&self.blocks),
+        match blocks {
+            _ if blocks.are_vectors() => self.vectors(),
+            _ if blocks.are_transposed() => self.transpose(),
+            _ if blocks.are_rows() => self.rows(),
+            _ => Ok(&self.blocks),
         }
     }
 

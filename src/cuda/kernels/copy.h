@@ -24,7 +24,7 @@ typedef struct kvmem_copy_layer {
 #define KVMEM_JOINED_ROWS 1
 #define KVMEM_JOINED_COLUMNS 2
 
-/* Every block of every run, in every layer. There are three kernels.
+/* Every block of every run, in every layer. There are four kernels.
  *
  * kvmem_copy_blocks: a block has `num_outers` units in each layer. A tile is what a warp moves at a time: a part of a
  * unit or, where the blocks of a run lie together, of all their units.
@@ -35,7 +35,10 @@ typedef struct kvmem_copy_layer {
  * kvmem_transpose_blocks, for elements that are close together along one loop in the source and along another in the destination: a
  * block has `num_outers` matrices in each layer. The source has their elements in `num_inners` rows, and the destination in
  * `num_columns` columns. A tile is a power of two of rows and columns; the warps that move it together hold 2 KiB each. All
- * offsets within a tile are less than 2^32. */
+ * offsets within a tile are less than 2^32.
+ *
+ * kvmem_transpose_vectors, the same for elements of 1 to 8 bytes, which are adjacent in rows of the source and columns of the
+ * destination: these are whole words of 16 bytes, of which each side of a tile has at least one. */
 typedef struct kvmem_copy {
     unsigned long long runs; /* the address of `num_runs` kvmem_copy_run, or 0: they lie behind the layers */
     unsigned long long unit_size;

@@ -7,18 +7,24 @@ use super::launch::TILE;
 use crate::cuda::kernel::{Blocks, Extent, JOINED_COLUMNS, JOINED_ROWS, Layer, MOST_LAYERS};
 use crate::transfer::plan::Loop;
 
-/// The largest element, and the widest access of a thread.
+/// The largest element.
 const LARGEST: u64 = 16;
 /// What memory reads and writes at once. Elements that are further apart are not close together.
 const SECTOR: u64 = 32;
-/// Bytes of a tile that are adjacent on a side, if the matrix has as many.
-const SPAN: u64 = 128;
 /// Bytes of a tile that a warp copies: 64 by each of its threads.
 const OF_WARP: u64 = 2048;
+/// Bytes of a tile that are adjacent on a side, if the matrix has as many: what is as fast as the link with the host.
+const SPAN: u64 = 128;
+/// The same while the tile is not larger than [`LARGE`]: up to 9 % faster within a GPU. Both are the best of 16 to 512 bytes by one
+/// to four warps in a program on an H200 (bench/notes/15-reshape.md).
+const LONG_SPAN: u64 = 2 * SPAN;
+const LARGE: u64 = 4 * OF_WARP;
 /// The maximum number of warps that copy a tile together: those of a CTA.
 const MOST_WARPS: u64 = 16;
 /// Elements of fewer bytes are moved in words of as many.
 const WORD: u64 = 4;
+/// Smaller elements are moved in words of as many if both sides allow it: in vectors.
+const VECTOR: u64 = 16;
 /// The kernel computes offsets within a tile, and numbers of rows and columns, with 32-bit integers.
 const MOST: u64 = 1 << 32;
 
@@ -133,8 +139,8 @@ struct Tile {
 }
 
 impl Tile {
-    /// The tiles of matrices of so many rows and columns: both sides get spans of [`SPAN`] bytes, if there are as many, and
-    /// a warp at least what its threads hold.
+    /// The tiles of matrices of so many rows and columns: both sides get spans of [`SPAN`] bytes, or longer ones until a tile is
+    /// [`LARGE`], if there are as many, and a warp at least what its threads hold.
     fn of(unit_size: u64, counts: [u64; 2]) -> Self {
         let most = counts.map(|count| count.min(MOST).next_power_of_two());
         let least = WORD.div_ceil(unit_size);
@@ -143,13 +149,15 @@ impl Tile {
             let bytes = sizes[0] * sizes[1] * unit_size;
             let shorter = usize::from(sizes[1] < sizes[0]);
             let grows = |index: &usize| sizes[*index] < most[*index];
-            let is_short = |index: &usize| grows(index) && sizes[*index] * unit_size < SPAN;
+            let is_shorter =
+                |span: u64| move |index: &usize| grows(index) && sizes[*index] * unit_size < span;
             let sides = [shorter, 1 - shorter];
-            let next = match bytes < OF_WARP {
+            let next = match bytes {
                 // The tiles of a small matrix are partly empty.
-                true => Some(sides.into_iter().find(grows).unwrap_or(shorter)),
-                false if bytes < OF_WARP * MOST_WARPS => sides.into_iter().find(is_short),
-                false => None,
+                ..OF_WARP => Some(sides.into_iter().find(grows).unwrap_or(shorter)),
+                OF_WARP..LARGE => sides.into_iter().find(is_shorter(LONG_SPAN)),
+                _ if bytes < OF_WARP * MOST_WARPS => sides.into_iter().find(is_shorter(SPAN)),
+                _ => None,
             };
             let Some(next) = next else {
                 let [rows_shift, columns_shift] = sizes.map(u64::ilog2);
@@ -208,6 +216,14 @@ impl TransposedShape {
         let tile = Tile::of(self.unit_size, counts);
         let [row_tiles, column_tiles] = tile.tiles(counts);
         let tiles = self.loops.tiles(&tile, self.most_blocks.into());
+        let are_whole = |word| {
+            [
+                self.are_whole(word, columns, 0, [starts(0), rows.strides[0]]),
+                self.are_whole(word, rows, 1, [starts(1), columns.strides[1]]),
+            ]
+        };
+        let are_vectors = self.suits_vectors(&tile) && are_whole(VECTOR) == [true; 2];
+        let [is_source_wide, is_destination_wide] = are_whole(WORD).map(u32::from);
         let extent = Extent {
             unit_size: self.unit_size,
             block_strides: self.block_strides,
@@ -222,7 +238,7 @@ impl TransposedShape {
                 Joined::Columns => JOINED_COLUMNS,
             },
             tiles: u32::try_from(tiles).ok()?,
-            word_size: self.unit_size as u32,
+            word_size: if are_vectors { VECTOR } else { self.unit_size } as u32,
             num_inners: rows.count as u32,
             source_inner_stride: rows.strides[0] as u32,
             destination_inner_stride: rows.strides[1] as u32,
@@ -234,18 +250,25 @@ impl TransposedShape {
             rows_shift: tile.rows_shift,
             columns_shift: tile.columns_shift,
             warps_shift: tile.warps_shift,
-            is_source_wide: self.is_wide(columns, 0, [starts(0), rows.strides[0]]).into(),
-            is_destination_wide: self.is_wide(rows, 1, [starts(1), columns.strides[1]]).into(),
+            is_source_wide,
+            is_destination_wide,
             ..extent.blocks(layers, first_run, num_runs)
         })
     }
 
+    /// Whether vectors are faster than words. A thread that writes vectors of several columns, one after the other, writes a part of
+    /// a sector at a time if these are short: 0.81 to 0.87 of the speed of words.
+    fn suits_vectors(&self, tile: &Tile) -> bool {
+        let [rows, _] = tile.counts();
+        self.unit_size < VECTOR && (self.unit_size >= WORD || rows * self.unit_size >= SECTOR)
+    }
+
     /// Whether elements along a loop are whole aligned words on a side, on which the matrix has these starts and strides.
-    fn is_wide(&self, along: &Loop, side: usize, others: [u64; 2]) -> bool {
+    fn are_whole(&self, word: u64, along: &Loop, side: usize, others: [u64; 2]) -> bool {
         let others = others.into_iter().chain([self.block_strides[side], self.loops.outer.strides[side]]);
-        let is_whole =
-            along.strides[side] == self.unit_size && (along.count * self.unit_size).is_multiple_of(WORD);
-        is_whole && others.fold(0, |bits, each| bits | each).is_multiple_of(WORD)
+        let are_adjacent =
+            along.strides[side] == self.unit_size && (along.count * self.unit_size).is_multiple_of(word);
+        are_adjacent && others.fold(0, |bits, each| bits | each).is_multiple_of(word)
     }
 }
 
@@ -261,6 +284,15 @@ mod tests {
     fn to_tokens(tokens: u64, unit_size: u64) -> [Loop; 2] {
         let elements = within(1024, [unit_size, tokens * unit_size]);
         [elements, within(tokens, [1024 * unit_size, unit_size])]
+    }
+
+    /// The launch that transposes a block of them.
+    fn to_tokens_at(tokens: u64, unit_size: u64, starts: [u64; 2], alignment: u64) -> Option<Blocks> {
+        let block_strides = [1024 * tokens * unit_size; 2];
+        let (loops, _) =
+            TransposedLoops::of(unit_size, &to_tokens(tokens, unit_size), block_strides, 1).unwrap();
+        let shape = TransposedShape { unit_size, loops, block_strides, most_blocks: 1 };
+        shape.blocks(&[Layer { source: starts[0], destination: starts[1] }], alignment, 0, 1)
     }
 
     #[test]
@@ -334,12 +366,7 @@ mod tests {
     #[test]
     fn small_elements_are_moved_in_words_where_all_addresses_allow() {
         let of = |tokens: u64, unit_size: u64, starts: [u64; 2], alignment: u64| {
-            let block_strides = [1024 * tokens * unit_size; 2];
-            let (loops, _) =
-                TransposedLoops::of(unit_size, &to_tokens(tokens, unit_size), block_strides, 1).unwrap();
-            let shape = TransposedShape { unit_size, loops, block_strides, most_blocks: 1 };
-            let layers = [Layer { source: starts[0], destination: starts[1] }];
-            let blocks = shape.blocks(&layers, alignment, 0, 1);
+            let blocks = to_tokens_at(tokens, unit_size, starts, alignment);
             blocks.map(|blocks| (blocks.is_source_wide, blocks.is_destination_wide))
         };
         assert_eq!(of(16, 2, [0x1000, 0x2000], 0), Some((1, 1)));
@@ -349,5 +376,31 @@ mod tests {
         assert_eq!(of(16, 2, [0x1001, 0x2000], 0), None);
         assert_eq!(of(16, 8, [0x1004, 0x2000], 0), None);
         assert_eq!(of(16, 2, [0x1000, 0x2000], 2), Some((0, 0)));
+    }
+
+    #[test]
+    fn elements_are_moved_in_vectors_where_both_sides_allow_and_destination_spans_are_long() {
+        let of = |tokens: u64, unit_size: u64, starts: [u64; 2]| {
+            to_tokens_at(tokens, unit_size, starts, 0).is_some_and(|blocks| blocks.word_size == 16)
+        };
+        for unit_size in [1, 2, 4, 8] {
+            assert!(of(64, unit_size, [0x1000, 0x2010]), "{unit_size} bytes");
+            assert!(!of(64, unit_size, [0x1000, 0x2008]) && !of(64, unit_size, [0x1008, 0x2000]));
+            assert!(!of(63, unit_size, [0x1000, 0x2000]), "63 tokens are not whole vectors");
+        }
+        assert!(of(32, 1, [0; 2]) && of(16, 2, [0; 2]));
+        assert!(!of(16, 1, [0; 2]) && !of(8, 2, [0; 2]), "a vector is half of a sector");
+        assert!(of(4, 4, [0; 2]) && of(2, 8, [0; 2]), "a thread writes vectors of one column");
+    }
+
+    #[test]
+    fn a_tile_of_vectors_has_whole_ones_on_both_sides() {
+        for unit_size in [1, 2, 4, 8] {
+            let vector = VECTOR / unit_size;
+            for counts in [[1, 1], [1, 64], [64, 1], [2, 5], [9, 1024], [4096, 3]] {
+                let tile = Tile::of(unit_size, counts.map(|vectors| vectors * vector));
+                assert!(tile.counts().iter().all(|count| *count >= vector), "{tile:?} of {counts:?}");
+            }
+        }
     }
 }
