@@ -27,7 +27,7 @@ impl Move {
     }
 
     /// The same at addresses that are higher by so many bytes.
-    pub(super) fn further(self, bytes: [u64; 2]) -> Self {
+    pub fn further(self, bytes: [u64; 2]) -> Self {
         Self { source: self.source + bytes[0], destination: self.destination + bytes[1], ..self }
     }
 }

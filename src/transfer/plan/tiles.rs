@@ -32,7 +32,8 @@ pub struct Loops {
 }
 
 impl Loops {
-    fn push(&mut self, each: Loop) {
+    /// Adds an innermost one. There are at most as many as axes.
+    pub fn push(&mut self, each: Loop) {
         self.all[self.length] = each;
         self.length += 1;
     }
@@ -69,6 +70,24 @@ pub struct Tile {
     pub first: Move,
     /// The loops over its units, within a region on each side.
     pub loops: Loops,
+}
+
+impl Tile {
+    /// Passes parts of it that are small enough for a tile, in which the spans of both sides are long.
+    pub fn divide(self, act: &mut impl FnMut(Self)) {
+        let counts = grow(&self.loops, self.first.size, budget_of(self.first.size));
+        self.divide_from(0, &counts, act);
+    }
+
+    fn divide_from(self, axis: usize, counts: &[u64; BLOCK_AXES], act: &mut impl FnMut(Self)) {
+        let Some(each) = self.loops.get(axis) else { return act(self) };
+        for index in (0..each.count).step_by(counts[axis] as usize) {
+            let mut part = self;
+            part.first = self.first.further(each.strides.map(|stride| index * stride));
+            part.loops.all[axis].count = counts[axis].min(each.count - index);
+            part.divide_from(axis + 1, counts, act);
+        }
+    }
 }
 
 /// How blocks are divided into tiles.
@@ -148,7 +167,11 @@ impl Tiling {
 
 /// The maximum size of a tile of several units of a shape.
 pub fn budget(shape: &Shape) -> u64 {
-    if shape.nest.unit_size <= 2 { 2 * BUDGET } else { BUDGET }
+    budget_of(shape.nest.unit_size)
+}
+
+fn budget_of(unit_size: u64) -> u64 {
+    if unit_size <= 2 { 2 * BUDGET } else { BUDGET }
 }
 
 /// Bytes of a tile, if units should be copied in tiles: small ones that are apart, of which a tile has several.

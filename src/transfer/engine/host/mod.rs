@@ -3,6 +3,7 @@
 //! faster.
 
 mod direct;
+mod nested;
 mod rate;
 mod rows;
 mod streaming;
@@ -16,6 +17,7 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
+use self::nested::{Group, for_each_group};
 use self::rows::{HostRows, RowLoop};
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result};
@@ -248,15 +250,31 @@ pub fn suits_streaming(bytes: u64) -> bool {
 }
 
 /// Copies rows of host memory. While rows are copied, the source of those after them is prefetched: rows of blocks that are scattered
-/// over many pages would wait for it, because the processor reads ahead within a page only.
+/// over many pages would wait for it, because the processor reads ahead within a page only. Elements that the list transposes are
+/// copied in tiles.
 ///
 /// # Safety
 /// All rows are readable in the source and writable in the destination, and no byte is in both. `is_streamed` requires that
 /// [`suits_streaming`] has returned true.
 pub unsafe fn copy_rows(rows: &[Matrix], is_streamed: bool) {
-    for (index, each) in rows.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        unsafe { copy_matrix(each, rows.get(index + 1), is_streamed) };
+    let mut last: Option<Tile> = None;
+    // SAFETY: the caller's promise, for all below: the groups have the bytes of the list.
+    let copy_tile = |tile: &Tile, next: Option<&Tile>| unsafe { tile::copy(tile, next, is_streamed) };
+    for_each_group(rows, &mut |group| match group {
+        Group::Rows(rows) => {
+            for (index, each) in rows.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { copy_matrix(each, rows.get(index + 1), is_streamed) };
+            }
+        }
+        Group::Transposed(tile) => {
+            if let Some(last) = last.replace(tile) {
+                copy_tile(&last, Some(&tile));
+            }
+        }
+    });
+    if let Some(last) = last {
+        copy_tile(&last, None);
     }
     if is_streamed {
         streaming::settle();
