@@ -2086,9 +2086,10 @@ typedef struct kvmem_transfer_explanation {
     /// Contiguous ranges.
     uint64_t num_moves;
     /// Estimated throughput in bytes per second. For copies by a GPU it follows from the copy rates of the
-    /// GPU (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for host copies from the measured
-    /// rates of the machine for long and short ranges; for files and peers from earlier runs of this process
-    /// on the same path with the same file or peer.
+    /// GPU (kvmem_cuda_get_copy_rates) and the number of contiguous ranges, for its kernels also from the
+    /// lengths of the ranges that are contiguous on each side, with costs fitted on H200 hosts; for host
+    /// copies from the measured rates of the machine for long and short ranges; for files and peers from
+    /// earlier runs of this process on the same path with the same file or peer.
     uint64_t bytes_per_second;
     /// KVMEM_PATH_* value.
     uint32_t path;

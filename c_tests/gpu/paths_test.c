@@ -242,6 +242,8 @@ TEST(the_selection_is_explained) {
     const uint64_t while_busy = explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "too few for staging");
     CHECK(explain(PLACE_DEVICE, PLACE_PINNED, 0, KVMEM_COMPUTE_IDLE, "slower") >= while_busy);
     explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "\ncompute: keeps the GPU ");
+    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, 0, "\nkernel: spans of ");
+    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, 0, "costs per span that were fitted on H200 hosts\n");
     explain(PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_COPY, KVMEM_COMPUTE_IDLE,
             "another path was requested");
 }

@@ -70,9 +70,10 @@ pub struct kvmem_transfer_explanation {
     /// Contiguous ranges.
     pub num_moves: u64,
     /// Estimated throughput in bytes per second. For copies by a GPU it follows from the copy rates of the
-    /// GPU (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for host copies from the measured
-    /// rates of the machine for long and short ranges; for files and peers from earlier runs of this process
-    /// on the same path with the same file or peer.
+    /// GPU (kvmem_cuda_get_copy_rates) and the number of contiguous ranges, for its kernels also from the
+    /// lengths of the ranges that are contiguous on each side, with costs fitted on H200 hosts; for host
+    /// copies from the measured rates of the machine for long and short ranges; for files and peers from
+    /// earlier runs of this process on the same path with the same file or peer.
     pub bytes_per_second: u64,
     /// KVMEM_PATH_* value.
     pub path: u32,

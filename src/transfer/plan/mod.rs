@@ -389,6 +389,20 @@ impl<'a> PlanPart<'a> {
         let spans = if self.shape.blocks_together { self.runs().len() as u64 } else { self.blocks() };
         spans * self.shape.units_of_block()
     }
+
+    /// The bytes that it moves.
+    pub fn bytes(&self) -> u64 {
+        self.blocks() * self.shape.block_size()
+    }
+
+    /// The maximum number of contiguous spans on one side alone. Blocks of a run that continue each other there share
+    /// spans.
+    pub fn most_spans_on(&self, side: usize) -> u64 {
+        let spans = self.shape.nest.ranges_on(side);
+        let are_continued = self.block_strides()[side] == self.shape.block_size() / spans;
+        let times = if are_continued { self.runs().len() as u64 } else { self.blocks() };
+        times * spans
+    }
 }
 
 /// Capacity that is allocated for moves before their number is known.

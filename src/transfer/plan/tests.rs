@@ -165,7 +165,8 @@ proptest! {
         prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
         prop_assert_eq!(&passed(&plan), &moves);
         for side in 0..2 {
-            prop_assert!(ranges_on(side, &moves) <= plan.most_ranges_on(side));
+            let most_spans: u64 = plan.parts().map(|part| part.most_spans_on(side)).sum();
+            prop_assert!(ranges_on(side, &moves) <= most_spans && most_spans <= plan.most_ranges_on(side));
         }
         prop_assert_eq!(plan.bytes(), plan.pieces() * source.geometry().piece_size());
         for each in &moves {

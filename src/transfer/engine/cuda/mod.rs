@@ -27,6 +27,7 @@ use self::flight::in_flight::InFlight;
 use self::flight::run::CudaRun;
 use self::flight::watcher::{Reservation, Watcher};
 use self::sides::CudaSides;
+use self::work::access::KernelAccess;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
 use super::{BeginRun, Candidate, Engine, OnStreams};
 use crate::cuda::stream::CallerStream;
@@ -181,7 +182,9 @@ impl Engine for CudaCopy {
         let line = |busy: f64| {
             format!("compute: keeps the GPU {:.0}% busy, as earlier transfers show\n", busy * 100.0)
         };
+        let accesses = (self.path == TransferPath::CudaKernel).then(|| KernelAccess::of(&self.plan));
         self.busy.map(line).unwrap_or_default()
+            + &accesses.map(|of| of.line(self.plan.bytes())).unwrap_or_default()
     }
 
     /// Reuses the results of driver queries about both sides. Not if one side is on another device: whether a kernel can

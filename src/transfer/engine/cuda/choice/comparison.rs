@@ -14,7 +14,7 @@ use super::super::rates::known::Costs;
 use super::super::rates::observed::BatchDirection;
 use super::super::rates::observer::{CostObserver, Measurement};
 use super::super::sides::CudaSides;
-use super::super::work;
+use super::super::work::access::KernelAccess;
 use super::super::work::division::Division;
 use super::super::work::driver::DriverCopies;
 use super::super::work::kernel::KernelCopy;
@@ -86,7 +86,7 @@ impl<'a> Comparison<'a> {
                 direction: sides.direction,
                 bytes: plan.bytes(),
                 moves: plan.most_moves(),
-                kernel_moves: work::kernel::moves(plan),
+                access: KernelAccess::of(plan),
                 is_pageable: sides.is_pageable,
                 computes,
                 busy: if computes { costs.busy } else { 0.0 },

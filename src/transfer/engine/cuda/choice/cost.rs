@@ -12,7 +12,10 @@ use super::super::direction::CopyDirection;
 use super::super::launch::{SMALL, staging_ctas};
 use super::super::rates::Rates;
 use super::super::rates::observed::FIRST_COPIES;
+use super::super::work::access::KernelAccess;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
+use super::access_time;
+use super::access_time::KernelRates;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, equal_calls};
 use crate::transfer::path::TransferPath;
 
@@ -25,8 +28,8 @@ pub struct CopyCase {
     pub bytes: u64,
     /// Number of spans that are contiguous on both sides.
     pub moves: u64,
-    /// The same of the kernel, which copies several short ones together.
-    pub kernel_moves: u64,
+    /// The accesses of the kernel, which copies several short spans together.
+    pub access: KernelAccess,
     /// The host's side is not page-locked.
     pub is_pageable: bool,
     /// Compute may run concurrently, so kernels get few CTAs.
@@ -282,36 +285,50 @@ pub fn alone_and_beside(path: TransferPath, case: &CopyCase, rates: &Rates) -> [
 }
 
 fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
-    let (bytes, moves) = (case.bytes as f64, case.kernel_moves as f64);
-    let spans = match case.direction {
-        CopyDirection::OnDevice => {
-            let more = (moves - ON_DEVICE_FROM).max(0.0);
-            moves - more + more * KERNEL_MOVE_ON_DEVICE / KERNEL_MOVE
-        }
-        _ => moves,
+    let moves = kernel_moves(case);
+    let with = |each: f64, limits: KernelRates| {
+        START
+            + rates.kernel_start
+            + moves * each
+            + access_time::seconds(case.direction, case.bytes, &case.access, &limits)
     };
-    let with = |each: f64, rate: f64| START + rates.kernel_start + spans * each + bytes / rate;
     let own = rates.of(case.direction);
     let readers = if case.computes && case.direction == CopyDirection::ToDevice { FEW_READERS } else { 1.0 };
     let few = case.computes && host_is_a_side(case.direction);
     let each = if few { KERNEL_MOVE_FEW } else { KERNEL_MOVE };
-    let alone = with(each, (readers * own.kernel).min(f64::from(case.ctas) * own.cta));
+    let within = rates.on_device.kernel;
+    let alone = with(
+        each,
+        KernelRates { most: readers * own.kernel, ctas: f64::from(case.ctas) * own.cta, own: within },
+    );
     if !host_is_a_side(case.direction) {
         return [alone; 2];
     }
-    let rate = kernel_rate_beside(case, rates);
-    let moving = with(KERNEL_MOVE_FEW, rate);
+    let limits = kernel_rates_beside(case, rates);
+    let moving = with(KERNEL_MOVE_FEW, limits);
     let (beside, more) = match case.direction {
         CopyDirection::ToDevice => (KERNEL_TO_DEVICE, KERNEL_MISSES.mean(moving)),
         // On H200 hosts, kernels to the host took a seventh of their own time longer than the large kernel beside them.
         _ => (KERNEL_TO_HOST, 0.15 * moving),
     };
-    let in_gap = with(KERNEL_MOVE_IN_GAP, rate);
+    let in_gap = with(KERNEL_MOVE_IN_GAP, limits);
     [alone, (beside.mean(in_gap) + more).max(moving + 0.05 * beside.turn)]
 }
 
-/// Bytes per second of the kernel concurrently with compute: each CTA is slower, and all together reach nine tenths.
-fn kernel_rate_beside(case: &CopyCase, rates: &Rates) -> f64 {
+/// The number of moves that each cost [`KERNEL_MOVE`] in addition to their accesses. Within a GPU, transposed elements
+/// do not.
+fn kernel_moves(case: &CopyCase) -> f64 {
+    let moves = case.access.moves as f64;
+    if case.direction != CopyDirection::OnDevice {
+        return moves;
+    }
+    let moves = moves * (1.0 - case.access.transposed as f64 / case.bytes.max(1) as f64);
+    let more = (moves - ON_DEVICE_FROM).max(0.0);
+    moves - more + more * KERNEL_MOVE_ON_DEVICE / KERNEL_MOVE
+}
+
+/// The rates of the kernel concurrently with compute: each CTA is slower, and all together reach nine tenths.
+fn kernel_rates_beside(case: &CopyCase, rates: &Rates) -> KernelRates {
     let own = rates.of(case.direction);
     let (most, each) = match case.direction {
         CopyDirection::ToDevice => (0.9, 8.0 / 17.0),
@@ -319,7 +336,11 @@ fn kernel_rate_beside(case: &CopyCase, rates: &Rates) -> f64 {
         CopyDirection::ToHost => (0.9, 12.0 / 26.0),
         _ => (1.0, 1.0),
     };
-    (most * own.kernel).min(f64::from(case.ctas) * own.cta * each)
+    KernelRates {
+        most: most * own.kernel,
+        ctas: f64::from(case.ctas) * each * own.cta,
+        own: rates.on_device.kernel,
+    }
 }
 
 pub fn host_is_a_side(direction: CopyDirection) -> bool {
@@ -355,9 +376,9 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     };
     let within = &rates.on_device;
     let gathering = within.kernel.min(f64::from(staging_ctas(case.computes)) * within.cta);
-    let gather = case.kernel_moves as f64 * exposed / bytes.max(1.0) * KERNEL_MOVE + exposed / gathering;
+    let gather = case.access.moves as f64 * exposed / bytes.max(1.0) * KERNEL_MOVE + exposed / gathering;
     // Short rows take the kernel longer than the link.
-    let gathers = case.kernel_moves as f64 * KERNEL_MOVE;
+    let gathers = case.access.moves as f64 * KERNEL_MOVE;
     let alone = START + calls + gather + link.max(gathers);
     // What fits the parts is gathered, or scattered, at once.
     let rounds = bytes / (parts as f64 * chunk);

@@ -2,6 +2,7 @@
 //! Selects the method of one transfer: the cost model, and the comparison of all methods.
 #![forbid(unsafe_code)]
 
+pub mod access_time;
 pub mod cost;
 pub mod rows;
 #[cfg(test)]

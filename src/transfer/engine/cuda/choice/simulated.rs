@@ -15,6 +15,7 @@ use super::super::rates::Rates;
 use super::super::rates::measure::Times;
 use super::super::rates::observed::{BatchDirection, BatchFactors, ObservedCosts};
 use super::super::rates::task::{BATCH_BLOCK, FEW_CTAS, Task};
+use super::super::work::access::KernelAccess;
 use super::super::work::quick::is_quick;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::cost::{CopyCase, Staged, calls_of_batch, seconds};
@@ -209,7 +210,7 @@ fn regret(
         direction: CopyDirection::ToHost,
         bytes,
         moves: transfer.pieces,
-        kernel_moves: transfer.pieces,
+        access: KernelAccess { moves: transfer.pieces, spans: [transfer.pieces, copies], transposed: 0 },
         is_pageable: false,
         computes: false,
         busy: 0.0,

@@ -9,7 +9,7 @@ use super::descriptors::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer, MOST_LAYERS};
 use crate::cuda::stream::Active;
 use crate::error::Result;
-use crate::transfer::plan::{self, Loop, Move, Plan, PlanPart};
+use crate::transfer::plan::{self, Move, Plan, PlanPart};
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
@@ -58,35 +58,6 @@ impl KernelCopy {
             _ => launch(&Blocks { runs: runs + blocks.runs, ..*blocks }),
         })
     }
-}
-
-/// The maximum number of spans that warps copy one after the other: those of a plan, or several elements or rows together.
-pub fn moves(plan: &Plan) -> u64 {
-    let of_part = |part: PlanPart<'_>| {
-        let together = transposed_moves(&part).or_else(|| row_moves(&part));
-        together.unwrap_or_else(|| part.most_moves())
-    };
-    plan.parts().map(of_part).sum()
-}
-
-fn transposed_moves(part: &PlanPart<'_>) -> Option<u64> {
-    let grid = part.grid();
-    let most_blocks = typical_length(part.runs().len(), part.blocks()).into();
-    let (loops, listed) = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks)?;
-    let times = if loops.are_joined() { part.blocks().div_ceil(most_blocks) } else { part.blocks() };
-    let moves = loops.moves(grid.unit_size, most_blocks);
-    Some(moves.saturating_mul(iterations(&listed)).saturating_mul(times))
-}
-
-fn row_moves(part: &PlanPart<'_>) -> Option<u64> {
-    let grid = part.grid();
-    let (rows, outside) = RowLoops::of(grid.unit_size, part.loops()).filter(|_| !grid.blocks_together)?;
-    let lanes = iterations(&part.loops()[..outside]);
-    rows.moves(grid.unit_size).map(|moves| moves.saturating_mul(lanes).saturating_mul(part.blocks()))
-}
-
-fn iterations(loops: &[Loop]) -> u64 {
-    loops.iter().map(|each| each.count).product()
 }
 
 /// Adds the launches for blocks with the same loops, and their runs.

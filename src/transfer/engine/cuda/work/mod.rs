@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prepared work of a transfer: copies by the kernel, by the driver, or by both through staging memory.
 
+pub mod access;
 mod chunking;
 mod descriptors;
 pub mod division;
