@@ -93,7 +93,8 @@ static __device__ __forceinline__ void write_tile(const kvmem_copy &asked, const
     typedef typename packed<element>::word word;
     const unsigned count = packed<element>::COUNT, shift = asked.rows_shift - packed<element>::SHIFT;
     const word *staged = reinterpret_cast<const word *>(own.staged);
-#pragma unroll
+    // Element by element, the code of all words would be the larger part of this kernel.
+#pragma unroll (is_wide ? HELD / sizeof(word) : 2)
     for (unsigned i = 0; i < HELD / sizeof(word); i++) {
         const unsigned at = own.thread + i * own.threads;
         const unsigned column = at >> shift, words = at & ((1u << shift) - 1);
