@@ -15,10 +15,12 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// Replaces them by those for `rows`, which are sorted. Fails with a reason.
+    /// Replaces them by those for `rows`, whose order may change. Fails with a reason.
     ///
     /// Rows of equal shape are blocks of one launch, and the greatest common divisor of their distances is the size of a
     /// block. So a launch needs 16 bytes for each of them, whatever their addresses.
+    ///
+    /// Rows are sorted only if they must be: sorting takes longer than all the rest, and most copies have rows of one shape.
     pub fn fill(&mut self, rows: &mut [Matrix]) -> std::result::Result<(), String> {
         self.runs.clear();
         self.launches.clear();
@@ -26,19 +28,22 @@ impl Launches {
         for row in rows.iter_mut().filter(|row| row.rows == 1) {
             row.strides = [0; 2];
         }
-        rows.sort_unstable_by_key(|row| (shape_of(row), row.first.source));
-        for alike in rows.chunk_by(|one, other| shape_of(one) == shape_of(other)) {
+        if !rows.is_sorted_by_key(shape_of) {
+            rows.sort_unstable_by_key(shape_of);
+        }
+        for alike in rows.chunk_by_mut(|one, other| shape_of(one) == shape_of(other)) {
             self.add(alike, bytes)?;
         }
         self.launches.iter().try_for_each(Blocks::ensure_countable)
     }
 
-    fn add(&mut self, alike: &[Matrix], bytes: u64) -> std::result::Result<(), String> {
+    fn add(&mut self, alike: &mut [Matrix], bytes: u64) -> std::result::Result<(), String> {
         let Some(first) = alike.first() else { return Ok(()) };
         let sides = [Steps::of(alike, |row| row.first.source), Steps::of(alike, |row| row.first.destination)];
         if sides.iter().any(|steps| !steps.is_countable()) {
-            // A single one has no distances.
-            let (these, others) = alike.split_at(alike.len() / 2);
+            // Halves by address have smaller distances, and a single row has none.
+            alike.sort_unstable_by_key(|row| row.first.source);
+            let (these, others) = alike.split_at_mut(alike.len() / 2);
             return self.add(these, bytes).and_then(|()| self.add(others, bytes));
         }
         let [source, destination] = sides;
@@ -171,6 +176,15 @@ mod tests {
         let launches = check(rows);
         assert_eq!(launches.launches.len(), 1);
         assert!(launches.launches[0].are_rows() && launches.launches[0].word_size == 16);
+    }
+
+    #[test]
+    fn rows_of_one_shape_keep_their_order() {
+        let sources = [7u64, 2, 9, 4];
+        let rows = sources.map(|at| row(0x1000 + at * 4096, 0x90000 + at * 64, 64, 1, [0; 2]));
+        let launches = check(rows.to_vec());
+        let listed: Vec<_> = launches.runs.iter().map(|run| run.source).collect();
+        assert_eq!(listed, [5, 0, 7, 2], "sorting would take longer than listing");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl RowCopier {
         Ok(Arc::new(Self { device, kernel, most_ctas, launches: Mutex::default() }))
     }
 
-    /// Starts to copy rows, which are sorted. It drops what it holds when the copy has ended. After the first copies it allocates
+    /// Starts to copy rows, whose order may change. It drops what it holds when the copy has ended. After the first copies it allocates
     /// nothing.
     ///
     /// # Safety
