@@ -1228,6 +1228,7 @@ kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory,
 ///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
 ///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
                                      const char *agent,
@@ -1245,6 +1246,7 @@ kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
 ///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 kvmem_status kvmem_directory_check(const kvmem_directory *directory,
                                    const kvmem_directory_entry *entry,
@@ -1259,7 +1261,7 @@ kvmem_status kvmem_directory_check(const kvmem_directory *directory,
 /// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
 ///
 /// Notes: watch single agents if there are thousands. At most 65536 agents are reported.
 kvmem_status kvmem_directory_watch(const kvmem_directory *directory,

@@ -53,6 +53,47 @@ TEST(entries_that_are_not_regular_files_fail) {
     CHECK_EQ(rmdir(path_of(&here, "folder")), 0);
 }
 
+static struct rlimit forbid_open(void) {
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const int lowest = dup(STDIN_FILENO);
+    CHECK(lowest >= 0 && close(lowest) == 0);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){lowest, before.rlim_max}), 0);
+    return before;
+}
+
+/* A process without file descriptors cannot read entries. That is not reported as their damage or absence. */
+TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_watch(directory, NULL, PATIENCE, ERR));
+    directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "north");
+    OWN(kvmem_directory_entry, entry, kvmem_directory_look_up, directory, "north", PATIENCE);
+    const char *other = path_of(&here, "south");
+    const struct rlimit before = forbid_open();
+    const bool linked = link(path_of(&here, "north"), other) == 0;
+    /* The second call is executed after a look at what has changed before the first. */
+    kvmem_status checks[2];
+    for (size_t i = 0; i < NUM(checks); i++) checks[i] = kvmem_directory_check(directory, entry, PATIENCE, ERR);
+    kvmem_directory_entry *found = NULL;
+    const kvmem_status look_up = kvmem_directory_look_up(directory, "north", PATIENCE, &found, ERR);
+    CHECK_HAS(test_last_message(), "RLIMIT_NOFILE");
+    const kvmem_status watch = kvmem_directory_watch(directory, "north", PATIENCE, NULL);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK(linked && found == NULL);
+    CHECK_EQ(look_up, KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(watch, KVMEM_STATUS_OUT_OF_MEMORY);
+    for (size_t i = 0; i < NUM(checks); i++) CHECK_EQ(checks[i], KVMEM_STATUS_OUT_OF_MEMORY);
+    OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
+    CHECK_EQ(kvmem_directory_events_count(events), 1);
+    GET(kvmem_directory_event, event, kvmem_directory_events_get, events, 0);
+    CHECK_STR(event.agent, "south");
+    CHECK_HAS(event.message, "it is the entry of agent 'north'");
+    EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
+}
+
 /* A valid entry stored under another name does not belong to that agent. */
 TEST(an_entry_under_another_name_fails) {
     OPENED(place, here);

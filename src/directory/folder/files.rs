@@ -46,6 +46,14 @@ pub enum Found {
     Invalid(String),
 }
 
+/// The file of an entry.
+enum Opened {
+    Nothing,
+    File(OwnedFd),
+    /// Not that of an entry, for this reason.
+    Invalid(String),
+}
+
 /// An entry of this process.
 pub struct OwnFile {
     pub bytes: Vec<u8>,
@@ -77,50 +85,55 @@ impl Folder {
         matches!((own, there), (Ok(own), Ok(there)) if own == there)
     }
 
-    /// What is stored under a name. Removes the file of an entry whose process has ended.
-    pub fn find(&self, name: &str) -> Found {
-        let file = match self.open_entry(name) {
-            Ok(Some(file)) => file,
-            Ok(None) => return Found::Nothing,
-            Err(reason) => return Found::Invalid(reason),
+    /// What is stored under a name. Removes the file of an entry whose process has ended. Fails if this process lacks the file
+    /// descriptors or the memory to find out.
+    pub fn find(&self, name: &str) -> Result<Found> {
+        let file = match self.open_entry(name)? {
+            Opened::File(file) => file,
+            Opened::Nothing => return Ok(Found::Nothing),
+            Opened::Invalid(reason) => return Ok(Found::Invalid(reason)),
         };
         // Before the bytes are read: an entry that is unlocked now never comes alive again.
         let is_alive = match is_locked(file.as_fd(), OWNER) {
             Ok(is_alive) => is_alive,
-            Err(error) => return Found::Invalid(error.to_string()),
+            Err(error) => return Ok(Found::Invalid(error.to_string())),
         };
         let entry = read(&file).and_then(|bytes| Entry::read(name, &bytes));
-        match entry {
+        Ok(match entry {
             Ok(entry) if is_alive => Found::Entry(Box::new(entry)),
             Ok(_) => {
                 self.remove_ended(name, &file);
                 Found::Ended
             }
             Err(error) => Found::Invalid(error.to_string()),
-        }
+        })
     }
 
     /// Whether the process of an entry is alive.
     pub fn is_alive(&self, name: &str) -> bool {
-        let file = self.open_entry(name).ok().flatten();
-        file.is_some_and(|file| is_locked(file.as_fd(), OWNER).unwrap_or(false))
+        let Ok(Opened::File(file)) = self.open_entry(name) else { return false };
+        is_locked(file.as_fd(), OWNER).unwrap_or(false)
     }
 
-    /// Opens the file of an entry; `None` if there is none. Fails with the reason why it is no entry.
-    fn open_entry(&self, name: &str) -> std::result::Result<Option<OwnedFd>, String> {
+    /// Opens the file of an entry. Fails as [`Self::find`] does.
+    fn open_entry(&self, name: &str) -> Result<Opened> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&self.folder, file_name(name), flags, Mode::empty()) {
             Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err("its file is a symbolic link".to_string()),
-            Err(errno) => return Err(Error::errno("open its file", errno).to_string()),
+            Err(Errno::NOENT) => return Ok(Opened::Nothing),
+            Err(Errno::LOOP) => return Ok(Opened::Invalid("its file is a symbolic link".to_string())),
+            Err(errno) => {
+                let error = Error::errno("open its file", errno);
+                let is_local = matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM);
+                return if is_local { Err(error) } else { Ok(Opened::Invalid(error.to_string())) };
+            }
         };
-        let stat = rustix::fs::fstat(&file)
-            .map_err(|errno| Error::errno("get the size of its file", errno).to_string())?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Ok(Some(file)),
-            other => Err(format!("its file is not a regular file but a {other:?}")),
-        }
+        let stat =
+            rustix::fs::fstat(&file).map_err(|errno| Error::errno("get the size of its file", errno))?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Opened::File(file),
+            other => Opened::Invalid(format!("its file is not a regular file but a {other:?}")),
+        })
     }
 
     /// Removes the file of an entry whose process has ended. A process that publishes the name at this moment notices that
@@ -198,11 +211,11 @@ impl Folder {
         Ok(OwnFile { bytes, inode: (stat.st_dev, stat.st_ino), _lock: lock })
     }
 
-    /// Whether the name still leads to this file, with these bytes.
-    pub fn is_own(&self, name: &str, own: &OwnFile) -> bool {
-        let Ok(Some(file)) = self.open_entry(name) else { return false };
+    /// Whether the name still leads to this file, with these bytes. Fails as [`Self::find`] does.
+    pub fn is_own(&self, name: &str, own: &OwnFile) -> Result<bool> {
+        let Opened::File(file) = self.open_entry(name)? else { return Ok(false) };
         let inode = rustix::fs::fstat(&file).map(|stat| (stat.st_dev, stat.st_ino));
-        inode == Ok(own.inode) && read(&file).is_ok_and(|bytes| bytes == own.bytes)
+        Ok(inode == Ok(own.inode) && read(&file).is_ok_and(|bytes| bytes == own.bytes))
     }
 
     /// Removes the file of an entry of this process. Fails if the name leads to another file.

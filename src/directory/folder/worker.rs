@@ -195,7 +195,15 @@ impl Worker {
             return;
         }
         self.restore_published();
-        self.report_watched();
+        if let Err(error) = self.report_watched() {
+            self.look_soon(&error);
+        }
+    }
+
+    /// What is stored could not be found out. Nothing was reported, and all entries are examined soon.
+    fn look_soon(&mut self, error: &Error) {
+        log!(Warn, "{}: {error}; its entries are examined again", self.location);
+        self.next_sweep = self.next_sweep.min(Instant::now() + SWEEP_ONLY);
     }
 
     /// Opens a folder again that was removed or renamed, and publishes again.
@@ -206,7 +214,9 @@ impl Worker {
                 self.folder = folder;
                 log!(Warn, "{} was removed or renamed; it is created again", self.location);
                 self.restore_published();
-                self.report_watched();
+                if let Err(error) = self.report_watched() {
+                    self.look_soon(&error);
+                }
                 if self.lost.take().is_some() {
                     (self.sink)(Report::Resumed);
                 }
@@ -222,41 +232,44 @@ impl Worker {
     }
 
     /// Reports the state of all that is watched.
-    fn report_watched(&self) {
+    fn report_watched(&self) -> Result<()> {
         if self.watches_all {
-            self.report_all(None);
+            self.report_all(None)
         } else {
-            self.watched.iter().for_each(|name| self.report_all(Some(name)));
+            self.watched.iter().try_for_each(|name| self.report_all(Some(name)))
         }
     }
 
-    fn report_all(&self, scope: Option<&String>) {
-        let names = match scope {
-            Some(name) => vec![name.clone()],
-            None => match self.folder.names() {
-                Ok(names) => names,
-                Err(error) => return log!(Warn, "{error}"),
-            },
-        };
-        let state = |name: String| (self.state(&name), name);
-        let states = names.into_iter().map(state).filter(|(state, _)| *state != State::Absent);
-        let states = states.map(|(state, name)| (name, state)).collect();
+    /// Reports the states of all names, or that of one. Reports none if one is not known: it would be taken for absent.
+    fn report_all(&self, scope: Option<&String>) -> Result<()> {
+        let names = scope.map_or_else(|| self.folder.names(), |name| Ok(vec![name.clone()]))?;
+        let mut states = Vec::with_capacity(names.len());
+        for name in names {
+            match self.state(&name)? {
+                State::Absent => {}
+                state => states.push((name, state)),
+            }
+        }
         (self.sink)(Report::States(scope.cloned(), states));
+        Ok(())
     }
 
-    fn state(&self, name: &str) -> State {
-        match self.folder.find(name) {
+    fn state(&self, name: &str) -> Result<State> {
+        Ok(match self.folder.find(name)? {
             Found::Nothing | Found::Ended => State::Absent,
             Found::Entry(entry) => State::Present(entry.presence),
             Found::Invalid(reason) => State::Invalid(reason),
-        }
+        })
     }
 
     /// Looks at an entry that may have changed.
     fn examine(&mut self, name: &str) {
         self.restore(name);
         if self.watches_all || self.watched.contains(name) {
-            (self.sink)(Report::State(name.to_string(), self.state(name)));
+            match self.state(name) {
+                Ok(state) => (self.sink)(Report::State(name.to_string(), state)),
+                Err(error) => self.look_soon(&error),
+            }
         }
     }
 
@@ -267,29 +280,31 @@ impl Worker {
 
     /// Writes an entry of this process again if it was removed or damaged, but not if another process has published the name.
     fn restore(&mut self, name: &str) {
-        let Some(own) = self.published.get_mut(name) else { return };
-        if own.is_superseded || self.folder.is_own(name, &own.file) {
-            return;
+        if let Err(error) = self.try_restore(name) {
+            log!(Warn, "write the entry of agent '{name}' in {} again: {error}", self.location);
         }
-        if let Found::Entry(other) = self.folder.find(name)
+    }
+
+    fn try_restore(&mut self, name: &str) -> Result<()> {
+        let Some(own) = self.published.get_mut(name) else { return Ok(()) };
+        if own.is_superseded || self.folder.is_own(name, &own.file)? {
+            return Ok(());
+        }
+        if let Found::Entry(other) = self.folder.find(name)?
             && other.presence.incarnation != own.presence.incarnation
         {
             own.is_superseded = true;
             (self.sink)(Report::Superseded(name.to_string()));
-            return;
+            return Ok(());
         }
-        match self.folder.write(name, own.file.bytes.clone()) {
-            Ok(file) => {
-                own.file = file;
-                (self.sink)(Report::Restored(name.to_string()));
-                log!(
-                    Warn,
-                    "the entry of agent '{name}' in {} was removed or damaged; it is written again",
-                    self.location
-                );
-            }
-            Err(error) => log!(Warn, "write the entry of agent '{name}' in {} again: {error}", self.location),
-        }
+        own.file = self.folder.write(name, own.file.bytes.clone())?;
+        (self.sink)(Report::Restored(name.to_string()));
+        log!(
+            Warn,
+            "the entry of agent '{name}' in {} was removed or damaged; it is written again",
+            self.location
+        );
+        Ok(())
     }
 
     fn execute(&mut self, job: Job) {
@@ -316,20 +331,20 @@ impl Worker {
             Request::Publish(entry) => self.publish(*entry)?,
             Request::Withdraw(name) => self.withdraw(&name)?,
             Request::LookUp(name) => {
-                return match self.folder.find(&name) {
+                return match self.folder.find(&name)? {
                     Found::Entry(entry) => Ok(Reply::Entry(entry)),
                     Found::Nothing | Found::Ended => Err(not_found()),
                     Found::Invalid(reason) => Err(refused(&name, &reason, &self.location)),
                 };
             }
-            Request::Check(name) => return Ok(Reply::Presence(self.state(&name))),
+            Request::Check(name) => return Ok(Reply::Presence(self.state(&name)?)),
             Request::Watch(name) => {
                 match &name {
                     None => self.watches_all = true,
                     Some(name) => drop(self.watched.insert(name.clone())),
                 }
                 self.next_sweep = Instant::now();
-                self.report_all(name.as_ref());
+                self.report_all(name.as_ref())?;
             }
             Request::Unwatch(name) => match name {
                 None => self.watches_all = false,

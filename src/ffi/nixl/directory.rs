@@ -328,6 +328,7 @@ pub unsafe extern "C" fn kvmem_directory_withdraw(
 ///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
 ///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_look_up(
@@ -359,6 +360,7 @@ pub unsafe extern "C" fn kvmem_directory_look_up(
 ///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
 ///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_check(
@@ -384,7 +386,7 @@ pub unsafe extern "C" fn kvmem_directory_check(
 /// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
-///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
 ///
 /// Notes: watch single agents if there are thousands. At most 65536 agents are reported.
 #[unsafe(no_mangle)]
