@@ -1544,9 +1544,11 @@ kvmem_status kvmem_request_make(uint32_t operation,
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
 ///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches limits could not be started
 ///
 /// The completion of the run can be in the queue before this call has returned. Destroy the request only
 /// after both.

@@ -110,6 +110,18 @@ TEST(runs_end_at_their_limit_though_nixl_does_not_return) {
     CHECK_EQ(NIXL(nixl_sim_get_requests()).posts, posts + 3);
 }
 
+/* The peer would take it for a request to kvmem, and drop it. */
+TEST(a_notification_of_a_run_cannot_begin_as_requests_of_kvmem_do) {
+    OPENED(pair, both);
+    NIXL(nixl_sim_set_pending(0));
+    OWNED(kvmem_request) request = request_with(&both, NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "begin with other bytes",
+                   kvmem_request_post(request, "KVMEMSRV.", 9, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_request_poll(request, ERR)); /* nothing was posted */
+    EXPECT_OK(kvmem_request_post(request, "KVMEMSR", 7, ERR));
+    EXPECT_OK(kvmem_request_wait(request, PATIENCE, ERR));
+}
+
 /* Unless the agent's thread owns the agent at that moment, which is a race. */
 TEST(the_thread_that_posts_calls_nixl_and_the_run_has_ended_then) {
     OPENED(pair, both);

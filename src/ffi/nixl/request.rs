@@ -19,6 +19,7 @@ use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
 use crate::ffi::nixl::prepared::kvmem_prepared;
 use crate::ffi::nixl::telemetry::nanoseconds;
 use crate::nixl::Operation;
+use crate::nixl::service::ensure_not_for_services;
 use crate::transfer::raw::Request;
 
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
@@ -143,9 +144,11 @@ pub unsafe extern "C" fn kvmem_request_make(
 /// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
 ///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches limits could not be started
 ///
 /// The completion of the run can be in the queue before this call has returned. Destroy the request only
 /// after both.
@@ -165,6 +168,7 @@ pub unsafe extern "C" fn kvmem_request_post(
         call(error, |scope| {
             let request = borrow(scope, request)?;
             let message = text::bytes(notification, size, "notification")?;
+            ensure_not_for_services(message)?;
             request.post((!message.is_empty()).then(|| message.to_vec()))
         })
     }
