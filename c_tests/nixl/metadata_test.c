@@ -56,6 +56,27 @@ TEST(invalid_bytes_are_not_loaded) {
     agent_load(near, &metadata); /* the failed call has loaded nothing */
 }
 
+/* NIXL uses a memory type in metadata as an index without a check. */
+TEST(metadata_with_an_impossible_memory_type_is_not_loaded) {
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    unsigned char memory[64];
+    OWNED(kvmem_descriptors) list = descriptors_of_memory(memory, sizeof(memory));
+    OWN(kvmem_segments, segments, kvmem_segments_register, far, list, NULL);
+    CLEANUP(message_free) message metadata = agent_metadata(far);
+    static const char before[] = "nixlSDList|t\4\0\0\0\0\0\0";
+    unsigned char *found = memmem(metadata.data, metadata.size, before, sizeof(before));
+    CHECK(found != NULL);
+    const uint32_t types[] = {5, 0x7FFFFFFF, UINT32_MAX};
+    for (size_t i = 0; i < NUM(types); i++) {
+        memcpy(found + sizeof(before), &types[i], sizeof(types[i]));
+        EXPECT_MESSAGE(KVMEM_STATUS_NIXL, TEXT("memory type %u", types[i]),
+                       kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL, ERR));
+    }
+    memset(found + sizeof(before), 0, sizeof(uint32_t));
+    agent_load(near, &metadata);
+}
+
 TEST(an_agents_own_metadata_is_recognized) {
     OWNED(kvmem_agent) agent = agent_open("alice");
     CLEANUP(message_free) message metadata = agent_metadata(agent);

@@ -50,6 +50,9 @@ impl AgentState {
     /// Loads a peer's metadata, and returns the peer's name.
     pub fn load_remote(&mut self, metadata: &[u8]) -> Result<String> {
         ensure!(!metadata.is_empty(), InvalidArgument, "the metadata is empty");
+        if let Some(memory_type) = impossible_memory_type(metadata) {
+            fail!(Nixl, "the metadata is damaged: a list in it has memory type {memory_type}");
+        }
         let mut name = ptr::null_mut();
         // SAFETY: live agent; `metadata` is copied; the name is ours on success.
         let status = unsafe {
@@ -276,4 +279,14 @@ impl AgentState {
         }
         outcome
     }
+}
+
+/// The memory type of a list in metadata that NIXL does not have: NIXL 1.5.1 uses it as an index without a check.
+fn impossible_memory_type(metadata: &[u8]) -> Option<u32> {
+    /// What precedes the four bytes of the type.
+    const LIST: &[u8] = b"nixlSDList|t\x04\0\0\0\0\0\0\0";
+    /// NIXL's number of files, the last of its types.
+    const LAST: u32 = 4;
+    let types = metadata.windows(LIST.len() + size_of::<u32>()).filter_map(|bytes| bytes.strip_prefix(LIST));
+    types.filter_map(|bytes| bytes.try_into().ok().map(u32::from_le_bytes)).find(|known| *known > LAST)
 }
