@@ -33,6 +33,8 @@ mod sys;
 mod thread;
 mod ucx_log;
 mod unbounded;
+#[cfg(test)]
+mod wakes;
 
 pub use agent::Agent;
 pub use agent_config::{AgentConfig, SyncMode};
