@@ -345,6 +345,8 @@ fn random() -> Result<u64> {
 
 impl Drop for Directory {
     fn drop(&mut self) {
+        // A thread of the store that is stuck reports no more once the caller has destroyed this.
+        self.ring_on_events(None);
         // Together, so that the wait is bounded for any number of them.
         let deadline = Instant::now() + WITHDRAWAL_LIMIT;
         let names: Vec<_> = self.published.get_mut().drain().map(|(name, _)| name).collect();

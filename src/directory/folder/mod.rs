@@ -13,9 +13,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::store::{Reply, Request, Sink, Store};
@@ -32,7 +32,12 @@ pub struct FolderStore {
     jobs: Option<Sender<Job>>,
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
+    /// Its sender is dropped when the thread ends.
+    opened: Receiver<Result<()>>,
 }
+
+/// How long the end of the store waits for its thread: a file system may not respond, and then the thread ends later.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 impl FolderStore {
     /// Opens a folder, which is created if it does not exist, but not its parents.
@@ -59,7 +64,7 @@ impl FolderStore {
         result
             .recv()
             .unwrap_or_else(|_| Err(Error::new(Status::Panic, "the directory's thread ended or panicked")))?;
-        Ok(Self { location, jobs: Some(jobs), wake, thread: Some(thread) })
+        Ok(Self { location, jobs: Some(jobs), wake, thread: Some(thread), opened: result })
     }
 
     fn wake(&self) {
@@ -90,8 +95,37 @@ impl Drop for FolderStore {
     fn drop(&mut self) {
         drop(self.jobs.take());
         self.wake();
-        if let Some(thread) = self.thread.take() {
+        if matches!(self.opened.recv_timeout(END_LIMIT), Err(RecvTimeoutError::Timeout)) {
+            log!(Warn, "{} does not respond; the thread of its directory continues", self.location);
+        } else if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Mutex;
+
+    /// A thread that reports may as well wait for a file system.
+    #[test]
+    fn the_end_of_a_store_does_not_wait_for_a_thread_that_is_stuck() {
+        let folder = std::env::temp_dir().join(format!("kvmem-stuck-{}", std::process::id()));
+        let ((is_stuck, stuck), (release, released)) = (bounded(1), bounded::<()>(1));
+        let released = Mutex::new(released);
+        let sink: Sink = Box::new(move |_| {
+            let _ = is_stuck.try_send(());
+            let _ = released.lock().recv();
+        });
+        let store = FolderStore::open(&folder, sink).unwrap();
+        store.submit(Request::Watch(None), None, bounded(1).0);
+        stuck.recv().unwrap();
+        let (ended, end) = bounded::<()>(1);
+        let dropping = std::thread::spawn(move || drop((store, ended)));
+        assert_eq!(end.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
+        drop(release);
+        dropping.join().unwrap();
+        let _ = std::fs::remove_dir(&folder);
     }
 }
