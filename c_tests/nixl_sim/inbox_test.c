@@ -8,6 +8,7 @@
 
 #define MOST_MESSAGES 65536
 #define MOST_MIB 64
+#define LARGE (MIB - strlen("far")) /* the name of the sender counts */
 
 static kvmem_agent *open_agent(void) {
     nixl_find_stand_in();
@@ -42,7 +43,7 @@ TEST(a_queue_reports_the_messages_and_then_the_loss) {
     OWNED(kvmem_agent) agent = open_agent();
     OWN(kvmem_queue, queue, kvmem_queue_create);
     EXPECT_OK(kvmem_agent_report_notifications(agent, queue, 5, ERR));
-    NIXL(nixl_sim_deliver(0, MOST_MIB + 6, MIB));
+    NIXL(nixl_sim_deliver(0, MOST_MIB + 6, LARGE));
     CHECK_EQ(next_completion(queue).user_data, 5);
     NIXL(nixl_sim_deliver(MOST_MIB + 6, 1, sizeof(uint64_t))); /* too late: the inbox is full */
     const uint64_t polls = NIXL(nixl_sim_notification_polls());

@@ -8,7 +8,7 @@ use super::notification::Notification;
 use crate::error::{Error, Result, Status};
 use crate::log::Count;
 
-/// The maximum number of messages that wait, and their bytes.
+/// The maximum number of messages that wait, and their bytes with the names of their senders, which a peer chooses too.
 const MOST_MESSAGES: usize = 1 << 16;
 const MOST_BYTES: usize = 64 << 20;
 /// The same for messages of this library.
@@ -56,7 +56,7 @@ impl NotificationInbox {
     /// Keeps a message if it fits. Returns whether it is the first that is lost after those that wait.
     pub fn keep(&mut self, message: Notification) -> bool {
         if self.lost_after == 0 && self.fits(&message) {
-            self.bytes += message.data.len();
+            self.bytes += size(&message);
             self.waiting.push(message);
             return false;
         }
@@ -66,7 +66,7 @@ impl NotificationInbox {
     }
 
     fn fits(&self, message: &Notification) -> bool {
-        self.waiting.len() < MOST_MESSAGES && message.data.len() <= MOST_BYTES - self.bytes
+        self.waiting.len() < MOST_MESSAGES && size(message) <= MOST_BYTES - self.bytes
     }
 
     /// Takes what waits: a loss before the messages that arrived after it.
@@ -88,7 +88,7 @@ impl NotificationInbox {
         match arrivals {
             Arrivals::Lost(count) => self.lost_before = count,
             Arrivals::Messages(messages) => {
-                self.bytes = messages.iter().map(|message| message.data.len()).sum();
+                self.bytes = messages.iter().map(size).sum();
                 self.waiting = messages;
                 self.lost_after = std::mem::take(&mut self.lost_before);
             }
@@ -106,14 +106,21 @@ impl NotificationInbox {
     }
 }
 
+fn size(message: &Notification) -> usize {
+    message.agent.len() + message.data.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SENDER: &str = "peer";
+
+    /// One of this size, with the name of its sender.
     fn message(number: usize, size: usize) -> Notification {
         let mut data = number.to_le_bytes().to_vec();
-        data.resize(size.max(data.len()), 0);
-        Notification { agent: "peer".into(), data }
+        data.resize(size.saturating_sub(SENDER.len()).max(data.len()), 0);
+        Notification { agent: SENDER.into(), data }
     }
 
     /// Keeps these messages; returns how many of them were reported as the first that is lost.
@@ -165,6 +172,13 @@ mod tests {
         assert!(!inbox.keep(message(1, MOST_BYTES)));
         assert_eq!(inbox.take(), Some(Arrivals::Lost(1)));
         assert_eq!(take_numbers(&mut inbox), 1..2);
+    }
+
+    #[test]
+    fn the_names_of_senders_have_the_same_limit() {
+        let mut inbox = NotificationInbox::default();
+        let named = || Notification { agent: "x".repeat(MOST_BYTES / 2), data: Vec::new() };
+        assert!([inbox.keep(named()), inbox.keep(named()), inbox.keep(named())] == [false, false, true]);
     }
 
     #[test]
