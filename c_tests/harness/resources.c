@@ -133,6 +133,16 @@ size_t count_resident_pages(uint64_t address, size_t size) {
     return count;
 }
 
+struct rlimit forbid_open_files(void) {
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const int lowest = dup(STDIN_FILENO);
+    CHECK(lowest >= 0 && close(lowest) == 0);
+    const struct rlimit none = {.rlim_cur = (rlim_t)lowest, .rlim_max = before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    return before;
+}
+
 struct rlimit limit_addresses(uint64_t more) {
     FILE *file = fopen("/proc/self/statm", "re");
     unsigned long pages = 0;

@@ -27,6 +27,8 @@ bool mapping_has_flag(uint64_t address, const char *flag);
 size_t count_resident_pages(uint64_t address, size_t size);
 /* Limits the address space to what is in use and this much more. Returns the limit before. */
 struct rlimit limit_addresses(uint64_t more);
+/* Limits open files to those that are open. Returns the limit before. */
+struct rlimit forbid_open_files(void);
 size_t count_directory_entries(const char *directory);
 /* Pages of 2 MiB that are free, or that the kernel would add. */
 uint64_t ready_huge_pages(void);

@@ -53,15 +53,6 @@ TEST(entries_that_are_not_regular_files_fail) {
     CHECK_EQ(rmdir(path_of(&here, "folder")), 0);
 }
 
-static struct rlimit forbid_open(void) {
-    struct rlimit before;
-    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-    const int lowest = dup(STDIN_FILENO);
-    CHECK(lowest >= 0 && close(lowest) == 0);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){lowest, before.rlim_max}), 0);
-    return before;
-}
-
 /* A process without file descriptors cannot read entries. That is not reported as their damage or absence. */
 TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     OPENED(place, here);
@@ -72,7 +63,7 @@ TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "north");
     OWN(kvmem_directory_entry, entry, kvmem_directory_look_up, directory, "north", PATIENCE);
     const char *other = path_of(&here, "south");
-    const struct rlimit before = forbid_open();
+    const struct rlimit before = forbid_open_files();
     const bool linked = link(path_of(&here, "north"), other) == 0;
     /* The second call is executed after a look at what has changed before the first. */
     kvmem_status checks[2];

@@ -54,6 +54,23 @@ TEST(invalid_bytes_are_not_loaded) {
     CHECK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size / 2, NULL, ERR) < 0);
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
     agent_load(near, &metadata); /* the failed call has loaded nothing */
+    OWN(kvmem_agent, bare, kvmem_agent_create, "bare", NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "no backend of agent 'bare', which has no backend, reaches that peer",
+                   kvmem_agent_load_remote_metadata(bare, metadata.data, metadata.size, NULL, ERR));
+}
+
+/* The reason is in what UCX logs. It logs the same line for each device. */
+TEST(a_failure_to_reach_a_peer_contains_what_ucx_logs) {
+    OWNED(kvmem_agent) near = agent_open("near");
+    OWNED(kvmem_agent) far = agent_open("far");
+    CLEANUP(message_free) message metadata = agent_metadata(far);
+    const struct rlimit before = forbid_open_files();
+    const kvmem_status status = kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL, ERR);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    CHECK_EQ(status, KVMEM_STATUS_NIXL);
+    CHECK_HAS(test_last_message(), "number of files");
+    CHECK(strlen(test_last_message()) < 8192);
+    agent_load(near, &metadata);
 }
 
 /* NIXL uses a memory type in metadata as an index without a check. */

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What UCX logs while it refuses to create a backend or to register memory. NIXL reports one status for every reason; UCX
+//! What UCX logs while it refuses to create a backend, to register memory or to load metadata. NIXL reports one status for every reason; UCX
 //! names the transports, the devices and the limits of the system.
 //!
 //! The call is repeated for that, after it has failed. Collecting during the first call would need no repetition, but UCX
 //! keeps its list of handlers without a lock: a thread of UCX that logs while the list changes reads it half-changed. So
-//! the list is changed only after a failure, never by a call that succeeds. Both calls repeat without effect if they are
-//! refused: NIXL keeps nothing of a backend or a registration that it has refused.
+//! the list is changed only after a failure, never by a call that succeeds. The calls repeat without effect if they are
+//! refused: NIXL keeps nothing of a backend or a registration that it has refused, and loads metadata again as after a success.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -41,6 +41,9 @@ thread_local! {
     /// The messages that UCX has logged on this thread; `None` if they are not collected.
     static MESSAGES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
+
+/// UCX logs the same line for each transport and device that it tries.
+const MOST_MESSAGES: usize = 16;
 
 /// UCX's list of handlers has no lock.
 static HANDLERS: Mutex<()> = Mutex::new(());
@@ -122,8 +125,12 @@ unsafe extern "C" fn note(
 ) -> c_int {
     let noted = MESSAGES.try_with(|messages| {
         let mut messages = messages.try_borrow_mut().ok()?;
+        let messages = messages.as_mut()?;
         // SAFETY: UCX's own format and arguments.
-        messages.as_mut()?.push(unsafe { formatted(format, arguments) });
+        let text = unsafe { formatted(format, arguments) };
+        if messages.len() < MOST_MESSAGES && !messages.contains(&text) {
+            messages.push(text);
+        }
         Some(())
     });
     if matches!(noted, Ok(Some(()))) { STOP } else { CONTINUE }

@@ -43,6 +43,9 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
 /// Loads the metadata of a peer. If the peer has registered more memory, its new metadata can be loaded in
 /// addition.
 ///
+/// NIXL and UCX do not check all of the bytes. Damaged ones can end the process, so load metadata only from
+/// peers and channels that you trust.
+///
 /// @param agent an agent
 /// @param data bytes of kvmem_agent_get_local_metadata of the peer, or of any NIXL agent
 /// @param size number of bytes

@@ -15,7 +15,7 @@ use crate::nixl::descriptor::Descriptor;
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::remote::{LookUp, Remote};
 use crate::nixl::request::Span;
-use crate::nixl::sys;
+use crate::nixl::{sys, ucx_log};
 
 impl AgentState {
     /// The agent's own metadata, for a peer to load.
@@ -53,18 +53,20 @@ impl AgentState {
         if let Some(memory_type) = impossible_memory_type(metadata) {
             fail!(Nixl, "the metadata is damaged: a list in it has memory type {memory_type}");
         }
-        let mut name = ptr::null_mut();
-        // SAFETY: live agent; `metadata` is copied; the name is ours on success.
-        let status = unsafe {
-            sys::nixl_capi_load_remote_md(
-                self.agent,
-                metadata.as_ptr().cast::<c_void>(),
-                metadata.len(),
-                &mut name,
-            )
+        let load = || {
+            let mut name = ptr::null_mut();
+            // SAFETY: live agent; `metadata` is copied; the name is ours on success.
+            let status = unsafe {
+                sys::nixl_capi_load_remote_md(
+                    self.agent,
+                    metadata.as_ptr().cast::<c_void>(),
+                    metadata.len(),
+                    &mut name,
+                )
+            };
+            check(status, || format!("load {} bytes of metadata", metadata.len())).map(|()| name)
         };
-        check(status, || format!("load {} bytes of metadata", metadata.len()))
-            .map_err(|error| self.explain_load(error, metadata))?;
+        let name = load().or_else(|first| self.explain_load(first, metadata, load))?;
         // SAFETY: a string from malloc that is ours now.
         let peer = unsafe { copied(name) };
         // SAFETY: see above; copied, not used again.
@@ -111,10 +113,11 @@ impl AgentState {
         fail!(Corrupt, "the metadata of agent '{name}' is that of another agent, '{peer}'")
     }
 
-    /// NIXL reports no reason. The usual one is a restarted peer whose old metadata is still loaded.
-    fn explain_load(&self, error: Error, metadata: &[u8]) -> Error {
+    /// NIXL reports no reason. The usual one is a restarted peer whose old metadata is still loaded. Without a reason that is known
+    /// here, the call is repeated to collect what UCX logs, as for a backend.
+    fn explain_load<R>(&self, error: Error, metadata: &[u8], load: impl FnOnce() -> Result<R>) -> Result<R> {
         let holds = |name: &str| metadata.windows(name.len()).any(|window| window == name.as_bytes());
-        match self.remotes.keys().find(|name| holds(name)) {
+        let explained = match self.remotes.keys().find(|name| holds(name)) {
             Some(name) => error
                 .context(format!(
                     "agent '{name}' is loaded already, and this is another of that name; if it restarted, \
@@ -127,8 +130,20 @@ impl AgentState {
                     self.display_name()
                 ))
                 .with_status(Status::InvalidArgument),
-            None => error.context("the bytes are not NIXL metadata, or no backend here reaches that peer"),
-        }
+            None => {
+                let unknown = |error: Error| {
+                    let (own, has) = (self.display_name(), self.backend_names());
+                    error.context(format!(
+                        "the bytes are not NIXL metadata, or no backend of agent '{own}', which has {has}, reaches that peer"
+                    ))
+                };
+                return match self.backends.contains_key("UCX") {
+                    true => ucx_log::repeat_collecting("UCX", error, load).map_err(unknown),
+                    false => Err(unknown(error)),
+                };
+            }
+        };
+        Err(explained)
     }
 
     /// Fails if the name is that of the agent itself.
