@@ -83,6 +83,8 @@ TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     CHECK_STR(event.agent, "south");
     CHECK_HAS(event.message, "it is the entry of agent 'north'");
     EXPECT_OK(kvmem_directory_check(directory, entry, PATIENCE, ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "it has 0 layouts", kvmem_directory_entry_import_layout, entry, agent, "cache");
+    CHECK(strstr(test_last_message(), "layouts:") == NULL);
 }
 
 /* A valid entry stored under another name does not belong to that agent. */
@@ -140,7 +142,12 @@ TEST(a_folder_that_cannot_be_used_fails) {
     char path[160];
     kvmem_directory_options options = OPTIONS(kvmem_directory_options);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "folder", kvmem_directory_create, &options);
-    options.folder = "";
+    CHECK_HAS(test_last_message(), "neither");
+    options.folder = "folder";
+    options.endpoints = REF((const char *)"http://127.0.0.1:1");
+    options.endpoint_count = 1;
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "both", kvmem_directory_create, &options);
+    options = OPTIONS(kvmem_directory_options, it.folder = "");
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "folder", kvmem_directory_create, &options);
     snprintf(path, sizeof(path), "%s/none/cluster", files.path);
     options.folder = path;

@@ -402,3 +402,20 @@ TEST(files_are_written_and_read_by_their_descriptors) {
     run(read);
     CHECK_BYTES(memory + BLOCK, memory, BLOCK);
 }
+
+/* NIXL reports one status for all reasons. */
+TEST(a_request_for_a_file_that_is_not_open_is_explained) {
+    static unsigned char memory[BLOCK];
+    OWN(kvmem_agent, agent, kvmem_agent_create, "files", NULL);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    OWNED(kvmem_descriptors) file =
+        descriptors_of(KVMEM_MEMORY_FILE, (kvmem_descriptor){.size = BLOCK, .device_id = 900});
+    OWN(kvmem_segments, in_file, kvmem_segments_register, agent, file, NULL);
+    OWNED(kvmem_descriptors) host = descriptors_of_memory(memory, sizeof(memory));
+    OWN(kvmem_segments, in_memory, kvmem_segments_register, agent, host, NULL);
+    OWN(kvmem_request, read, kvmem_request_create, agent, KVMEM_REQUEST_READ, host, "files", file, NULL);
+    EXPECT_OK(kvmem_request_post(read, NULL, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "read 1 descriptor of files by the POSIX backend",
+                   kvmem_request_wait(read, PATIENCE, ERR));
+    CHECK_HAS(test_last_message(), "check that each device_id is a file descriptor");
+}

@@ -180,6 +180,22 @@ TEST(files_are_queried_by_their_paths) {
     CHECK_EQ(absent.parameter_count, 0);
     kvmem_query_result past;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_query_get(query, 2, &past, ERR));
+    EXPECT_OK(kvmem_descriptors_set(list, 1, &(kvmem_descriptor){.size = 10}, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "descriptor 1 has no metadata", kvmem_agent_query, agent, list, NULL);
+    EXPECT_OK(kvmem_descriptors_clear(list, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor to query", kvmem_agent_query, agent, list, NULL);
+}
+
+/* NIXL would register with it twice. */
+TEST(a_backend_is_named_once) {
+    static unsigned char memory[4096];
+    OWNED(kvmem_agent) agent = agent_open("registering");
+    OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
+    add(list, memory, sizeof(memory));
+    const char *names[] = {"UCX", "UCX"};
+    const kvmem_nixl_options options = OPTIONS(kvmem_nixl_options, it.backends = names, it.backend_count = 2);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "backends has 'UCX' twice", kvmem_segments_register, agent, list,
+           &options);
 }
 
 TEST(one_backend_is_queried) {

@@ -110,7 +110,7 @@ impl Remote {
 
     fn stale(&self) -> Error {
         let message = format!(
-            "the metadata of agent '{}' was invalidated; load it again and import its layouts again",
+            "the metadata of agent '{}' was invalidated; load it again, then import its layouts and create the requests again",
             self.name
         );
         Error::new(Status::Stale, message)

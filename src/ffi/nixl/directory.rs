@@ -142,7 +142,8 @@ unsafe fn location(options: &kvmem_directory_options) -> Result<Location> {
     ensure!(
         options.folder.is_null() == has_endpoints,
         InvalidArgument,
-        "kvmem_directory_options needs either folder or endpoints and endpoint_count"
+        "kvmem_directory_options needs either folder or endpoints and endpoint_count, and has {}",
+        if has_endpoints { "both" } else { "neither" }
     );
     // SAFETY: the caller's promise.
     if has_endpoints { unsafe { etcd(options) }.map(Location::Etcd) } else { unsafe { folder(options) } }

@@ -15,6 +15,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
+use crate::log::Count;
 use crate::nixl::LookUp;
 
 /// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
@@ -200,9 +201,10 @@ pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
             let missing = || {
                 let names: Vec<_> = layouts.iter().take(16).map(|each| each.name.as_str()).collect();
                 let message = format!(
-                    "agent '{}' has published no layout '{name}'; it has {} layouts: {}",
+                    "agent '{}' has published no layout '{name}'; it has {}{}{}",
                     presence.name,
-                    layouts.len(),
+                    Count(layouts.len() as u64, "layout"),
+                    if names.is_empty() { "" } else { ": " },
                     names.join(", ")
                 );
                 Error::new(Status::NotFound, message)

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::Instant;
 
-use crate::error::{Result, ensure};
+use crate::error::{Result, ensure, fail};
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::{check_flags, options, read_nullable};
 use crate::ffi::common::pointer::items;
@@ -30,8 +30,8 @@ pub struct kvmem_nixl_options {
     pub struct_size: usize,
     /// KVMEM_NIXL_* flags.
     pub flags: u64,
-    /// Plugins of the backends to use, in order of preference; NULL with count 0 for all backends of the
-    /// agent.
+    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
+    /// of the agent.
     pub backends: *const *const c_char,
     /// Number of backends.
     pub backend_count: usize,
@@ -131,13 +131,18 @@ unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
         let backends = items(options.backends, options.backend_count, "backends")?;
         let backends =
             backends.iter().map(|name| Ok(text::required(*name, "a name in backends")?.to_string()));
+        let backends = backends.collect::<Result<Vec<_>>>()?;
+        let repeated = backends.iter().enumerate().find(|(at, name)| backends[..*at].contains(name));
+        if let Some((_, name)) = repeated {
+            fail!(InvalidArgument, "backends has '{name}' twice");
+        }
         let notification = text::bytes(options.notification, options.notification_size, "notification")?;
         ensure_not_for_services(notification)?;
         let notifies = options.flags & KVMEM_NIXL_NOTIFY != 0 || !notification.is_empty();
         let parameter =
             text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;
         Ok(CallOptions {
-            backends: backends.collect::<Result<_>>()?,
+            backends,
             notification: notifies.then(|| notification.to_vec()),
             custom_parameter: (!parameter.is_empty()).then(|| parameter.to_vec()),
             skips_merge: options.flags & KVMEM_NIXL_SKIP_MERGE != 0,

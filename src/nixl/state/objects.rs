@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::AgentState;
 use crate::error::{Error, Status};
+use crate::log::Count;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::{DescriptorEntry, Descriptors};
@@ -32,13 +33,13 @@ enum StoreReply {
 }
 
 impl AgentState {
-    /// Adds what the store reports about the object of a failed request, for which it is asked if it responds at all. Other
-    /// errors are unchanged, also those that prevent the request from being posted.
+    /// Adds what the store reports about the object of a failed request, for which it is asked if it responds at all, and advice
+    /// for files. Other errors are unchanged, also those that prevent the request from being posted.
     pub fn explain_object(&mut self, id: RequestId, error: Error) -> Error {
         let failed = self.requests.get(&id).filter(|request| request.state == RequestState::Failed);
         let Some(request) = failed else { return error };
-        let Some(objects) = request.objects else { return error };
         let operation = request.operation;
+        let Some(objects) = request.objects else { return self.explain_file(id, operation, error) };
         let object = objects.device_id.and_then(|device_id| self.registered_object(device_id));
         let Some(object) = object.cloned() else { return error };
         let doing = format!("{} object '{}'", operation.verb(), object.metadata.escape_ascii());
@@ -54,6 +55,20 @@ impl AgentState {
             self.note_reply(id);
         }
         reply.explain(operation, error)
+    }
+
+    /// Adds what a caller can check of a failed request on raw descriptors of files. NIXL writes the reason to stderr.
+    fn explain_file(&mut self, id: RequestId, operation: Operation, error: Error) -> Error {
+        let storage = self.raw_requests.get(&id).and_then(|own| own.get(1));
+        let count = match storage {
+            Some((MemoryType::File, spans)) => Count(spans.len() as u64, "descriptor"),
+            _ => return error,
+        };
+        let by = self.backend_of(id).map_or(String::new(), |plugin| format!(" by the {plugin} backend"));
+        error.context(format!("{} {count} of files{by}", operation.verb())).followed_by(
+            "check that each device_id is a file descriptor of this process that is open for that, and that a file to read is \
+             long enough",
+        )
     }
 
     /// Notes that the store of a request replies.

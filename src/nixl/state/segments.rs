@@ -114,6 +114,8 @@ impl AgentState {
         list: &Descriptors,
         options: &CallOptions,
     ) -> Result<Vec<Option<BTreeMap<String, String>>>> {
+        ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to query");
+        ensure_paths(list)?;
         let chosen = self.chosen_backends(options, list.memory_type())?;
         let [plugin] = &chosen[..] else {
             let message = format!(
@@ -227,6 +229,16 @@ impl AgentState {
         unsafe { libc::free(data) };
         Ok(bytes)
     }
+}
+
+/// Backends look files up by their paths. One without a path would be reported as missing.
+fn ensure_paths(list: &Descriptors) -> Result<()> {
+    let mut entries = list.entries().iter();
+    let unnamed = entries.position(|file| file.metadata.is_empty());
+    let unnamed = unnamed.filter(|_| list.memory_type() == MemoryType::File);
+    let Some(index) = unnamed else { return Ok(()) };
+    let message = format!("descriptor {index} has no metadata; a query needs the path of each file there");
+    Err(Error::new(Status::InvalidArgument, message))
 }
 
 /// NIXL's list of remote descriptors, each with its agent.
