@@ -118,7 +118,8 @@ public:
     Return<void> wait() const { return detail::give(detail::run(kvmem_request_wait, get(), forever.ns())); }
     /// Returns false if the run is still in flight.
     [[nodiscard]] Return<bool> wait_for(Timeout timeout) const {
-        return detail::give(detail::in_time(detail::call(kvmem_request_wait, get(), timeout.ns())));
+        return detail::give(detail::in_time(detail::call(kvmem_request_wait, get(), timeout.ns()),
+                                            [this] { return detail::call(kvmem_request_poll, get()); }));
     }
 
     /// Returns the plugin of the backend that NIXL chose.

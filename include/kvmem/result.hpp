@@ -261,12 +261,15 @@ Result<void> run(Function function, Arguments... arguments) {
     return without_value(call(function, arguments...));
 }
 
-// For waits: false after the timeout.
-template <typename T>
-Result<bool> in_time(const Result<T> &result) {
-    if (result.status() == Status::timed_out) return false;
-    if (!result) return result.error();
-    return true;
+// For waits: false if `wait` has timed out. A run that has ended at its own deadline has the same status: `poll`
+// fails then.
+template <typename T, typename Poll>
+Result<bool> in_time(const Result<T> &wait, Poll poll) {
+    if (wait) return true;
+    if (wait.status() != Status::timed_out) return wait.error();
+    const Result<Status> run = poll();
+    if (!run) return run.error();
+    return *run != Status::in_progress;
 }
 
 // Calls a function whose last output is a struct or a number.

@@ -295,7 +295,7 @@ public:
     Return<void> wait() const { return detail::give(detail::run(kvmem_transfer_wait, get(), forever.ns())); }
     /// The same with a timeout. Returns false if the run is still in flight.
     [[nodiscard]] Return<bool> wait_for(Timeout timeout) const {
-        return detail::give(detail::in_time(detail::call(kvmem_transfer_wait, get(), timeout.ns())));
+        return in_time(detail::call(kvmem_transfer_wait, get(), timeout.ns()));
     }
     /// Cancels what has not started. Wait for the end before you reuse memory.
     Return<void> cancel() { return detail::give(detail::run(kvmem_transfer_cancel, get())); }
@@ -309,8 +309,7 @@ public:
     }
     /// Returns false if the layers have not moved in time.
     [[nodiscard]] Return<bool> wait_layers_for(std::uint64_t num_layers, Timeout timeout) const {
-        return detail::give(
-            detail::in_time(detail::call(kvmem_transfer_wait_layers, get(), num_layers, timeout.ns())));
+        return in_time(detail::call(kvmem_transfer_wait_layers, get(), num_layers, timeout.ns()));
     }
     /// Makes a stream wait for layers; 0 for the whole run.
     Return<void> wait_on_stream(std::uint64_t num_layers, CUstream_st *stream) const {
@@ -342,6 +341,10 @@ public:
     }
 
 private:
+    Return<bool> in_time(const Result<Status> &wait) const {
+        return detail::give(
+            detail::in_time(wait, [this] { return detail::call(kvmem_transfer_poll, get()); }));
+    }
     template <typename Make>
     static Return<Transfer> make(const TransferOptions &options, Make make) {
         if (auto checked = detail::check_checksums(options.pairs, options.checksums); !checked) {

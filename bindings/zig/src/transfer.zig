@@ -282,7 +282,8 @@ pub const Transfer = struct {
         return try core.callStatus(diagnostics, c.kvmem_transfer_poll, .{self.handle}) == c.KVMEM_STATUS_OK;
     }
 
-    /// Waits for the end of the last run. After TimedOut the run is still in flight.
+    /// Waits for the end of the last run. After TimedOut, `poll` returns false if the run is still in flight, and fails if the
+    /// run has ended at its deadline.
     pub fn wait(self: Transfer, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!void {
         try call(diagnostics, c.kvmem_transfer_wait, .{ self.handle, timeout_ns });
     }

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <type_traits>
 
 static_assert(std::is_nothrow_copy_constructible_v<kvmem::Error>, "an exception is copied while another one is handled");
@@ -100,6 +101,33 @@ CASE(a_run_that_fails_throws_where_its_end_is_read) {
     CHECK(error_of([&] { return transfer.wait(), 0; }).status() == kvmem::Status::corrupt);
     CHECK(error_of([&] { return transfer.poll(); }).status() == kvmem::Status::corrupt);
     CHECK(error_of([&] { return transfer.wait_for(std::chrono::seconds(1)); }).status() == kvmem::Status::corrupt);
+}
+
+// Such a wait returned false, as if the run were in flight: a loop that waits did not end.
+CASE(a_wait_fails_after_the_deadline_of_the_run) {
+    auto config = small_config(2);
+    config.inner_dim = 4 << 20;
+    const auto from = kvmem::Layout::build(config, kvmem::SystemOptions());
+    const auto to = kvmem::Layout::build(config, kvmem::SystemOptions());
+    const kvmem::BlockPair pair = {0, 1};
+    kvmem::TransferOptions options;
+    options.pairs = {&pair, 1};
+    options.flags = kvmem::TransferFlag::by_layer;
+    options.timeout = std::chrono::nanoseconds(1);
+    const auto end_of = [](const kvmem::Transfer &run) {
+        try {
+            while (!run.poll()) std::this_thread::yield();
+        } catch (const kvmem::Error &error) {
+            return error.status();
+        }
+        return kvmem::Status::ok;
+    };
+    auto late = kvmem::Transfer::start(from, to, options);
+    // The end of a run and its deadline may coincide.
+    while (end_of(late) == kvmem::Status::ok) late = kvmem::Transfer::start(from, to, options);
+    const auto now = std::chrono::nanoseconds(0);
+    CHECK(error_of([&] { return late.wait_for(now); }).status() == kvmem::Status::timed_out);
+    CHECK(error_of([&] { return late.wait_layers_for(2, now); }).status() == kvmem::Status::timed_out);
 }
 
 CASE(without_cuda_and_nixl) {

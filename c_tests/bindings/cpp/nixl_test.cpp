@@ -3,6 +3,7 @@
 #include "fixtures.hpp"
 
 #include <cstring>
+#include <thread>
 
 namespace {
 
@@ -142,6 +143,33 @@ CASE(a_request_moves_raw_memory) {
     CHECK(peers.other.take_notifications(patience).at(0).text() == "piece");
     CHECK(error_of([&] { return kvmem::Request::make(kvmem::Operation::write, from, both, to, last); }).message().find(
               "2 local indices and 1 remote") != std::string_view::npos);
+}
+
+CASE(a_wait_fails_after_the_deadline_of_a_request) {
+    Peers peers;
+    const auto here = kvmem::Region::create_system(system_memory(1 << 20));
+    const auto there = kvmem::Region::create_system(system_memory(1 << 20));
+    const auto local = descriptors_of(here), remote = descriptors_of(there);
+    const auto own = peers.own.register_descriptors(local);
+    const auto others = peers.other.register_descriptors(remote);
+    peers.exchange_metadata();
+    kvmem::NixlOptions options;
+    options.timeout = std::chrono::nanoseconds(1);
+    auto request = kvmem::Request::create(peers.own, kvmem::Operation::read, local, "other", remote, options);
+    const auto has_succeeded = [&] {
+        try {
+            while (!request.poll()) std::this_thread::yield();
+        } catch (const kvmem::Error &error) {
+            CHECK(error.status() == kvmem::Status::timed_out);
+            return false;
+        }
+        return true;
+    };
+    // The end of a run and its deadline may coincide.
+    do request.post();
+    while (has_succeeded());
+    CHECK(error_of([&] { return request.wait_for(std::chrono::nanoseconds(0)); }).status() ==
+          kvmem::Status::timed_out);
 }
 
 CASE(files_are_queried) {
