@@ -125,7 +125,8 @@ struct SubmitOptions {
 namespace detail {
 
 inline Result<void> check_checksums(span<const BlockPair> pairs, span<const std::uint32_t> checksums) {
-    if (checksums.empty() || checksums.size() == pairs.size()) return {};
+    // Without pairs the call fails, and reports why.
+    if (checksums.empty() || pairs.empty() || checksums.size() == pairs.size()) return {};
     return Error(Status::invalid_argument,
                  "there are " + std::to_string(checksums.size()) + " checksums for " +
                  std::to_string(pairs.size()) + " pairs; give one per pair, or none");

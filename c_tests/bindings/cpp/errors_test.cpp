@@ -88,6 +88,16 @@ CASE(as_many_checksums_as_pairs) {
     step.pairs = pairs;
     step.checksums = checksums;
     CHECK(error_of([&] { return transfer.submit_pairs(step), 0; }).status() == kvmem::Status::invalid_argument);
+
+    // With block tables the number of checksums is not the reason.
+    const std::uint32_t blocks[] = {0, 1}, others[] = {2, 3};
+    kvmem::TransferOptions tables;
+    tables.checksums = checksums;
+    tables.source_table = kvmem::BlockTable{blocks, 0, 0};
+    tables.destination_table = kvmem::BlockTable{others, 0, 0};
+    tables.num_tokens = 8;
+    CHECK(error_of([&] { return kvmem::Transfer::create(layout, layout, tables); }).message().find("block tables") !=
+          std::string_view::npos);
 }
 
 CASE(a_run_that_fails_throws_where_its_end_is_read) {

@@ -126,6 +126,12 @@ CASE(a_request_moves_raw_memory) {
     std::array<kvmem::Completion, 1> space;
     CHECK(queue.wait_for(space, patience).size() == 1 && space[0].user_data == 9 && space[0].status == kvmem::Status::ok);
 
+    // A notification belongs to requests. The message names it, not the flag that it sets.
+    kvmem::NixlOptions message;
+    message.notification = "registered";
+    CHECK(error_of([&] { return peers.own.register_descriptors(local, message); }).message().find("notification of") !=
+          std::string_view::npos);
+
     // Selected entries of prepared lists.
     auto pieces = kvmem::Descriptors::create(kvmem::MemoryType::dram), targets = kvmem::Descriptors::create(kvmem::MemoryType::dram);
     for (std::uint64_t i = 0; i < 4; ++i) {

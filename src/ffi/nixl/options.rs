@@ -89,8 +89,9 @@ pub(in crate::ffi) unsafe fn timed_options(
     let Some(options) = (unsafe { read_nullable(options) })? else { return Ok(Default::default()) };
     check_flags("kvmem_nixl_options", options.flags, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE)?;
     for (field, is_set) in [
-        ("flags", options.flags != 0),
+        // Before the flags: kvmem.hpp sets one with each notification.
         ("notification", !options.notification.is_null() || options.notification_size != 0),
+        ("flags", options.flags != 0),
         ("queue", !options.queue.is_null()),
         ("user_data", options.user_data != 0),
     ] {
