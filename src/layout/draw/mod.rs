@@ -41,7 +41,7 @@ pub fn svg(parts: &[(&str, &Geometry)], block: u64) -> String {
     );
     let mut top = 0;
     for ((name, _), part) in parts.iter().zip(&drawn) {
-        text(&mut out, MARGIN, top + 2 * LINE - 6, 20, "bold", &escaped(name));
+        text(&mut out, MARGIN, top + 2 * LINE - 6, 20, "bold", &format!("part {}", escaped(name)));
         top += 2 * LINE;
         out.push_str(&part.svg.replacen("<svg ", &format!("<svg y=\"{top}\" "), 1));
         top += part.height;
@@ -246,9 +246,9 @@ impl Picture<'_> {
                 (0, 0) => (format!("{} B", geometry.stride(*axis)), String::new()),
                 (0, padding) => (
                     format!("{} B", geometry.stride(*axis)),
-                    format!("{padding} B are not in the layout (hatched)"),
+                    format!("{padding} B after each do not belong to it (hatched)"),
                 ),
-                (_, _) => ("–".to_string(), "regions of its own".to_string()),
+                (_, _) => ("–".to_string(), "a region per index".to_string()),
             };
             [
                 axis.letter().to_string(),
@@ -328,10 +328,12 @@ mod tests {
     fn strides_padding_and_regions_are_stated() {
         let padded = drawn("L/BONHC", Strides::default().with(Axis::Block, 5000));
         assert!(
-            padded.contains(">+ 904 B<") && padded.contains(">5000 B<") && padded.contains("904 B are not")
+            padded.contains(">+ 904 B<")
+                && padded.contains(">5000 B<")
+                && padded.contains("904 B after each do not belong to it")
         );
         assert!(padded.contains(">region 0, layer 0<") && padded.contains(">region 39, layer 39: the same<"));
-        assert!(!drawn("L/BONHC", Strides::default()).contains("not in the layout"));
+        assert!(!drawn("L/BONHC", Strides::default()).contains("do not belong to it"));
     }
 
     #[test]
@@ -340,7 +342,7 @@ mod tests {
         let picture = svg(&[("data", &geometry), ("a<b&c", &geometry)], 2);
         assert_eq!(count(&picture, ">block 2<"), 2);
         assert_eq!((count(&picture, "<svg "), count(&picture, "</svg>")), (3, 3));
-        assert!(picture.contains(">data<") && picture.contains(">a&lt;b&amp;c<"));
+        assert!(picture.contains(">part data<") && picture.contains(">part a&lt;b&amp;c<"));
     }
 
     #[test]
