@@ -261,8 +261,8 @@ Result<void> run(Function function, Arguments... arguments) {
     return without_value(call(function, arguments...));
 }
 
-// For waits: false if `wait` has timed out. A run that has ended at its own deadline has the same status: `poll`
-// fails then.
+// For waits: false if `wait` has timed out. A run that has ended at its own deadline has the same status, and
+// `poll` fails.
 template <typename T, typename Poll>
 Result<bool> in_time(const Result<T> &wait, Poll poll) {
     if (wait) return true;
