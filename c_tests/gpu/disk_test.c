@@ -119,7 +119,7 @@ TEST(errors_and_explanations_contain_why_gds_is_not_used) {
     REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
     for (size_t i = 0; i < NUM(paths); i++) { /* to the file, then from it */
         flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.path = paths[i]);
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "is not possible between these layouts",
+        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "is not possible from tier ",
                       it.path = paths[1 - i]);
         flight_create(&flight, it.path = 0);
         flight_explain(&flight, TEXT("%s: not used: %s", kvmem_path_name(paths[i]), reason));

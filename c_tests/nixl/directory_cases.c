@@ -253,7 +253,7 @@ TEST(a_peer_is_found_lost_and_found_again) {
     REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, stale, side.layout, &options);
     /* A thread that kept the entry of the previous peer does not affect the others. */
     OWN(kvmem_layout, current, kvmem_directory_entry_import_layout, second, agent, "cache");
-    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "looked up later", kvmem_directory_entry_load(first, agent, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted after this entry was looked up", kvmem_directory_entry_load(first, agent, ERR));
     OWN(kvmem_transfer, unharmed, kvmem_transfer_create, current, side.layout, &options);
     EXPECT_OK(kvmem_directory_entry_load(second, agent, ERR));
 

@@ -131,6 +131,12 @@ TEST(an_owner_that_dies_after_the_first_request_is_lost) {
     const char *message = test_last_message();
     CHECK(strstr(message, "request 2 of " NUM_REQUESTS " to the owner") != NULL ||
           strstr(message, "request 3 of " NUM_REQUESTS " to the owner") != NULL);
+    /* The notification of a later run to the owner fails. The message has the reason once. */
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) status = submit_and_wait(read, PATIENCE);
+    CHECK_EQ(status, KVMEM_STATUS_PEER_LOST);
+    const char *lost = strstr(test_last_message(), "agent 'far' is lost");
+    CHECK(lost != NULL && strstr(lost + 1, "agent 'far' is lost") == NULL);
     keep_what_was_read(&fixture);
 }
 

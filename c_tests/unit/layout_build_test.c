@@ -102,7 +102,7 @@ static void build_over(const span *spans, size_t count, kvmem_status status, con
 TEST(the_number_of_regions_is_exact) {
     const span spans[] = {{memory[0], 8192}, {memory[1], 8192}, {memory[2], 8192}, {memory[3], 8192}};
     build_over(spans, 0, KVMEM_STATUS_INVALID_ARGUMENT, "3");
-    build_over(spans, 1, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    build_over(spans, 1, KVMEM_STATUS_INVALID_ARGUMENT, "needs 3: one for each of 3 layers");
     build_over(spans, 2, KVMEM_STATUS_INVALID_ARGUMENT, "3");
     build_over(spans, 4, KVMEM_STATUS_INVALID_ARGUMENT, "3");
 }

@@ -506,7 +506,7 @@ TEST(wrong_orders_fail_with_their_cause) {
         {"LBNHC", 0, 0, 0, "lacks axis O (outer slot), of which there are 2"},
         {"LOBNH", 0, 0, 0, "lacks axis C (element)"},
         {"LOBNHC", 100, 0, 0,
-         "axis B (block) has a stride of 100 bytes, so that two elements have one address"},
+         "axis B (block) has a stride of 100 bytes, and one block spans "},
         {"LOBNHC", 0, 8, 0, "axis H (head) has a stride of 8 bytes"},
         {"LOBNHC", UINT64_MAX, 0, 0, "axis B (block) has"},
         {"LOBNHC", 0, 0, KVMEM_LAYOUT_LAYER_SEPARATE, "with an order, kind is 0 or KVMEM_LAYOUT_ORDERED"},

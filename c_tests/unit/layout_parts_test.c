@@ -103,7 +103,7 @@ TEST(all_parts_move_in_one_transfer) {
     RUN(transfer);
     const uint64_t bytes = NUM(pairs) * 3 * 4 * 2 * (40 * 2 + 24 * 2 + 3);
     kvmem_transfer_explanation explanation;
-    CHECK_HAS(kv_explained(transfer, &explanation), "loops of part 'scales': blocks 5");
+    CHECK_HAS(kv_explained(transfer, &explanation), "loops of part 'scales': 5 blocks");
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.bytes, bytes);
     CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);

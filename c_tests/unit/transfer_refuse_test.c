@@ -99,13 +99,15 @@ TEST(geometry_is_compared_field_by_field) {
 TEST(heads_that_both_sides_state_must_agree) {
     refuse_between(WITH(kv_config(&kv_kinds[0]), it.num_heads = 2), WITH(kv_config(&kv_kinds[0]), it.num_heads = 3),
                    TRANSFER(one_pair), KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
+    CHECK_HAS(test_last_message(), "a head has 3 elements in the source and 2 in the destination");
 }
 
 TEST(a_block_that_is_read_and_written_fails) {
     static const kvmem_block_pair onto_itself[] = {{2, 2}}, chain[] = {{0, 1}, {1, 2}}, swap[] = {{0, 1}, {1, 0}};
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
-    refuse(&side, &side, TRANSFER(onto_itself), KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
-    refuse(&side, &side, TRANSFER(chain), KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+    refuse(&side, &side, TRANSFER(onto_itself), KVMEM_STATUS_INVALID_ARGUMENT,
+           "block 2 is both a source and a destination: source and destination overlap");
+    refuse(&side, &side, TRANSFER(chain), KVMEM_STATUS_INVALID_ARGUMENT, "block 1 is both");
     refuse(&side, &side, TRANSFER(swap), KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
 }
 
@@ -119,6 +121,11 @@ TEST(layouts_that_share_memory_are_compared_by_address) {
     kv_side shifted_side = {.config = small, .layout = regions_lay_out(&small, &shifted, 1, NULL)};
     refuse(&side, &shifted_side, TRANSFER(same_bytes), KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
     kvmem_layout_destroy(shifted_side.layout);
+}
+
+TEST(a_path_that_is_not_possible_fails_with_the_tiers) {
+    refuse_usual(TRANSFER(one_pair, it.path = KVMEM_PATH_NIXL_READ), KVMEM_STATUS_UNSUPPORTED,
+                 "path NIXL read is not possible from tier system to tier system; possible: memcpy");
 }
 
 TEST(a_notification_needs_a_remote_side) {

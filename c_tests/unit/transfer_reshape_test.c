@@ -287,10 +287,15 @@ TEST(the_loops_are_explained) {
     OPENED(cache, destination, &to, 3);
     kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 2);
     expect_explained(source.layout, destination.layout, &options,
-                     "loops: blocks 2, L 3, O 2, H 2, N 4; rows of 10 bytes are contiguous on both sides: C");
+                     "loops: 2 blocks, L 3, O 2, H 2, N 4; rows of 10 bytes are contiguous on both sides: C");
     expect_explained(source.layout, same.layout, &options,
-                     "loops: blocks 2, L 3, O 2; rows of 80 bytes are contiguous on both sides: NHC, "
-                     "and adjacent blocks too");
+                     "loops: 2 blocks, L 3, O 2; rows of 80 bytes are contiguous on both sides: NHC, "
+                     "also across blocks with consecutive ids");
+    const shape seven = {"L/OBNHC", 7, 4, 2}, eight = {"L/OBHNC", 8, 4, 2};
+    OPENED(cache, prompt, &seven, 4);
+    OPENED(cache, decode, &eight, 5);
+    expect_explained(prompt.layout, decode.layout, REF(TOKENS(0, 2, 8, (void)0)),
+                     "loops: 4 spans of 2 tokens, L 3, O 2, H 2, N 2; rows of 10 bytes are contiguous on both sides: C");
 }
 
 /* Large enough for several threads, and for non-temporal copies. */
@@ -403,4 +408,8 @@ TEST(heads_that_are_apart_need_their_number_on_both_sides) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads is 0 in the destination layout", kvmem_transfer_create,
            hnd.layout, unknown, &options);
     kv_run_with(unknown, nhd.layout, &options);
+    const kvmem_transfer_options some = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                                it.num_heads = 2);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "or move it without a range of heads if it has none", kvmem_transfer_create,
+           unknown, nhd.layout, &some);
 }

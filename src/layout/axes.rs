@@ -172,11 +172,11 @@ impl Axes {
         {
             let stride = self.stride(*axis);
             if stride < covered {
+                let name = axis.name();
                 let message = format!(
-                    "axis {} ({}) has a stride of {stride} bytes, so that two elements have one address, or indices \
-                     alternate in memory; give it at least {covered} bytes, or 0 for the tight stride of {}",
+                    "axis {} ({name}) has a stride of {stride} bytes, and one {name} spans {covered}, so that two of \
+                     them overlap or alternate in memory; give it at least {covered} bytes, or 0 for the tight stride of {}",
                     axis.letter(),
-                    axis.name(),
                     tight[*axis as usize]
                 );
                 return Ok(Error::new(Status::InvalidArgument, message));
@@ -214,7 +214,7 @@ fn ensure_named(counts: &[u64; AXES], Arrangement { order, strides }: &Arrangeme
         ensure!(
             *count == 1 || order.has(axis),
             InvalidArgument,
-            "the order {order} lacks axis {letter} ({name}), of which there are {count}; add {letter}, or set {}",
+            "the order '{order}' lacks axis {letter} ({name}), of which there are {count}; add {letter}, or set {}",
             match axis {
                 Axis::Head => "num_heads to 0, so that C is all heads of a token".to_string(),
                 Axis::Element => "inner_dim so that there is one".to_string(),
@@ -225,13 +225,13 @@ fn ensure_named(counts: &[u64; AXES], Arrangement { order, strides }: &Arrangeme
         ensure!(
             order.has(axis),
             InvalidArgument,
-            "axis {letter} ({name}) has a stride of {stride} bytes, and the order {order} lacks {letter}; add it, or give \
+            "axis {letter} ({name}) has a stride of {stride} bytes, and the order '{order}' lacks {letter}; add it, or give \
              no stride"
         );
         ensure!(
             order.within().contains(&axis),
             InvalidArgument,
-            "axis {letter} ({name}) has a stride of {stride} bytes, and regions of its own in the order {order}; give no \
+            "axis {letter} ({name}) has a stride of {stride} bytes, and regions of its own in the order '{order}'; give no \
              stride, or name it after '/'"
         );
     }
@@ -341,7 +341,7 @@ mod tests {
         let error = axes(&dimensions, "BLONHC", strides.with(Axis::Block, 1 << 20)).unwrap_err();
         assert!(error.message().contains("axis L (layer) has a stride of 4096 bytes"), "{error}");
         assert!(error.message().contains("at least 8192 bytes"), "{error}");
-        assert!(error.message().contains("or indices alternate in memory"), "{error}");
+        assert!(error.message().contains("overlap or alternate in memory"), "{error}");
     }
 
     /// The axis that is too near is named by the order, and not by the sizes of the strides.
@@ -378,7 +378,7 @@ mod tests {
         let found = axes(&one, "NHC", Strides::default()).unwrap();
         assert_eq!((found.region_size(), found.stride(Axis::Block)), (2048, 2048));
         let error = axes(&one, "NHC", given(Axis::Layer, 8)).unwrap_err();
-        assert!(error.message().contains("and the order NHC lacks L"), "{error}");
+        assert!(error.message().contains("and the order 'NHC' lacks L"), "{error}");
     }
 
     #[test]

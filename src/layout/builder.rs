@@ -11,6 +11,7 @@ use super::whole_blocks::ensure_whole_blocks;
 use super::whole_objects::ensure_whole_objects;
 use super::{Layout, extents, fingerprint};
 use crate::error::{Result, ensure, fail};
+use crate::log::Count;
 use crate::nixl::Agent;
 use crate::region::{
     self, DeviceConfig, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, PinnedConfig, Region,
@@ -249,11 +250,10 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     ensure!(
         regions.len() == count,
         InvalidArgument,
-        "the order {} with {} layers and {} outer slots needs {count} regions, {} are given{}",
-        geometry.order(),
-        geometry.dimensions().num_layers,
-        geometry.dimensions().outer_dim,
+        "the number of regions is {}, and the order '{}' needs {count}: {}{}",
         regions.len(),
+        geometry.order(),
+        needed_regions(&geometry),
         advice_on_number(regions)
     );
     for (index, region) in regions.iter().enumerate() {
@@ -291,6 +291,18 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     }
     ensure_disjoint(regions, geometry.region_size())?;
     Placement::new(geometry, regions.iter().map(|region| region.address()).collect())
+}
+
+/// One region, or one per index of the axes that have separate regions.
+fn needed_regions(geometry: &Geometry) -> String {
+    let order = geometry.order();
+    let counts: Vec<_> =
+        order.in_regions().iter().map(|axis| Count(geometry.count(*axis), axis.name()).to_string()).collect();
+    if counts.is_empty() {
+        "all axes are in one".to_string()
+    } else {
+        format!("one for each of {}", counts.join(" x "))
+    }
 }
 
 /// What to do if the number of regions is wrong, if there is more to say than the number.

@@ -171,8 +171,8 @@ fn ensure_no_meeting(placed: &[PlacedRegion<'_>], found: Vec<Meeting>) -> Result
         ensure!(
             one.part == other.part || !share_elements([one.geometry, other.geometry], starts, &mut steps),
             InvalidArgument,
-            "the parts '{}' and '{}' overlap in memory, or are interleaved with different strides; parts in one buffer need \
-             bytes of their own, and the same stride of each axis outside of which they alternate",
+            "the parts '{}' and '{}' overlap in memory, or alternate in it with different strides; give each part bytes of \
+             its own, and give parts that alternate in the rows of a buffer the strides of the whole row",
             one.part,
             other.part
         );

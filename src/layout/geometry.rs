@@ -194,7 +194,7 @@ fn ensure_heads(dimensions: &Dimensions, arrangement: &Arrangement) -> Result<()
     ensure!(
         dimensions.num_heads.is_some() || !order.has(Axis::Head),
         InvalidArgument,
-        "the order {order} names axis H (head), and num_heads is not given; set it, or omit H: C is then all heads of a \
+        "the order '{order}' names axis H (head), and num_heads is not given; set it, or omit H: C is then all heads of a \
          token"
     );
     Ok(())

@@ -65,11 +65,16 @@ impl Remote {
     /// A failure of a request to the peer: NIXL does not say that a peer's process has ended.
     pub fn explain(&self, error: Error) -> Error {
         match self.process.get().filter(|process| process.is_gone()) {
-            Some(process) => error
-                .context(format!("agent '{}' is lost: its process {} has ended", self.name, process.pid))
-                .with_status(Status::PeerLost),
+            Some(process) => self.lost(process, error),
             None => error,
         }
+    }
+
+    /// The failure of a request to the peer, whose process has ended. A part of the request may have reported that already.
+    pub fn lost(&self, process: &ProcessIdentity, error: Error) -> Error {
+        let reason = format!("agent '{}' is lost: its process {} has ended", self.name, process.pid);
+        let error = if error.message().contains(&reason) { error } else { error.context(reason) };
+        error.with_status(Status::PeerLost)
     }
 
     /// Whether the process of the peer is known to have ended.

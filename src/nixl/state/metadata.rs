@@ -88,8 +88,7 @@ impl AgentState {
         ensure!(
             self.look_ups.get(name).filter(is_later).is_none(),
             Stale,
-            "an entry of agent '{name}' that was looked up later is loaded, and of another incarnation: the agent was \
-             restarted; look it up again"
+            "agent '{name}' was restarted after this entry was looked up, and its new entry is loaded; look it up again"
         );
         let known: Vec<_> = self.remotes.keys().cloned().collect();
         let loaded = match self.load_remote(metadata) {

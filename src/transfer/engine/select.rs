@@ -25,10 +25,17 @@ pub fn path(source: &Layout, destination: &Layout, requested: Option<TransferPat
         ensure!(
             natural == requested || natural.is_alike(requested),
             Unsupported,
-            "path {requested} is not possible between these layouts; possible: {natural}"
+            "path {requested} is not possible from {} to {}; possible: {natural}",
+            place(source),
+            place(destination)
         );
     }
     Ok(natural)
+}
+
+fn place(layout: &Layout) -> String {
+    let owner = if layout.memory().is_remote() { " of a peer" } else { "" };
+    format!("tier {}{owner}", layout.memory().tier().name())
 }
 
 fn natural_path(

@@ -118,17 +118,27 @@ pub(super) fn ensure_same_elements(sides: [&Geometry; 2], selects_heads: bool) -
             ensure!(
                 heads.is_some(),
                 InvalidArgument,
-                "heads are selected, and num_heads is 0 in the {name} layout; build it with the number of heads"
+                "heads are selected, and num_heads is 0 in the {name} layout; build it with the number of heads, or move it \
+                 without a range of heads if it has none"
             );
         }
-        return same("the number of elements per head", &|side| side.count(Axis::Element));
+        return same("the number of elements per head", &elements_per_head);
     }
     match heads {
-        [Some(_), Some(_)] => same("num_heads", &|side| side.count(Axis::Head)),
+        [Some(_), Some(_)] => same("num_heads", &|side| side.count(Axis::Head)).map_err(|error| {
+            let [source, destination] = sides.map(elements_per_head);
+            error.followed_by(format!(
+                "a head has {source} elements in the source and {destination} in the destination"
+            ))
+        }),
         [None, Some(_)] => ensure_heads_together(sides[1], "source"),
         [Some(_), None] => ensure_heads_together(sides[0], "destination"),
         [None, None] => Ok(()),
     }
+}
+
+fn elements_per_head(side: &Geometry) -> u64 {
+    side.count(Axis::Element)
 }
 
 /// Fails if the heads of a token are apart, while the layout of the other side does not say where its heads are.

@@ -4,6 +4,8 @@
 
 use super::nest::{Loop, PairedAxis};
 use super::{Plan, PlanPart};
+use crate::layout::Axis;
+use crate::log::Count;
 use crate::sorting::sort_few_by_key;
 
 /// A layout may have a thousand parts.
@@ -12,8 +14,9 @@ const MOST_LINES: usize = 32;
 impl Plan {
     /// One line per set of blocks with the same loops, with the name of the part of the layouts.
     pub fn description(&self) -> String {
-        let what = if self.block_runs().is_some() { "blocks" } else { "spans of tokens" };
-        let mut text: String = self.parts().take(MOST_LINES).map(|part| part.description(what)).collect();
+        let has_blocks = self.block_runs().is_some();
+        let mut text: String =
+            self.parts().take(MOST_LINES).map(|part| part.description(has_blocks)).collect();
         let more = self.parts().count().saturating_sub(MOST_LINES);
         if more > 0 {
             text += &format!("loops of {more} more\n");
@@ -23,28 +26,38 @@ impl Plan {
 }
 
 impl PlanPart<'_> {
-    fn description(&self, what: &str) -> String {
-        let (blocks, unit) = (self.blocks(), self.shape.nest.unit_size);
+    fn description(&self, has_blocks: bool) -> String {
+        let unit = self.shape.nest.unit_size;
         let moved = || self.block.axes.iter().filter(|axis| axis.count > 1);
         let is_within =
             |axis: &PairedAxis| axis.regions == [0; 2] && axis.strides.iter().all(|stride| *stride < unit);
         let mut within: Vec<_> = moved().filter(|axis| is_within(axis)).collect();
         sort_few_by_key(&mut within, |axis| std::cmp::Reverse(axis.strides[1]));
         let name = if self.name.is_empty() { String::new() } else { format!(" of part '{}'", self.name) };
-        let mut text = format!("loops{name}: {what} {blocks}");
+        let mut text =
+            format!("loops{name}: {}", if has_blocks { self.counted_blocks() } else { self.counted_spans() });
         for each in self.loops() {
             let mut axes: Vec<_> = moved().filter(|axis| !is_within(axis) && is_of(axis, each)).collect();
             sort_few_by_key(&mut axes, |axis| std::cmp::Reverse((axis.regions[1], axis.strides[1])));
             text += &format!(", {} {}", letters(&axes), each.count);
         }
         text += &format!("; rows of {unit} bytes are contiguous on both sides");
-        if !within.is_empty() {
-            text += &format!(": {}", letters(&within));
-        }
+        text +=
+            &if within.is_empty() { ": one element".to_string() } else { format!(": {}", letters(&within)) };
         if self.shape.blocks_together {
-            text += ", and adjacent blocks too";
+            text += ", also across blocks with consecutive ids";
         }
         text + "\n"
+    }
+
+    fn counted_blocks(&self) -> String {
+        Count(self.blocks() as u64, "block").to_string()
+    }
+
+    fn counted_spans(&self) -> String {
+        let tokens =
+            self.block.axes.iter().find(|axis| axis.axis == Axis::Token).map_or(1, |axis| axis.count);
+        format!("{} of {}", Count(self.blocks() as u64, "span"), Count(tokens, "token"))
     }
 }
 
@@ -104,33 +117,34 @@ mod tests {
             (
                 "L/OBNHC",
                 "L/OBHNC",
-                "loops: blocks 2, L 3, O 2, H 4, N 16; rows of 256 bytes are contiguous on both sides: C\n",
+                "loops: 2 blocks, L 3, O 2, H 4, N 16; rows of 256 bytes are contiguous on both sides: C\n",
             ),
             (
                 "BLONHC",
                 "L/BONHC",
-                "loops: blocks 2, L 3; rows of 32768 bytes are contiguous on both sides: ONHC\n",
+                "loops: 2 blocks, L 3; rows of 32768 bytes are contiguous on both sides: ONHC\n",
             ),
             (
                 "BLONHC",
                 "BLONHC",
-                "loops: blocks 2; rows of 98304 bytes are contiguous on both sides: LONHC, and adjacent blocks too\n",
+                "loops: 2 blocks; rows of 98304 bytes are contiguous on both sides: LONHC, also across blocks with \
+                 consecutive ids\n",
             ),
             (
                 "BNLOHC",
                 "BLONHC",
-                "loops: blocks 2, LO 6, N 16; rows of 1024 bytes are contiguous on both sides: HC\n",
+                "loops: 2 blocks, LO 6, N 16; rows of 1024 bytes are contiguous on both sides: HC\n",
             ),
             (
                 "L/OHCBN",
                 "L/OBNHC",
-                "loops: blocks 2, L 3, O 2, N 16, HC 512; rows of 2 bytes are contiguous on both sides\n",
+                "loops: 2 blocks, L 3, O 2, N 16, HC 512; rows of 2 bytes are contiguous on both sides: one element\n",
             ),
         ] {
             assert_eq!(described(from, to, None), expected, "{from} to {to}");
         }
         let heads = Some(PairedRange { source: 1, destination: 0, count: 2 });
-        let expected = "loops: blocks 2, LON 96; rows of 512 bytes are contiguous on both sides: HC\n";
+        let expected = "loops: 2 blocks, LON 96; rows of 512 bytes are contiguous on both sides: HC\n";
         assert_eq!(described("BLONHC", "BLONHC", heads), expected);
     }
 
@@ -141,11 +155,11 @@ mod tests {
         let table = |first_token| BlockTable { blocks: &[5, 1, 3, 2], first_token, token_step: 1 };
         let tables = TokenTables { sides: [table(4), table(4)], tokens: 16 };
         let text = Plan::of_tokens(&outline, &tables, None).unwrap().description();
-        let line = |count, bytes| {
+        let line = |tokens, bytes| {
             format!(
-                "loops: spans of tokens {count}, L 3, O 2; rows of {bytes} bytes are contiguous on both sides: NHC\n"
+                "loops: 1 span of {tokens} tokens, L 3, O 2; rows of {bytes} bytes are contiguous on both sides: NHC\n"
             )
         };
-        assert_eq!(text, line(1, 4096) + &line(1, 8192) + &line(1, 4096));
+        assert_eq!(text, line(4, 4096) + &line(8, 8192) + &line(4, 4096));
     }
 }

@@ -12,7 +12,26 @@ pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Resul
     let is_apart = !plan.has_common_memory()
         || are_blocks_apart(source, destination, plan)
         || are_footprints_apart(source, destination, plan);
-    if is_apart { Ok(()) } else { ensure_moves_apart(source, destination, plan) }
+    if is_apart {
+        return Ok(());
+    }
+    ensure_moves_apart(source, destination, plan).map_err(|error| {
+        match block_of_both(source, destination, plan) {
+            Some(block) => error.context(format!("block {block} is both a source and a destination")),
+            None => error,
+        }
+    })
+}
+
+/// A block of one layout that is both read and written.
+fn block_of_both(source: &Layout, destination: &Layout, plan: &Plan) -> Option<u32> {
+    let runs = plan.block_runs().filter(|_| std::ptr::eq(source, destination))?;
+    let is_read = |block: u32| {
+        runs.iter().any(|run| block.checked_sub(run.source).is_some_and(|offset| offset < run.length))
+    };
+    runs.iter()
+        .flat_map(|run| (0..run.length).map(|offset| run.destination + offset))
+        .find(|block| is_read(*block))
 }
 
 /// Whether no range of bytes between the first and the last of a block is both read and written. There may be thousands of

@@ -353,13 +353,7 @@ impl NixlRun {
         match self.peer() {
             // The cause is already known.
             _ if matches!(error.status(), Status::Stale | Status::Cancelled) => error,
-            Some(remote) if remote.process.is_gone() => error
-                .context(format!(
-                    "agent '{}' is lost: its process {} has ended",
-                    remote.peer.name(),
-                    remote.process.pid
-                ))
-                .with_status(Status::PeerLost),
+            Some(remote) if remote.process.is_gone() => remote.peer.lost(&remote.process, error),
             Some(remote) => error.context(format!("with agent '{}'", remote.peer.name())),
             None => error,
         }
