@@ -1071,14 +1071,15 @@ typedef struct kvmem_layout kvmem_layout;
 
 /// base[layer] + block·⌈O·R⌉ + outer·R
 #define KVMEM_BLOCK_DIM_FIRST 1
-/// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
+/// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
 #define KVMEM_BLOCK_DIM_SECOND 2
 
 /// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set
 /// one of the two. docs/layouts.md has the order of each engine. num_blocks, num_layers, outer_dim,
-/// page_size, inner_dim and dtype_width are required, the other fields have defaults. In the formulas of the
-/// kinds N is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim × dtype_width bytes,
-/// and ⌈x⌉ is x rounded up to alignment.
+/// page_size, inner_dim and dtype_width are required, the other fields have defaults. All sizes are those of
+/// this memory: with tensor parallelism, num_heads and inner_dim count the heads of this rank. In the
+/// formulas of the kinds B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim ×
+/// dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
 typedef struct kvmem_layout_config {
     /// sizeof(kvmem_layout_config)
     size_t struct_size;
@@ -1139,9 +1140,9 @@ typedef struct kvmem_layout_requirements {
     uint64_t region_size;
     /// Bytes of all regions.
     uint64_t total_size;
-    /// Bytes of one allocation that contains all regions, each at a multiple of the alignment, and all but
-    /// the first also at a multiple of 512 bytes. The allocation must start at a multiple of 256 bytes, as
-    /// allocations of cuMemAlloc do.
+    /// Bytes of one allocation that contains all regions. Each region starts at a multiple of the alignment;
+    /// from the second one on, also at a multiple of 512 bytes. The allocation itself must start at a
+    /// multiple of 256 bytes, as those of cuMemAlloc do.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
@@ -1160,10 +1161,11 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
 /// multiple of 512 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
-/// Use regions of the caller. With an agent, each is registered with it. Of an elastic region, objects or
-/// block storage, a view is not registered itself: its parent is. An elastic region, which the caller commits
-/// and decommits, must start at an extent, and its extents must be multiples of the block stride, so that no
-/// block spans two. Each object has the bytes of at most one block.
+/// Use regions of the caller. With an agent, each is registered with it. If one is a view of an elastic
+/// region, of objects or of block storage, the region that it is a part of is registered instead.
+/// The caller commits and decommits an elastic region. It must start at an extent, and the size of an extent
+/// must be a multiple of the block stride, so that no block spans two extents.
+/// An object has the bytes of at most one block.
 #define KVMEM_LAYOUT_REGIONS 2
 /// Use regions that are registered, all with one agent.
 #define KVMEM_LAYOUT_REGISTRATIONS 3
@@ -1734,7 +1736,8 @@ typedef struct kvmem_transfer_options {
     uint64_t num_tokens;
     /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
     /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
-    /// slots and heads apply to each part.
+    /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
+    /// its own, without a range of heads.
     const char *const *parts;
     /// Number of names; 0 for all parts.
     size_t num_parts;
@@ -2085,16 +2088,17 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
 typedef struct kvmem_transfer_explanation {
     /// Contiguous ranges.
     uint64_t num_moves;
-    /// Estimated throughput in bytes per second. For copies by a GPU it follows from the copy rates of the
-    /// GPU (kvmem_cuda_get_copy_rates) and the number of contiguous ranges, for its kernels also from the
-    /// lengths of the ranges that are contiguous on each side, with costs fitted on H200 hosts; for host
-    /// copies from the measured rates of the machine for long and short ranges; for files and peers from
-    /// earlier runs of this process on the same path with the same file or peer.
+    /// Estimated throughput in bytes per second. It follows from
+    /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
+    /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
+    ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
+    /// - files, objects and peers: earlier runs of this process on the same path with the same file or peer.
     uint64_t bytes_per_second;
     /// KVMEM_PATH_* value.
     uint32_t path;
     /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
-    /// by the page cache, 5 GB/s to a peer's host memory, 0.5 GB/s if one side is GPU memory. Otherwise 0.
+    /// by the page cache, 0.2 GB/s for objects, and for peers 5 GB/s between host memories and 0.5 GB/s with
+    /// GPU memory. Otherwise 0. Paths to a peer are compared by more rates: docs/nixl.md.
     uint32_t assumed;
 } kvmem_transfer_explanation;
 
@@ -2103,7 +2107,8 @@ typedef struct kvmem_transfer_explanation {
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
 /// @param text receives text for people: the loops over the moved elements, the bytes that are read in
-///         excess, and a line per path that was compared; the caller destroys the blob; may be NULL
+///         excess, and a line per path that was compared, as docs/transfers.md explains; the caller destroys
+///         the blob; may be NULL
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.

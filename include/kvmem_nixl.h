@@ -313,9 +313,11 @@ kvmem_status kvmem_descriptors_add(kvmem_descriptors *descriptors,
                                    size_t count,
                                    kvmem_error **error);
 
-/// Adds the memory of a region to a list, as one descriptor per span that is registered; of objects and block
-/// storage all of the region that a view is a part of, with the keys or the metadata. The list and each
-/// request on it keep the region alive. A request also keeps the region's registration with the agent.
+/// Adds the memory of a region to a list, as one descriptor per span that is registered.
+///
+/// Descriptors of objects and block storage have the keys or the metadata. Of these, the whole region is
+/// added, also if a view of it is given. The list and each request on it keep the region alive. A request
+/// also keeps the region's registration with the agent.
 ///
 /// @param descriptors a list of the memory type of the region
 /// @param region a region
@@ -528,8 +530,9 @@ void kvmem_query_destroy(kvmem_query *query);
 
 /* ---- Memory views ---- */
 
-/// A memory view: registered memory that kernels on a GPU can access through NIXL's device API. It keeps the
-/// agent alive.
+/// A memory view of NIXL: registered memory that kernels on a GPU can access through NIXL's device API. It is
+/// not a region; kvmem_region_create_view creates a region that is a part of another one. It keeps the agent
+/// alive.
 typedef struct kvmem_view kvmem_view;
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
@@ -1618,6 +1621,9 @@ typedef struct kvmem_request_cost {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
+///
+/// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on the same machine,
+/// also for 1 MiB (NIXL 1.5).
 kvmem_status kvmem_request_estimate(const kvmem_request *request,
                                     kvmem_request_cost *cost,
                                     kvmem_error **error);

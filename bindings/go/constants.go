@@ -203,6 +203,6 @@ type BlockDim uint32
 const (
 	// base[layer] + block·⌈O·R⌉ + outer·R
 	BlockDimFirst BlockDim = C.KVMEM_BLOCK_DIM_FIRST
-	// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
+	// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
 	BlockDimSecond BlockDim = C.KVMEM_BLOCK_DIM_SECOND
 )

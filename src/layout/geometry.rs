@@ -5,7 +5,7 @@
 //!
 //! - fully contiguous: `base + block·L·O·R + layer·O·R + outer·R`
 //! - layer separate, block first: `base[layer] + block·O·R + outer·R`
-//! - layer separate, block second: `base[layer] + outer·N·R + block·R`
+//! - layer separate, block second: `base[layer] + outer·B·R + block·R`
 //!
 //! These are the shapes of NVIDIA Dynamo's KVBM. An alignment rounds the block stride up. Any other order of axes has an
 //! address of the same form: the region and the offset are sums of an index times a number per axis.

@@ -192,7 +192,7 @@ pub const BlockDim = enum(u32) {
     default = 0,
     /// base[layer] + block·⌈O·R⌉ + outer·R
     first = 1,
-    /// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
+    /// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
     second = 2,
     _,
 };

@@ -24,10 +24,11 @@ use crate::layout::{AllocationConfig, Layout};
 /// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
 /// multiple of 512 bytes.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
-/// Use regions of the caller. With an agent, each is registered with it. Of an elastic region, objects or
-/// block storage, a view is not registered itself: its parent is. An elastic region, which the caller commits
-/// and decommits, must start at an extent, and its extents must be multiples of the block stride, so that no
-/// block spans two. Each object has the bytes of at most one block.
+/// Use regions of the caller. With an agent, each is registered with it. If one is a view of an elastic
+/// region, of objects or of block storage, the region that it is a part of is registered instead.
+/// The caller commits and decommits an elastic region. It must start at an extent, and the size of an extent
+/// must be a multiple of the block stride, so that no block spans two extents.
+/// An object has the bytes of at most one block.
 pub const KVMEM_LAYOUT_REGIONS: u32 = 2;
 /// Use regions that are registered, all with one agent.
 pub const KVMEM_LAYOUT_REGISTRATIONS: u32 = 3;

@@ -24,14 +24,15 @@ pub const KVMEM_LAYOUT_ORDERED: u32 = 3;
 
 /// base[layer] + block·⌈O·R⌉ + outer·R
 pub const KVMEM_BLOCK_DIM_FIRST: u32 = 1;
-/// base[layer] + outer·N·⌈R⌉ + block·⌈R⌉
+/// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
 pub const KVMEM_BLOCK_DIM_SECOND: u32 = 2;
 
 /// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set
 /// one of the two. docs/layouts.md has the order of each engine. num_blocks, num_layers, outer_dim,
-/// page_size, inner_dim and dtype_width are required, the other fields have defaults. In the formulas of the
-/// kinds N is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim × dtype_width bytes,
-/// and ⌈x⌉ is x rounded up to alignment.
+/// page_size, inner_dim and dtype_width are required, the other fields have defaults. All sizes are those of
+/// this memory: with tensor parallelism, num_heads and inner_dim count the heads of this rank. In the
+/// formulas of the kinds B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim ×
+/// dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_config {
@@ -101,9 +102,9 @@ pub struct kvmem_layout_requirements {
     pub region_size: u64,
     /// Bytes of all regions.
     pub total_size: u64,
-    /// Bytes of one allocation that contains all regions, each at a multiple of the alignment, and all but
-    /// the first also at a multiple of 512 bytes. The allocation must start at a multiple of 256 bytes, as
-    /// allocations of cuMemAlloc do.
+    /// Bytes of one allocation that contains all regions. Each region starts at a multiple of the alignment;
+    /// from the second one on, also at a multiple of 512 bytes. The allocation itself must start at a
+    /// multiple of 256 bytes, as those of cuMemAlloc do.
     pub allocation_size: u64,
 }
 

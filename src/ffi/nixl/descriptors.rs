@@ -97,9 +97,11 @@ pub unsafe extern "C" fn kvmem_descriptors_add(
     }
 }
 
-/// Adds the memory of a region to a list, as one descriptor per span that is registered; of objects and block
-/// storage all of the region that a view is a part of, with the keys or the metadata. The list and each
-/// request on it keep the region alive. A request also keeps the region's registration with the agent.
+/// Adds the memory of a region to a list, as one descriptor per span that is registered.
+///
+/// Descriptors of objects and block storage have the keys or the metadata. Of these, the whole region is
+/// added, also if a view of it is given. The list and each request on it keep the region alive. A request
+/// also keeps the region's registration with the agent.
 ///
 /// @param descriptors a list of the memory type of the region
 /// @param region a region

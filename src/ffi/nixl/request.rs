@@ -263,6 +263,9 @@ pub struct kvmem_request_cost {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
+///
+/// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on the same machine,
+/// also for 1 MiB (NIXL 1.5).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_request_estimate(
     request: *const kvmem_request,

@@ -12,8 +12,9 @@ use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
 use crate::transfer::raw::View;
 
-/// A memory view: registered memory that kernels on a GPU can access through NIXL's device API. It keeps the
-/// agent alive.
+/// A memory view of NIXL: registered memory that kernels on a GPU can access through NIXL's device API. It is
+/// not a region; kvmem_region_create_view creates a region that is a part of another one. It keeps the agent
+/// alive.
 pub struct kvmem_view {
     handle: Handle<View>,
 }

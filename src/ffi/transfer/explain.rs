@@ -69,16 +69,17 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
 pub struct kvmem_transfer_explanation {
     /// Contiguous ranges.
     pub num_moves: u64,
-    /// Estimated throughput in bytes per second. For copies by a GPU it follows from the copy rates of the
-    /// GPU (kvmem_cuda_get_copy_rates) and the number of contiguous ranges, for its kernels also from the
-    /// lengths of the ranges that are contiguous on each side, with costs fitted on H200 hosts; for host
-    /// copies from the measured rates of the machine for long and short ranges; for files and peers from
-    /// earlier runs of this process on the same path with the same file or peer.
+    /// Estimated throughput in bytes per second. It follows from
+    /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
+    /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
+    ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
+    /// - files, objects and peers: earlier runs of this process on the same path with the same file or peer.
     pub bytes_per_second: u64,
     /// KVMEM_PATH_* value.
     pub path: u32,
     /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
-    /// by the page cache, 5 GB/s to a peer's host memory, 0.5 GB/s if one side is GPU memory. Otherwise 0.
+    /// by the page cache, 0.2 GB/s for objects, and for peers 5 GB/s between host memories and 0.5 GB/s with
+    /// GPU memory. Otherwise 0. Paths to a peer are compared by more rates: docs/nixl.md.
     pub assumed: u32,
 }
 
@@ -87,7 +88,8 @@ pub struct kvmem_transfer_explanation {
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
 /// @param text receives text for people: the loops over the moved elements, the bytes that are read in
-///         excess, and a line per path that was compared; the caller destroys the blob; may be NULL
+///         excess, and a line per path that was compared, as docs/transfers.md explains; the caller destroys
+///         the blob; may be NULL
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.

@@ -150,7 +150,8 @@ pub struct kvmem_transfer_options {
     pub num_tokens: u64,
     /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
     /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
-    /// slots and heads apply to each part.
+    /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
+    /// its own, without a range of heads.
     pub parts: *const *const c_char,
     /// Number of names; 0 for all parts.
     pub num_parts: usize,
