@@ -8,6 +8,8 @@ use std::io::Result;
 use std::marker::PhantomData;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
+use crate::sync::Mutex;
+
 /// Signals that report a fault of the thread that gets them. Handlers of them must run on it: blocked, they end the process.
 const FAULTS: [i32; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
@@ -29,6 +31,17 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
 ) -> Result<ScopedJoinHandle<'scope, T>> {
     let _inherited = SignalsBlocked::begin();
     Builder::new().name(name.to_string()).spawn_scoped(scope, body)
+}
+
+/// Fails if so many more threads cannot be started now: some libraries end the process if they cannot start theirs.
+pub fn ensure_startable(count: usize) -> Result<()> {
+    let gate = Mutex::new(());
+    std::thread::scope(|scope| {
+        // They end together, when all have been started or one could not be.
+        let _closed = gate.lock();
+        let wait = || drop(gate.lock());
+        (0..count).try_for_each(|_| spawn_scoped(scope, "kvmem-trial", wait).map(drop))
+    })
 }
 
 /// The calling thread blocks them while this lives. Threads that are started meanwhile, by whatever library, inherit that.
@@ -77,6 +90,12 @@ mod tests {
         };
         // SAFETY: an initialised set and valid signals.
         (1..=libc::SIGSYS).filter(|signal| unsafe { libc::sigismember(&mask, *signal) } == 1).collect()
+    }
+
+    #[test]
+    fn threads_are_startable_and_have_ended_after_the_trial() {
+        ensure_startable(0).unwrap();
+        ensure_startable(3).unwrap();
     }
 
     #[test]

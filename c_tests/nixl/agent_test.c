@@ -147,3 +147,23 @@ TEST(without_a_backend_there_is_no_metadata) {
         CHECK(metadata == NULL);
     }
 }
+
+/* A process whose user may have no more threads. */
+ROLE(threadless) {
+    (void)socket;
+    OWN(kvmem_agent, agent, kvmem_agent_create, "threadless", NULL);
+    CHECK_EQ(setgid(NOBODY_UID), 0);
+    CHECK_EQ(setuid(NOBODY_UID), 0);
+    const struct rlimit none = {.rlim_cur = 1, .rlim_max = 1};
+    CHECK_EQ(setrlimit(RLIMIT_NPROC, &none), 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "the threads of a UCX backend",
+                   kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    CHECK_HAS(test_last_message(), "RLIMIT_NPROC");
+}
+
+/* UCX and NIXL would end the process. */
+TEST(a_backend_whose_threads_cannot_be_started_fails) {
+    require_other_users("a user that may have no more threads");
+    peer peer = peer_start("threadless");
+    peer_finish(&peer);
+}

@@ -123,6 +123,7 @@ pub struct kvmem_parameter {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
 ///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin
+///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX cannot be started
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
 ///           what UCX logged, and the UCX_* variables of the environment
 #[unsafe(no_mangle)]

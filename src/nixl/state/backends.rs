@@ -6,11 +6,12 @@ use std::ffi::CStr;
 use std::ptr;
 
 use super::AgentState;
-use crate::error::{Error, Result, ensure};
+use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::{exit, library, signals, sys, ucx_log};
+use crate::thread;
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const GDS_PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
@@ -35,6 +36,9 @@ impl AgentState {
             self.display_name()
         );
         let name = c_string("the plugin's name", plugin)?;
+        if plugin.starts_with("UCX") {
+            ensure_threads(plugin)?;
+        }
         // From before the plugin is loaded for its parameters.
         let _dispositions = signals::Preserved::new();
         let params = self.merged_parameters(plugin, &name, parameters)?;
@@ -166,6 +170,17 @@ impl AgentState {
         let names: Vec<_> = self.backends.keys().map(String::as_str).collect();
         if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
     }
+}
+
+/// UCX ends the process if the thread that all its workers share cannot be started, and NIXL if that of the backend cannot.
+fn ensure_threads(plugin: &str) -> Result<()> {
+    thread::ensure_startable(2).map_err(|error| {
+        let message = format!(
+            "start the threads of a {plugin} backend: {error}; the number of threads of this user (RLIMIT_NPROC) or of the control \
+             group is limited"
+        );
+        Error::new(Status::OutOfMemory, message)
+    })
 }
 
 /// Plugins that need to know a store: the parameter that names it, and the variable of the environment instead.
