@@ -6,7 +6,7 @@
 //!
 //! The modules, lowest first; a module uses only those above it in this list:
 //!
-//! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, [`log`], `log_id`, `callback_thread`, [`process`], `sorting`,
+//! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, `lists`, [`log`], `log_id`, `callback_thread`, [`process`], `sorting`,
 //!   `sync`, `thread`, [`wire`]: used by all others.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
@@ -27,6 +27,7 @@ mod file_limit;
 pub mod guarded;
 pub mod layout;
 mod leak;
+mod lists;
 pub mod log;
 mod log_id;
 pub mod nixl;

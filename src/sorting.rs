@@ -4,6 +4,9 @@
 
 use std::cmp::Ordering;
 
+use crate::error::Result;
+use crate::lists;
+
 /// Sorts a few elements, such as the axes and loops of a block, by a key. Equal elements stay in their order.
 pub fn sort_few_by_key<T, K: Ord>(all: &mut [T], key: impl Fn(&T) -> K) {
     sort_few_by(all, |one, other| key(one).cmp(&key(other)));
@@ -20,16 +23,17 @@ pub fn sort_few_by<T>(all: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     }
 }
 
-/// Sorts by an id. Equal elements stay in their order. At most 2^32 elements.
-pub fn sort_by_id<T: Copy>(all: &mut Vec<T>, id: impl Fn(&T) -> u32) {
+/// Sorts by an id. Equal elements stay in their order. At most 2^32 elements. Fails if there is no memory to sort in.
+pub fn sort_by_id<T: Copy>(all: &mut Vec<T>, id: impl Fn(&T) -> u32) -> Result<()> {
     if all.is_sorted_by_key(&id) {
-        return;
+        return Ok(());
     }
-    let mut keys: Vec<u64> =
-        all.iter().zip(0u64..).map(|(each, index)| u64::from(id(each)) << 32 | index).collect();
+    let keys = all.iter().zip(0u64..).map(|(each, index)| u64::from(id(each)) << 32 | index);
+    let mut keys = lists::collect(keys)?;
     // Words are sorted in half the time that runs of blocks are.
     keys.sort_unstable();
-    *all = keys.into_iter().map(|key| all[key as u32 as usize]).collect();
+    *all = lists::collect(keys.into_iter().map(|key| all[key as u32 as usize]))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -51,7 +55,7 @@ mod tests {
         fn elements_with_the_same_id_stay_in_their_order(mut all in prop::collection::vec((0u32..50, any::<u8>()), 0..99)) {
             let mut expected = all.clone();
             expected.sort_by_key(|each| each.0);
-            sort_by_id(&mut all, |each| each.0);
+            sort_by_id(&mut all, |each| each.0).unwrap();
             prop_assert_eq!(all, expected);
         }
     }

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 use super::raw::{RawRows, RawSide};
 use super::stream::Active;
 use crate::error::{Error, Result, Status};
+use crate::lists;
 
 /// A copy of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +65,9 @@ impl Batch {
 
     #[cold]
     fn reserve(&mut self, more: usize) -> Result<()> {
-        reserve(&mut self.sources, more)?;
-        reserve(&mut self.destinations, more)?;
-        reserve(&mut self.sizes, more)
+        lists::reserve(&mut self.sources, more)?;
+        lists::reserve(&mut self.destinations, more)?;
+        lists::reserve(&mut self.sizes, more)
     }
 
     /// Removes all copies, and keeps the capacity.
@@ -95,16 +96,6 @@ impl Batch {
             size: *size as u64,
         })
     }
-}
-
-/// Reserves memory for more entries of a list of copies. Fails if there is none: a list may have as many entries as a
-/// transfer has contiguous ranges.
-#[cold]
-pub fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
-    list.try_reserve(more).map_err(|_| {
-        let count = list.len().saturating_add(more);
-        Error::new(Status::OutOfMemory, format!("no memory for a list of {count} copies by the driver"))
-    })
 }
 
 /// When the driver may read the source.

@@ -9,7 +9,7 @@ use once_cell::sync::OnceCell;
 use super::context::Context;
 use super::module::{Function, Module};
 use super::stream::Active;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result, Status, ensure};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;
@@ -246,12 +246,11 @@ impl Blocks {
         counts.into_iter().fold(1, u64::saturating_mul)
     }
 
-    /// Fails with a reason if there are more tiles than the kernel can number: it would silently skip some.
-    pub fn ensure_countable(&self) -> std::result::Result<(), String> {
-        match self.total_tiles() {
-            tiles if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
-            _ => Ok(()),
-        }
+    /// Fails if there are more tiles than the kernel can number: it would silently skip some.
+    pub fn ensure_countable(&self) -> Result<()> {
+        let tiles = self.total_tiles();
+        ensure!(tiles <= MOST_TILES, Unsupported, "{tiles} tiles are more than one launch takes");
+        Ok(())
     }
 
     /// The number of CTAs to launch, up to `most`. Few tiles are spread over many CTAs rather than over all warps of a few,

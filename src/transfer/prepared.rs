@@ -128,7 +128,7 @@ impl PreparedPairs {
             pieces: self.plan.pieces(),
             moves,
             requests,
-            excess: self.engine.excess(),
+            excess: self.engine.excess()?,
         })
     }
 

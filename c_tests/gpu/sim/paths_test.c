@@ -5,6 +5,7 @@
 #include "gpu_flight.h"
 #include "caller_context.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -99,6 +100,69 @@ TEST(a_list_of_copies_without_memory_for_it_fails) {
         CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
     }
     flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY);
+}
+
+/* The C library keeps no freed lists for later ones, and reserves no addresses for them. */
+__attribute__((constructor)) static void allocate_by_mapping(void) {
+    mallopt(M_MMAP_THRESHOLD, 64 << 10);
+    mallopt(M_ARENA_MAX, 1);
+}
+
+/* Creates a transfer with more and more memory until that succeeds. Returns the number of failures, of which each must be an
+   error of the caller. */
+static int failures_until_created(flight *flight, kvmem_transfer_options options) {
+    enum { FIRST = 3, STEP = 7, MOST = 100 };
+    for (int failures = 0; failures < MOST; failures++) {
+        flight_destroy_transfer(flight);
+        const struct rlimit before = limit_addresses((FIRST + STEP * (uint64_t)failures) * MIB);
+        kvmem_error *error = NULL;
+        const kvmem_status status = kvmem_transfer_create(
+            flight->source.model.layout, flight->destination.model.layout, &options, &flight->transfer, &error);
+        CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+        if (status == KVMEM_STATUS_OK)
+            return failures;
+        CHECK_EQ(status, KVMEM_STATUS_OUT_OF_MEMORY);
+        kvmem_error_destroy(error);
+    }
+    CHECK(!"a transfer can be created with enough memory");
+    return MOST;
+}
+
+/* Whatever memory there is, lists of pairs, runs, launches and copies that do not fit are an error. */
+TEST(plans_without_memory_for_them_fail) {
+    static const struct {
+        place from, to;
+        uint32_t path;
+        uint64_t flags;
+    } cases[] = {
+        {PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, 0},
+        {PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_STAGED, 0},
+        {PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED, 0},
+        {PLACE_DEVICE, PLACE_DEVICE, 0, 0},
+        {PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_VERIFY},
+        {PLACE_PINNED, PLACE_PINNED, 0, 0},
+        {PLACE_PINNED, PLACE_PINNED, 0, KVMEM_TRANSFER_VERIFY},
+    };
+    const kvmem_layout_config config = small_blocks("BLONHC");
+    CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(SMALL_BLOCKS * sizeof(*pairs));
+    for (uint32_t i = 0; i < SMALL_BLOCKS; i++)
+        pairs[i] = (kvmem_block_pair){i, (i * 5 + 3) % SMALL_BLOCKS};
+    const kv_move move = {pairs, SMALL_BLOCKS, 0, 0, 1};
+    for (size_t i = 0; i < NUM(cases); i++) {
+        SIM(sim_reset());
+        OPENED(flight, flight, .from = cases[i].from, .to = cases[i].to, .source = &config,
+               .destination = &config, .move = &move);
+        {
+            /* Creates per-device state. */
+            static const kvmem_block_pair one = {0, 0};
+            flight_create(&flight, it.path = cases[i].path, it.flags = cases[i].flags, it.pairs = &one,
+                          it.num_pairs = 1);
+            RUN(flight.transfer);
+        }
+        const int failures = failures_until_created(
+            &flight, WITH(flight_options(&flight), it.path = cases[i].path, it.flags = cases[i].flags));
+        CHECK(failures > 0);
+    }
 }
 
 #endif

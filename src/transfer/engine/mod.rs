@@ -79,8 +79,8 @@ pub trait Engine: Send + Sync {
     }
 
     /// Bytes that it reads and discards.
-    fn excess(&self) -> u64 {
-        0
+    fn excess(&self) -> Result<u64> {
+        Ok(0)
     }
 
     /// Adds the CUDA contexts that its own resources belong to.

@@ -108,7 +108,7 @@ pub fn prepare(
         false => vec![plan],
     };
     if DiskMove::takes(path, source, destination) {
-        let ordered = divide(DiskMove::in_file_order(source, &plan));
+        let ordered = divide(DiskMove::in_file_order(source, &plan)?);
         let prepare = |(plan, ordered): (Plan, Plan)| {
             DiskMove::prepare(source, destination, &plan, ordered, preferences)
         };

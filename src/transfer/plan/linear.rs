@@ -14,6 +14,7 @@ use super::side::Side;
 use super::{Matrix, Plan, PlanPart, units};
 use crate::error::Result;
 use crate::layout::Axis;
+use crate::lists;
 use crate::sorting::sort_few_by_key;
 use crate::transfer::request::BlockPair;
 
@@ -55,9 +56,10 @@ struct LinearSection {
 
 impl LinearPlan {
     /// Puts sections in a row, each in an order of its own. Fails if they have more bytes than an address can count.
-    pub fn new(sections: impl Iterator<Item = (AxisOrder, OneSide)>) -> Result<Self> {
+    pub fn new(sections: impl Iterator<Item = Result<(AxisOrder, OneSide)>>) -> Result<Self> {
         let mut plan = Self { sections: Vec::new(), bytes: 0 };
-        for (order, side) in sections {
+        for section in sections {
+            let (order, side) = section?;
             let section = LinearSection::new(order, side, plan.bytes)?;
             plan.bytes = plan.bytes.checked_add(section.bytes).ok_or_else(too_large)?;
             plan.sections.push(section);
@@ -120,7 +122,7 @@ impl LinearSection {
         let mut shape = Shape::in_order(LoopOrder::StrictDestination, &sides, &block);
         shape.sides[0] = sides[0].starting_at(one.start);
         let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
-        let pairs: Vec<_> = one.ids.iter().zip(0u32..).map(pair).collect();
+        let pairs = lists::collect(one.ids.iter().zip(0u32..).map(pair))?;
         let mut spans = BlockRuns::default();
         spans.fill(&pairs, u32::MAX.into(), u32::MAX.into())?;
         Ok(Self { shape, spans, bytes: size })
@@ -129,7 +131,7 @@ impl LinearSection {
 
 impl Plan {
     /// The plan in the order of one side: what that side has together is together among the bytes in a row.
-    pub fn led_by(&self, side: usize) -> Self {
+    pub fn led_by(&self, side: usize) -> Result<Self> {
         self.in_order(if side == 0 { LoopOrder::Source } else { LoopOrder::StrictDestination })
     }
 }
@@ -157,13 +159,13 @@ impl PlanPart<'_> {
     }
 
     /// Some of its blocks or spans, as one side stores them.
-    pub(super) fn one_side(&self, side: usize, blocks: &Range<u64>) -> OneSide {
-        OneSide {
+    pub(super) fn one_side(&self, side: usize, blocks: &Range<u64>) -> Result<OneSide> {
+        Ok(OneSide {
             side: self.shape.sides[side].clone(),
             start: self.block.start(side),
             axes: self.block.axes.map(|axis| (axis.count, axis.strides[side], axis.regions[side])),
             element_size: self.block.element_size,
-            ids: self.ids(side, blocks).collect(),
-        }
+            ids: lists::collect(self.ids(side, blocks))?,
+        })
     }
 }

@@ -112,13 +112,13 @@ impl Plan {
 
     /// The same with loops in another order. Its blocks are not those of a list of pairs. The part that moves one layer has
     /// no layers of its own then.
-    pub fn in_order(&self, order: LoopOrder) -> Self {
-        Self {
+    pub fn in_order(&self, order: LoopOrder) -> Result<Self> {
+        Ok(Self {
             outline: Arc::new(self.outline.in_order(order, self.layer)),
-            blocks: Arc::new(self.blocks.in_order(order, self.layer)),
+            blocks: Arc::new(self.blocks.in_order(order, self.layer)?),
             layer: None,
             bytes: self.bytes,
-        }
+        })
     }
 
     /// The blocks, whose memory a later plan can use.

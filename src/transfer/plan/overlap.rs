@@ -6,68 +6,69 @@ use super::common_memory::Spans;
 use super::{Move, Plan};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
+use crate::lists;
 
 /// Fails if bytes are both read and written.
 pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
     let is_apart = !plan.has_common_memory()
-        || are_blocks_apart(source, destination, plan)
-        || are_footprints_apart(source, destination, plan);
+        || are_blocks_apart(source, destination, plan)?
+        || are_footprints_apart(source, destination, plan)?;
     if is_apart {
         return Ok(());
     }
     ensure_moves_apart(source, destination, plan).map_err(|error| {
         match block_of_both(source, destination, plan) {
-            Some(block) => error.context(format!("block {block} is both a source and a destination")),
-            None => error,
+            Ok(Some(block)) => error.context(format!("block {block} is both a source and a destination")),
+            _ => error,
         }
     })
 }
 
-/// A block of one layout that is both read and written.
-fn block_of_both(source: &Layout, destination: &Layout, plan: &Plan) -> Option<u32> {
-    let runs = plan.block_runs().filter(|_| std::ptr::eq(source, destination))?;
-    let is_read = |block: u32| {
-        runs.iter().any(|run| block.checked_sub(run.source).is_some_and(|offset| offset < run.length))
-    };
-    runs.iter()
-        .flat_map(|run| (0..run.length).map(|offset| run.destination + offset))
-        .find(|block| is_read(*block))
-}
-
 /// Whether no range of bytes between the first and the last of a block is both read and written. There may be thousands of
 /// moves in each.
-fn are_footprints_apart(source: &Layout, destination: &Layout, plan: &Plan) -> bool {
-    Spans::of([source, destination]).iter().all(|sides| {
+fn are_footprints_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<bool> {
+    for sides in Spans::of([source, destination]) {
         let [reads, writes] = [0, 1].map(|side| {
             let ranges = plan.footprints(side);
-            let ranges = ranges.filter_map(|(region, at, size)| Some((sides[side].at(at, region)?, size)));
-            ranges.collect()
+            lists::collect(ranges.filter_map(|(region, at, size)| Some((sides[side].at(at, region)?, size))))
         });
-        ensure_disjoint(reads, writes).is_ok()
-    })
+        if ensure_disjoint(reads?, writes?).is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether no block is both read and written, which takes little time within one layout. Of a block that is both, different
 /// parts may be.
-fn are_blocks_apart(source: &Layout, destination: &Layout, plan: &Plan) -> bool {
-    let Some(runs) = plan.block_runs().filter(|_| std::ptr::eq(source, destination)) else { return false };
+fn are_blocks_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<bool> {
+    let are_blocks = plan.block_runs().is_some() && std::ptr::eq(source, destination);
+    Ok(are_blocks && block_of_both(source, destination, plan)?.is_none())
+}
+
+/// A block of one layout that is both read and written.
+fn block_of_both(source: &Layout, destination: &Layout, plan: &Plan) -> Result<Option<u64>> {
+    let Some(runs) = plan.block_runs().filter(|_| std::ptr::eq(source, destination)) else {
+        return Ok(None);
+    };
     let interval = |first: u32, length: u32| (u64::from(first), u64::from(first) + u64::from(length));
-    let mut reads: Vec<_> = runs.iter().map(|run| interval(run.source, run.length)).collect();
+    let mut reads = lists::collect(runs.iter().map(|run| interval(run.source, run.length)))?;
     reads.sort_unstable();
     let mut reads = reads.into_iter().peekable();
-    runs.iter().map(|run| interval(run.destination, run.length)).all(|(first, end)| {
+    Ok(runs.iter().map(|run| interval(run.destination, run.length)).find_map(|(first, end)| {
         while reads.next_if(|(_, read_end)| *read_end <= first).is_some() {}
-        reads.peek().is_none_or(|(read_first, _)| *read_first >= end)
-    })
+        reads.peek().filter(|(read_first, _)| *read_first < end).map(|(read_first, _)| first.max(*read_first))
+    }))
 }
 
 fn ensure_moves_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let moves: Vec<_> = plan.moves().collect();
+    let moves = lists::collect(plan.moves())?;
     let all = Spans::of([source, destination]);
     all.iter().try_for_each(|[from, to]| {
         let read = |each: &Move| Some((from.at(each.source, each.source_region)?, each.size));
         let written = |each: &Move| Some((to.at(each.destination, each.destination_region)?, each.size));
-        ensure_disjoint(moves.iter().filter_map(read).collect(), moves.iter().filter_map(written).collect())
+        let reads = lists::collect(moves.iter().filter_map(read))?;
+        ensure_disjoint(reads, lists::collect(moves.iter().filter_map(written))?)
     })
 }
 
@@ -124,7 +125,7 @@ mod tests {
             let plan = plan(&layout, &pairs, None);
             prop_assert!(plan.has_common_memory());
             let are_apart = ensure_moves_apart(&layout, &layout, &plan).is_ok();
-            prop_assert_eq!(are_blocks_apart(&layout, &layout, &plan), are_apart);
+            prop_assert_eq!(are_blocks_apart(&layout, &layout, &plan).unwrap(), are_apart);
             prop_assert_eq!(ensure_apart(&layout, &layout, &plan).is_ok(), are_apart);
         }
     }
@@ -144,7 +145,7 @@ mod tests {
         let between =
             |pairs: &[BlockPair]| Plan::once(&source, &destination, pairs, Wanted::default()).unwrap();
         let plan = between(&[pair(0, 6), pair(5, 11), pair(1, 8)]);
-        assert!(plan.has_common_memory() && are_footprints_apart(&source, &destination, &plan));
+        assert!(plan.has_common_memory() && are_footprints_apart(&source, &destination, &plan).unwrap());
         assert!(plan.footprints(1).count() < 5 && plan.moves().count() > 100);
         let meeting = between(&[pair(0, 6), pair(6, 7)]);
         assert!(ensure_apart(&source, &destination, &meeting).is_err());
@@ -155,7 +156,7 @@ mod tests {
         let layout = layout();
         let layers = Some(PairedRange { source: 0, destination: 1, count: 1 });
         let plan = plan(&layout, &[BlockPair { source: 3, destination: 3 }], layers);
-        assert!(!are_blocks_apart(&layout, &layout, &plan));
+        assert!(!are_blocks_apart(&layout, &layout, &plan).unwrap());
         assert!(ensure_apart(&layout, &layout, &plan).is_ok());
     }
 }

@@ -29,7 +29,7 @@ impl PlannedBlocks {
 
     /// Tokens; whole blocks of them are as by pairs.
     pub(super) fn fill_tokens(&mut self, outline: &Outline, tables: &TokenTables<'_>) -> Result<()> {
-        self.are_sections = !find_whole_blocks(outline.page_sizes()?, tables, &mut self.pairs);
+        self.are_sections = !find_whole_blocks(outline.page_sizes()?, tables, &mut self.pairs)?;
         match self.are_sections {
             true => self.sections.fill(outline, tables),
             false => outline.fill(&mut self.runs, &self.pairs).map_err(|error| {
@@ -41,14 +41,14 @@ impl PlannedBlocks {
     }
 
     /// The same, or one layer of tokens, with loops in another order.
-    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
-        match self.runs() {
-            Some(runs) => Self { runs: runs.in_order(order), ..Self::default() },
+    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Result<Self> {
+        Ok(match self.runs() {
+            Some(runs) => Self { runs: runs.in_order(order)?, ..Self::default() },
             None => {
-                let sections = self.sections.in_order(order, layer);
+                let sections = self.sections.in_order(order, layer)?;
                 Self { sections, are_sections: true, ..Self::default() }
             }
-        }
+        })
     }
 
     /// Whole blocks, unless tokens are moved.

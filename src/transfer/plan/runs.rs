@@ -5,6 +5,7 @@
 use super::moves::BlockRun;
 use super::nest::LoopOrder;
 use crate::error::{Error, Result, Status, ensure};
+use crate::lists;
 use crate::sorting::sort_by_id;
 use crate::transfer::request::BlockPair;
 
@@ -48,7 +49,7 @@ impl BlockRuns {
             "num_pairs is {}, and no layout has as many blocks",
             pairs.len()
         );
-        join(&mut self.runs, pairs.iter().copied());
+        join(&mut self.runs, pairs.iter().copied())?;
         check_range(&self.runs, pairs, sources, destinations)?;
         if !are_in_order(&self.runs) {
             // Ids are dense, so a table sorts them in one pass; a few runs of a huge cache do not justify the table.
@@ -59,8 +60,7 @@ impl BlockRuns {
             }
         }
         self.blocks = pairs.len() as u64;
-        self.count_before();
-        Ok(())
+        self.count_before()
     }
 
     /// The runs.
@@ -74,14 +74,14 @@ impl BlockRuns {
     }
 
     /// The same in the order of one of the sides.
-    pub(super) fn in_order(&self, order: LoopOrder) -> Self {
-        let mut runs = self.runs.clone();
+    pub(super) fn in_order(&self, order: LoopOrder) -> Result<Self> {
+        let mut runs = lists::collect(self.runs.iter().copied())?;
         if order == LoopOrder::Source {
-            sort_by_id(&mut runs, |run| run.source);
+            sort_by_id(&mut runs, |run| run.source)?;
         }
         let mut sorted = Self { runs, blocks: self.blocks, ..Self::default() };
-        sorted.count_before();
-        sorted
+        sorted.count_before()?;
+        Ok(sorted)
     }
 
     /// The run of a block, which is counted from the first of all, and its index in the run.
@@ -93,30 +93,30 @@ impl BlockRuns {
         (run, (block - self.before[run]) as u32)
     }
 
-    fn count_before(&mut self) {
+    fn count_before(&mut self) -> Result<()> {
         self.before.clear();
         if self.runs.len() as u64 == self.blocks {
-            return;
+            return Ok(());
         }
         let mut before = 0;
-        self.before.extend(self.runs.iter().map(|run| {
+        let counted = self.runs.iter().map(|run| {
             let this = before;
             before += u64::from(run.length);
             this
-        }));
+        });
+        lists::extend(&mut self.before, counted)
     }
 
     fn sort(&mut self, pairs: &[BlockPair]) -> Result<()> {
         let Scratch { runs, keys, .. } = &mut self.scratch;
         // Words are sorted in half the time that runs are.
         keys.clear();
-        keys.extend(
-            self.runs.iter().zip(0u64..).map(|(run, index)| u64::from(run.destination) << 32 | index),
-        );
+        let words = self.runs.iter().zip(0u64..).map(|(run, index)| u64::from(run.destination) << 32 | index);
+        lists::extend(keys, words)?;
         keys.sort_unstable();
         let mut reached = 0;
         runs.clear();
-        runs.reserve(self.runs.len());
+        lists::reserve(runs, self.runs.len())?;
         for key in keys.iter() {
             let run = self.runs[*key as u32 as usize];
             if reached > u64::from(run.destination) {
@@ -134,6 +134,7 @@ impl BlockRuns {
         const NONE: u32 = u32::MAX;
         let table = &mut self.scratch.table;
         table.clear();
+        lists::reserve(table, destinations)?;
         table.resize(destinations, NONE);
         for pair in pairs {
             let slot = &mut table[pair.destination as usize];
@@ -145,8 +146,7 @@ impl BlockRuns {
         let taken = table.iter().enumerate().filter(|(_, source)| **source != NONE);
         let ordered =
             taken.map(|(destination, source)| BlockPair { source: *source, destination: destination as u32 });
-        join(&mut self.runs, ordered);
-        Ok(())
+        join(&mut self.runs, ordered)
     }
 }
 
@@ -177,25 +177,25 @@ fn out_of_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Error {
 
 /// Replaces `runs` by those of pairs that are consecutive on both sides. An id that is out of range may wrap to 0: a run of
 /// it has the id, so that it is out of range as well.
-fn join(runs: &mut Vec<BlockRun>, mut pairs: impl Iterator<Item = BlockPair>) {
+fn join(runs: &mut Vec<BlockRun>, mut pairs: impl Iterator<Item = BlockPair>) -> Result<()> {
     runs.clear();
-    runs.reserve(pairs.size_hint().0.min(MOST_AT_ONCE));
+    lists::reserve(runs, pairs.size_hint().0.min(MOST_AT_ONCE))?;
     // Both ids in a word, so that they are compared at once.
     let word = |pair: BlockPair| u64::from(pair.destination) << 32 | u64::from(pair.source);
     let one = |BlockPair { source, destination }| BlockRun { source, destination, length: 1 };
-    let Some(first) = pairs.next() else { return };
+    let Some(first) = pairs.next() else { return Ok(()) };
     let (mut last, mut next) = (one(first), word(first).wrapping_add(NEXT));
     // Most pairs only lengthen the last run, which is therefore not in memory.
     for pair in pairs {
         if word(pair) == next {
             last.length += 1;
         } else {
-            runs.push(last);
+            lists::push(runs, last)?;
             (last, next) = (one(pair), word(pair));
         }
         next = next.wrapping_add(NEXT);
     }
-    runs.push(last);
+    lists::push(runs, last)
 }
 
 /// Adds a run, or lengthens the last one if this one follows it on both sides.
@@ -236,7 +236,7 @@ mod tests {
 
     fn as_given(pairs: &[BlockPair]) -> BlockRuns {
         let mut found = BlockRuns::default();
-        join(&mut found.runs, pairs.iter().copied());
+        join(&mut found.runs, pairs.iter().copied()).unwrap();
         found
     }
 

@@ -10,6 +10,7 @@ use super::linear::LinearPlan;
 use super::terms::{MOST_SPANS, SPAN_BYTES, SpanPlaces, SpanRun, Terms, section_bytes};
 use super::{Plan, PlanPart};
 use crate::error::Result;
+use crate::lists;
 
 /// Some of the blocks of a plan, or of its spans of tokens.
 pub struct PlanSlice<'a> {
@@ -34,7 +35,7 @@ impl Plan {
         for part in self.parts() {
             slices.add(part, side)?;
         }
-        Ok(slices.finish())
+        slices.finish()
     }
 
     /// Whether one slice has space for all blocks, also if no two of them are joined.
@@ -59,7 +60,7 @@ impl<'a> PlanSlice<'a> {
     /// The bytes in a row of a slice of a plan that [`Plan::led_by`] returned for this side, on this side.
     pub fn linear(&self, side: usize) -> Result<LinearPlan> {
         let sections =
-            self.parts.iter().map(|(part, blocks)| (part.order_of(side), part.one_side(side, blocks)));
+            self.parts.iter().map(|(part, blocks)| Ok((part.order_of(side), part.one_side(side, blocks)?)));
         LinearPlan::new(sections)
     }
 }
@@ -94,7 +95,7 @@ impl<'a> Slices<'a> {
             };
             let is_empty = self.last.parts.is_empty() && first == block;
             if !is_empty && (size > self.bytes || self.spans == 0) {
-                self.end(part, first..block);
+                self.end(part, first..block)?;
                 (first, size) = (block, with_section);
             }
             self.bytes = self.bytes.saturating_sub(size);
@@ -104,22 +105,22 @@ impl<'a> Slices<'a> {
                 _ => Some(place),
             };
         }
-        self.last.parts.push((part, first..part.blocks()));
-        Ok(())
+        lists::push(&mut self.last.parts, (part, first..part.blocks()))
     }
 
     /// Ends the last slice with some blocks of a part, which may be none, and begins another one.
-    fn end(&mut self, part: PlanPart<'a>, blocks: Range<u64>) {
+    fn end(&mut self, part: PlanPart<'a>, blocks: Range<u64>) -> Result<()> {
         if !blocks.is_empty() {
-            self.last.parts.push((part, blocks));
+            lists::push(&mut self.last.parts, (part, blocks))?;
         }
         let next = PlanSlice { plan: self.last.plan, parts: Vec::new() };
-        self.complete.push(std::mem::replace(&mut self.last, next));
+        lists::push(&mut self.complete, std::mem::replace(&mut self.last, next))?;
         (self.bytes, self.spans) = (self.most_bytes, MOST_SPANS);
+        Ok(())
     }
 
-    fn finish(mut self) -> Vec<PlanSlice<'a>> {
-        self.complete.push(self.last);
-        self.complete
+    fn finish(mut self) -> Result<Vec<PlanSlice<'a>>> {
+        lists::push(&mut self.complete, self.last)?;
+        Ok(self.complete)
     }
 }

@@ -14,6 +14,7 @@ use super::tokens::common_divisor;
 use super::{Plan, PlanPart};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry, LayoutPart, MOST_PARTS};
+use crate::lists;
 
 /// The maximum number of spans of tokens.
 pub(super) const MOST_SPANS: usize = 1 << 20;
@@ -170,7 +171,7 @@ impl Terms {
             Ok((section.axis_order()?, side))
         };
         let placed: Vec<_> = self.sections.iter().map(place).collect::<Result<_>>()?;
-        LinearPlan::new(placed.into_iter())
+        LinearPlan::new(placed.into_iter().map(Ok))
     }
 }
 
@@ -215,7 +216,7 @@ impl Section {
             let place = places.of_id(id)?;
             match runs.last_mut() {
                 Some(last) if last.goes_on_in(place) => *last = last.longer(),
-                _ => runs.push(place),
+                _ => lists::push(&mut runs, place)?,
             }
         }
         let spans = runs.iter().flat_map(|run| [run.block, run.token, run.blocks]);
@@ -229,7 +230,7 @@ impl Section {
             of_heads: places.of_heads,
             tokens: tokens.count,
             token_step,
-            spans: spans.flat_map(u32::to_le_bytes).collect(),
+            spans: lists::collect(spans.flat_map(u32::to_le_bytes))?,
         })
     }
 
@@ -341,13 +342,14 @@ impl Section {
         let first = self.runs().next().map_or(0, |run| run.token);
         let block_stride = geometry.stride(Axis::Block);
         if self.runs().all(|run| run.token == first) {
-            let ids = self.runs().flat_map(|run| run.block..run.block + run.blocks).collect();
+            let ids = lists::collect(self.runs().flat_map(|run| run.block..run.block + run.blocks))?;
             return Ok(SpanIds { ids, unit: block_stride, token: first.into() });
         }
         let granule = self.runs().fold(0, |granule, run| common_divisor(granule, run.token.into()));
         let token_stride = geometry.stride(Axis::Token);
         let unit = common_divisor(block_stride, granule * token_stride).max(1);
-        let mut ids = Vec::with_capacity(count as usize);
+        let mut ids = Vec::new();
+        lists::reserve(&mut ids, count as usize)?;
         for run in self.runs() {
             for block in run.block..run.block + run.blocks {
                 let distance = u64::from(block) * block_stride + u64::from(run.token) * token_stride;

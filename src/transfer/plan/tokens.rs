@@ -15,6 +15,7 @@ use super::runs::BlockRuns;
 use super::shape::Shape;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry};
+use crate::lists;
 use crate::transfer::request::{BlockPair, BlockTable, TokenTables};
 
 const NAMES: [&str; 2] = ["source", "destination"];
@@ -46,7 +47,7 @@ pub struct Section {
 
 impl Section {
     /// The same, or one of its layers, with loops in another order.
-    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
+    pub(super) fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Result<Self> {
         let in_order = |block: &PairedBlock| {
             let mut shape = Shape::in_order(order, &self.shape.sides, block);
             shape.nest.unit = None;
@@ -56,9 +57,9 @@ impl Section {
         let block = layer.map_or_else(|| self.block.clone(), of_layer);
         let num_layers = if layer.is_none() { self.layers.len() } else { 0 };
         let layers = (0..num_layers).map(|layer| in_order(&of_layer(layer))).collect();
-        let (shape, spans) = (in_order(&block), self.spans.in_order(order));
+        let (shape, spans) = (in_order(&block), self.spans.in_order(order)?);
         let bytes = spans.blocks() * shape.block_size();
-        Self { part: self.part, bytes, shape, block, layers, spans }
+        Ok(Self { part: self.part, bytes, shape, block, layers, spans })
     }
 }
 
@@ -68,7 +69,7 @@ pub fn find_whole_blocks(
     [page, there]: [u64; 2],
     tables: &TokenTables<'_>,
     pairs: &mut Vec<BlockPair>,
-) -> bool {
+) -> Result<bool> {
     let [source, destination] = &tables.sides;
     let is_whole = there == page
         && tables.sides.iter().all(|side| side.token_step == 1 && side.first_token.is_multiple_of(page))
@@ -78,12 +79,12 @@ pub fn find_whole_blocks(
         let end = first.checked_add((tables.tokens / page) as usize)?;
         Some(first..end).filter(|range| is_whole && range.end <= side.blocks.len())
     };
-    let (Some(sources), Some(destinations)) = (blocks(source), blocks(destination)) else { return false };
+    let (Some(sources), Some(destinations)) = (blocks(source), blocks(destination)) else { return Ok(false) };
     let zipped = source.blocks[sources].iter().zip(&destination.blocks[destinations]);
     pairs.clear();
-    pairs
-        .extend(zipped.map(|(source, destination)| BlockPair { source: *source, destination: *destination }));
-    !pairs.is_empty()
+    let pair = |(source, destination): (&u32, &u32)| BlockPair { source: *source, destination: *destination };
+    lists::extend(pairs, zipped.map(pair))?;
+    Ok(!pairs.is_empty())
 }
 
 impl Sections {
@@ -117,9 +118,10 @@ impl Sections {
     }
 
     /// The same, or one of their layers, with loops in another order.
-    pub fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Self {
-        let all: Vec<_> = self.list().iter().map(|section| section.in_order(order, layer)).collect();
-        Self { used: all.len(), all, ..Self::default() }
+    pub fn in_order(&self, order: LoopOrder, layer: Option<usize>) -> Result<Self> {
+        let all = self.list().iter().map(|section| section.in_order(order, layer));
+        let all: Vec<_> = all.collect::<Result<_>>()?;
+        Ok(Self { used: all.len(), all, ..Self::default() })
     }
 
     /// One section, in the memory of the one that it replaces.
@@ -132,7 +134,8 @@ impl Sections {
         self.pairs.clear();
         for index in 0..cells.count {
             let token = cells.first + index * cells.tokens;
-            self.pairs.push(BlockPair { source: source.id(token)?, destination: destination.id(token)? });
+            let pair = BlockPair { source: source.id(token)?, destination: destination.id(token)? };
+            lists::push(&mut self.pairs, pair)?;
         }
         spans.fill(&self.pairs, u64::from(u32::MAX), u64::from(u32::MAX))?;
         let units = [source.unit, destination.unit];
@@ -326,7 +329,7 @@ fn ensure_written_once(
         let from = if start <= first { first } else { first + (start - first).div_ceil(step) * step };
         (table.blocks[entry], from.saturating_sub(start), end.min(start + page).saturating_sub(start))
     });
-    entries.extend(found.filter(|(_, from, until)| from < until));
+    lists::extend(entries, found.filter(|(_, from, until)| from < until))?;
     // Two entries with the same block have a token in common if that is so for two neighbours in this order: their tokens are
     // as far apart, and start at the same remainder.
     entries.sort_unstable_by_key(|(block, from, _)| (*block, from % step, *from));

@@ -10,13 +10,14 @@ use super::gpu::GpuBlocks;
 use super::host::HostBlocks;
 use crate::error::Result;
 use crate::layout::Layout;
+use crate::lists;
 use crate::nixl::MemoryType;
 use crate::sync::Mutex;
 use crate::transfer::plan::Slots;
 
 /// Some layers and outer slots of blocks.
 pub struct BlockChecksums {
-    blocks: Arc<[u32]>,
+    blocks: Arc<Vec<u32>>,
     slots: Slots,
     reader: Reader,
     /// Copies of blocks that have no other reader, or whose reader can't be used; prepared when first needed.
@@ -35,7 +36,7 @@ enum Reader {
 
 impl BlockChecksums {
     /// Those of blocks that exist, in memory that this process can access.
-    pub fn new(layout: &Layout, blocks: Arc<[u32]>, slots: Slots) -> Self {
+    pub fn new(layout: &Layout, blocks: Arc<Vec<u32>>, slots: Slots) -> Self {
         let reader = match layout.memory_type() {
             MemoryType::Dram => Reader::Host(HostBlocks::new(layout, blocks.clone(), &slots)),
             MemoryType::Vram => GpuBlocks::new(layout, &blocks, &slots).map_or(Reader::None, Reader::Gpu),
@@ -69,7 +70,7 @@ impl BlockChecksums {
     fn add_in_place(&self, layout: &Arc<Layout>, checksums: &mut Vec<u32>) -> Result<bool> {
         match &self.reader {
             Reader::Host(blocks) => {
-                checksums.extend(blocks.compute()?.checksums());
+                lists::extend(checksums, blocks.compute()?.checksums())?;
                 Ok(true)
             }
             Reader::Gpu(blocks) => blocks.add_to(layout, &self.blocks, checksums),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::blocks::BlockChecksums;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
+use crate::lists;
 use crate::transfer::plan::Slots;
 
 /// The checksums of whole blocks, in the order of `blocks`: of all parts of a layout, in the order of their names.
@@ -34,7 +35,7 @@ pub fn of_parts<'a>(
     parts: impl Iterator<Item = (&'a str, &'a Arc<Layout>, Slots)>,
     blocks: &[u32],
 ) -> Result<Vec<u32>> {
-    let mut all = vec![0; blocks.len()];
+    let mut all = lists::collect(blocks.iter().map(|_| 0))?;
     for (name, layout, slots) in parts {
         let size = slots.size(layout.geometry());
         let of_part =
@@ -49,8 +50,9 @@ pub fn of_parts<'a>(
 /// The checksums of some layers and outer slots of blocks. All of them must exist.
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
-    let mut checksums = Vec::with_capacity(blocks.len());
-    BlockChecksums::new(layout, blocks.into(), slots).add_once(layout, &mut checksums)?;
+    let mut checksums = Vec::new();
+    let blocks = lists::collect(blocks.iter().copied())?;
+    BlockChecksums::new(layout, Arc::new(blocks), slots).add_once(layout, &mut checksums)?;
     Ok(checksums)
 }
 

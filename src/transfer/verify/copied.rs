@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::host::{HostBlocks, Reading};
 use crate::error::{Error, Result};
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind};
+use crate::lists;
 use crate::region::SystemConfig;
 use crate::transfer::engine::repeated::RepeatedMove;
 use crate::transfer::plan::{Outline, Plan, Slots};
@@ -27,7 +28,8 @@ pub struct Copied {
 impl Copied {
     /// Copies that `plan` makes to the first `count` blocks of a buffer.
     pub fn new(layout: &Arc<Layout>, buffer: &Arc<Layout>, plan: Plan, count: u32) -> Result<Self> {
-        let blocks = HostBlocks::new(buffer, (0..count).collect(), &Slots::all(buffer.geometry()));
+        let ids = Arc::new(lists::collect(0..count)?);
+        let blocks = HostBlocks::new(buffer, ids, &Slots::all(buffer.geometry()));
         Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan)?, blocks })
     }
 
@@ -74,7 +76,7 @@ impl CopiedBlocks {
             if index == self.kept.len() {
                 self.kept.push(self.copied(layout, part)?);
             }
-            checksums.extend(self.kept[index].checksums().map_err(copying)?.checksums());
+            lists::extend(checksums, self.kept[index].checksums().map_err(copying)?.checksums())?;
         }
         Ok(())
     }
@@ -83,14 +85,13 @@ impl CopiedBlocks {
     pub fn add_once(&self, layout: &Arc<Layout>, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<()> {
         blocks.chunks(self.capacity).try_for_each(|part| {
             let copied = self.copied(layout, part)?;
-            checksums.extend(copied.checksums().map_err(copying)?.checksums());
-            Ok(())
+            lists::extend(checksums, copied.checksums().map_err(copying)?.checksums())
         })
     }
 
     fn copied(&self, layout: &Arc<Layout>, part: &[u32]) -> Result<Copied> {
         let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
-        let pairs: Vec<_> = part.iter().zip(0..).map(pair).collect();
+        let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
         let plan = Plan::new(&self.outline, &pairs, None);
         let copied = plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32));
         copied.map_err(copying)

@@ -13,6 +13,7 @@ use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::{Axis, Layout, TouchedExtents};
+use crate::lists;
 use crate::log::log;
 use crate::region::{Contexts, ExtentHold, PinnedConfig, PinnedMemory};
 use crate::transfer::engine::cuda::device::pool::ResourcePool;
@@ -77,8 +78,7 @@ impl Checker {
         // SAFETY: the device has written `blocks.len()` checksums.
         let computed = unsafe { std::slice::from_raw_parts(CHECKSUMS.of(self.host()), blocks.len()) };
         let ends = product(ENDS, power(pieces.block_size())) ^ ENDS;
-        checksums.extend(computed.iter().map(|checksum| checksum ^ ends));
-        Ok(())
+        lists::extend(checksums, computed.iter().map(|checksum| checksum ^ ends))
     }
 
     /// Starts the kernel for all layers of the blocks, as many per launch as it supports, and the copy of the

@@ -11,6 +11,7 @@ use super::pieces::Pieces;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
+use crate::lists;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::plan::{Plan, PlanPart, Slots};
 use crate::transfer::run::spares::Spares;
@@ -32,12 +33,12 @@ const LINE: usize = 64;
 /// first ones without allocating.
 pub struct HostBlocks {
     pieces: Arc<Pieces>,
-    blocks: Arc<[u32]>,
+    blocks: Arc<Vec<u32>>,
     spares: Spares<Reading>,
 }
 
 impl HostBlocks {
-    pub fn new(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Self {
+    pub fn new(layout: &Layout, blocks: Arc<Vec<u32>>, slots: &Slots) -> Self {
         Self { pieces: Arc::new(Pieces::of(layout, slots)), blocks, spares: Spares::default() }
     }
 
@@ -79,7 +80,7 @@ fn canonical_checksum(part: &PlanPart<'_>, side: usize, id: u32) -> u32 {
 /// Blocks of host memory that threads read, some at a time.
 #[derive(Default)]
 pub struct Reading {
-    blocks: Arc<[u32]>,
+    blocks: Arc<Vec<u32>>,
     pieces: Arc<Pieces>,
     /// Number of blocks that a thread takes at a time.
     taking: usize,
@@ -93,13 +94,19 @@ pub struct Reading {
 
 impl Reading {
     /// Becomes a reading of these blocks.
-    fn restart(&mut self, pieces: &Arc<Pieces>, blocks: &Arc<[u32]>) {
+    fn restart(&mut self, pieces: &Arc<Pieces>, blocks: &Arc<Vec<u32>>) {
         self.taking = (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize;
         (self.pieces, self.blocks) = (pieces.clone(), blocks.clone());
         *self.next.get_mut() = 0;
-        self.checksums.resize_with(blocks.len(), AtomicU32::default);
         drop(self.failure.take());
-        *self.left() = blocks.len();
+        self.checksums.clear();
+        if let Err(error) = lists::reserve(&mut self.checksums, blocks.len()) {
+            // With nothing to read, its end reports the failure.
+            self.blocks = Arc::default();
+            let _ = self.failure.set(error);
+        }
+        self.checksums.resize_with(self.blocks.len(), AtomicU32::default);
+        *self.left() = self.blocks.len();
     }
 
     /// Starts other threads if there is enough work.
@@ -235,7 +242,7 @@ mod tests {
         // Occupies all threads of the pool, so that the work stays in its queue.
         Pool::get().run(&blocks, 64);
         let all = Slots::all(layout.geometry());
-        HostBlocks::new(&layout, (0..64).collect(), &all).compute().unwrap();
+        HostBlocks::new(&layout, Arc::new((0..64).collect()), &all).compute().unwrap();
         assert_eq!(Arc::strong_count(&layout), 1);
         drop(go);
     }

@@ -21,6 +21,7 @@ use super::run::Verify;
 use super::run::completion::Outcome;
 use crate::error::{Error, Result, ensure, fail};
 use crate::layout::Layout;
+use crate::lists;
 use crate::nixl::MemoryType;
 
 /// The comparison of moved blocks with their expected contents.
@@ -30,7 +31,7 @@ pub struct Verification {
 
 enum Against {
     /// Whole blocks: the checksums that were given.
-    Checksums { expected: Box<[u32]>, sources: Arc<[u32]>, destination: VerifiedSide },
+    Checksums { expected: Vec<u32>, sources: Arc<Vec<u32>>, destination: VerifiedSide },
     /// Whole blocks: those of the source.
     Source([VerifiedSide; 2]),
     /// The source, of which only some heads or tokens are moved; both sides are host memory.
@@ -62,9 +63,10 @@ impl Verification {
             "this process can't access blocks of a remote destination; its owner can verify them with \
              kvmem_layout_checksum"
         );
-        let blocks = |block: fn(&BlockPair) -> u32| step.pairs.iter().map(block).collect::<Arc<[u32]>>();
-        let [sources, destinations] = [blocks(|pair| pair.source), blocks(|pair| pair.destination)];
-        let side = |layout, blocks: &Arc<[u32]>, slots: fn(&Selection) -> Slots| {
+        let blocks =
+            |block: fn(&BlockPair) -> u32| lists::collect(step.pairs.iter().map(block)).map(Arc::new);
+        let (sources, destinations) = (blocks(|pair| pair.source)?, blocks(|pair| pair.destination)?);
+        let side = |layout, blocks: &Arc<Vec<u32>>, slots: fn(&Selection) -> Slots| {
             let parts = plan.selections().map(|(name, selection)| (name.to_string(), slots(selection)));
             VerifiedSide::new(layout, blocks.clone(), parts)
         };
@@ -77,7 +79,8 @@ impl Verification {
                      KVMEM_TRANSFER_VERIFY, which compares with the source"
                 );
                 let destination = side(destination, &destinations, Selection::destination)?;
-                Against::Checksums { expected: checksums.into(), sources, destination }
+                let expected = lists::collect(checksums.iter().copied())?;
+                Against::Checksums { expected, sources, destination }
             }
             Expected::Source => {
                 ensure!(

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use super::blocks::BlockChecksums;
 use crate::error::Result;
 use crate::layout::Layout;
+use crate::lists;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::plan::Slots;
 
 /// Whole blocks of one side.
 pub struct VerifiedSide {
-    blocks: Arc<[u32]>,
+    blocks: Arc<Vec<u32>>,
     /// What is moved of each part of the layout, by name; the name is empty if it has none.
     parts: Box<[VerifiedPart]>,
     /// Those of the last run, whose memory the next one uses.
@@ -32,7 +33,7 @@ impl VerifiedSide {
     /// Blocks of a layout.
     pub fn new(
         layout: &Arc<Layout>,
-        blocks: Arc<[u32]>,
+        blocks: Arc<Vec<u32>>,
         parts: impl Iterator<Item = (String, Slots)>,
     ) -> Result<Self> {
         let verified = |(name, slots): (String, Slots)| {
@@ -58,7 +59,7 @@ impl VerifiedSide {
             let mut of_part = each.checksums.lock();
             of_part.clear();
             each.blocks.add_to(part(layout, &each.name)?, &mut of_part)?;
-            append(&mut all, &of_part, each.size);
+            append(&mut all, &of_part, each.size)?;
         }
         Ok(all)
     }
@@ -70,9 +71,10 @@ pub fn part<'a>(layout: &'a Arc<Layout>, name: &str) -> Result<&'a Arc<Layout>> 
 }
 
 /// Appends the next part of each block, which has so many bytes, to its checksum.
-fn append(all: &mut Vec<u32>, next: &[u32], size: usize) {
+fn append(all: &mut Vec<u32>, next: &[u32], size: usize) -> Result<()> {
     if all.is_empty() {
-        return all.extend(next);
+        return lists::extend(all, next.iter().copied());
     }
     all.iter_mut().zip(next).for_each(|(one, next)| *one = crc32c::crc32c_combine(*one, *next, size));
+    Ok(())
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::copied::{BUFFER, Copied};
 use crate::error::{Error, Result, ensure, fail};
 use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
+use crate::lists;
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::plan::{Outline, Plan, Selection};
@@ -32,15 +33,15 @@ struct CopiedTokens {
 }
 
 struct Table {
-    blocks: Box<[u32]>,
+    blocks: Vec<u32>,
     first_token: u64,
     token_step: u64,
 }
 
 impl Table {
-    fn of(table: &BlockTable<'_>) -> Self {
+    fn of(table: &BlockTable<'_>) -> Result<Self> {
         let BlockTable { blocks, first_token, token_step } = *table;
-        Self { blocks: blocks.into(), first_token, token_step }
+        Ok(Self { blocks: lists::collect(blocks.iter().copied())?, first_token, token_step })
     }
 
     /// Some of the tokens that are moved.
@@ -68,13 +69,13 @@ impl Tokens {
                  KVMEM_DISK_BUFFERED, move whole blocks, or compare elsewhere"
             );
         }
-        let all = |blocks: Box<[u32]>| Table { blocks, first_token: 0, token_step: 1 };
+        let all = |blocks: Vec<u32>| Table { blocks, first_token: 0, token_step: 1 };
         let (sides, count) = match &step.tables {
-            Some(TokenTables { sides, tokens }) => ([Table::of(&sides[0]), Table::of(&sides[1])], *tokens),
+            Some(TokenTables { sides, tokens }) => ([Table::of(&sides[0])?, Table::of(&sides[1])?], *tokens),
             None => (
                 [
-                    all(step.pairs.iter().map(|pair| pair.source).collect()),
-                    all(step.pairs.iter().map(|pair| pair.destination).collect()),
+                    all(lists::collect(step.pairs.iter().map(|pair| pair.source))?),
+                    all(lists::collect(step.pairs.iter().map(|pair| pair.destination))?),
                 ],
                 step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
             ),
@@ -147,7 +148,7 @@ impl Tokens {
         let [from, to] = [0, 1].map(|side| self.outline(side, &layouts[side], &buffers[side]));
         let outlines = [from.map_err(copying)?, to.map_err(copying)?];
         let capacity = buffers.iter().map(|buffer| buffer.geometry().count(Axis::Block)).min().unwrap_or(1);
-        let ids: Vec<_> = (0..capacity as u32).collect();
+        let ids = lists::collect(0..capacity as u32)?;
         let copied = |first: u64| {
             let tokens = first..self.count.min(first + capacity);
             let count = (tokens.end - tokens.start) as u32;

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 use super::direction::CopyDirection;
-use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer};
+use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer, MOST_LAYERS};
+use crate::error::Result;
+use crate::lists;
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
@@ -68,21 +70,40 @@ pub fn typical_length(runs: usize, blocks: u64) -> u32 {
     u32::try_from(blocks / (runs as u64).max(1)).unwrap_or(u32::MAX).max(1)
 }
 
-/// Cuts runs to `most` blocks, and at destinations that are multiples of `every`.
-pub fn cut_runs(runs: impl Iterator<Item = KernelRun>, most: u32, every: u32) -> Vec<KernelRun> {
-    let mut cut = Vec::with_capacity(runs.size_hint().0);
+/// The launches for layers, as many for each as one takes; `None` if `blocks` returns it.
+pub fn launches(
+    layers: impl Iterator<Item = Layer>,
+    blocks: impl Fn(&[Layer]) -> Option<Blocks>,
+) -> Result<Option<Vec<Blocks>>> {
+    let layers = lists::collect(layers)?;
+    let mut all = Vec::new();
+    for each in layers.chunks(MOST_LAYERS) {
+        let Some(blocks) = blocks(each) else { return Ok(None) };
+        lists::push(&mut all, blocks)?;
+    }
+    Ok(Some(all))
+}
+
+/// Adds runs to a list, cut to `most` blocks, and at destinations that are multiples of `every`.
+pub fn add_runs(
+    list: &mut Vec<KernelRun>,
+    runs: impl Iterator<Item = KernelRun>,
+    most: u32,
+    every: u32,
+) -> Result<()> {
+    lists::reserve(list, runs.size_hint().0)?;
     for mut left in runs {
         while left.length > 0 {
             // Avoids a division in the common case, because there may be tens of thousands of runs.
             let into = if left.destination < every { left.destination } else { left.destination % every };
             let length = left.length.min(most).min(every - into);
-            cut.push(KernelRun::new(left.source, left.destination, length));
+            lists::push(list, KernelRun::new(left.source, left.destination, length))?;
             left.source += length;
             left.destination += length;
             left.length -= length;
         }
     }
-    cut
+    Ok(())
 }
 
 /// Number of CTAs for moves of `move_size` bytes, if the caller sets no limit.
@@ -126,7 +147,8 @@ mod tests {
     #[test]
     fn runs_are_cut_to_a_length_and_at_bounds() {
         let runs = [KernelRun::new(10, 3, 7), KernelRun::new(90, 20, 1)];
-        let cut = cut_runs(runs.into_iter(), 3, 4);
+        let mut cut = Vec::new();
+        add_runs(&mut cut, runs.into_iter(), 3, 4).unwrap();
         let expected = [(10, 3, 1), (11, 4, 3), (14, 7, 1), (15, 8, 2), (90, 20, 1)];
         assert_eq!(
             cut,

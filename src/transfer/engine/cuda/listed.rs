@@ -5,6 +5,8 @@
 use super::launch::{LaunchShape, most_tile};
 use super::rows::{RowLoops, RowShape};
 use crate::cuda::kernel::{Blocks, KernelRun, Layer};
+use crate::error::{Error, Result, Status};
+use crate::lists;
 use crate::transfer::plan::{Loop, Matrix};
 
 /// The launches of a copy, and the runs that they read.
@@ -15,13 +17,13 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// Replaces them by those for `rows`, whose order may change. Fails with a reason.
+    /// Replaces them by those for `rows`, whose order may change.
     ///
     /// Rows of equal shape are blocks of one launch, and the greatest common divisor of their distances is the size of a
     /// block. So a launch needs 16 bytes for each of them, whatever their addresses.
     ///
     /// Rows are sorted only if they must be: sorting takes longer than all the rest, and most copies have rows of one shape.
-    pub fn fill(&mut self, rows: &mut [Matrix]) -> std::result::Result<(), String> {
+    pub fn fill(&mut self, rows: &mut [Matrix]) -> Result<()> {
         self.runs.clear();
         self.launches.clear();
         let bytes = rows.iter().map(|each| each.rows * each.first.size).sum();
@@ -37,7 +39,7 @@ impl Launches {
         self.launches.iter().try_for_each(Blocks::ensure_countable)
     }
 
-    fn add(&mut self, alike: &mut [Matrix], bytes: u64) -> std::result::Result<(), String> {
+    fn add(&mut self, alike: &mut [Matrix], bytes: u64) -> Result<()> {
         let Some(first) = alike.first() else { return Ok(()) };
         let sides = [Steps::of(alike, |row| row.first.source), Steps::of(alike, |row| row.first.destination)];
         if sides.iter().any(|steps| !steps.is_countable()) {
@@ -48,9 +50,10 @@ impl Launches {
         }
         let [source, destination] = sides;
         let first_run = self.runs.len();
-        self.runs.extend(alike.iter().map(|row| {
+        let runs = alike.iter().map(|row| {
             KernelRun::new(source.index(row.first.source), destination.index(row.first.destination), 1)
-        }));
+        });
+        lists::extend(&mut self.runs, runs)?;
         let layer = [Layer { source: source.first, destination: destination.first }];
         let block_strides = [source.step, destination.step];
         let unit_size = first.first.size;
@@ -60,8 +63,10 @@ impl Launches {
             shape.blocks(&layer, 0, first_run, alike.len())
         });
         let outers = u32::try_from(first.rows);
-        let outers = outers.map_err(|_| format!("{} rows are more than one launch takes", first.rows))?;
-        self.launches.push(as_rows.unwrap_or_else(|| {
+        let outers = outers.map_err(|_| {
+            Error::new(Status::Unsupported, format!("{} rows are more than one launch takes", first.rows))
+        })?;
+        let blocks = as_rows.unwrap_or_else(|| {
             LaunchShape {
                 unit_size,
                 outers: outers.into(),
@@ -71,8 +76,8 @@ impl Launches {
                 most_tile: most_tile(bytes),
             }
             .blocks(&layer, first_run, alike.len())
-        }));
-        Ok(())
+        });
+        lists::push(&mut self.launches, blocks)
     }
 }
 

@@ -12,7 +12,7 @@ use super::launch;
 use super::listed::Launches;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::kernel::{Blocks, CopyKernel};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::leak;
 use crate::sync::Mutex;
 use crate::transfer::plan::Matrix;
@@ -46,7 +46,7 @@ impl RowCopier {
     /// in both source and destination.
     pub unsafe fn start<H: Send + 'static>(&self, rows: &mut [Matrix], held: H) -> Result<RowsInFlight<H>> {
         let mut launches = self.launches.lock();
-        launches.fill(rows).map_err(|reason| Error::new(Status::Unsupported, reason))?;
+        launches.fill(rows)?;
         let Launches { runs, launches } = &mut *launches;
         let is_stored = if let [launch] = &mut launches[..] { launch.store_runs(runs) } else { false };
         let slot = if is_stored { None } else { Some(self.device.put_now(runs)?) };

@@ -82,7 +82,7 @@ impl DiskMove {
     }
 
     /// The plan in the order of the file, in which its pieces are listed.
-    pub fn in_file_order(source: &Layout, plan: &Plan) -> Plan {
+    pub fn in_file_order(source: &Layout, plan: &Plan) -> Result<Plan> {
         planned::in_file_order(plan, source.memory_type() != MemoryType::File)
     }
 

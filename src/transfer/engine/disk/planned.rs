@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::requests::{FileRequests, MOST_BYTES, Piece};
 use super::sides::FileSides;
+use crate::error::Result;
 use crate::process::PerProcess;
 use crate::transfer::plan::{LoopOrder, Plan};
 use crate::transfer::run::spares::Spares;
@@ -62,9 +63,9 @@ impl PlannedPieces {
 }
 
 /// The plan in the order of the file. The pieces of a single window are sorted anyway.
-pub fn in_file_order(plan: &Plan, writes: bool) -> Plan {
+pub fn in_file_order(plan: &Plan, writes: bool) -> Result<Plan> {
     let is_ordered = writes || plan.windows(MOVES_OF_WINDOW, BYTES_OF_WINDOW) == 1;
-    if is_ordered { plan.clone() } else { plan.in_order(LoopOrder::Source) }
+    if is_ordered { Ok(plan.clone()) } else { plan.in_order(LoopOrder::Source) }
 }
 
 /// All pieces of a plan, in the order of the file.

@@ -183,7 +183,7 @@ proptest! {
         prop_assert!(destination.memory == expected);
 
         // The same as lists of rows, in the order of either side.
-        for led in [0, 1].map(|side| chunks.plan.led_by(side)) {
+        for led in [0, 1].map(|side| chunks.plan.led_by(side).unwrap()) {
             destination.memory.copy_from_slice(&before);
             let rows: Vec<_> = led.rows_in(0..led.bytes()).collect();
             // SAFETY: the plan is of these layouts, whose memory is alive and has no byte in common.

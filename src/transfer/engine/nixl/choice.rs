@@ -132,7 +132,7 @@ impl Choosing<'_> {
         } else {
             match rate() {
                 Ok(rated) => return Ok(Ok(rated)),
-                Err(error) if error.status() == Status::Unsupported => {
+                Err(error) if matches!(error.status(), Status::Unsupported | Status::OutOfMemory) => {
                     let reason = Some(error.message().to_string().into());
                     let of_path = Candidate { is_impossible: true, ..candidate(path, 0.0, reason) };
                     return Ok(Err(of_path));
@@ -164,8 +164,8 @@ impl Choosing<'_> {
     fn staged(&self) -> Result<Rated<Division>> {
         let memory = StagingMemory::between(self.local, self.remote.memory_type());
         let slot = slot_size(self.preferences.staging_size, memory)?;
-        let division = Division::of(self.plan, self.remote, self.reads, slot, &self.rates.staged);
-        let estimate = division.estimate(false);
+        let division = Division::of(self.plan, self.remote, self.reads, slot, &self.rates.staged)?;
+        let estimate = division.estimate(false)?;
         Ok(Rated {
             seconds: self.rates.staged.staged(&estimate, self.plan.bytes()),
             reason: format!(
@@ -179,8 +179,12 @@ impl Choosing<'_> {
 
     fn served(&self) -> Result<Rated<ServedDivision>> {
         let sides = [self.local, self.remote];
-        let division = ServedDivision::of(self.plan, sides, self.reads, &self.rates.served)
-            .map_err(|error| error.with_status(Status::Unsupported))?;
+        let division = ServedDivision::of(self.plan, sides, self.reads, &self.rates.served).map_err(
+            |error| match error.status() {
+                Status::OutOfMemory => error,
+                _ => error.with_status(Status::Unsupported),
+            },
+        )?;
         let sessions = division.sessions();
         let mut reason = format!(
             "{} ranges of staging memory of the owner replace {} descriptors",

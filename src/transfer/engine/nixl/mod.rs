@@ -140,10 +140,10 @@ impl NixlMove {
     }
 
     /// Bytes that are read and discarded.
-    fn excess(&self) -> u64 {
+    fn excess(&self) -> Result<u64> {
         match &self.shared.method {
             Method::Staged(staged) => staged.excess(),
-            _ => 0,
+            _ => Ok(0),
         }
     }
 
@@ -197,7 +197,8 @@ impl Engine for PartSequence<NixlMove> {
         let parts = self.parts().len() as f64;
         let mut candidates = self.first().candidates.clone();
         candidates.iter_mut().for_each(|candidate| candidate.seconds *= parts);
-        let (excess, sessions) = (self.sum(NixlMove::excess), self.sum(NixlMove::sessions));
+        // What cannot be listed is not known.
+        let (excess, sessions) = (self.excess().unwrap_or_default(), self.sum(NixlMove::sessions));
         let remark = if excess > 0 {
             format!("it reads {excess} bytes in excess, rather than a range for each row")
         } else if sessions > self.parts().len() as u64 {
@@ -223,8 +224,8 @@ impl Engine for PartSequence<NixlMove> {
         self.parts().iter().map(NixlMove::requests).sum()
     }
 
-    fn excess(&self) -> u64 {
-        self.sum(NixlMove::excess)
+    fn excess(&self) -> Result<u64> {
+        self.parts().iter().map(NixlMove::excess).sum()
     }
 
     /// Fails if an earlier run was abandoned, or if the peer's metadata was invalidated.

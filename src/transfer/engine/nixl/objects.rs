@@ -32,7 +32,7 @@ impl NixlMove {
         let reads = path.is_nixl_read();
         let [local, remote] = if reads { [destination, source] } else { [source, destination] };
         let agent = shared_agent(local, remote)?.clone();
-        let plan = plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination });
+        let plan = plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination })?;
         let is_contiguous = ObjectParts::of(&plan, remote, reads).check()?;
         let direct_reason = match local.memory_type() {
             MemoryType::Dram if is_contiguous => None,
@@ -231,7 +231,8 @@ mod tests {
         let pairs = [(4, 0), (0, 3), (1, 4)].map(|(source, destination)| BlockPair { source, destination });
         let (source, destination) = if reads { (objects, host) } else { (host, objects) };
         let plan = Plan::once(source, destination, &pairs, wanted).unwrap();
-        let plan = plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination });
+        let plan =
+            plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination }).unwrap();
         ObjectParts::of(&plan, objects, reads).check()
     }
 

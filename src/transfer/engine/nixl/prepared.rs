@@ -118,7 +118,7 @@ impl PreparedRequests {
     pub fn count(&self) -> Result<u64> {
         match &self.method {
             Method::Listed(listed) => listed.count(),
-            Method::Staged(staged) => Ok(staged.requests()),
+            Method::Staged(staged) => staged.requests(),
             Method::Served(served) => Ok(served.chunks()),
         }
     }

@@ -2,10 +2,13 @@
 //! From a plan to NIXL requests, on the agent's thread.
 #![forbid(unsafe_code)]
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
 
 use crate::error::{Result, ensure};
 use crate::layout::{Layout, Unit};
+use crate::lists;
 use crate::nixl::AgentState;
 use crate::nixl::{MemoryType, Operation, RequestId, Span};
 use crate::sorting::sort_by_id;
@@ -35,7 +38,7 @@ pub(super) struct RequestPlan {
     pub reads: bool,
     pub plan: Plan,
     /// The runs of a read in the order of the source, once they are needed.
-    ordered: OnceLock<Vec<BlockRun>>,
+    ordered: OnceCell<Vec<BlockRun>>,
     limits: RequestLimits,
 }
 
@@ -73,7 +76,7 @@ impl RequestPlan {
     pub fn new([local, remote]: [&Arc<Layout>; 2], reads: bool, plan: Plan) -> Self {
         let [local, remote] = [local, remote].map(Arc::clone);
         let limits = if remote.memory_type() == MemoryType::Object { OBJECT_LIMITS } else { LIMITS };
-        Self { local, remote, reads, plan, ordered: OnceLock::new(), limits }
+        Self { local, remote, reads, plan, ordered: OnceCell::new(), limits }
     }
 
     /// Creates the request that begins at `place`, and moves `place` behind it. `list` has its descriptors then.
@@ -102,8 +105,8 @@ impl RequestPlan {
     fn list(&self, unit: Option<Unit>, place: Place, list: &mut RequestList) -> Result<Place> {
         list.clear();
         let after = match unit {
-            Some(unit) => self.list_units(unit, place, list),
-            None => self.list_spans(place, list),
+            Some(unit) => self.list_units(unit, place, list)?,
+            None => self.list_spans(place, list)?,
         };
         ensure!(after.bytes > place.bytes, Panic, "a request of no bytes was listed");
         Ok(after)
@@ -156,7 +159,7 @@ impl RequestPlan {
     }
 
     /// Lists units of both sides, in order of block runs so that NIXL merges them.
-    fn list_units(&self, unit: Unit, mut place: Place, list: &mut RequestList) -> Place {
+    fn list_units(&self, unit: Unit, mut place: Place, list: &mut RequestList) -> Result<Place> {
         let selection = self.plan.selection();
         let (mut mine, mut theirs) = (selection.source(), selection.destination());
         if self.reads {
@@ -164,7 +167,7 @@ impl RequestPlan {
         }
         let outers = if unit == Unit::Piece { selection.outers.count } else { 1 };
         let layers = if unit == Unit::Block { 1 } else { selection.layers.count };
-        let runs = self.runs();
+        let runs = self.runs()?;
         let mut left = self.units_a_request(unit);
         let [here, there] = &mut list.units;
         while left > 0 && place.slot < layers * outers {
@@ -182,8 +185,8 @@ impl RequestPlan {
             };
             let (local, remote) =
                 if self.reads { (run.destination, run.source) } else { (run.source, run.destination) };
-            here.extend(indices(&self.local, &mine, local));
-            there.extend(indices(&self.remote, &theirs, remote));
+            lists::extend(here, indices(&self.local, &mine, local))?;
+            lists::extend(there, indices(&self.remote, &theirs, remote))?;
             left -= count;
             place.bytes += count * unit.size(self.local.geometry());
             place.block += count as u32;
@@ -191,21 +194,22 @@ impl RequestPlan {
                 (place.run, place.block) = (place.run + 1, 0);
             }
         }
-        place
+        Ok(place)
     }
 
     /// Runs of blocks in the order in which UCX copies them. Reads are sorted by source: sequential reads are prefetched,
     /// and writes to scattered addresses do not wait for memory. Bench row 8 measures this with scattered blocks.
-    fn runs(&self) -> &[BlockRun] {
+    fn runs(&self) -> Result<&[BlockRun]> {
         let runs = self.plan.block_runs().unwrap_or_default();
         if !self.reads {
-            return runs;
+            return Ok(runs);
         }
-        self.ordered.get_or_init(|| {
-            let mut ordered = runs.to_vec();
-            sort_by_id(&mut ordered, |run| run.source);
-            ordered
-        })
+        let sorted = || {
+            let mut sorted = lists::collect(runs.iter().copied())?;
+            sort_by_id(&mut sorted, |run| run.source)?;
+            Ok(sorted)
+        };
+        self.ordered.get_or_try_init(sorted).map(Vec::as_slice)
     }
 
     fn over_spans(&self, state: &mut AgentState, spans: &[(Span, Span)]) -> Result<RequestId> {
@@ -227,12 +231,12 @@ impl RequestPlan {
     }
 
     /// Lists moves as spans.
-    fn list_spans(&self, mut place: Place, list: &mut RequestList) -> Place {
+    fn list_spans(&self, mut place: Place, list: &mut RequestList) -> Result<Place> {
         for part in self.parts_from(place) {
-            list.spans.push(self.spans(&part));
+            lists::push(&mut list.spans, self.spans(&part))?;
             place.bytes += part.size;
         }
-        place
+        Ok(place)
     }
 
     /// The moves of the request that begins at `place`.

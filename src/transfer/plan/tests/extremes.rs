@@ -120,7 +120,7 @@ proptest! {
         if let Ok(plan) = Plan::new(&outline, &pairs, None) {
             ensure_inside(&plan, [&source, &destination]);
             for leader in 0..2 {
-                let led = plan.led_by(leader);
+                let led = plan.led_by(leader).unwrap();
                 ensure_inside(&led, [&source, &destination]);
             }
         }

@@ -42,7 +42,7 @@ fn through_rows(
     step: u64,
     most_bytes: usize,
 ) -> Result<(Moved, usize)> {
-    let led = plan.led_by(leader);
+    let led = plan.led_by(leader).unwrap();
     let mut moved = Moved::new();
     let slices = led.slices(1 - leader, most_bytes)?;
     for slice in &slices {
@@ -190,7 +190,7 @@ fn what_an_owner_refuses_is_not_said() {
     let together = placement(of_one_head, KINDS[0], 1 << 20);
     for (sides, owner) in [([&apart, &together], 0), ([&together, &apart], 1)] {
         let plan = Plan::between(sides[0], sides[1], &pairs(&[(1, 0)]), Wanted::default()).unwrap();
-        let terms = |leader: usize| plan.led_by(leader).whole().terms(1 - leader);
+        let terms = |leader: usize| plan.led_by(leader).unwrap().whole().terms(1 - leader);
         assert_eq!(terms(1 - owner).unwrap_err().status(), Status::Unsupported);
         assert!(terms(owner).is_ok());
     }
@@ -201,8 +201,9 @@ fn what_the_leader_has_together_is_together_in_the_row() {
     let (source, destination) = (side(5, 4, 3, 1, 4096), side(6, 4, 3, 1, 1 << 20));
     let plan =
         Plan::between(&source, &destination, &pairs(&[(3, 0), (1, 1), (7, 2)]), Wanted::default()).unwrap();
-    let rows =
-        |leader: usize| plan.led_by(leader).whole().linear(leader).unwrap().rows_in(0..plan.bytes()).count();
+    let rows = |leader: usize| {
+        plan.led_by(leader).unwrap().whole().linear(leader).unwrap().rows_in(0..plan.bytes()).count()
+    };
     let moves = plan.moves().count();
     assert!(rows(0) < moves && rows(1) < moves, "{} and {} of {moves}", rows(0), rows(1));
 }

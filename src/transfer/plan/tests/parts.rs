@@ -105,7 +105,7 @@ proptest! {
             first_region += placement.bases().len() as u32;
             part
         }).collect();
-        let led = whole.led_by(leader);
+        let led = whole.led_by(leader).unwrap();
         let mut moved = BTreeMap::new();
         for slice in led.slices(1 - leader, most_bytes).unwrap() {
             let own = places(&slice.linear(leader).unwrap(), 64);

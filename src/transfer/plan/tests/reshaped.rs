@@ -217,7 +217,7 @@ proptest! {
         case in any_case(), pairs in some_pairs(), step in 1u64..200, by_source: bool,
     ) {
         let order = if by_source { LoopOrder::Source } else { LoopOrder::StrictDestination };
-        let (shape, blocks) = (case.shape_in_order(order), runs_of(&pairs).in_order(order));
+        let (shape, blocks) = (case.shape_in_order(order), runs_of(&pairs).in_order(order).unwrap());
         let expected = case.expected(&pairs);
         let bytes = expected.len() as u64;
         prop_assert_eq!(&bytes_of(&moves(&shape, &blocks, 0..bytes)), &expected);
@@ -234,7 +234,7 @@ proptest! {
     ) {
         let order = if by_source { LoopOrder::Source } else { LoopOrder::Destination };
         let (shape, block) = (case.shape_in_order(order), case.block());
-        let blocks = runs_of(&pairs).in_order(order);
+        let blocks = runs_of(&pairs).in_order(order).unwrap();
         let part = PlanPart { name: "", shape: &shape, block: &block, blocks: &blocks };
         let windows = windows.min(part.passes());
         let mut all = Vec::new();

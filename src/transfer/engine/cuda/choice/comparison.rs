@@ -62,6 +62,8 @@ pub struct Comparison<'a> {
     costs: Costs,
     division: std::result::Result<Division, Reason>,
     pub candidates: Vec<Candidate>,
+    /// There was no memory to prepare one of them.
+    lacks_memory: bool,
 }
 
 impl<'a> Comparison<'a> {
@@ -98,10 +100,11 @@ impl<'a> Comparison<'a> {
             costs,
             division: Err("neither side is host memory".into()),
             candidates: Vec::with_capacity(PATHS.len()),
+            lacks_memory: false,
         };
         for path in PATHS {
             if path == TransferPath::CudaStaged {
-                comparison.divide();
+                comparison.divide()?;
             }
             let reason = comparison.reason_against(path);
             let seconds = cost::seconds(path, &comparison.case, &comparison.costs.rates);
@@ -148,20 +151,21 @@ impl<'a> Comparison<'a> {
         shows.then_some(Measurement::Batch { direction, copies, calls, measured })
     }
 
-    /// Divides the transfer into chunks for staging, or stores why it can't be staged.
-    fn divide(&mut self) {
+    /// Divides the transfer into chunks for staging, or stores why it can't be staged. Fails if a path that the caller
+    /// requested has no memory for that.
+    fn divide(&mut self) -> Result<()> {
         if self.sides.host().is_none() {
-            return;
+            return Ok(());
         }
         let is_requested = self.preferences.path == Some(TransferPath::CudaStaged);
         if self.plan.bytes() < LEAST_STAGED && !is_requested {
             self.division = Err(TOO_FEW.into());
-            return;
+            return Ok(());
         }
         if !is_requested && cost::least_staged(&self.case, &self.costs.rates) > self.least_seconds() {
             // Avoids sorting the blocks by host address, which is the slowest step of comparing a few dozen.
             self.division = Err("its launches alone take longer than another path".into());
-            return;
+            return Ok(());
         }
         let wanted = match self.preferences.staging_size {
             0 if self.case.computes => STAGING,
@@ -169,8 +173,11 @@ impl<'a> Comparison<'a> {
             given => given,
         };
         let most_parts = staging::staging_parts(self.case.computes);
-        self.division =
-            Division::of(self.plan, self.sides.to_host(), wanted, most_parts).map_err(Reason::from);
+        let division = Division::of(self.plan, self.sides.to_host(), wanted, most_parts);
+        self.division = match division {
+            Err(error) if is_requested && error.status() == Status::OutOfMemory => return Err(error),
+            other => other.map_err(|error| error.message().to_string().into()),
+        };
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
@@ -185,6 +192,7 @@ impl<'a> Comparison<'a> {
                 ),
             });
         }
+        Ok(())
     }
 
     /// Duration of the fastest possible path so far. Leaves out rows, whose calls are not counted yet.
@@ -271,6 +279,7 @@ impl<'a> Comparison<'a> {
             candidate.reason = Some(error.message().to_string().into());
             candidate.is_impossible = true;
         }
+        self.lacks_memory |= error.status() == Status::OutOfMemory;
         Ok(())
     }
 
@@ -289,12 +298,12 @@ impl<'a> Comparison<'a> {
         let reasons: Vec<_> =
             self.candidates.iter().filter_map(|candidate| candidate.reason.clone()).collect();
         let first = reasons.first().cloned().unwrap_or_default();
-        Error::new(Status::Unsupported, format!("no path is possible between these layouts: {first}"))
+        let status = if self.lacks_memory { Status::OutOfMemory } else { Status::Unsupported };
+        Error::new(status, format!("no path is possible between these layouts: {first}"))
     }
 
     /// Prepares this path, whatever its duration.
     pub fn prepare(&self, path: TransferPath) -> Result<CopyTask> {
-        let unsupported = |reason| Error::new(Status::Unsupported, reason);
         let task = match path {
             TransferPath::CudaBatch => {
                 let from_host = self.sides.direction == CopyDirection::ToDevice;
@@ -302,7 +311,7 @@ impl<'a> Comparison<'a> {
             }
             TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)?),
             TransferPath::CudaKernel => {
-                let copy = KernelCopy::prepare(self.plan, self.case.ctas).map_err(unsupported)?;
+                let copy = KernelCopy::prepare(self.plan, self.case.ctas)?;
                 let kernel = self.device.kernel()?;
                 kernel.provide(copy.launches())?;
                 CopyTask::Kernel(copy, kernel)

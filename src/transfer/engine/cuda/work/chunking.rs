@@ -5,12 +5,14 @@
 
 use std::ops::Range;
 
-use super::super::launch::{cut_runs, most_tile, typical_length};
+use super::super::launch::{add_runs, most_tile, typical_length};
 use super::division::{Division, StagedBlocks};
 use super::gather::Gather;
 use super::staged_axes::{AxisKind, HOST, HostSpan, StagedAxes};
 use crate::cuda::copy::Copy;
 use crate::cuda::kernel::{Blocks, KernelRun};
+use crate::error::Result;
+use crate::lists;
 use crate::transfer::plan::{Move, Plan, PlanPart};
 
 /// The bytes that pass through a part of the staging memory at a time. Addresses in the part are offsets.
@@ -22,23 +24,24 @@ pub struct Chunk {
 }
 
 /// The chunks of a plan in order, and their runs from device block ids to indices in host order. `left` returns the bytes from
-/// an address of a host region to the end of the memory that the driver sees as one. Fails with a reason if a chunk has more
+/// an address of a host region to the end of the memory that the driver sees as one. Fails if a chunk has more
 /// tiles than one launch supports: each run counts as many tiles as a run of typical length.
 pub fn chunks(
     plan: &Plan,
     division: &Division,
     to_host: bool,
     left: &dyn Fn(u32, u64) -> u64,
-) -> std::result::Result<(Vec<Chunk>, Vec<KernelRun>), String> {
+) -> Result<(Vec<Chunk>, Vec<KernelRun>)> {
     let most_tile = most_tile(division.part_size.min(plan.bytes()));
     // The staging memory starts at a multiple of any word, each of its parts at a multiple of its size.
     let alignment = division.part_size;
-    let (mut chunks, mut runs) = (Vec::with_capacity(division.chunks as usize), Vec::new());
+    let (mut chunks, mut runs) = (Vec::new(), Vec::new());
+    lists::reserve(&mut chunks, division.chunks as usize)?;
     for (part, blocks) in plan.parts().zip(&division.blocks) {
-        let packed = blocks.order.pack();
+        let packed = blocks.order.pack()?;
         let most_blocks = typical_length(packed.len(), blocks.order.blocks());
         let first_run = runs.len();
-        runs.extend(cut_runs(packed.into_iter(), most_blocks, blocks.blocks_per_chunk() as u32));
+        add_runs(&mut runs, packed.into_iter(), most_blocks, blocks.blocks_per_chunk() as u32)?;
         let chunking = Chunking { part, blocks, left, to_host };
         for chunk in 0..blocks.chunks {
             let ranges = blocks.axes.ranges(&blocks.counts, chunk);
@@ -47,7 +50,7 @@ pub fn chunks(
             let gather = Gather::of(&blocks.axes, &ranges);
             let sizes = [most_blocks.into(), most_tile, alignment];
             let launches = gather.launches(&chunking.part, &own, to_host, sizes)?;
-            chunks.push(Chunk { launches, copies: chunking.copies(&ranges) });
+            lists::push(&mut chunks, Chunk { launches, copies: chunking.copies(&ranges)? })?;
         }
     }
     Ok((chunks, runs))
@@ -80,19 +83,17 @@ impl Chunking<'_> {
 
     /// The copy engine's copies: between the staging memory and the host. None may cross the end of a page
     /// lock.
-    fn copies(&self, ranges: &[Range<u64>]) -> Vec<Copy> {
-        let spans = self.spans(ranges);
+    fn copies(&self, ranges: &[Range<u64>]) -> Result<Vec<Copy>> {
+        let spans = self.spans(ranges)?;
         let parts = spans.into_iter().flat_map(|span| span.cut(|_, _| u64::MAX, self.left));
-        parts
-            .map(|Move { source: staged, destination: host, size, .. }| match self.to_host {
-                true => Copy { source: staged, destination: host, size },
-                false => Copy { source: host, destination: staged, size },
-            })
-            .collect()
+        lists::collect(parts.map(|Move { source: staged, destination: host, size, .. }| match self.to_host {
+            true => Copy { source: staged, destination: host, size },
+            false => Copy { source: host, destination: staged, size },
+        }))
     }
 
     /// Spans that are contiguous on both sides, with the staging memory as source.
-    fn spans(&self, ranges: &[Range<u64>]) -> Vec<Move> {
+    fn spans(&self, ranges: &[Range<u64>]) -> Result<Vec<Move>> {
         let counts: Vec<_> = ranges.iter().map(|range| range.end - range.start).collect();
         let strides = StagedAxes::staged_strides(&counts);
         let span = self.blocks.axes.host_span(&counts);
@@ -102,8 +103,8 @@ impl Chunking<'_> {
             first.bytes += axis.strides[HOST] * range.start;
         }
         let mut walk = SpanWalk { chunking: self, span, ranges, strides, spans: Vec::new() };
-        walk.visit(0, first, span.size);
-        walk.spans
+        walk.visit(0, first, span.size)?;
+        Ok(walk.spans)
     }
 }
 
@@ -119,7 +120,7 @@ struct SpanWalk<'a> {
 
 impl SpanWalk<'_> {
     /// Adds the spans of the axes from `index` on, which are of `size` bytes per block.
-    fn visit(&mut self, index: usize, at: Place, size: u64) {
+    fn visit(&mut self, index: usize, at: Place, size: u64) -> Result<()> {
         if index == self.span.outside {
             return self.add(at, size);
         }
@@ -133,19 +134,19 @@ impl SpanWalk<'_> {
                 regions: at.regions + axis.regions[HOST] * on_host as u32,
                 bytes: at.bytes + axis.strides[HOST] * on_host,
             };
-            self.visit(index + 1, at, size);
+            self.visit(index + 1, at, size)
         };
         match axis.kind {
             AxisKind::Blocks => {
-                let stretches = blocks.order.stretches(range, together);
-                stretches.for_each(|(first, block, count)| next(first, block, size * count));
+                let mut stretches = blocks.order.stretches(range, together);
+                stretches.try_for_each(|(first, block, count)| next(first, block, size * count))
             }
-            _ => range.clone().for_each(|index| next(index, index, size)),
+            _ => range.clone().try_for_each(|index| next(index, index, size)),
         }
     }
 
     /// Adds a span, or lengthens the one before it.
-    fn add(&mut self, at: Place, size: u64) {
+    fn add(&mut self, at: Place, size: u64) -> Result<()> {
         let side = if self.chunking.to_host { 1 } else { 0 };
         let (region, address) = self.chunking.part.at(side, at.regions, at.bytes);
         let next = Move {
@@ -157,8 +158,9 @@ impl SpanWalk<'_> {
         };
         match self.spans.last_mut() {
             Some(last) if last.goes_on_in(&next) => last.size += next.size,
-            _ => self.spans.push(next),
+            _ => lists::push(&mut self.spans, next)?,
         }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 use super::gather::Gather;
 use super::host_order::HostOrder;
 use super::staged_axes::{AxisKind, StagedAxes};
+use crate::error::{Result, ensure};
 use crate::transfer::plan::{Plan, PlanPart};
 
 /// The minimum size of a part; smaller staging memory has fewer parts.
@@ -44,33 +45,34 @@ pub struct StagedBlocks {
 }
 
 impl Division {
-    /// Divides a transfer so that each chunk fits a part, of at most `most_parts` parts of `size` bytes in all. Fails with a
-    /// reason.
-    pub fn of(plan: &Plan, to_host: bool, size: u64, most_parts: u64) -> std::result::Result<Self, String> {
+    /// Divides a transfer so that each chunk fits a part, of at most `most_parts` parts of `size` bytes in all.
+    pub fn of(plan: &Plan, to_host: bool, size: u64, most_parts: u64) -> Result<Self> {
         let parts = (size / LEAST_PART).clamp(2, most_parts.max(2));
         let (parts, part_size) = (parts as usize, size / parts);
-        if part_size == 0 {
-            return Err(format!(
-                "staging_size is {size} bytes; at least one byte for each of 2 parts is needed"
-            ));
-        }
-        let blocks: Vec<_> = plan.parts().map(|part| StagedBlocks::of(&part, to_host, part_size)).collect();
+        ensure!(
+            part_size > 0,
+            Unsupported,
+            "staging_size is {size} bytes; at least one byte for each of 2 parts is needed"
+        );
+        let blocks = plan.parts().map(|part| StagedBlocks::of(&part, to_host, part_size));
+        let blocks: Vec<_> = blocks.collect::<Result<_>>()?;
         let sum = |of: fn(&StagedBlocks) -> u64| blocks.iter().map(of).fold(0, u64::saturating_add);
         let (chunks, launches) = (sum(|blocks| blocks.chunks), sum(StagedBlocks::launches));
-        if chunks > MOST_CHUNKS {
-            return Err(format!(
-                "with a staging_size of {size} bytes the transfer has {chunks} chunks; {MOST_CHUNKS} are the most"
-            ));
-        }
+        ensure!(
+            chunks <= MOST_CHUNKS,
+            Unsupported,
+            "with a staging_size of {size} bytes the transfer has {chunks} chunks; {MOST_CHUNKS} are the most"
+        );
         Ok(Self { parts, part_size, chunks, launches, copies: sum(StagedBlocks::copies), blocks })
     }
 }
 
 impl StagedBlocks {
-    fn of(part: &PlanPart<'_>, to_host: bool, part_size: u64) -> Self {
+    fn of(part: &PlanPart<'_>, to_host: bool, part_size: u64) -> Result<Self> {
         let axes = StagedAxes::of(part, to_host);
         let counts = axes.chunk(part_size);
-        Self { order: HostOrder::of(part, to_host), chunks: axes.num_chunks(&counts), counts, axes }
+        let order = HostOrder::of(part, to_host)?;
+        Ok(Self { order, chunks: axes.num_chunks(&counts), counts, axes })
     }
 
     /// The maximum number of blocks in a chunk.

@@ -2,9 +2,10 @@
 //! Copies by the driver: one call per span, a batch, or rows if the strides are constant.
 
 use super::super::sides::CudaSides;
-use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder, reserve};
+use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
 use crate::cuda::stream::Active;
 use crate::error::Result;
+use crate::lists;
 use crate::transfer::plan::{Matrices, Matrix, Move, Plan};
 
 /// Copies, in the form of the driver's call.
@@ -39,11 +40,9 @@ impl DriverCopies {
         let mut added = Ok(());
         let mut add =
             |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
-                if added.is_ok() && rows.len() == rows.capacity() {
-                    added = reserve(&mut rows, 1);
-                }
                 if added.is_ok() {
-                    rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
+                    let each = Rows { first: of_move(first), source_stride, destination_stride, count };
+                    added = lists::push(&mut rows, each);
                 }
             };
         let (source, destination) = (&*sides.source, &*sides.destination);

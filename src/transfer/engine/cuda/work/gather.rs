@@ -4,11 +4,12 @@
 
 use std::ops::Range;
 
-use super::super::launch::LaunchShape;
+use super::super::launch::{LaunchShape, launches};
 use super::super::rows::{RowLoops, RowShape};
 use super::super::transpose::{TransposedLoops, TransposedShape};
 use super::staged_axes::{AxisKind, DEVICE, StagedAxes};
 use crate::cuda::kernel::{Blocks, Layer, MOST_LAYERS};
+use crate::error::{Error, Result, Status};
 use crate::sorting::sort_few_by_key;
 use crate::transfer::plan::{Loop, PlanPart};
 
@@ -90,39 +91,41 @@ impl Gather {
     }
 
     /// The launches for some runs, from device block ids to indices in host order. Addresses in staging memory are offsets from
-    /// a multiple of `alignment`. Fails with a reason if a launch does not support them.
+    /// a multiple of `alignment`. Fails if a launch does not support them.
     pub fn launches(
         &self,
         part: &PlanPart<'_>,
         runs: &Range<usize>,
         to_host: bool,
         [most_blocks, most_tile, alignment]: [u64; 3],
-    ) -> std::result::Result<Vec<Blocks>, String> {
-        let together = self
-            .transposed(part, runs, to_host, most_blocks, alignment)
-            .or_else(|| self.as_rows(part, runs, to_host, most_blocks, alignment));
+    ) -> Result<Vec<Blocks>> {
+        let together = match self.transposed(part, runs, to_host, most_blocks, alignment)? {
+            None => self.as_rows(part, runs, to_host, most_blocks, alignment)?,
+            transposed => transposed,
+        };
         let oriented = |strides: [u64; 2]| oriented(strides, to_host);
-        let launches = match together {
-            Some(launches) => launches,
+        let all = match together {
+            Some(all) => all,
             None => {
                 let (rows, listed) = self.rows();
+                let too_many = |_| {
+                    let message = format!("{} rows are more than one launch takes", rows.count);
+                    Error::new(Status::Unsupported, message)
+                };
                 let shape = LaunchShape {
                     unit_size: self.unit_size,
-                    outers: u32::try_from(rows.count)
-                        .map_err(|_| format!("{} rows are more than one launch takes", rows.count))?
-                        .into(),
+                    outers: u32::try_from(rows.count).map_err(too_many)?.into(),
                     block_strides: oriented(self.block_strides),
                     outer_strides: oriented(rows.strides),
                     most_blocks: most_blocks as u32,
                     most_tile,
                 };
-                let layers = self.layers(part, listed, to_host);
-                let launches = layers.chunks(MOST_LAYERS);
-                launches.map(|layers| shape.blocks(layers, runs.start, runs.len())).collect()
+                let blocks = |layers: &[Layer]| Some(shape.blocks(layers, runs.start, runs.len()));
+                launches(self.layers(part, listed, to_host), blocks)?.unwrap_or_default()
             }
         };
-        launches.iter().try_for_each(Blocks::ensure_countable)?;
-        Ok(launches)
+        all.iter().try_for_each(Blocks::ensure_countable)?;
+        Ok(all)
     }
 
     /// The launches that transpose elements; `None` if that is not what the loops do.
@@ -133,18 +136,18 @@ impl Gather {
         to_host: bool,
         most_blocks: u64,
         alignment: u64,
-    ) -> Option<Vec<Blocks>> {
+    ) -> Result<Option<Vec<Blocks>>> {
         let turned = |loops: &[Loop]| -> Vec<_> {
             loops.iter().map(|each| Loop { strides: oriented(each.strides, to_host), ..*each }).collect()
         };
         let block_strides = oriented(self.block_strides, to_host);
-        let (loops, listed) =
-            TransposedLoops::of(self.unit_size, &turned(&self.loops), block_strides, most_blocks)?;
+        let loops = TransposedLoops::of(self.unit_size, &turned(&self.loops), block_strides, most_blocks);
+        let Some((loops, listed)) = loops else { return Ok(None) };
         let unit_size = self.unit_size;
         let shape = TransposedShape { unit_size, loops, block_strides, most_blocks: most_blocks as u32 };
-        let layers = self.layers(part, &turned(&listed), to_host);
-        let launches = layers.chunks(MOST_LAYERS);
-        launches.map(|layers| shape.blocks(layers, alignment, runs.start, runs.len())).collect()
+        let listed = turned(&listed);
+        let layers = self.layers(part, &listed, to_host);
+        launches(layers, |layers| shape.blocks(layers, alignment, runs.start, runs.len()))
     }
 
     /// The launches that copy the units as rows; `None` if they are long or have no loops that a launch can go through.
@@ -155,8 +158,8 @@ impl Gather {
         to_host: bool,
         most_blocks: u64,
         alignment: u64,
-    ) -> Option<Vec<Blocks>> {
-        let (loops, outside) = RowLoops::of(self.unit_size, &self.loops)?;
+    ) -> Result<Option<Vec<Blocks>>> {
+        let Some((loops, outside)) = RowLoops::of(self.unit_size, &self.loops) else { return Ok(None) };
         let [outer, inner] =
             [loops.outer, loops.inner].map(|each| Loop { strides: oriented(each.strides, to_host), ..each });
         let shape = RowShape {
@@ -166,14 +169,13 @@ impl Gather {
             most_blocks: most_blocks as u32,
         };
         let layers = self.layers(part, &self.loops[..outside], to_host);
-        let launches = layers.chunks(MOST_LAYERS);
-        launches.map(|layers| shape.blocks(layers, alignment, runs.start, runs.len())).collect()
+        launches(layers, |layers| shape.blocks(layers, alignment, runs.start, runs.len()))
     }
 
     /// Where block 0 starts in each iteration of some loops.
-    fn layers(&self, part: &PlanPart<'_>, listed: &[Loop], to_host: bool) -> Vec<Layer> {
+    fn layers(&self, part: &PlanPart<'_>, listed: &[Loop], to_host: bool) -> impl Iterator<Item = Layer> {
         let side = if to_host { 0 } else { 1 };
-        let layer = |iteration: u64| {
+        let layer = move |iteration: u64| {
             let (mut left, (mut region, mut bytes), mut staged) = (iteration, self.first, 0);
             for each in listed.iter().rev() {
                 let index = left % each.count;
@@ -187,7 +189,7 @@ impl Gather {
             let [source, destination] = oriented([part.at(side, region, bytes).1, staged], to_host);
             Layer { source, destination }
         };
-        (0..iterations(listed)).map(layer).collect()
+        (0..iterations(listed)).map(layer)
     }
 }
 

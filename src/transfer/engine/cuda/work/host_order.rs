@@ -5,6 +5,8 @@
 use std::ops::Range;
 
 use crate::cuda::kernel::KernelRun;
+use crate::error::Result;
+use crate::lists;
 use crate::sorting::sort_by_id;
 use crate::transfer::plan::PlanPart;
 
@@ -21,27 +23,23 @@ pub struct HostOrder {
 
 impl HostOrder {
     /// The order of blocks with the same loops.
-    pub fn of(part: &PlanPart<'_>, to_host: bool) -> Self {
-        let mut runs: Vec<_> = part
-            .runs()
-            .iter()
-            .map(|run| match to_host {
-                true => KernelRun::new(run.source, run.destination, run.length),
-                false => KernelRun::new(run.destination, run.source, run.length),
-            })
-            .collect();
-        sort_by_id(&mut runs, |run| run.destination);
+    pub fn of(part: &PlanPart<'_>, to_host: bool) -> Result<Self> {
+        let mut runs = lists::collect(part.runs().iter().map(|run| match to_host {
+            true => KernelRun::new(run.source, run.destination, run.length),
+            false => KernelRun::new(run.destination, run.source, run.length),
+        }))?;
+        sort_by_id(&mut runs, |run| run.destination)?;
         let mut stretches: Vec<(u64, u64, u64)> = Vec::new();
         let mut blocks = 0;
         for run in &runs {
             let (host, length) = (u64::from(run.destination), u64::from(run.length));
             match stretches.last_mut() {
                 Some((_, first, count)) if *first + *count == host => *count += length,
-                _ => stretches.push((blocks, host, length)),
+                _ => lists::push(&mut stretches, (blocks, host, length))?,
             }
             blocks += length;
         }
-        Self { runs, stretches, blocks }
+        Ok(Self { runs, stretches, blocks })
     }
 
     /// Number of blocks.
@@ -55,17 +53,18 @@ impl HostOrder {
     }
 
     /// Runs of blocks from device block ids to indices in host order.
-    pub fn pack(&self) -> Vec<KernelRun> {
-        let mut packed: Vec<KernelRun> = Vec::with_capacity(self.runs.len());
+    pub fn pack(&self) -> Result<Vec<KernelRun>> {
+        let mut packed: Vec<KernelRun> = Vec::new();
+        lists::reserve(&mut packed, self.runs.len())?;
         let mut index = 0;
         for run in &self.runs {
             match packed.last_mut() {
                 Some(last) if last.source + last.length == run.source => last.length += run.length,
-                _ => packed.push(KernelRun::new(run.source, index, run.length)),
+                _ => lists::push(&mut packed, KernelRun::new(run.source, index, run.length))?,
             }
             index += run.length;
         }
-        packed
+        Ok(packed)
     }
 
     /// Index, host block and length of each span of blocks that are adjacent on the host; or of each block, unless `joined`.

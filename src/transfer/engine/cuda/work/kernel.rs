@@ -2,13 +2,14 @@
 //! Copies by the kernel, which reads and writes both sides itself.
 
 use super::super::device::descriptor_ring::DescriptorSlot;
-use super::super::launch::{LaunchShape, cut_runs, most_tile, typical_length};
+use super::super::launch::{LaunchShape, add_runs, launches, most_tile, typical_length};
 use super::super::rows::{RowLoops, RowShape};
 use super::super::transpose::{TransposedLoops, TransposedShape};
 use super::descriptors::PreparedRuns;
-use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer};
 use crate::cuda::stream::Active;
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
+use crate::lists;
 use crate::transfer::plan::{self, Move, Plan, PlanPart};
 
 /// A prepared copy by the kernel.
@@ -21,8 +22,8 @@ pub struct KernelCopy {
 }
 
 impl KernelCopy {
-    /// Prepares it. Fails with a reason.
-    pub fn prepare(plan: &Plan, most_ctas: u32) -> std::result::Result<Self, String> {
+    /// Prepares it.
+    pub fn prepare(plan: &Plan, most_ctas: u32) -> Result<Self> {
         let (mut runs, mut launches) = (Vec::new(), Vec::new());
         for part in plan.parts() {
             add_launches(&part, most_tile(plan.bytes()), &mut runs, &mut launches)?;
@@ -65,37 +66,33 @@ fn add_launches(
     part: &PlanPart<'_>,
     most_tile: u64,
     runs: &mut Vec<KernelRun>,
-    launches: &mut Vec<Blocks>,
-) -> std::result::Result<(), String> {
+    all: &mut Vec<Blocks>,
+) -> Result<()> {
     let grid = part.grid();
     let most_blocks = typical_length(part.runs().len(), part.blocks());
     let first_run = runs.len();
-    let cut = cut_runs(part.runs().iter().map(of_plan), most_blocks, u32::MAX);
-    // The runs of most plans have one set of loops.
-    if runs.is_empty() {
-        *runs = cut
-    } else {
-        runs.extend(cut)
-    }
+    add_runs(runs, part.runs().iter().map(of_plan), most_blocks, u32::MAX)?;
     let num_runs = runs.len() - first_run;
-    let together = transposed_launches(part, most_blocks, first_run, num_runs)
-        .or_else(|| row_launches(part, most_blocks, first_run, num_runs));
+    let together = match transposed_launches(part, most_blocks, first_run, num_runs)? {
+        None => row_launches(part, most_blocks, first_run, num_runs)?,
+        transposed => transposed,
+    };
     if let Some(together) = together {
-        launches.extend(together);
-        return Ok(());
+        return lists::extend(all, together);
     }
-    let layers: Vec<_> = part.lanes().map(layer).collect();
     let rows = u32::try_from(grid.rows);
+    let too_many =
+        |_| Error::new(Status::Unsupported, format!("{} rows are more than one launch takes", grid.rows));
     let shape = LaunchShape {
         unit_size: grid.unit_size,
-        outers: rows.map_err(|_| format!("{} rows are more than one launch takes", grid.rows))?.into(),
+        outers: rows.map_err(too_many)?.into(),
         block_strides: grid.strides,
         outer_strides: grid.row_strides,
         most_blocks,
         most_tile,
     };
-    launches.extend(layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, first_run, num_runs)));
-    Ok(())
+    let blocks = |layers: &[Layer]| Some(shape.blocks(layers, first_run, num_runs));
+    lists::extend(all, launches(part.lanes().map(layer), blocks)?.into_iter().flatten())
 }
 
 /// The launches that transpose elements; `None` if that is not what the loops do.
@@ -104,14 +101,13 @@ fn transposed_launches(
     most_blocks: u32,
     first_run: usize,
     num_runs: usize,
-) -> Option<Vec<Blocks>> {
+) -> Result<Option<Vec<Blocks>>> {
     let grid = part.grid();
-    let (loops, listed) =
-        TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks.into())?;
+    let transposed = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks.into());
+    let Some((loops, listed)) = transposed else { return Ok(None) };
     let shape =
         TransposedShape { unit_size: grid.unit_size, loops, block_strides: grid.strides, most_blocks };
-    let layers: Vec<_> = part.starts(&listed).map(layer).collect();
-    layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, first_run, num_runs)).collect()
+    launches(part.starts(&listed).map(layer), |layers| shape.blocks(layers, 0, first_run, num_runs))
 }
 
 /// The launches that copy the units as rows; `None` if they are long or have no loops that a launch can go through.
@@ -120,15 +116,15 @@ fn row_launches(
     most_blocks: u32,
     first_run: usize,
     num_runs: usize,
-) -> Option<Vec<Blocks>> {
+) -> Result<Option<Vec<Blocks>>> {
     let grid = part.grid();
     if grid.blocks_together && most_blocks > 1 {
-        return None; // The units of a run are a long span.
+        return Ok(None); // The units of a run are a long span.
     }
-    let (rows, outside) = RowLoops::of(grid.unit_size, part.loops())?;
+    let Some((rows, outside)) = RowLoops::of(grid.unit_size, part.loops()) else { return Ok(None) };
     let shape = RowShape { unit_size: grid.unit_size, rows, block_strides: grid.strides, most_blocks };
-    let layers: Vec<_> = part.starts(&part.loops()[..outside]).map(layer).collect();
-    layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, first_run, num_runs)).collect()
+    let starts = part.starts(&part.loops()[..outside]);
+    launches(starts.map(layer), |layers| shape.blocks(layers, 0, first_run, num_runs))
 }
 
 fn layer(start: Move) -> Layer {

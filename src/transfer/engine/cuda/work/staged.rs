@@ -16,7 +16,7 @@ use super::quick;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun};
 use crate::cuda::stream::{Active, Stream};
-use crate::error::{Error, Result, Status};
+use crate::error::Result;
 use crate::layout::Layout;
 use crate::sync::Mutex;
 use crate::transfer::plan::Plan;
@@ -44,8 +44,7 @@ impl StagedCopy {
         most_ctas: u32,
     ) -> Result<Self> {
         let (to_host, left) = (sides.to_host(), sides.left(host));
-        let (mut chunks, mut runs) = chunking::chunks(plan, division, to_host, &left)
-            .map_err(|reason| Error::new(Status::Unsupported, reason))?;
+        let (mut chunks, mut runs) = chunking::chunks(plan, division, to_host, &left)?;
         if !to_host {
             for run in &mut runs {
                 std::mem::swap(&mut run.source, &mut run.destination);

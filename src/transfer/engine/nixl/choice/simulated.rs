@@ -106,7 +106,7 @@ impl Read {
     }
 
     fn through_arena(&self) -> Estimate {
-        self.choice(Some(TransferPath::NixlReadStaged)).division.unwrap().estimate(true)
+        self.choice(Some(TransferPath::NixlReadStaged)).division.unwrap().estimate(true).unwrap()
     }
 
     /// Runs each path, which teaches the rates, and returns their seconds: direct and staged.

@@ -59,7 +59,7 @@ impl ServedDivision {
         // NIXL accesses memory of the layout only where that is as fast as the arena.
         let is_plain = local.memory_type() == staging.memory_type() && !local.is_elastic();
         let side = usize::from(reads);
-        let led = plan.led_by(side);
+        let led = plan.led_by(side)?;
         let slices = led.slices(1 - side, MOST_TERMS)?;
         let session = |slice| SessionPlan::new(&slice, side, reads, served.slot_size);
         let mut this = Self {

@@ -6,6 +6,8 @@
 //! only bytes that are moved.
 #![forbid(unsafe_code)]
 
+use crate::error::Result;
+use crate::lists;
 use crate::transfer::plan::{Matrix, Move, Plan};
 
 /// The usual maximum number of ranges: the call that posts a request takes microseconds for each.
@@ -68,7 +70,14 @@ pub struct ChunkLimits {
 impl ChunkLimits {
     /// Fills `chunk` with the bytes that start after `first` bytes of a plan, for a slot at `base`. The plan is in the order of
     /// the peer. `piece` is for elastic memory of the peer: it returns how many bytes from an address one range may contain.
-    pub fn fill(&self, chunk: &mut Chunk, plan: &Plan, first: u64, base: u64, piece: Option<&Piece<'_>>) {
+    pub fn fill(
+        &self,
+        chunk: &mut Chunk,
+        plan: &Plan,
+        first: u64,
+        base: u64,
+        piece: Option<&Piece<'_>>,
+    ) -> Result<()> {
         let rows = plan.rows_in(first..plan.bytes().min(first + self.slot));
         chunk.clear();
         let builder = Builder { limits: self, piece, base, filled: 0, limit: 0, chunk };
@@ -111,14 +120,15 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn filled_with(mut self, rows: impl Iterator<Item = Matrix>) {
+    fn filled_with(mut self, rows: impl Iterator<Item = Matrix>) -> Result<()> {
         for matrix in rows {
-            let taken = self.add(&matrix);
+            let taken = self.add(&matrix)?;
             self.chunk.moved += taken * matrix.first.size;
             if taken < matrix.rows {
                 break;
             }
         }
+        Ok(())
     }
 
     fn place(&self, each: &Move) -> (u32, u64) {
@@ -129,14 +139,14 @@ impl Builder<'_> {
     }
 
     /// Adds as many rows as fit, and returns their number.
-    fn add(&mut self, matrix: &Matrix) -> u64 {
+    fn add(&mut self, matrix: &Matrix) -> Result<u64> {
         let (size, stride) = (matrix.first.size, matrix.strides[self.limits.peer()]);
         let is_close = stride >= size && stride - size <= self.limits.most_gap;
         if matrix.rows == 1 || is_close { self.add_together(matrix, stride) } else { self.add_apart(matrix) }
     }
 
     /// Adds rows as one range, with the bytes between them.
-    fn add_together(&mut self, matrix: &Matrix, stride: u64) -> u64 {
+    fn add_together(&mut self, matrix: &Matrix, stride: u64) -> Result<u64> {
         let (region, address) = self.place(&matrix.first);
         let size = matrix.first.size;
         let is_next = |last: &PeerRange| {
@@ -151,9 +161,11 @@ impl Builder<'_> {
             None if self.limits.reads => self.filled.next_multiple_of(ALIGNMENT),
             None => self.filled,
         };
-        let Some(space) = self.limits.slot.checked_sub(at).filter(|space| *space >= size) else { return 0 };
+        let Some(space) = self.limits.slot.checked_sub(at).filter(|space| *space >= size) else {
+            return Ok(0);
+        };
         if joined.is_none() && self.chunk.ranges.len() == self.limits.most_ranges {
-            return 0;
+            return Ok(0);
         }
         let fit = match matrix.rows {
             1 => 1,
@@ -162,45 +174,45 @@ impl Builder<'_> {
         let span = (fit - 1) * stride + size;
         match (joined, self.chunk.ranges.last_mut()) {
             (Some(_), Some(last)) => last.size = last.size.max(at + span - last.at),
-            _ => self.begin(PeerRange { region, address, size: span, at }),
+            _ => self.begin(PeerRange { region, address, size: span, at })?,
         }
         self.filled = self.filled.max(at + span);
-        self.add_rows(matrix, at, stride, fit);
-        fit
+        self.add_rows(matrix, at, stride, fit)?;
+        Ok(fit)
     }
 
     /// Adds rows that are far apart: each has a range of its own, and they are contiguous in the slot.
-    fn add_apart(&mut self, matrix: &Matrix) -> u64 {
+    fn add_apart(&mut self, matrix: &Matrix) -> Result<u64> {
         let (region, address) = self.place(&matrix.first);
         let (size, stride) = (matrix.first.size, matrix.strides[self.limits.peer()]);
         let first = self.filled;
         let free = (self.limits.most_ranges - self.chunk.ranges.len()) as u64;
         let fit = matrix.rows.min((self.limits.slot - first) / size).min(free);
         for row in 0..fit {
-            self.begin(PeerRange { region, address: address + row * stride, size, at: first + row * size });
+            self.begin(PeerRange { region, address: address + row * stride, size, at: first + row * size })?;
         }
         self.filled = first + fit * size;
         if fit > 0 {
-            self.add_rows(matrix, first, size, fit);
+            self.add_rows(matrix, first, size, fit)?;
         }
-        fit
+        Ok(fit)
     }
 
-    fn begin(&mut self, range: PeerRange) {
+    fn begin(&mut self, range: PeerRange) -> Result<()> {
         let piece = self.piece.map_or(u64::MAX, |piece| piece(range.region, range.address));
         self.limit = range.address.saturating_add(piece);
-        self.chunk.ranges.push(range);
+        lists::push(&mut self.chunk.ranges, range)
     }
 
     /// Adds rows between the slot, where they start at `at`, and local memory.
-    fn add_rows(&mut self, matrix: &Matrix, at: u64, stride: u64, rows: u64) {
+    fn add_rows(&mut self, matrix: &Matrix, at: u64, stride: u64, rows: u64) -> Result<()> {
         let (mut first, mut strides) = (matrix.first, matrix.strides);
         strides[self.limits.peer()] = stride;
         match self.limits.reads {
             true => first.source = self.base + at,
             false => first.destination = self.base + at,
         }
-        self.chunk.rows.push(Matrix { first, strides, rows });
+        lists::push(&mut self.chunk.rows, Matrix { first, strides, rows })
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
+use crate::lists;
 use crate::region::ExtentHold;
 use crate::sync::Mutex;
 use crate::transfer::engine::cuda::row_copier::{RowCopier, RowsInFlight};
@@ -88,7 +89,7 @@ impl SlotCopy {
         if let Some(copier) = copier {
             let rows = &mut work.rows;
             rows.clear();
-            rows.extend(copy.rows());
+            lists::extend(rows, copy.rows())?;
             return self.begin_on(copier, rows, Some(copy));
         }
         (work.linear, work.is_streamed) = (Some(copy), false);

@@ -94,7 +94,7 @@ impl StagedFlow {
         if self.staged.reads() {
             return Ok(copied);
         }
-        let Some((memory, slot)) = self.take_chunk() else { return Ok(copied) };
+        let Some((memory, slot)) = self.take_chunk()? else { return Ok(copied) };
         self.copy(memory, slot)?;
         Ok(true)
     }
@@ -110,7 +110,7 @@ impl StagedFlow {
             gathered.state = State::InFlight(request);
             return Ok(Some(request));
         }
-        let Some((memory, slot)) = self.take_chunk() else { return Ok(None) };
+        let Some((memory, slot)) = self.take_chunk()? else { return Ok(None) };
         let request = self.staged.request(state, &memory.chunk, slot.address())?;
         self.in_slots.push(InSlot { state: State::InFlight(request), memory, slot });
         Ok(Some(request))
@@ -140,15 +140,15 @@ impl StagedFlow {
     }
 
     /// Cuts the next chunk, if a slot is free.
-    fn take_chunk(&mut self) -> Option<(ChunkMemory, Slot)> {
+    fn take_chunk(&mut self) -> Result<Option<(ChunkMemory, Slot)>> {
         if !self.has_more() || self.in_slots.len() >= MOST_IN_SLOTS {
-            return None;
+            return Ok(None);
         }
-        let slot = self.staged.arena().take()?;
+        let Some(slot) = self.staged.arena().take() else { return Ok(None) };
         let mut memory = self.spare.pop().unwrap_or_default();
-        self.staged.fill(&mut memory.chunk, self.begun, slot.address());
+        self.staged.fill(&mut memory.chunk, self.begun, slot.address())?;
         self.begun += memory.chunk.moved;
-        Some((memory, slot))
+        Ok(Some((memory, slot)))
     }
 
     /// Begins the copy between a slot and local memory.

@@ -38,11 +38,17 @@ pub struct Division {
 
 impl Division {
     /// Divides a plan into chunks of at most `slot` bytes.
-    pub fn of(plan: &Plan, remote: &Arc<Layout>, reads: bool, slot: u64, rates: &RequestRates) -> Self {
+    pub fn of(
+        plan: &Plan,
+        remote: &Arc<Layout>,
+        reads: bool,
+        slot: u64,
+        rates: &RequestRates,
+    ) -> Result<Self> {
         let order = if reads { LoopOrder::Source } else { LoopOrder::StrictDestination };
         let most_gap = if reads { rates.bytes_per_descriptor().min(slot / 4) } else { 0 };
         let limits = ChunkLimits { reads, slot, most_gap, most_ranges: MOST_RANGES };
-        Self { plan: plan.in_order(order), limits, remote: remote.clone() }
+        Ok(Self { plan: plan.in_order(order)?, limits, remote: remote.clone() })
     }
 
     /// Divides a plan, which is in the order of the objects, into one chunk for each object, which fits a slot.
@@ -53,27 +59,27 @@ impl Division {
     }
 
     /// What the transfer takes, estimated from its first chunks, or from all.
-    pub fn estimate(&self, has_all: bool) -> Estimate {
+    pub fn estimate(&self, has_all: bool) -> Result<Estimate> {
         let mut found = Estimate::default();
         let (mut first, mut chunk) = (0, Chunk::default());
         for _ in 0..if has_all { u64::MAX } else { SAMPLED } {
             if first >= self.plan.bytes() {
-                return found;
+                return Ok(found);
             }
-            self.fill(&mut chunk, first, 0);
+            self.fill(&mut chunk, first, 0)?;
             found.descriptors += chunk.ranges.len() as u64;
             found.transferred += chunk.transferred();
             found.chunks += 1;
             first += chunk.moved;
         }
-        found.scaled(self.plan.bytes() as f64 / first.max(1) as f64)
+        Ok(found.scaled(self.plan.bytes() as f64 / first.max(1) as f64))
     }
 
-    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) {
+    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
         let piece = |region, address| self.remote.bytes_in_piece(region, address);
         let has_pieces = self.remote.is_elastic() || self.remote.memory_type() == MemoryType::Object;
         let piece = has_pieces.then_some(&piece as &Piece<'_>);
-        self.limits.fill(chunk, &self.plan, first, base, piece);
+        self.limits.fill(chunk, &self.plan, first, base, piece)
     }
 }
 
@@ -104,13 +110,13 @@ impl StagedPlan {
     }
 
     /// Number of requests.
-    pub fn requests(&self) -> u64 {
-        self.division.estimate(true).chunks
+    pub fn requests(&self) -> Result<u64> {
+        Ok(self.division.estimate(true)?.chunks)
     }
 
     /// Bytes that are read and discarded.
-    pub fn excess(&self) -> u64 {
-        self.division.estimate(true).transferred.saturating_sub(self.bytes())
+    pub fn excess(&self) -> Result<u64> {
+        Ok(self.division.estimate(true)?.transferred.saturating_sub(self.bytes()))
     }
 
     fn bytes(&self) -> u64 {
@@ -130,8 +136,8 @@ impl StagedPlan {
         &self.arena
     }
 
-    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) {
-        self.division.fill(chunk, first, base);
+    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
+        self.division.fill(chunk, first, base)
     }
 
     /// The request between the peer and the slot at `base`.

@@ -51,7 +51,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 /// The chunk that starts after `first` bytes.
 fn chunk(limits: &ChunkLimits, plan: &Plan, first: u64, piece: Option<&Piece<'_>>) -> Chunk {
     let mut chunk = Chunk::default();
-    limits.fill(&mut chunk, plan, first, BASE, piece);
+    limits.fill(&mut chunk, plan, first, BASE, piece).unwrap();
     chunk
 }
 
@@ -116,7 +116,7 @@ proptest! {
         let limits = ChunkLimits { reads, slot, most_gap: if reads { gap } else { 0 }, most_ranges: MOST_RANGES };
         let piece = |_: u32, address: u64| extent.map_or(u64::MAX, |size| size - address % size);
         let piece: Option<&Piece<'_>> = if extent.is_some() { Some(&piece) } else { None };
-        let ordered = plan.in_order(order);
+        let ordered = plan.in_order(order).unwrap();
         let chunks = chunks(&limits, &ordered, piece);
         let mut found = moved(&limits, &chunks);
         found.sort_unstable();
@@ -142,7 +142,10 @@ fn some_heads(heads: u64) -> Wanted {
 fn rows_that_are_close_are_one_range_and_far_ones_are_packed() {
     let (source, destination) = (layout("L/OBNHC"), layout("L/OBNHC"));
     let pairs = [BlockPair { source: 1, destination: 4 }];
-    let plan = Plan::once(&source, &destination, &pairs, some_heads(1)).unwrap().in_order(LoopOrder::Source);
+    let plan = Plan::once(&source, &destination, &pairs, some_heads(1))
+        .unwrap()
+        .in_order(LoopOrder::Source)
+        .unwrap();
     let of_gap = |most_gap| {
         chunk(&ChunkLimits { reads: true, slot: 4096, most_gap, most_ranges: MOST_RANGES }, &plan, 0, None)
     };
@@ -160,7 +163,7 @@ fn what_is_contiguous_at_the_peer_is_written_as_one_range() {
     let (source, destination) = (layout("L/OBNHC"), layout("BLHNOC"));
     let pairs = [BlockPair { source: 0, destination: 0 }, BlockPair { source: 5, destination: 1 }];
     let plan = Plan::once(&source, &destination, &pairs, Wanted::default()).unwrap();
-    let plan = plan.in_order(LoopOrder::StrictDestination);
+    let plan = plan.in_order(LoopOrder::StrictDestination).unwrap();
     let chunk = chunk(
         &ChunkLimits { reads: false, slot: 1 << 20, most_gap: 0, most_ranges: MOST_RANGES },
         &plan,
