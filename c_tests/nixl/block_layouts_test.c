@@ -123,3 +123,134 @@ TEST(a_failed_read_leaves_nothing_in_use) {
     await_releases(releases + 1);
     CHECK_EQ(munmap(memory, size), 0);
 }
+
+/* Whole pages, which the plugin may replace. */
+static unsigned char *map_pages(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+static kvmem_descriptors *host_list(const unsigned char *memory, size_t count, size_t stride, size_t size) {
+    kvmem_descriptors *list = MADE(kvmem_descriptors, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    for (size_t i = 0; i < count; i++) {
+        const kvmem_descriptor one = {.address = (uintptr_t)memory + i * stride, .size = size};
+        EXPECT_OK(kvmem_descriptors_add(list, &one, 1, ERR));
+    }
+    return list;
+}
+
+#define PAGE 4096
+#define MOST_RANGES 16
+
+/* In each of these cases the plugin ended the process, or replaced bytes beside the memory. */
+TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "device");
+    create_device(path);
+    OWNED(kvmem_agent) agent = open_device(path);
+    unsigned char *memory = map_pages(MIB);
+    memset(memory, 7, MIB);
+    const char *const part = "must be multiples of 4096 bytes";
+    static const size_t at[][2] = {{512, PAGE}, {1, PAGE - 1}, {0, PAGE + 1}, {PAGE, 100}};
+    for (size_t i = 0; i < NUM(at); i++) {
+        OWNED(kvmem_descriptors) list = host_list(memory + at[i][0], 1, 0, at[i][1]);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_segments_register, agent, list, NULL);
+        CHECK_HAS(test_last_message(), TEXT("host memory at %#zx", (size_t)memory + at[i][0]));
+        OWN(kvmem_region, adopted, kvmem_region_adopt_host,
+            REF(OPTIONS(kvmem_adopt_options, it.address = memory + at[i][0], it.size = at[i][1])));
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_region_register, adopted, agent);
+    }
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OWN(kvmem_region, shifted, kvmem_region_adopt_host,
+        REF(OPTIONS(kvmem_adopt_options, it.address = memory + 64, it.size = kv_region_size(&config))));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_layout_build,
+           REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
+                       it.regions = &shifted, it.count = 1, it.agent = agent)));
+    OWN(kvmem_region, whole, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = 3 * PAGE + 5)));
+    OWN(kvmem_region, view, kvmem_region_create_view, whole, 100, PAGE);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_region_register, view, agent);
+    OWN(kvmem_registration, registration, kvmem_region_register, whole, agent);
+    for (size_t i = 0; i < MIB; i++) CHECK_EQ(memory[i], 7);
+
+    /* One range is registered. */
+    OWNED(kvmem_descriptors) many = host_list(memory, MOST_RANGES, 2 * PAGE, PAGE);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_segments_register, agent, many, NULL);
+    OWNED(kvmem_descriptors) rest = host_list(memory, MOST_RANGES - 1, 2 * PAGE, PAGE);
+    OWN(kvmem_segments, most, kvmem_segments_register, agent, rest, NULL);
+    OWN(kvmem_region, next, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = PAGE)));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_region_register, next, agent);
+    EXPECT_OK(kvmem_segments_deregister(most, ERR));
+    OWN(kvmem_registration, now, kvmem_region_register, next, agent);
+    CHECK_EQ(munmap(memory, MIB), 0);
+}
+
+/* Another backend accepts the memory, so the layout is built. */
+TEST(a_transfer_says_why_the_plugin_does_not_have_the_memory) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "device");
+    create_device(path);
+    OWNED(kvmem_agent) agent = open_device(path);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const size_t size = kv_region_size(&config);
+    unsigned char *memory = test_allocate(size + 64);
+    OWN(kvmem_region, region, kvmem_region_adopt_host,
+        REF(OPTIONS(kvmem_adopt_options, it.address = memory + 64 - (uintptr_t)memory % 64, it.size = size)));
+    OWNED(kvmem_layout) host = regions_lay_out(&config, &region, 1, agent);
+    OWN(kvmem_region, device, kvmem_region_create_block,
+        REF(OPTIONS(kvmem_block_options, it.size = size, it.metadata = COOKIE, it.metadata_size = strlen(COOKIE))));
+    OWNED(kvmem_layout) storage = regions_lay_out(&config, &device, 1, agent);
+    const kv_move one = KV_MOVE(3, {1, 1});
+    OWNED(kvmem_transfer) transfer = kv_transfer(host, storage, &one);
+    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    CHECK(status < 0 || kvmem_transfer_wait(transfer, PATIENCE, ERR) < 0);
+    CHECK_HAS(test_last_message(), "its start and its size must be multiples of 4096 bytes");
+    free(memory);
+}
+
+/* The plugin runs each part by itself, 32 at a time here. */
+TEST(a_transfer_has_more_parts_than_the_plugin_runs_at_a_time) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "device");
+    create_device(path);
+    OWNED(kvmem_agent) agent = open_device(path);
+    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
+    OWNED(kvmem_layout) storage = lay_out_storage(&config, agent);
+    OWNED(kvmem_layout) host = allocate(&config, agent);
+    kvmem_block_pair pairs[60];
+    uint32_t blocks[NUM(pairs)], before[NUM(pairs)], after[NUM(pairs)];
+    for (uint32_t i = 0; i < NUM(pairs); i++) {
+        pairs[i] = (kvmem_block_pair){i, NUM(pairs) - 1 - i};
+        blocks[i] = i;
+        fill_block(host, &config, i, i);
+    }
+    const kv_move reversed = {pairs, NUM(pairs), 0, 0, 4};
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), before, ERR));
+    kv_run(host, storage, &reversed);
+    for (uint32_t i = 0; i < NUM(pairs); i++) fill_block(host, &config, i, 0);
+    kv_run(storage, host, &reversed);
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), after, ERR));
+    CHECK_BYTES(after, before, sizeof(before));
+}
+
+TEST(parameters_that_the_plugin_ends_the_process_for_are_refused) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "config");
+    static const kvmem_parameter refused[][2] = {
+        {{"config_file", "# Config file\nversion=2\n0 F W N /dev/null sec=0x3\n"}, {"client_name", "kvmem"}},
+        {{"max_num_simultaneous_requests", "0"}, {"config_file", "# Config file\nversion=1\n"}},
+    };
+    GET(kvmem_agent *, agent, kvmem_agent_create, "storing", NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "has version=2; the plugin GUSLI knows version=1",
+                   kvmem_agent_create_backend(agent, "GUSLI", refused[0], 2, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "it must be 1 to 511",
+                   kvmem_agent_create_backend(agent, "GUSLI", refused[1], 2, ERR));
+    FILE *file = fopen(path, "we");
+    fputs(refused[0][0].value, file);
+    CHECK_EQ(fclose(file), 0);
+    const kvmem_parameter in_file = {"config_file", path};
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "has version=2",
+                   kvmem_agent_create_backend(agent, "GUSLI", &in_file, 1, ERR));
+    kvmem_agent_destroy(agent);
+}

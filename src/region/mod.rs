@@ -79,7 +79,7 @@ use crate::cuda::ipc::DevicePair;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::log_id::LogId;
-use crate::nixl::{Descriptor, Descriptors, Span};
+use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
 use crate::sync::Mutex;
 
 /// The memory of a region.
@@ -289,6 +289,15 @@ impl Region {
             size: self.size(),
             device_id: self.device_id(),
             memory_type: self.tier().memory_type(),
+        }
+    }
+
+    /// What else the pages of its host memory contain.
+    fn host_pages(&self) -> HostPages {
+        match (self.root(), self.backing()) {
+            (Backing::Pinned(_), _) => HostPages::Locked,
+            (Backing::Adopted(_), _) | (_, Backing::View { .. }) => HostPages::Shared,
+            _ => HostPages::Own,
         }
     }
 

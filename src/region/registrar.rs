@@ -10,7 +10,7 @@ use crate::cuda::Context;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::nixl::state::AgentState;
-use crate::nixl::{Agent, CallOptions, Descriptor, Descriptors, SegmentsId};
+use crate::nixl::{Agent, CallOptions, Descriptor, Descriptors, HostPages, SegmentsId};
 
 /// A failure, and the spans that NIXL may still use: they must never be unmapped.
 pub(super) struct SpanFailure {
@@ -63,6 +63,8 @@ impl SpanFailure {
 pub(super) struct Registrar {
     pub agent: Arc<Agent>,
     pub context: Option<Arc<Context>>,
+    /// What else the pages of host memory contain.
+    pub pages: HostPages,
 }
 
 impl Registrar {
@@ -77,12 +79,12 @@ impl Registrar {
 
     /// Registers all spans, or none.
     pub fn register(&self, spans: &[Descriptor]) -> SpanResult {
-        let (context, wanted) = (self.context.clone(), spans.to_vec());
+        let (context, wanted, pages) = (self.context.clone(), spans.to_vec(), self.pages);
         self.call(spans, move |state| {
             let anew = anew(&context);
             let entered = anew.as_ref().or(context.as_ref()).map(|context| context.enter()).transpose();
             let _entered = entered.map_err(|error| SpanFailure { error, stuck: Vec::new() })?;
-            register_all(state, &wanted)
+            register_all(state, &wanted, pages)
         })
     }
 
@@ -117,9 +119,9 @@ impl Registrar {
     }
 }
 
-fn register_all(state: &mut AgentState, spans: &[Descriptor]) -> SpanResult {
+fn register_all(state: &mut AgentState, spans: &[Descriptor], pages: HostPages) -> SpanResult {
     for (index, span) in spans.iter().enumerate() {
-        if let Err(error) = state.register(*span) {
+        if let Err(error) = state.register(*span, pages) {
             let failure = SpanFailure { error, stuck: Vec::new() };
             return Err(match deregister_all(state, &spans[..index]) {
                 Ok(()) => failure,

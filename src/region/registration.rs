@@ -77,7 +77,7 @@ impl Registration {
         let started = Instant::now();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
-        let registrar = Registrar { agent: agent.clone(), context };
+        let registrar = Registrar { agent: agent.clone(), context, pages: region.host_pages() };
         let (registered, count) = match region.storage_list().transpose()? {
             Some(list) => {
                 let count = list.entries().len();
@@ -277,7 +277,7 @@ mod tests {
         let (agent, commands) = Agent::unattended();
         let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
         let registered = Mutex::new(Some(Registered::Spans(Vec::new())));
-        let registrar = Registrar { agent, context: None };
+        let registrar = Registrar { agent, context: None, pages: crate::nixl::HostPages::Own };
         let registration =
             Arc::new(Registration { region, registrar, registered, holds: AtomicUsize::new(0) });
         let hold = registration.hold().unwrap();

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
-use crate::nixl::{exit, library, signals, sys, ucx_log};
+use crate::nixl::{exit, gusli, library, signals, sys, ucx_log};
 use crate::thread;
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
@@ -90,6 +90,9 @@ impl AgentState {
             *further = format!("{settings},{further}");
         }
         let params = Params::new()?;
+        if plugin == gusli::PLUGIN {
+            gusli::ensure_parameters(&merged)?;
+        }
         for (key, value) in &merged {
             let key = c_string("a backend parameter's key", key)?;
             let value = c_string("a backend parameter's value", value)?;

@@ -45,6 +45,8 @@ pub struct AgentState {
     pub(super) backends: BTreeMap<String, Backend>,
     /// The plugins that each span is registered with.
     pub(super) registered: HashMap<Descriptor, Vec<String>>,
+    /// Why a backend does not have memory that another one has accepted.
+    pub(super) refused: HashMap<Descriptor, String>,
     /// Raw descriptors that are registered.
     pub(super) segments: HashMap<SegmentsId, Segments>,
     pub(super) views: HashMap<ViewId, sys::nixl_capi_mem_view_t>,
@@ -95,6 +97,7 @@ impl AgentState {
             log_id,
             backends: BTreeMap::new(),
             registered: HashMap::new(),
+            refused: HashMap::new(),
             segments: HashMap::new(),
             views: HashMap::new(),
             raw_requests: ById::default(),

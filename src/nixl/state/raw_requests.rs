@@ -104,7 +104,11 @@ impl AgentState {
         })
         .map_err(|error| {
             let lists = [(&RequestSide::Local, local), (side, remote)];
-            self.unresolved(lists, options).unwrap_or_else(|| explain(error, side))
+            let error = self.unresolved(lists, options).unwrap_or_else(|| explain(error, side));
+            match remote.memory_type() {
+                MemoryType::Block => self.explain_refused(error, local.memory_type(), local.spans()),
+                _ => error,
+            }
         })?;
         Ok(self.keep_raw(request, operation, side.clone(), [local, remote]))
     }

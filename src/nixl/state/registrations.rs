@@ -11,7 +11,7 @@ use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::request::Span;
-use crate::nixl::{sys, ucx_log};
+use crate::nixl::{HostPages, gusli, sys, ucx_log};
 
 impl AgentState {
     /// Registers a span with every backend that accepts its memory type. One of them is enough.
@@ -19,7 +19,7 @@ impl AgentState {
     /// Each backend gets a call of its own. NIXL reports success if one backend of a list accepts the span, and does not
     /// report which. It deregisters from every backend that has memory of the type, also from one that was added later
     /// and does not have this span, and reports that as a failure. So the backends are stored with the span.
-    pub fn register(&mut self, descriptor: Descriptor) -> Result<()> {
+    pub fn register(&mut self, descriptor: Descriptor, pages: HostPages) -> Result<()> {
         ensure!(
             !self.registered.contains_key(&descriptor),
             AlreadyExists,
@@ -32,7 +32,7 @@ impl AgentState {
         let mut accepted = Vec::new();
         let mut refused: Option<Error> = None;
         for (plugin, _) in self.backends.iter().filter(|(_, backend)| backend.accepts(&descriptor)) {
-            match self.register_with(plugin, &list) {
+            match self.register_pages_with(plugin, &list, std::iter::once(descriptor), pages) {
                 Ok(()) => accepted.push(plugin.clone()),
                 Err(error) => {
                     let error = error.context(format!("with its {plugin} backend"));
@@ -48,13 +48,67 @@ impl AgentState {
         }
         if let Some(error) = refused {
             log!(Warn, "register {} with agent '{}': {error}", describe(&descriptor), self.display_name());
+            self.refused.insert(descriptor, error.to_string());
         }
         self.registered.insert(descriptor, accepted);
         Ok(())
     }
 
+    /// Registers memory with one backend. It fails without NIXL if the backend would end the process.
+    pub(super) fn register_pages_with(
+        &self,
+        plugin: &str,
+        list: &RegistrationList,
+        memory: impl Iterator<Item = Descriptor>,
+        pages: HostPages,
+    ) -> Result<()> {
+        if plugin == gusli::PLUGIN {
+            let known = self.host_ranges_of(plugin);
+            for (index, descriptor) in memory.enumerate() {
+                gusli::ensure_memory(&descriptor, pages, known + index)?;
+            }
+        }
+        self.register_with(plugin, list).map_err(|error| error.with_status(Status::Nixl))
+    }
+
+    /// Number of ranges of host memory that a backend has.
+    fn host_ranges_of(&self, plugin: &str) -> usize {
+        let is_with = |plugins: &[String]| plugins.iter().any(|name| name == plugin);
+        let spans = self
+            .registered
+            .iter()
+            .filter(|(memory, plugins)| memory.memory_type == MemoryType::Dram && is_with(plugins));
+        let lists = self
+            .segments
+            .values()
+            .filter(|segments| segments.list.memory_type() == MemoryType::Dram && is_with(&segments.plugins));
+        spans.count() + lists.map(|segments| segments.list.entries().len()).sum::<usize>()
+    }
+
+    /// Adds why a backend does not have the memory of a failed request, if that was only logged: another one accepted it.
+    pub(super) fn explain_refused(
+        &self,
+        error: Error,
+        memory_type: MemoryType,
+        mut spans: impl Iterator<Item = Span>,
+    ) -> Error {
+        let reason = spans.find_map(|span| {
+            let has = |memory: &Descriptor| {
+                memory.memory_type == memory_type
+                    && memory.device_id == span.device_id
+                    && memory.address <= span.address
+                    && span.address - memory.address < memory.size
+            };
+            self.refused.iter().find(|(memory, _)| has(memory)).map(|(_, reason)| reason)
+        });
+        match reason {
+            Some(reason) => error.followed_by(refused_then(reason)),
+            None => error,
+        }
+    }
+
     /// Registers a list with one backend. If UCX refuses it, the attempt is repeated to collect what UCX logs.
-    pub(super) fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
+    fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
         let backend = self.backend(plugin)?;
         let arguments = Arguments::of_backend(backend.raw())?;
         let register = || {
@@ -75,7 +129,7 @@ impl AgentState {
             let message = format!("it has {has}; create a backend that accepts {memory_type} memory first");
             Error::new(Status::Nixl, message)
         });
-        error.context(doing).with_status(Status::Nixl)
+        error.context(doing)
     }
 
     /// Deregisters a span from the backends it was registered with. After a failure the memory may still be in use and
@@ -91,6 +145,7 @@ impl AgentState {
                 self.display_name()
             );
         };
+        self.refused.remove(descriptor);
         let list = RegistrationList::new(descriptor)?;
         let mut outcome: Result<()> = Ok(());
         for plugin in &plugins {
@@ -125,6 +180,11 @@ fn explain_vram(error: Error) -> Error {
     super::backends::ucx_settings()
         .into_iter()
         .fold(error.followed_by(advice), |error, text| error.followed_by(text))
+}
+
+/// Why a backend does not have memory, for the message of a later failure.
+pub(super) fn refused_then(reason: &str) -> String {
+    format!("when memory was registered: {reason}")
 }
 
 pub(super) fn describe(descriptor: &Descriptor) -> String {

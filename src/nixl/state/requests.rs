@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::AgentState;
+use super::registrations::refused_then;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::call::check;
@@ -14,12 +15,12 @@ use crate::nixl::request::{
     DescriptorList, ListId, ObjectRequest, Operation, PreparedList, RequestHandle, RequestId, RequestSide,
     RequestState, Span,
 };
-use crate::nixl::sys;
+use crate::nixl::{gusli, sys};
 
 /// Plugins for storage that report a failure only when all parts of the request have ended.
-const SETTLING: [&str; 1] = ["GUSLI"];
+const SETTLING: [&str; 1] = [gusli::PLUGIN];
 /// Plugins for storage that abort the process if a request is posted again.
-const SINGLE_USE: [&str; 1] = ["GUSLI"];
+const SINGLE_USE: [&str; 1] = [gusli::PLUGIN];
 
 impl AgentState {
     /// Resolves a list once, for requests that choose from it by index.
@@ -91,7 +92,11 @@ impl AgentState {
                 ptr::null_mut(),
             )
         };
-        check(status, || format!("create a request of {} blocks", local_indices.len()))?;
+        check(status, || format!("create a request of {} blocks", local_indices.len())).map_err(|error| {
+            // Which memory the lists have is not known any more.
+            let reason = self.refused.values().next().filter(|_| matches!(side, RequestSide::Own));
+            reason.into_iter().fold(error, |error, reason| error.followed_by(refused_then(reason)))
+        })?;
         Ok(self.keep(raw, operation, side, None))
     }
 
@@ -103,7 +108,10 @@ impl AgentState {
         (side, remote_type, remote): (&RequestSide, MemoryType, impl Iterator<Item = Span>),
     ) -> Result<RequestId> {
         let name = self.agent_name(side)?;
-        let local = self.descriptor_list(local_type, local)?;
+        let mut own = Vec::new();
+        let is_block = remote_type == MemoryType::Block;
+        let local =
+            self.descriptor_list(local_type, local.inspect(|span| own.extend(is_block.then_some(*span))))?;
         let mut devices = Vec::new();
         let is_object = remote_type == MemoryType::Object;
         let remote = remote.inspect(|span| devices.extend(is_object.then_some(span.device_id)));
@@ -130,7 +138,8 @@ impl AgentState {
                 self.display_name(),
                 self.backend_names()
             )
-        })?;
+        })
+        .map_err(|error| self.explain_refused(error, local_type, own.into_iter()))?;
         Ok(self.keep(raw, operation, side.clone(), ObjectRequest::of(devices)))
     }
 

@@ -17,7 +17,7 @@ use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::raw::{Segments, SegmentsId, ViewId};
 use crate::nixl::request::RequestSide;
-use crate::nixl::sys;
+use crate::nixl::{HostPages, sys};
 
 impl AgentState {
     /// Registers descriptors with the backends that the options name: with all of them, or not at all. Without a name it
@@ -38,7 +38,7 @@ impl AgentState {
         let mut plugins = Vec::new();
         let mut failure: Option<Error> = None;
         for plugin in chosen {
-            match self.register_with(&plugin, &raw) {
+            match self.register_pages_with(&plugin, &raw, list.descriptors(), HostPages::Shared) {
                 Ok(()) => plugins.push(plugin),
                 Err(error) => {
                     let error = error.context(format!("with its {plugin} backend"));
@@ -52,9 +52,11 @@ impl AgentState {
         if let Some(error) = failure {
             if plugins.is_empty() || !options.backends.is_empty() {
                 let _ = self.deregister_from_all(&plugins, &raw);
-                return Err(error.context(doing).with_status(Status::Nixl));
+                return Err(error.context(doing));
             }
             log!(Warn, "{doing}: {error}");
+            let reason = error.to_string();
+            self.refused.extend(list.descriptors().map(|descriptor| (descriptor, reason.clone())));
         }
         let id = SegmentsId(self.next_id());
         self.segments.insert(id, Segments { list, plugins });
@@ -83,6 +85,7 @@ impl AgentState {
         let list = self.segments.get(&id).ok_or_else(gone)?.list.clone();
         self.release_users_of(list.memory_type(), list.spans())?;
         let Some(segments) = self.segments.remove(&id) else { return Ok(()) };
+        segments.list.descriptors().for_each(|descriptor| drop(self.refused.remove(&descriptor)));
         let raw = RegistrationList::of(&segments.list)?;
         self.deregister_from_all(&segments.plugins, &raw).map_err(|error| {
             error.context(format!(

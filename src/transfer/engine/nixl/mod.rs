@@ -57,6 +57,9 @@ pub struct NixlMove {
 /// How long a run through an arena may make no progress, unless the caller sets it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Requests of a transfer with block storage in flight: the backend counts the descriptors of all.
+const BLOCK_WINDOW: usize = 1;
+
 impl NixlMove {
     /// Prepares a transfer. Fails for errors that can be detected without NIXL.
     pub fn prepare(
@@ -290,7 +293,12 @@ fn prepare(
     let agent = shared_agent(local, remote)?.clone();
     let request_plan = RequestPlan::new([local, remote], reads, plan);
     let guard = Guard::prepare(&agent, &request_plan)?;
-    Ok(PreparedRequests::new(path, agent, request_plan, notification, guard))
+    let is_block = remote.memory_type() == crate::nixl::MemoryType::Block;
+    let mut requests = PreparedRequests::new(path, agent, request_plan, notification, guard);
+    if is_block {
+        requests.window = BLOCK_WINDOW;
+    }
+    Ok(requests)
 }
 
 /// The agent that knows both layouts.

@@ -28,6 +28,9 @@ struct RequestLimits {
 }
 
 const LIMITS: RequestLimits = RequestLimits { bytes: 16 << 20, descriptors: 8192 };
+/// A backend of block storage runs each descriptor by itself, at the same time, and fails if they are more than its parameters
+/// allow.
+const BLOCK_LIMITS: RequestLimits = RequestLimits { bytes: 16 << 20, descriptors: 32 };
 /// A request for an object is not cut, and for no other object.
 const OBJECT_LIMITS: RequestLimits = RequestLimits { bytes: u64::MAX, descriptors: 1 };
 
@@ -75,7 +78,11 @@ impl RequestList {
 impl RequestPlan {
     pub fn new([local, remote]: [&Arc<Layout>; 2], reads: bool, plan: Plan) -> Self {
         let [local, remote] = [local, remote].map(Arc::clone);
-        let limits = if remote.memory_type() == MemoryType::Object { OBJECT_LIMITS } else { LIMITS };
+        let limits = match remote.memory_type() {
+            MemoryType::Object => OBJECT_LIMITS,
+            MemoryType::Block => BLOCK_LIMITS,
+            _ => LIMITS,
+        };
         Self { local, remote, reads, plan, ordered: OnceCell::new(), limits }
     }
 
