@@ -47,7 +47,7 @@ kvmem_status kvmem_nixl_get_path(kvmem_blob **path, kvmem_error **error);
 /// NIXL measures transfers.
 #define KVMEM_AGENT_TELEMETRY 4
 
-/// The same as KVMEM_SYNC_RW.
+/// The same as KVMEM_SYNC_NONE.
 #define KVMEM_SYNC_DEFAULT 0
 /// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
 /// threads use it.

@@ -283,7 +283,7 @@ const (
 type SyncMode uint32
 
 const (
-	// The same as SyncRw.
+	// The same as SyncNone.
 	SyncDefault SyncMode = C.KVMEM_SYNC_DEFAULT
 	// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's
 	// own threads use it.

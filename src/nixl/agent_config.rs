@@ -10,7 +10,8 @@ use super::sys;
 /// How NIXL guards an agent against its own callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Not at all: enough while only this library calls, one thread at a time.
+    /// Not at all: this library calls from one thread at a time. NIXL uses one lock instead if a thread of its own exchanges
+    /// metadata. Without a progress thread UCX has no locks for its callers either.
     None,
     /// One lock.
     Strict,
@@ -45,7 +46,7 @@ impl Default for AgentConfig {
             listen_thread: false,
             listen_port: 8888,
             listen_delay: Duration::from_millis(100),
-            sync_mode: SyncMode::ReadWrite,
+            sync_mode: SyncMode::None,
             telemetry: false,
         }
     }

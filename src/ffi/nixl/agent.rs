@@ -23,7 +23,7 @@ pub const KVMEM_AGENT_LISTEN_THREAD: u64 = 2;
 /// NIXL measures transfers.
 pub const KVMEM_AGENT_TELEMETRY: u64 = 4;
 
-/// The same as KVMEM_SYNC_RW.
+/// The same as KVMEM_SYNC_NONE.
 pub const KVMEM_SYNC_DEFAULT: u32 = 0;
 /// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
 /// threads use it.
@@ -193,9 +193,9 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
         },
         listen_delay: micros(options.listen_delay_us, default.listen_delay),
         sync_mode: match options.sync_mode {
-            KVMEM_SYNC_DEFAULT | KVMEM_SYNC_RW => SyncMode::ReadWrite,
-            KVMEM_SYNC_NONE => SyncMode::None,
+            KVMEM_SYNC_DEFAULT | KVMEM_SYNC_NONE => SyncMode::None,
             KVMEM_SYNC_STRICT => SyncMode::Strict,
+            KVMEM_SYNC_RW => SyncMode::ReadWrite,
             other => {
                 let message = format!("sync_mode is {other}, which is not a KVMEM_SYNC_* value");
                 return Err(Error::new(Status::InvalidArgument, message));
@@ -210,4 +210,30 @@ pub(in crate::ffi) fn tcp_port(port: u32) -> Result<u16> {
     let valid = u16::try_from(port).ok().filter(|port| *port > 0);
     ensure!(valid.is_some(), InvalidArgument, "port is {port}; it must be 1 to 65535");
     Ok(valid.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nixl_locks_an_agent_only_if_the_caller_asks_for_it() {
+        for (sync_mode, expected) in [
+            (KVMEM_SYNC_DEFAULT, SyncMode::None),
+            (KVMEM_SYNC_NONE, SyncMode::None),
+            (KVMEM_SYNC_STRICT, SyncMode::Strict),
+            (KVMEM_SYNC_RW, SyncMode::ReadWrite),
+        ] {
+            let options = kvmem_agent_options {
+                struct_size: size_of::<kvmem_agent_options>(),
+                flags: 0,
+                progress_delay_us: 0,
+                listen_delay_us: 0,
+                listen_port: 0,
+                sync_mode,
+            };
+            assert_eq!(config(&options).unwrap().sync_mode, expected);
+        }
+        assert_eq!(AgentConfig::default().sync_mode, SyncMode::None);
+    }
 }

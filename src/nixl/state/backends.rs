@@ -16,12 +16,16 @@ use crate::thread;
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const GDS_PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
 
-/// Settings of UCX that its plugins are created with, which the environment and the caller can change.
-/// - A thread that waits for UCX's lock sleeps: UCX holds the lock while it copies host memory of a peer, and NIXL's progress
-///   thread would keep a processor busy for as long.
-/// - UCX reads GPU memory of other processes by CUDA IPC also on hosts without NVLink. By default it only writes it there, and
-///   reads through the host at less than 1 GB/s, even within one GPU.
-const UCX_SETTINGS: (&str, &str) = ("engine_config", "USE_MT_MUTEX=y,CUDA_IPC_ENABLE_GET_ZCOPY=on");
+/// The parameter of UCX's plugins for settings of UCX.
+const UCX_SETTINGS: &str = "engine_config";
+/// Settings that they are created with, which the environment and the caller can change. UCX reads GPU memory of other processes
+/// by CUDA IPC also on hosts without NVLink. By default it only writes it there, and reads through the host at less than 1 GB/s,
+/// even within one GPU.
+const FOR_ALL: &str = "CUDA_IPC_ENABLE_GET_ZCOPY=on";
+/// The same with a progress thread of NIXL's. A thread that waits for UCX's lock sleeps: UCX holds the lock while it copies host
+/// memory of a peer, and the progress thread would keep a processor busy for as long. Otherwise no thread waits for that lock,
+/// and a mutex takes longer than a spinlock.
+const FOR_TWO_THREADS: &str = "USE_MT_MUTEX=y,CUDA_IPC_ENABLE_GET_ZCOPY=on";
 
 /// Memory types and parameters.
 type Properties = (Vec<sys::nixl_capi_mem_type_t>, BTreeMap<String, String>);
@@ -84,10 +88,8 @@ impl AgentState {
         let mut merged = self.plugin_parameters(plugin, name)?;
         merged.extend(changes.iter().cloned());
         if plugin.starts_with("UCX") {
-            // Of two values the last one holds.
-            let (key, settings) = UCX_SETTINGS;
-            let further = merged.entry(key.to_string()).or_default();
-            *further = format!("{settings},{further}");
+            let further = merged.entry(UCX_SETTINGS.to_string()).or_default();
+            *further = with_further(self.has_progress_thread, further);
         }
         let params = Params::new()?;
         if plugin == gusli::PLUGIN {
@@ -186,6 +188,12 @@ fn ensure_threads(plugin: &str) -> Result<()> {
     })
 }
 
+/// Settings of UCX for an agent, before those of the plugin and the caller: of two values the last one holds.
+fn with_further(has_progress_thread: bool, further: &str) -> String {
+    let settings = if has_progress_thread { FOR_TWO_THREADS } else { FOR_ALL };
+    format!("{settings},{further}")
+}
+
 /// Plugins that need to know a store: the parameter that names it, and the variable of the environment instead.
 const STORES: [[&str; 3]; 2] = [
     ["OBJ", "bucket", "AWS_DEFAULT_BUCKET"],
@@ -214,5 +222,16 @@ pub(super) fn ucx_settings() -> Vec<String> {
             vec!["the environment sets no UCX_* variable, so UCX chooses among all transports".to_string()]
         }
         false => vec![format!("the environment sets {}", settings.join(" "))],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ucx_has_mutexes_only_for_a_progress_thread_and_the_settings_of_the_caller_last() {
+        assert_eq!(with_further(false, "TLS=tcp"), "CUDA_IPC_ENABLE_GET_ZCOPY=on,TLS=tcp");
+        assert_eq!(with_further(true, "TLS=tcp"), "USE_MT_MUTEX=y,CUDA_IPC_ENABLE_GET_ZCOPY=on,TLS=tcp");
     }
 }

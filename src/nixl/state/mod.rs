@@ -67,6 +67,7 @@ pub struct AgentState {
     pub(crate) services: Services,
     pub(super) carrier: NotificationSupport,
     pub(super) uses_gpu: bool,
+    has_progress_thread: bool,
     /// The sum of what NIXL measured; `None` if the agent measures nothing.
     pub(super) sum: Option<AgentTelemetry>,
     next_id: u64,
@@ -85,6 +86,7 @@ impl AgentState {
             .map_err(|error| explain_creation(error, config))?;
         exit::precedes("agents");
         let mut state = Self::around(agent, name.into(), log_id);
+        state.has_progress_thread = config.progress_thread;
         state.sum = config.telemetry.then(AgentTelemetry::default);
         Ok(state)
     }
@@ -112,6 +114,7 @@ impl AgentState {
             services: Services::default(),
             carrier: NotificationSupport::Unknown,
             uses_gpu: false,
+            has_progress_thread: false,
             sum: None,
             next_id: 0,
         }
