@@ -3,7 +3,7 @@
 
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
+use crate::ffi::common::guard::{call, call_on};
 use crate::ffi::common::handle::Handle;
 use crate::ffi::common::handle::Out;
 use crate::ffi::common::handle::borrow;
@@ -96,9 +96,8 @@ pub unsafe extern "C" fn kvmem_queue_poll(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
-        call(error, |scope| {
-            let queue = borrow(scope, queue)?;
-            collect(completions, capacity, count, |entries| Ok(queue.poll(entries)))
+        call_on(queue, error, |queue| {
+            collect(completions, capacity, count, |most, put| Ok(queue.poll(most, put)))
         })
     }
 }
@@ -123,9 +122,8 @@ pub unsafe extern "C" fn kvmem_queue_wait(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
-        call(error, |scope| {
-            let queue = borrow(scope, queue)?;
-            collect(completions, capacity, count, |entries| queue.wait(entries, timeout(timeout_ns)))
+        call_on(queue, error, |queue| {
+            collect(completions, capacity, count, |most, put| queue.wait(most, timeout(timeout_ns), put))
         })
     }
 }
@@ -140,39 +138,31 @@ pub unsafe extern "C" fn kvmem_queue_destroy(queue: *mut kvmem_queue) {
     unsafe { destroy(queue) };
 }
 
-/// Maximum number of completions per call.
+/// Maximum number of completions per call: other threads cannot use the queue meanwhile.
 const BATCH: usize = 64;
 
 /// # Safety
 /// `completions` must be NULL or writable for `capacity` items, `count` NULL or writable.
+#[inline]
 unsafe fn collect(
     completions: *mut kvmem_completion,
     capacity: usize,
     count: *mut usize,
-    take: impl FnOnce(&mut [QueueEntry]) -> Result<usize>,
+    take: impl FnOnce(usize, &mut dyn FnMut(QueueEntry)) -> Result<usize>,
 ) -> Result<()> {
     ensure!(capacity > 0, InvalidArgument, "capacity is 0; at least one completion must fit");
     // SAFETY: the caller's promise.
     let count = unsafe { out(count, "count") }?;
     check_items(completions, capacity, "completions")?;
-    let none = QueueEntry { user_data: 0, bytes: 0, status: None };
-    // Filling the large one takes longer than taking a completion.
-    let (mut single, mut batch);
-    let entries = if capacity == 1 {
-        single = [none];
-        &mut single[..]
-    } else {
-        batch = [none; BATCH];
-        &mut batch[..capacity.min(BATCH)]
-    };
-    let taken = take(entries)?;
-    for (index, entry) in entries[..taken].iter().enumerate() {
-        let status = entry.status.map_or(KVMEM_STATUS_OK, |status| status as kvmem_status);
-        let completion =
-            kvmem_completion { user_data: entry.user_data, bytes: entry.bytes, status, reserved: 0 };
-        // SAFETY: `index` is below `capacity`.
-        unsafe { completions.add(index).write(completion) };
-    }
+    let mut next = completions;
+    let taken = take(capacity.min(BATCH), &mut |QueueEntry { user_data, bytes, status }| {
+        let status = status.map_or(KVMEM_STATUS_OK, |status| status as kvmem_status);
+        // SAFETY: `take` passes no more completions than there is space for.
+        unsafe {
+            next.write(kvmem_completion { user_data, bytes, status, reserved: 0 });
+            next = next.add(1);
+        }
+    })?;
     count.write(taken);
     Ok(())
 }

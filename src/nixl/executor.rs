@@ -110,58 +110,69 @@ impl Executor {
     ) -> Option<(RoundOutcome, WaitPolicy)> {
         let mut running = self.lock_between();
         let Running { state, commands, tasks } = running.as_mut()?;
-        let _here = DrivingGuard::begin(self);
-        if tasks.are_over() {
-            return None;
-        }
-        let round = tasks.run_round(state, commands);
-        Some((round, tasks.patience(last_progress.elapsed(), idle_poll)))
+        self.driving(|| {
+            if tasks.are_over() {
+                return None;
+            }
+            let round = tasks.run_round(state, commands);
+            Some((round, tasks.patience(last_progress.elapsed(), idle_poll)))
+        })
     }
 
     /// Looks for messages, or leaves that to the thread that has the agent. Waiting for the lock here would cost a thread that
     /// posts large requests, and has it nearly always, a system call for each release.
     fn drive_idle(&self) {
         match self.running.try_lock() {
-            Some(mut running) => {
-                let _here = DrivingGuard::begin(self);
-                self.look(&mut running);
-            }
+            Some(mut running) => self.driving(|| running.iter_mut().for_each(|running| self.look(running))),
             // If that thread ends just now, the next one looks, or this one after the next interval.
             None => self.is_look_due.store(true, Ordering::Relaxed),
         }
     }
 
-    fn look(&self, running: &mut Option<Running>) {
+    #[cold]
+    fn look(&self, Running { state, tasks, .. }: &mut Running) {
         self.is_look_due.store(false, Ordering::Relaxed);
-        if let Some(Running { state, tasks, .. }) = running {
-            tasks.drive_idle(state);
-        }
+        tasks.drive_idle(state);
     }
 
     /// Has the calling thread take the first steps of `work`, if no other thread does the agent's work. Returns the work if it
     /// was not begun, and otherwise whether the agent's thread has to go on with it.
     pub fn begin_here(&self, work: Box<dyn AgentTask>) -> Result<bool, Box<dyn AgentTask>> {
-        let Some(mut entered) = self.enter() else { return Err(work) };
-        let Some(Running { state, tasks, .. }) = entered.running.as_mut() else { return Err(work) };
-        Ok(tasks.begin(work, state))
+        let mut left = Some(work);
+        let has_more = self
+            .enter(|Running { state, tasks, .. }| left.take().is_some_and(|work| tasks.begin(work, state)));
+        left.map_or(Ok(has_more.unwrap_or_default()), Err)
     }
 
     /// Has the calling thread run a short function, if no other thread does the agent's work. `None` if it was not run.
     pub fn run_here<R>(&self, function: impl FnOnce(&mut AgentState) -> R) -> Option<R> {
-        let mut entered = self.enter()?;
-        entered.running.as_mut().map(|running| function(&mut running.state))
+        self.enter(|running| function(&mut running.state))
     }
 
-    /// The agent, if no other thread does its work. Commands that wait are left to the agent's thread, which runs them in
-    /// order. As with [`Self::drive`], there is no work with GPU memory here.
-    fn enter(&self) -> Option<Entered<'_>> {
-        if self.is_driven_here() {
+    /// Has the calling thread do some work with the agent, if no other thread does its work. Commands that wait are left to the
+    /// agent's thread, which runs them in order. As with [`Self::drive`], there is no work with GPU memory here.
+    fn enter<R>(&self, work: impl FnOnce(&mut Running) -> R) -> Option<R> {
+        let mut locked = self.lock_soon()?;
+        let running = locked.as_mut()?;
+        if running.state.uses_gpu() || !running.tasks.take_starts(&running.commands) {
             return None;
         }
-        let mut running = self.lock_soon()?;
-        let Running { state, commands, tasks } = running.as_mut()?;
-        let is_free = !state.uses_gpu() && tasks.take_starts(commands);
-        is_free.then(|| Entered { executor: self, _here: DrivingGuard::begin(self), running })
+        let result = self.driving(|| {
+            let result = work(running);
+            if self.is_look_due() {
+                self.look(running);
+            }
+            result
+        });
+        Some(result)
+    }
+
+    /// Marks the calling thread, which has the lock, as the one that drives this. The mark goes before the lock.
+    fn driving<R>(&self, work: impl FnOnce() -> R) -> R {
+        DRIVEN.with(|driven| {
+            let _mark = Mark { driven, before: driven.replace(self) };
+            work()
+        })
     }
 
     /// Has the calling thread do the agent's work until `is_over`, as long as it progresses and no other thread does it.
@@ -172,13 +183,12 @@ impl Executor {
     pub fn drive(&self, is_over: impl Fn() -> bool) {
         let mut last_progress = Instant::now();
         while !is_over() && last_progress.elapsed() < SPIN {
-            let Some(running) = self.running.try_lock() else {
+            let Some(mut running) = self.running.try_lock() else {
                 // The agent's thread works, or another one that waits.
                 std::thread::yield_now();
                 continue;
             };
-            let _here = DrivingGuard::begin(self);
-            if !step_until(running, &mut last_progress, &is_over) {
+            if !self.driving(|| step_until(&mut running, &mut last_progress, &is_over)) {
                 return;
             }
         }
@@ -187,12 +197,23 @@ impl Executor {
     /// The lock, if it is released within some microseconds, or when another thread has looked for messages. Leaving the work
     /// to that thread would take longer, and keep it awake for the next one.
     fn lock_soon(&self) -> Option<MutexGuard<'_, Option<Running>>> {
-        self.attempt(|attempt| self.waits_on(attempt))
+        self.running.try_lock().or_else(|| self.lock_contended())
+    }
+
+    /// `None` also if the calling thread drives the agent, which it could not have locked again.
+    #[cold]
+    fn lock_contended(&self) -> Option<MutexGuard<'_, Option<Running>>> {
+        if self.is_driven_here() { None } else { self.attempt(|attempt| self.waits_on(attempt)) }
     }
 
     /// Whether a thread looks for messages of peers.
     pub(super) fn is_looking(&self) -> bool {
         self.is_looking.load(Ordering::Relaxed)
+    }
+
+    /// Whether a look for messages is left to the thread that has the agent.
+    pub(super) fn is_look_due(&self) -> bool {
+        self.is_look_due.load(Ordering::Relaxed)
     }
 
     /// Whether a posting thread attempts to take the lock again after so many attempts.
@@ -232,11 +253,11 @@ fn listen(wakes: &Receiver<()>, last_progress: Instant) {
 
 /// Steps the agent's work; false if the agent's thread has to go on.
 fn step_until(
-    mut running: MutexGuard<'_, Option<Running>>,
+    running: &mut Option<Running>,
     last_progress: &mut Instant,
     is_over: impl Fn() -> bool,
 ) -> bool {
-    let Some(Running { state, commands, tasks }) = running.as_mut() else { return false };
+    let Some(Running { state, commands, tasks }) = running else { return false };
     // NIXL's file backends write on this thread. Blocking the signal takes four system calls.
     let _limit_reports_itself = state.may_write_files().then(FileSizeSignal::block);
     while !is_over() && last_progress.elapsed() < SPIN {
@@ -251,33 +272,15 @@ fn step_until(
     true
 }
 
-/// An executor that the calling thread has locked and marked as driven here. The mark goes first.
-struct Entered<'a> {
-    executor: &'a Executor,
-    _here: DrivingGuard,
-    running: MutexGuard<'a, Option<Running>>,
+/// Marks this thread as the one that drives an executor, until it is dropped.
+struct Mark<'a> {
+    driven: &'a Cell<*const Executor>,
+    before: *const Executor,
 }
 
-impl Drop for Entered<'_> {
+impl Drop for Mark<'_> {
     fn drop(&mut self) {
-        if self.executor.is_look_due.load(Ordering::Relaxed) {
-            self.executor.look(&mut self.running);
-        }
-    }
-}
-
-/// Marks this thread as the one that drives an executor.
-struct DrivingGuard(*const Executor);
-
-impl DrivingGuard {
-    fn begin(executor: &Executor) -> Self {
-        Self(DRIVEN.replace(executor))
-    }
-}
-
-impl Drop for DrivingGuard {
-    fn drop(&mut self) {
-        DRIVEN.set(self.0);
+        self.driven.set(self.before);
     }
 }
 
@@ -316,7 +319,7 @@ mod tests {
         let (_commands, receiver) = unbounded();
         let state = std::mem::ManuallyDrop::into_inner(AgentState::unloaded());
         *executor.lock() = Some(Running { state, commands: receiver, tasks: TaskQueue::default() });
-        let is_look_due = || executor.is_look_due.load(Ordering::Relaxed);
+        let is_look_due = || executor.is_look_due();
         executor.run_here(|_| executor.drive_idle()).unwrap();
         assert!(!is_look_due(), "the thread that had the agent has looked");
         let held = executor.lock();

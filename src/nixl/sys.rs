@@ -2,7 +2,7 @@
 //! The functions of NIXL's C API that kvmem calls, resolved in the loaded library.
 //!
 //! nixl-sys supplies the values of NIXL's constants, and its header the signatures: a test compares each with it.
-//! Its stubs are not called, because a stub aborts the process if the library or one symbol is missing. DrivingGuard such a
+//! Its stubs are not called, because a stub aborts the process if the library or one symbol is missing. Such a
 //! library fails to load, and a call without a library fails with a status.
 
 #![allow(non_camel_case_types)]

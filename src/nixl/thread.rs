@@ -161,7 +161,13 @@ impl TaskQueue {
     }
 
     /// Takes over work that is to be started; false if there are other commands, which are left to the agent's thread.
+    #[inline]
     pub fn take_starts(&mut self, commands: &Receiver<Command>) -> bool {
+        (self.left.is_empty() && commands.len() == 0) || self.take_waiting_starts(commands)
+    }
+
+    #[cold]
+    fn take_waiting_starts(&mut self, commands: &Receiver<Command>) -> bool {
         while self.left.is_empty() {
             if commands.len() == 0 {
                 return true;

@@ -6,10 +6,11 @@ use std::any::type_name;
 use crate::error::{Error, Result};
 use crate::ffi::common::call_log;
 use crate::ffi::common::error::{Failure, kvmem_error};
-use crate::ffi::common::handle::new_handle;
+use crate::ffi::common::handle::{Handle, Opaque, new_handle, unusable, usable};
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::{KVMEM_STATUS_OK, kvmem_status};
 use crate::guarded::guarded;
+use crate::log::{Level, enabled};
 
 /// Runs the body of a C function that returns KVMEM_STATUS_OK or an error.
 ///
@@ -20,7 +21,83 @@ where
     F: FnOnce(&Scope<'a>) -> Result<()>,
 {
     // SAFETY: the caller's promise.
-    unsafe { run(type_name::<F>(), error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
+    unsafe { run_in_scope(type_name::<F>(), error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
+}
+
+/// Like [`call`], for a frequent call on one handle: recording handles takes longer than the rest of it.
+///
+/// # Safety
+/// `error` must be NULL or writable, `pointer` NULL or a handle of ours.
+#[inline]
+pub unsafe fn call_on<'a, T: Opaque, F>(
+    pointer: *const T,
+    error: *mut *mut kvmem_error,
+    body: F,
+) -> kvmem_status
+where
+    F: FnOnce(&'a T::Value) -> Result<()>,
+{
+    // SAFETY: the caller's promise.
+    unsafe { run_on(type_name::<F>(), pointer, error, |value| body(value).map(|()| KVMEM_STATUS_OK)) }
+}
+
+/// Like [`call_status`] on one handle that usually meets a condition with which nothing is left to do. The condition is checked
+/// without a guard, so `is_met` must not panic.
+///
+/// # Safety
+/// `error` must be NULL or writable, `pointer` NULL or a handle of ours.
+#[inline]
+pub unsafe fn call_unless<'a, T: Opaque, F>(
+    pointer: *const T,
+    error: *mut *mut kvmem_error,
+    is_met: impl FnOnce(&T::Value) -> bool,
+    body: F,
+) -> kvmem_status
+where
+    F: FnOnce(&'a T::Value) -> Result<kvmem_status>,
+{
+    // SAFETY: the caller's promise. A call that is to be logged is not short.
+    if !enabled(Level::Trace) && unsafe { usable(pointer) }.is_some_and(|handle| is_met(handle.value())) {
+        return KVMEM_STATUS_OK;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { run_unmet(type_name::<F>(), pointer, error, body) }
+}
+
+/// Not inlined, because it saves registers that the check of a condition does not use.
+///
+/// # Safety
+/// As for [`run_on`].
+#[inline(never)]
+unsafe fn run_unmet<'a, T: Opaque>(
+    body_name: &'static str,
+    pointer: *const T,
+    error: *mut *mut kvmem_error,
+    body: impl FnOnce(&'a T::Value) -> Result<kvmem_status>,
+) -> kvmem_status {
+    // SAFETY: the caller's promise.
+    unsafe { run_on(body_name, pointer, error, body) }
+}
+
+/// # Safety
+/// `error` must be NULL or writable, `pointer` NULL or a handle of ours.
+#[inline]
+unsafe fn run_on<'a, T: Opaque>(
+    body_name: &'static str,
+    pointer: *const T,
+    error: *mut *mut kvmem_error,
+    body: impl FnOnce(&'a T::Value) -> Result<kvmem_status>,
+) -> kvmem_status {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { usable(pointer) };
+    let body = || match handle {
+        Some(handle) => body(handle.value()),
+        // SAFETY: the caller's promise.
+        None => Err(unsafe { unusable(pointer) }),
+    };
+    let poison = || handle.into_iter().for_each(Handle::poison);
+    // SAFETY: the caller's promise.
+    unsafe { run(body_name, error, poison, body) }
 }
 
 /// Like [`call`], for kvmem_log_set_callback. The call itself is not logged: a new callback receives only later messages.
@@ -32,7 +109,7 @@ where
     F: FnOnce(&Scope<'a>) -> Result<()>,
 {
     // SAFETY: the caller's promise.
-    unsafe { run("", error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
+    unsafe { run_in_scope("", error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
 }
 
 /// Like [`call`], for a function with more than one status of success.
@@ -44,20 +121,33 @@ where
     F: FnOnce(&Scope<'a>) -> Result<kvmem_status>,
 {
     // SAFETY: the caller's promise.
-    unsafe { run(type_name::<F>(), error, body) }
+    unsafe { run_in_scope(type_name::<F>(), error, body) }
 }
 
 /// # Safety
 /// `error` must be NULL or writable.
 #[inline]
-unsafe fn run<'a>(
+unsafe fn run_in_scope<'a>(
     body_name: &'static str,
     error: *mut *mut kvmem_error,
     body: impl FnOnce(&Scope<'a>) -> Result<kvmem_status>,
 ) -> kvmem_status {
     let scope = Scope::default();
+    // SAFETY: the caller's promise.
+    unsafe { run(body_name, error, || scope.poison(), || body(&scope)) }
+}
+
+/// # Safety
+/// `error` must be NULL or writable.
+#[inline]
+unsafe fn run(
+    body_name: &'static str,
+    error: *mut *mut kvmem_error,
+    poison: impl FnOnce(),
+    body: impl FnOnce() -> Result<kvmem_status>,
+) -> kvmem_status {
     // A status is returned in a register, which a Result with an Error is not: this is most of what a short call costs.
-    let ended = guarded(|| match body(&scope) {
+    let ended = guarded(|| match body() {
         Ok(status) => {
             call_log::returned(body_name, status);
             status
@@ -66,7 +156,7 @@ unsafe fn run<'a>(
         Err(failure) => unsafe { report(body_name, error, &failure) },
     });
     ended.unwrap_or_else(|panic| {
-        scope.poison();
+        poison();
         // SAFETY: the caller's promise.
         unsafe { report(body_name, error, &panic) }
     })

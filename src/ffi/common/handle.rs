@@ -36,6 +36,17 @@ impl<T> Handle<T> {
         let (generation, poisoned) = (process::generation(), AtomicBool::new(false));
         Self { header: Header { generation, poisoned, _unused: [0; 2], kind }, value }
     }
+
+    /// The core object.
+    #[inline]
+    pub fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// Makes the handle unusable.
+    pub fn poison(&self) {
+        self.header.poisoned.store(true, Ordering::Release);
+    }
 }
 
 /// An opaque C type.
@@ -126,7 +137,7 @@ pub unsafe fn borrow<'a, T: Opaque>(scope: &Scope<'a>, pointer: *const T) -> Res
 /// # Safety
 /// As for [`borrow`].
 #[inline]
-unsafe fn usable<'a, T: Opaque>(pointer: *const T) -> Option<&'a Handle<T::Value>> {
+pub unsafe fn usable<'a, T: Opaque>(pointer: *const T) -> Option<&'a Handle<T::Value>> {
     // SAFETY: the caller's promise.
     if pointer.is_null() || unsafe { kind_at(pointer) } != T::KIND {
         return None;
@@ -143,7 +154,7 @@ unsafe fn usable<'a, T: Opaque>(pointer: *const T) -> Option<&'a Handle<T::Value
 /// # Safety
 /// As for [`borrow`].
 #[cold]
-unsafe fn unusable<T: Opaque>(pointer: *const T) -> Error {
+pub unsafe fn unusable<T: Opaque>(pointer: *const T) -> Error {
     // SAFETY: the caller's promise.
     match unsafe { checked(pointer) } {
         Err(error) => error,

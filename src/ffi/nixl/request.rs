@@ -7,7 +7,7 @@ use crate::error::{Result, ensure};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::{call, call_status};
+use crate::ffi::common::guard::{call, call_on, call_unless};
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::options::not_one_of;
 use crate::ffi::common::pointer::{items, out};
@@ -165,11 +165,10 @@ pub unsafe extern "C" fn kvmem_request_post(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
-        call(error, |scope| {
-            let request = borrow(scope, request)?;
+        call_on(request, error, |request| {
             let message = text::bytes(notification, size, "notification")?;
             ensure_not_for_services(message)?;
-            request.post((!message.is_empty()).then(|| message.to_vec()))
+            request.post(message)
         })
     }
 }
@@ -190,8 +189,8 @@ pub unsafe extern "C" fn kvmem_request_poll(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
-        call_status(error, |scope| {
-            Ok(match borrow(scope, request)?.poll()? {
+        call_unless(request, error, Request::has_succeeded, |request| {
+            Ok(match request.poll()? {
                 Some(()) => KVMEM_STATUS_OK,
                 None => KVMEM_STATUS_IN_PROGRESS,
             })
@@ -216,7 +215,11 @@ pub unsafe extern "C" fn kvmem_request_wait(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, request)?.wait(timeout(timeout_ns))) }
+    unsafe {
+        call_unless(request, error, Request::has_succeeded, |request| {
+            request.wait(timeout(timeout_ns)).map(|()| KVMEM_STATUS_OK)
+        })
+    }
 }
 
 /// Returns the plugin of the backend that NIXL chose for a request.

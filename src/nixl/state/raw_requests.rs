@@ -229,13 +229,11 @@ impl AgentState {
             None => None,
         };
         let agent = self.agent;
-        let is_refused = self.request(id)?.repeats_with_storage() && self.is_single_use(id);
-        ensure!(
-            !is_refused,
-            InvalidState,
-            "NIXL's plugin cannot run a request again; create another request"
-        );
-        let request = self.request(id)?;
+        let mut request = self.request(id)?;
+        if request.repeats_with_storage() {
+            self.ensure_repeatable(id)?;
+            request = self.request(id)?;
+        }
         ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
         request.was_posted = true;
         if let Some(objects) = &mut request.objects {
@@ -251,6 +249,16 @@ impl AgentState {
         }
         check(status, || "post a request".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
+    }
+
+    #[cold]
+    fn ensure_repeatable(&mut self, id: RequestId) -> Result<()> {
+        ensure!(
+            !self.is_single_use(id),
+            InvalidState,
+            "NIXL's plugin cannot run a request again; create another request"
+        );
+        Ok(())
     }
 
     /// NIXL's estimate of the duration of a request.

@@ -54,8 +54,15 @@ impl AgentState {
     }
 
     /// Adds a run that has ended to the sum. Called after each change of a request's state.
+    #[inline]
     pub(super) fn note_state(&mut self, id: RequestId) {
-        let Some(mut sum) = self.sum else { return };
+        if let Some(sum) = self.sum {
+            self.add_state(sum, id);
+        }
+    }
+
+    #[cold]
+    fn add_state(&mut self, mut sum: AgentTelemetry, id: RequestId) {
         let Some(request) = self.requests.get(&id) else { return };
         let (state, operation) = (request.state, request.operation);
         match state {

@@ -13,8 +13,8 @@ use crate::guarded::guarded;
 use crate::leak;
 use crate::log::{Level, enabled, log};
 use crate::nixl::{
-    Agent, AgentState, CallOptions, CostEstimate, Descriptors, Operation, Pace, RemoteHold, RequestSide,
-    TaskStep, Telemetry, is_short,
+    Agent, AgentState, CallOptions, CostEstimate, Descriptors, Operation, Pace, Remote, RemoteHold,
+    RequestSide, TaskStep, Telemetry, is_short,
 };
 use crate::sync::Mutex;
 use crate::transfer::run::completion::{Account, Completion, Limit};
@@ -32,28 +32,33 @@ pub struct RunOptions {
     pub limit: Option<Duration>,
 }
 
-/// What was done of a run by the thread that posts it.
-enum Begun {
-    /// All; with its duration, if that is logged.
-    Complete(Option<Duration>),
-    /// The rest is a task.
-    Open(Option<RemoteHold>, Posting),
-    /// The call has panicked.
-    Abandoned(Error),
+/// How the thread that posts a run leaves it, unless it is complete. Small, so that it is returned in registers.
+enum Open {
+    /// The agent's thread has to post it.
+    Due,
+    /// It is in flight.
+    InFlight,
+    /// It cannot be posted.
+    Refused(Error),
+    /// NIXL has not posted it.
+    Failed(Error),
+    /// It is unknown what NIXL does for it.
+    Panicked(Error),
 }
 
 /// A request on raw descriptors. It can be posted again and again. A run in flight continues if this is dropped.
 pub struct Request {
     resource: Arc<Resource>,
     completion: Arc<Completion>,
-    was_posted: AtomicBool,
     options: CallOptions,
     user_data: u64,
     limit: Option<Arc<Limit>>,
     /// Held by the thread that posts, if there is a limit.
     posting: Mutex<()>,
     bytes: u64,
-    descriptors: u64,
+    /// The thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of a file
+    /// that grows too large. A call of NIXL may not return: a run with a deadline must not keep the thread that posts it.
+    begins_here: bool,
 }
 
 impl Request {
@@ -145,25 +150,41 @@ impl Request {
     ) -> Self {
         let RunOptions { queue, user_data, limit } = of_runs;
         let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
+        let (bytes, descriptors) = (total(local), local.entries().len() as u64);
+        let is_to_peer = matches!(resource.side, RequestSide::Peer(_));
         Self {
+            begins_here: is_short(bytes, descriptors) && is_to_peer && limit.is_none(),
             resource: Arc::new(resource),
             completion: Arc::new(Completion::new(1, queue)),
-            was_posted: AtomicBool::new(false),
             options,
             user_data,
             limit,
             posting: Mutex::default(),
-            bytes: total(local),
-            descriptors: local.entries().len() as u64,
+            bytes,
         }
     }
 
-    /// Starts a run. A notification replaces that of the request, for this run and those after it.
-    pub fn post(&self, notification: Option<Vec<u8>>) -> Result<()> {
+    /// Starts a run. A notification, unless it is empty, replaces that of the request, for this run and those after it.
+    pub fn post(&self, notification: &[u8]) -> Result<()> {
+        if notification.is_empty() && self.limit.is_none() {
+            return self.begin(None);
+        }
+        // NIXL drops the notification of a request that is posted with other options.
+        let options = (!notification.is_empty()).then(|| CallOptions {
+            notification: Some(notification.to_vec()),
+            backends: Vec::new(),
+            ..self.options.clone()
+        });
+        self.begin_within(options.as_ref())
+    }
+
+    /// Starts a run, with a deadline if there is a limit.
+    #[cold]
+    fn begin_within(&self, options: Option<&CallOptions>) -> Result<()> {
         // Until the deadline is added: the run may have ended by then, and the deadline must not be that of the run that another
         // thread posts next.
         let _turn = self.limit.as_ref().map(|_| self.posting.lock());
-        self.completion.within(self.limit.as_ref(), || self.begin(notification))
+        self.completion.within(self.limit.as_ref(), || self.begin(options))
     }
 
     /// Fails if a run has failed. With the claim: the run before may fail until it has ended.
@@ -176,104 +197,123 @@ impl Request {
         Ok(())
     }
 
-    fn begin(&self, notification: Option<Vec<u8>>) -> Result<()> {
+    /// Starts a run; with options for it, if they differ from those of the request.
+    #[inline]
+    fn begin(&self, options: Option<&CallOptions>) -> Result<()> {
         ensure!(
             self.completion.claim(),
             Busy,
             "the request is in flight; wait for its end, then post it again"
         );
-        // NIXL drops the notification of a request that is posted with other options.
-        let options = notification.map(|message| CallOptions {
-            notification: Some(message),
-            backends: Vec::new(),
-            ..self.options.clone()
-        });
-        let begun = self.ensure_usable().and_then(|()| self.post_here(options));
-        match begun.inspect_err(|_| self.completion.unclaim())? {
-            Begun::Complete(duration) => self.succeed(duration),
-            Begun::Open(peer, posting) => return self.go_on(peer, posting),
-            Begun::Abandoned(error) => self.abandon(error),
+        let started = enabled(Level::Debug).then(Instant::now);
+        let mut hold = None;
+        match self.post_here(options, &mut hold) {
+            None => {
+                let duration = started.map(|started| started.elapsed());
+                self.completion.succeed(self.bytes, self.user_data, duration);
+                Ok(())
+            }
+            Some(open) => self.go_on_after(open, hold, options),
         }
-        Ok(())
     }
 
     /// Posts the request on the calling thread, if that may make the calls of NIXL and no other thread does. Most requests are
-    /// complete then, and need no task. Fails if the metadata of the peer was invalidated.
-    fn post_here(&self, options: Option<CallOptions>) -> Result<Begun> {
-        let RequestSide::Peer(remote) = &self.resource.side else {
-            return Ok(Begun::Open(None, Posting::Due(options)));
+    /// complete then, and need no task. One that is in flight gets its hold of the peer.
+    fn post_here(&self, options: Option<&CallOptions>, hold: &mut Option<RemoteHold>) -> Option<Open> {
+        let (RequestSide::Peer(remote), true) = (&self.resource.side, self.begins_here) else {
+            return Some(Open::Due);
         };
         let post = |state: &mut AgentState| {
-            // The metadata is not invalidated meanwhile: that is done by the thread that has the agent.
-            remote.ensure_valid()?;
-            let started = enabled(Level::Debug).then(Instant::now);
-            let posting = match self.advance_here(state, options.as_ref()) {
-                Ok(true) => return Ok(Begun::Complete(started.map(|started| started.elapsed()))),
-                Ok(false) => Posting::Done,
-                Err(error) => Posting::Failed(error),
-            };
-            Ok(Begun::Open(remote.hold().ok(), posting))
+            guarded(|| self.post_with(state, remote, options, hold))
+                .unwrap_or_else(|panic| Some(Open::Panicked(panic)))
         };
-        let posted =
-            self.begins_here().then(|| self.resource.agent.run_here(|state| guarded(|| post(state))));
-        match posted.flatten() {
-            Some(Ok(posted)) => posted,
-            Some(Err(panic)) => Ok(Begun::Abandoned(panic)),
-            None => Ok(Begun::Open(Some(remote.hold()?), Posting::Due(options))),
+        match self.resource.agent.run_here(post) {
+            Some(open) => open,
+            None => Some(Open::Due),
         }
     }
 
-    /// Posts the request, and polls it as long as that moves bytes: UCX copies host memory in parts, one per poll. Returns
-    /// whether it is complete. All is done before another thread can have the agent, which would move the rest meanwhile.
-    fn advance_here(&self, state: &mut AgentState, options: Option<&CallOptions>) -> Result<bool> {
-        let mut is_complete = state.post_raw(self.resource.id, options)?;
+    /// Posts the request, and polls it as long as that moves bytes: UCX copies host memory in parts, one per poll. All is done
+    /// before another thread can have the agent, which would move the rest meanwhile.
+    fn post_with(
+        &self,
+        state: &mut AgentState,
+        remote: &Arc<Remote>,
+        options: Option<&CallOptions>,
+        hold: &mut Option<RemoteHold>,
+    ) -> Option<Open> {
+        // The metadata is not invalidated meanwhile: that is done by the thread that has the agent.
+        if let Err(error) = self.ensure_usable().and_then(|()| remote.ensure_valid()) {
+            return Some(Open::Refused(error));
+        }
+        let mut posted = state.post_raw(self.resource.id, options);
         let mut pace = Pace::default();
-        while !is_complete && pace.goes_on_after(TaskStep::InFlight) {
-            is_complete = state.is_done(self.resource.id)?;
+        while matches!(posted, Ok(false)) && pace.goes_on_after(TaskStep::InFlight) {
+            posted = state.is_done(self.resource.id);
         }
-        Ok(is_complete)
+        if let Ok(true) = posted {
+            return None;
+        }
+        *hold = remote.hold().ok();
+        Some(posted.map_or_else(Open::Failed, |_| Open::InFlight))
     }
 
-    /// Reports a run that is complete. After that the request may be destroyed by another thread.
-    fn succeed(&self, duration: Option<Duration>) {
-        self.was_posted.store(true, Ordering::Release);
-        let completion = self.completion.clone();
-        completion.succeed(self.account(), duration.unwrap_or_default());
+    /// Has the rest of a run done by the agent's thread.
+    #[cold]
+    #[inline(never)]
+    fn go_on_after(&self, open: Open, hold: Option<RemoteHold>, options: Option<&CallOptions>) -> Result<()> {
+        match open {
+            Open::InFlight => self.go_on(hold, Posting::Done),
+            Open::Failed(error) => self.go_on(hold, Posting::Failed(error)),
+            Open::Due => {
+                let hold = self.ensure_usable().and_then(|()| self.hold_peer());
+                self.go_on(hold.inspect_err(|_| self.completion.unclaim())?, Posting::Due(options.cloned()))
+            }
+            Open::Refused(error) => {
+                self.completion.unclaim();
+                Err(error)
+            }
+            Open::Panicked(error) => {
+                self.abandon(error);
+                Ok(())
+            }
+        }
+    }
+
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        match &self.resource.side {
+            RequestSide::Peer(remote) => remote.hold().map(Some),
+            RequestSide::Local | RequestSide::Own => Ok(None),
+        }
     }
 
     /// Has the rest of a run done in steps.
     fn go_on(&self, peer: Option<RemoteHold>, posting: Posting) -> Result<()> {
         let task = Box::new(RequestRun::new(self.resource.clone(), posting, self.run(peer)));
-        // Before the end of the run is reported: what asks for its results then finds that it was posted.
-        let was_posted = self.was_posted.swap(true, Ordering::AcqRel);
         let agent = &self.resource.agent;
-        let started = if self.begins_here() { agent.begin(task) } else { agent.start(task) };
-        started.inspect_err(|_| self.was_posted.store(was_posted, Ordering::Release))
+        if self.begins_here { agent.begin(task) } else { agent.start(task) }
     }
 
     /// Ends a run whose call has panicked: it is unknown what NIXL still does.
     fn abandon(&self, error: Error) {
         log!(Error, "posting a request: {error}; what the request holds is never freed");
         leak::intentionally(self.resource.clone());
-        self.was_posted.store(true, Ordering::Release);
         self.run(None).abandon(error);
     }
 
     fn run(&self, peer: Option<RemoteHold>) -> Run {
-        Run::start(self.completion.clone(), self.account(), RunHolds { peer, ..RunHolds::default() })
+        let account = Account {
+            bytes: self.bytes,
+            user_data: self.user_data,
+            is_limited: self.limit.is_some(),
+            ..Account::default()
+        };
+        Run::start(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
     }
 
-    fn account(&self) -> Account {
-        let is_limited = self.limit.is_some();
-        Account { bytes: self.bytes, user_data: self.user_data, is_limited, ..Account::default() }
-    }
-
-    /// Whether the thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of
-    /// a file that grows too large. A call of NIXL may not return: a run with a deadline must not keep the thread that posts it.
-    fn begins_here(&self) -> bool {
-        is_short(self.bytes, self.descriptors)
-            && matches!(self.resource.side, RequestSide::Peer(_))
-            && self.limit.is_none()
+    /// Whether the last run has succeeded: the thread that posts ends a short run itself.
+    pub fn has_succeeded(&self) -> bool {
+        self.completion.has_succeeded()
     }
 
     /// The outcome of the last run, or `None` while it is in flight.
@@ -284,7 +324,6 @@ impl Request {
 
     /// Waits for the end of the last run; `None` waits without a timeout.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
-        // The posting thread ends a short run itself.
         if let Some(()) = self.poll()? {
             return Ok(());
         }
@@ -316,7 +355,7 @@ impl Request {
 
     fn ensure_posted(&self) -> Result<()> {
         ensure!(
-            self.was_posted.load(Ordering::Acquire),
+            self.completion.was_run(),
             InvalidState,
             "the request was not posted; call kvmem_request_post first"
         );

@@ -4,13 +4,14 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deadline::{Deadline, Deadlines, Expires, Reservation};
 use super::history::Record;
 use super::queue::{Queue, QueueEntry};
 use super::spin::is_met_soon;
+use super::state::{Phase, RunState};
 use crate::error::{Error, Result, Status, fail};
 use crate::log::{Microseconds, log};
 use crate::log_id::LogId;
@@ -19,18 +20,10 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// How a run ended.
 pub type Outcome = Result<()>;
 
-const NEVER_RUN: u8 = 0;
-const RUNNING: u8 = 1;
-const OVER: u8 = 2;
-/// As [`OVER`], with success, and the completion is in the queue.
-const SUCCEEDED: u8 = 3;
-
 /// The state of a transfer's last run. The transfer and the engine that executes the run share it.
 pub struct Completion {
     log_id: LogId,
-    phase: AtomicU8,
-    /// A run is in flight, or still uses its memory.
-    is_claimed: AtomicBool,
+    state: RunState,
     last: Mutex<Last>,
     over: Condvar,
     layers: u64,
@@ -68,11 +61,12 @@ pub struct Limit {
 
 /// The state before a run.
 pub(super) struct Before {
-    phase: u8,
+    phase: Phase,
     moved: u64,
 }
 
 struct Last {
+    /// Unless it has succeeded.
     outcome: Outcome,
     duration: Duration,
     /// Of the run in flight.
@@ -86,8 +80,7 @@ impl Completion {
     pub fn new(layers: u64, queue: Option<Arc<Queue>>) -> Self {
         Self {
             log_id: LogId::next(),
-            phase: AtomicU8::new(NEVER_RUN),
-            is_claimed: AtomicBool::new(false),
+            state: RunState::new(),
             last: Mutex::new(Last {
                 outcome: Ok(()),
                 duration: Duration::ZERO,
@@ -110,17 +103,17 @@ impl Completion {
 
     /// Claims the transfer for a run. False if a run is in flight, or still uses its memory.
     pub fn claim(&self) -> bool {
-        !self.is_claimed.swap(true, Ordering::AcqRel)
+        self.state.claim()
     }
 
     /// Ends the claim of a run that is not begun.
     pub fn unclaim(&self) {
-        self.is_claimed.store(false, Ordering::Release);
+        self.state.unclaim();
     }
 
     /// Whether a run is in flight, or still uses its memory.
     pub fn is_claimed(&self) -> bool {
-        self.is_claimed.load(Ordering::Acquire)
+        self.state.is_claimed()
     }
 
     /// Number of layers of a run.
@@ -139,7 +132,7 @@ impl Completion {
         self.ensure_submitted()?;
         // Under the lock that the start of a run takes, so that this never cancels a run that starts concurrently.
         let last = self.last();
-        if self.phase.load(Ordering::Acquire) == RUNNING {
+        if self.is_running() {
             self.is_cancelled.store(true, Ordering::Release);
             log!(Debug, "transfer {} is being cancelled", self.log_id);
         }
@@ -148,27 +141,30 @@ impl Completion {
     }
 
     fn ensure_submitted(&self) -> Result<()> {
-        match self.phase.load(Ordering::Acquire) {
-            NEVER_RUN => {
-                fail!(InvalidState, "the transfer was not submitted; call kvmem_transfer_submit first")
-            }
-            _ => Ok(()),
+        match self.was_run() {
+            true => Ok(()),
+            false => fail!(InvalidState, "the transfer was not submitted; call kvmem_transfer_submit first"),
         }
     }
 
     /// The outcome of the last run, or `None` while it is in flight.
     pub fn poll(&self) -> Result<Option<()>> {
-        match self.phase.load(Ordering::Acquire) {
-            RUNNING => Ok(None),
-            SUCCEEDED => Ok(Some(())),
-            // Under the lock, so that the completion is in the queue then.
-            _ => self.outcome().map(Some),
-        }
+        if self.is_running() { Ok(None) } else { self.outcome().map(Some) }
     }
 
     /// Whether a run is in flight.
     pub fn is_running(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == RUNNING
+        self.state.phase() == Phase::Running
+    }
+
+    /// Whether there was a run.
+    pub fn was_run(&self) -> bool {
+        self.state.phase() != Phase::NeverRun
+    }
+
+    /// Whether the last run has succeeded.
+    pub fn has_succeeded(&self) -> bool {
+        self.state.phase() == Phase::Succeeded
     }
 
     /// The earlier one of a deadline and that of the run in flight. A thread must not enter a call that may not return if there
@@ -191,7 +187,11 @@ impl Completion {
 
     /// The outcome of the last run that was started. Fails if there is none.
     fn outcome(&self) -> Outcome {
+        if self.has_succeeded() {
+            return Ok(());
+        }
         self.ensure_submitted()?;
+        // Under the lock, so that the completion is in the queue then.
         self.last().outcome.clone()
     }
 
@@ -228,37 +228,47 @@ impl Completion {
     /// [`Self::withdraw`].
     pub(super) fn begin(&self, account: Account) -> Before {
         let mut last = self.last();
-        let moved = self.renew(&mut last, account);
-        let phase = self.phase.load(Ordering::Relaxed);
-        self.phase.store(RUNNING, Ordering::Release);
-        drop(last);
-        Before { phase, moved }
-    }
-
-    /// Reports a run that has succeeded before another thread could see it in flight. Its claim ends.
-    pub fn succeed(&self, account: Account, duration: Duration) {
-        let mut last = self.last();
-        self.renew(&mut last, account);
-        self.unclaim();
-        self.report(last, Ok(()), duration);
-    }
-
-    /// Replaces the data of the run before. Returns how many of its layers have moved, which changes only under the lock.
-    fn renew(&self, last: &mut Last, account: Account) -> u64 {
+        let before = Before { phase: self.state.phase(), moved: self.moved.load(Ordering::Relaxed) };
+        if before.phase == Phase::Succeeded {
+            last.outcome = Ok(());
+        }
         last.account = account;
-        let moved = self.moved.load(Ordering::Relaxed);
         self.moved.store(0, Ordering::Release);
         self.moved_bytes.store(0, Ordering::Relaxed);
         self.is_cancelled.store(false, Ordering::Release);
-        moved
+        self.state.enter(Phase::Running, true);
+        drop(last);
+        before
     }
 
-    /// Restores the state before a run that could not be started. Ends its claim under the same lock as [`Self::finish`].
+    /// Reports a run that has succeeded before another thread could see it in flight: no thread waits for it, and no deadline
+    /// or cancellation is of it, so this takes no lock. Its claim ends. The duration is only logged. Nothing of this is used
+    /// after the end is visible, except the queue.
+    #[inline]
+    pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>) {
+        if let Some(duration) = duration {
+            self.log_end(bytes, &Ok(()), duration);
+        }
+        self.moved.store(self.layers, Ordering::Release);
+        self.conclude(Phase::Succeeded, false, QueueEntry { user_data, bytes, status: None });
+    }
+
+    /// Makes the end of a run visible, and adds its completion to the queue. The claim ends with that: a thread that sees the
+    /// end, or takes the completion, can start the next run, whose completion is behind this one.
+    #[inline]
+    fn conclude(&self, phase: Phase, keeps_claim: bool, entry: QueueEntry) {
+        let enter = || self.state.enter(phase, keeps_claim);
+        match &self.queue {
+            Some(queue) => queue.push_and(entry, enter),
+            None => enter(),
+        }
+    }
+
+    /// Restores the state before a run that could not be started, and ends its claim.
     pub(super) fn withdraw(&self, before: &Before) {
         let last = self.last();
-        self.unclaim();
         self.moved.store(before.moved, Ordering::Release);
-        self.phase.store(before.phase, Ordering::Release);
+        self.state.enter(before.phase, false);
         drop(last);
         self.over.notify_all();
     }
@@ -320,23 +330,22 @@ impl Completion {
         self.last().duration
     }
 
-    /// Reports the outcome of a run, unless that was done at its deadline. If the run is over, its claim ends before the outcome
-    /// is visible, and under the lock that [`Self::begin`] takes, so that the next run begins after this one was reported.
+    /// Reports the outcome of a run, unless that was done at its deadline. If the run is over, its claim ends.
     pub(super) fn finish(&self, outcome: Outcome, duration: Duration, is_over: bool) {
         let mut last = self.last();
-        if is_over {
-            self.unclaim();
-        }
         if !self.is_running() {
+            if is_over {
+                self.unclaim();
+            }
             return;
         }
         if let Some((deadline, _)) = last.deadline.take() {
             Deadlines::get().remove(deadline);
         }
-        self.report(last, outcome, duration);
+        self.report(last, outcome, duration, is_over);
     }
 
-    fn report(&self, mut last: MutexGuard<'_, Last>, outcome: Outcome, duration: Duration) {
+    fn report(&self, mut last: MutexGuard<'_, Last>, outcome: Outcome, duration: Duration, is_over: bool) {
         let status = outcome.as_ref().err().map(Error::status);
         let Account { bytes, user_data, record, .. } = std::mem::take(&mut last.account);
         self.log_end(bytes, &outcome, duration);
@@ -347,15 +356,8 @@ impl Completion {
             self.moved.store(self.layers, Ordering::Release);
         }
         (last.outcome, last.duration) = (outcome, duration);
-        self.phase.store(OVER, Ordering::Release);
-        // Before the lock is released, because otherwise the next run could end and reach the queue first.
-        if let Some(queue) = &self.queue {
-            let bytes = if status.is_none() { bytes } else { 0 };
-            queue.push(QueueEntry { user_data, bytes, status });
-        }
-        if status.is_none() {
-            self.phase.store(SUCCEEDED, Ordering::Release);
-        }
+        let (phase, bytes) = if status.is_none() { (Phase::Succeeded, bytes) } else { (Phase::Failed, 0) };
+        self.conclude(phase, !is_over, QueueEntry { user_data, bytes, status });
         drop(last);
         self.over.notify_all();
     }
@@ -406,7 +408,7 @@ impl Expires for Completion {
         self.is_cancelled.store(true, Ordering::Release);
         let error = self.timed_out(&limit, last.account.bytes);
         log!(Warn, "transfer {}: {error}", self.log_id);
-        self.report(last, Err(error), limit.after);
+        self.report(last, Err(error), limit.after, false);
     }
 }
 
@@ -416,50 +418,4 @@ fn rate(bytes: u64, duration: Duration) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RUNS: u64 = 100_000;
-
-    #[test]
-    fn a_run_that_was_never_in_flight_is_reported_like_others() {
-        let queue = Queue::create().unwrap();
-        let completion = Completion::new(3, Some(queue.clone()));
-        for user_data in [7, 8] {
-            assert!(completion.claim());
-            completion.succeed(Account { bytes: 5, user_data, ..Account::default() }, Duration::ZERO);
-            assert_eq!((completion.is_claimed(), completion.poll().unwrap()), (false, Some(())));
-            assert_eq!(completion.moved().unwrap(), 3);
-            let mut entries = [QueueEntry { user_data: 0, bytes: 0, status: None }; 2];
-            assert_eq!(queue.poll(&mut entries), 1);
-            assert_eq!(entries[0], QueueEntry { user_data, bytes: 5, status: None });
-        }
-        completion.wait(None).unwrap();
-    }
-
-    /// Two threads that each start a run as soon as the run of the other is over.
-    #[test]
-    fn completions_of_one_transfer_are_in_order_of_its_runs() {
-        let queue = Queue::create().unwrap();
-        let completion = Completion::new(1, Some(queue.clone()));
-        let begun = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            let (completion, begun) = (&completion, &begun);
-            scope.spawn(move || (0..RUNS).step_by(2).for_each(|number| in_turn(completion, begun, number)));
-            (1..RUNS).step_by(2).for_each(|number| in_turn(completion, begun, number));
-        });
-        let mut entries = vec![QueueEntry { user_data: 0, bytes: 0, status: None }; RUNS as usize];
-        assert_eq!(queue.poll(&mut entries), RUNS as usize);
-        assert!(entries.iter().map(|entry| entry.user_data).eq(0..RUNS));
-    }
-
-    /// Begins and ends a run once the runs with smaller numbers are over.
-    fn in_turn(completion: &Completion, begun: &AtomicU64, number: u64) {
-        while begun.load(Ordering::Acquire) != number || completion.is_running() {
-            std::thread::yield_now();
-        }
-        completion.begin(Account { user_data: number, ..Account::default() });
-        begun.store(number + 1, Ordering::Release);
-        completion.finish(Ok(()), Duration::ZERO, false);
-    }
-}
+mod tests;

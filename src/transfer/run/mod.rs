@@ -9,6 +9,7 @@ pub mod history;
 pub mod queue;
 pub mod spares;
 mod spin;
+mod state;
 pub mod steps;
 pub mod threads;
 

@@ -2,7 +2,6 @@
 //! A completion queue with an event fd.
 #![forbid(unsafe_code)]
 
-use std::cell::LazyCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -98,35 +97,57 @@ impl Queue {
 
     /// Adds a completion. A closed queue discards it.
     pub fn push(&self, entry: QueueEntry) {
+        self.push_and(entry, || ());
+    }
+
+    /// The same, and calls `then` before the completion can be taken, and before another one can be added.
+    pub fn push_and(&self, entry: QueueEntry, then: impl FnOnce()) {
         let mut state = self.lock();
-        let State { entries, event: Some(event), is_watched } = &mut *state else { return };
-        entries.push_back(entry);
-        if entries.len() == 1 {
-            if *is_watched {
-                signal(event);
+        if let State { entries, event: Some(event), is_watched } = &mut *state {
+            entries.push_back(entry);
+            if entries.len() == 1 {
+                if *is_watched {
+                    signal(event);
+                }
+                self.has_some.store(true, Ordering::Release);
             }
-            self.has_some.store(true, Ordering::Release);
         }
+        then();
         drop(state);
         self.arrival.notify_one();
     }
 
-    /// Removes up to `out.len()` completions, and returns their number.
-    pub fn poll(&self, out: &mut [QueueEntry]) -> usize {
-        self.take(&mut self.lock(), out)
+    /// Removes up to `most` completions, oldest first, and passes them to `put`, which must not use the queue. Returns their
+    /// number.
+    pub fn poll(&self, most: usize, put: impl FnMut(QueueEntry)) -> usize {
+        self.take(&mut self.lock(), most, put)
     }
 
-    /// Waits for a completion, then removes up to `out.len()` of them. `None` waits without a timeout.
-    pub fn wait(&self, out: &mut [QueueEntry], timeout: Option<Duration>) -> Result<usize> {
+    /// Waits for a completion, then removes up to `most` of them, like [`Self::poll`]. `None` waits without a timeout.
+    #[inline]
+    pub fn wait(&self, most: usize, timeout: Option<Duration>, put: impl FnMut(QueueEntry)) -> Result<usize> {
         // The completion of a short run is there before the call. Then no clock is read.
-        let deadline = LazyCell::new(|| timeout.and_then(|timeout| Instant::now().checked_add(timeout)));
-        let has_some = || self.has_some.load(Ordering::Acquire);
-        if !has_some() {
-            is_met_soon(*deadline, has_some);
+        let mut state = self.lock();
+        if state.entries.is_empty() {
+            drop(state);
+            state = self.sleep(timeout)?;
         }
+        let count = self.take(&mut state, most, put);
+        // One arrival wakes one waiter, which wakes the next if entries are left.
+        if !state.entries.is_empty() {
+            self.arrival.notify_one();
+        }
+        Ok(count)
+    }
+
+    /// Waits for a completion.
+    #[cold]
+    fn sleep(&self, timeout: Option<Duration>) -> Result<MutexGuard<'_, State>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
         let mut state = self.lock();
         while state.entries.is_empty() {
-            state = match *deadline {
+            state = match deadline {
                 None => self.arrival.wait(state),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -137,21 +158,22 @@ impl Queue {
                 }
             };
         }
-        let count = self.take(&mut state, out);
-        // One arrival wakes one waiter, which wakes the next if entries are left.
-        if !state.entries.is_empty() {
-            self.arrival.notify_one();
-        }
-        Ok(count)
+        Ok(state)
     }
 
-    fn take(&self, State { entries, event, is_watched }: &mut State, out: &mut [QueueEntry]) -> usize {
-        let count = entries.len().min(out.len());
-        let had_some = !entries.is_empty();
-        for (slot, entry) in out.iter_mut().zip(entries.drain(..count)) {
-            *slot = entry;
+    #[inline]
+    fn take(
+        &self,
+        State { entries, event, is_watched }: &mut State,
+        most: usize,
+        mut put: impl FnMut(QueueEntry),
+    ) -> usize {
+        let mut count = 0;
+        while let Some(entry) = if count < most { entries.pop_front() } else { None } {
+            put(entry);
+            count += 1;
         }
-        if had_some && entries.is_empty() {
+        if count > 0 && entries.is_empty() {
             self.has_some.store(false, Ordering::Release);
             event.iter().filter(|_| *is_watched).for_each(clear);
         }
@@ -193,7 +215,7 @@ mod tests {
         let queue = Queue::create().unwrap();
         queue.push(NONE);
         assert!(queue.fd() >= 0 && readable(&queue));
-        assert_eq!((queue.poll(&mut [NONE]), readable(&queue)), (1, false));
+        assert_eq!((queue.poll(1, drop), readable(&queue)), (1, false));
         queue.push(NONE);
         assert!(readable(&queue), "it is asked for once");
     }
@@ -203,7 +225,7 @@ mod tests {
         let queue = Queue::create().unwrap();
         queue.push(NONE);
         assert!(!readable(&queue));
-        assert_eq!(queue.wait(&mut [NONE; 2], None).unwrap(), 1);
+        assert_eq!(queue.wait(2, None, drop).unwrap(), 1);
     }
 
     #[test]
@@ -213,10 +235,12 @@ mod tests {
         for user_data in 1..=3 {
             queue.push(QueueEntry { user_data, bytes: 8, status: None });
         }
-        let mut out = [NONE; 2];
-        assert_eq!((queue.poll(&mut out), out[1].user_data, readable(&queue)), (2, 2, true));
-        assert_eq!((queue.poll(&mut out), out[0].user_data, readable(&queue)), (1, 3, false));
-        assert_eq!(queue.poll(&mut out), 0);
+        let mut taken = Vec::new();
+        let mut take = || queue.poll(2, |entry| taken.push(entry.user_data));
+        assert_eq!((take(), readable(&queue)), (2, true));
+        assert_eq!((take(), readable(&queue)), (1, false));
+        assert_eq!(take(), 0);
+        assert_eq!(taken, [1, 2, 3]);
     }
 
     #[test]
@@ -228,13 +252,13 @@ mod tests {
         drop(open);
         assert_eq!(reporter.fd(), -1);
         reporter.push(NONE);
-        assert_eq!(reporter.poll(&mut [NONE]), 0);
+        assert_eq!(reporter.poll(1, drop), 0);
     }
 
     #[test]
     fn waiting_on_an_empty_queue_times_out() {
         let queue = Queue::create().unwrap();
-        let error = queue.wait(&mut [NONE], Some(Duration::from_millis(1))).unwrap_err();
+        let error = queue.wait(1, Some(Duration::from_millis(1)), drop).unwrap_err();
         assert_eq!(error.status(), Status::TimedOut);
     }
 
@@ -246,9 +270,8 @@ mod tests {
                 let queue = queue.clone();
                 std::thread::spawn(move || {
                     let mut seen = Vec::new();
-                    let mut out = [NONE; 3];
-                    while let Ok(count) = queue.wait(&mut out, Some(Duration::from_secs(20))) {
-                        seen.extend(out[..count].iter().map(|entry| entry.user_data));
+                    let limit = Some(Duration::from_secs(20));
+                    while queue.wait(3, limit, |entry| seen.push(entry.user_data)).is_ok() {
                         if seen.contains(&0) {
                             queue.push(NONE); // Ends the next thread.
                             break;

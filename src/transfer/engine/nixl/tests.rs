@@ -13,7 +13,7 @@ use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::{Account, Completion};
-use crate::transfer::run::queue::{Queue, QueueEntry};
+use crate::transfer::run::queue::Queue;
 use crate::transfer::run::steps::PartSequence;
 use crate::transfer::run::{RunHolds, Start, Steps};
 
@@ -93,9 +93,9 @@ fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
 }
 
 fn completions(queue: &Queue) -> Vec<Option<Status>> {
-    let mut entries = [QueueEntry { user_data: 0, bytes: 0, status: None }; 4];
-    let count = queue.poll(&mut entries);
-    entries[..count].iter().map(|entry| entry.status).collect()
+    let mut statuses = Vec::new();
+    queue.poll(4, |entry| statuses.push(entry.status));
+    statuses
 }
 
 #[test]
