@@ -1403,7 +1403,7 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
 /// @return KVMEM_STATUS_OK
 ///
 /// Notes: NIXL has no event for messages. While a queue is set, the thread of the agent looks for them, at
-/// most every 50 us, and every 500 us if none arrive.
+/// most every 50 us, and every 500 us if none arrive. If another thread uses the agent then, that one looks.
 kvmem_status kvmem_agent_report_notifications(kvmem_agent *agent,
                                               kvmem_queue *queue,
                                               uint64_t user_data,

@@ -223,8 +223,8 @@ impl Agent {
         self.taken(result, deadline)?.into_messages(&self.name)
     }
 
-    /// Has `ring` called on the agent's thread when messages arrive, once until they are taken. Replaces the function before
-    /// it; `None` ends that.
+    /// Has `ring` called when messages arrive, once until they are taken, by the thread that has the agent. Replaces the function
+    /// before it; `None` ends that.
     pub fn ring_on_notifications(&self, ring: Option<Box<dyn Fn() + Send + Sync>>) -> Result<()> {
         let (bell, task) = ring.map(Bell::new).unzip();
         *self.bell.lock() = bell;

@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_micros(50);
 pub struct Bell(Box<dyn Fn() + Send + Sync>);
 
 impl Bell {
-    /// A bell that calls `ring`, and the task of the agent's thread that rings it, which ends with the bell.
+    /// A bell that calls `ring`, and the task of the agent that rings it, which ends with the bell.
     pub fn new(ring: Box<dyn Fn() + Send + Sync>) -> (Arc<Self>, Box<dyn AgentTask>) {
         let bell = Arc::new(Self(ring));
         let weak = Arc::downgrade(&bell);
@@ -59,6 +59,10 @@ impl AgentTask for RingTask {
         (self.is_rung, self.taken) = (true, taken);
         (bell.0)();
         TaskStep::Progressed
+    }
+
+    fn only_listens(&self) -> bool {
+        true
     }
 
     fn abandon(&mut self, error: Error) {

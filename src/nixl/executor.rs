@@ -14,7 +14,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 
 use super::exit;
 use super::state::AgentState;
-use super::thread::{AWAKE, AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy};
+use super::thread::{AWAKE, AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy, sleep_after};
 use super::unbounded::Receiver as CommandReceiver;
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
@@ -85,7 +85,10 @@ impl Executor {
         state.is_looking = self.is_looking.clone();
         *self.lock() = Some(Running { state, commands, tasks: TaskQueue::default() });
         let mut last_progress = Instant::now();
-        while let Some((round, patience)) = self.run_round(last_progress, idle_poll) {
+        let mut locked = None;
+        while let Some((round, patience)) =
+            self.run_round(locked.take().unwrap_or_else(|| self.lock_between()), last_progress, idle_poll)
+        {
             match patience {
                 _ if round == RoundOutcome::Progressed => last_progress = Instant::now(),
                 WaitPolicy::Spin => std::thread::yield_now(),
@@ -96,6 +99,7 @@ impl Executor {
                         self.drive_idle();
                     }
                 }
+                WaitPolicy::Watch => locked = self.watch(wakes, last_progress),
                 WaitPolicy::Forever => drop(wakes.recv()),
             }
         }
@@ -105,10 +109,10 @@ impl Executor {
     /// `None` once the agent has stopped.
     fn run_round(
         &self,
+        mut running: MutexGuard<'_, Option<Running>>,
         last_progress: Instant,
         idle_poll: Option<Duration>,
     ) -> Option<(RoundOutcome, WaitPolicy)> {
-        let mut running = self.lock_between();
         let Running { state, commands, tasks } = running.as_mut()?;
         self.driving(|| {
             if tasks.are_over() {
@@ -117,6 +121,19 @@ impl Executor {
             let round = tasks.run_round(state, commands);
             Some((round, tasks.patience(last_progress.elapsed(), idle_poll)))
         })
+    }
+
+    /// Waits until a command arrives, or for the next look for messages. Returns the lock if it is free. While another thread has
+    /// the agent, that thread looks, as in [`Self::drive_idle`].
+    fn watch(&self, wakes: &Receiver<()>, last_progress: Instant) -> Option<MutexGuard<'_, Option<Running>>> {
+        while wakes.recv_timeout(sleep_after(last_progress.elapsed())) == Err(RecvTimeoutError::Timeout) {
+            let locked = self.running.try_lock();
+            if locked.is_some() {
+                return locked;
+            }
+            self.is_look_due.store(true, Ordering::Relaxed);
+        }
+        None
     }
 
     /// Looks for messages, or leaves that to the thread that has the agent. Waiting for the lock here would cost a thread that

@@ -34,6 +34,11 @@ pub trait AgentTask: Send {
     /// Takes one short step.
     fn step(&mut self, state: &mut AgentState) -> TaskStep;
 
+    /// Whether it only waits for messages of peers. Then any thread that has the agent may take a step of it.
+    fn only_listens(&self) -> bool {
+        false
+    }
+
     /// Ends the work, whose last step has returned [`TaskStep::Done`].
     fn end(self: Box<Self>) {}
 
@@ -125,6 +130,8 @@ pub enum WaitPolicy {
     Sleep(Duration),
     /// Until a command arrives, with a look for messages at this interval. There is no task.
     Idle(Duration),
+    /// The same at growing intervals. All tasks wait for messages.
+    Watch,
     /// Until a command arrives.
     Forever,
 }
@@ -232,9 +239,13 @@ impl TaskQueue {
         }
     }
 
-    /// Has NIXL serve its peers while the agent is idle. A failure that repeats is logged once.
+    /// Has NIXL serve its peers while the agent is idle, or its tasks only wait for messages. A failure that repeats is logged
+    /// once.
     pub fn drive_idle(&mut self, state: &mut AgentState) {
         if !self.work.is_empty() {
+            if self.only_listen() {
+                self.step_all(state);
+            }
             return;
         }
         let failure = logged(|| state.receive()).and_then(Result::err).map(|error| error.to_string());
@@ -245,6 +256,11 @@ impl TaskQueue {
         self.idle_failure = failure;
     }
 
+    /// Whether all tasks only wait for messages.
+    fn only_listen(&self) -> bool {
+        self.work.iter().all(|(work, _)| work.only_listens())
+    }
+
     /// How to wait after a round without progress. `quiet` is the time since the last progress.
     pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
         if self.work.is_empty() && quiet < AWAKE {
@@ -253,14 +269,21 @@ impl TaskQueue {
         if self.work.is_empty() {
             return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Idle);
         }
+        if self.only_listen() {
+            return WaitPolicy::Watch;
+        }
         let in_flight = self.work.iter().any(|(_, last)| *last == TaskStep::InFlight);
         match (in_flight, quiet < SPIN) {
             (true, true) => WaitPolicy::Spin,
             (true, false) => WaitPolicy::Sleep(SLEEP_IN_FLIGHT),
-            // The sleep becomes longer with the time without progress, up to a bound.
-            (false, _) => WaitPolicy::Sleep((quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)),
+            (false, _) => WaitPolicy::Sleep(sleep_after(quiet)),
         }
     }
+}
+
+/// How long to sleep while all work waits for something slow: longer with the time without progress, up to a bound.
+pub fn sleep_after(quiet: Duration) -> Duration {
+    (quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)
 }
 
 /// After a panic it is unknown what NIXL still does for the task, so the task is intentionally leaked.

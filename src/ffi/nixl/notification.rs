@@ -131,7 +131,7 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
 /// @return KVMEM_STATUS_OK
 ///
 /// Notes: NIXL has no event for messages. While a queue is set, the thread of the agent looks for them, at
-/// most every 50 us, and every 500 us if none arrive.
+/// most every 50 us, and every 500 us if none arrive. If another thread uses the agent then, that one looks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_report_notifications(
     agent: *mut kvmem_agent,

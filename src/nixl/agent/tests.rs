@@ -248,3 +248,45 @@ fn a_look_for_messages_is_marked_whichever_task_makes_it() {
     assert_eq!(attended.agent.call_until(deadline(), look).unwrap(), (true, false));
     attended.end();
 }
+
+/// A task that only waits for messages, and reports which threads take its steps.
+struct Listener {
+    steps: Sender<ThreadId>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl AgentTask for Listener {
+    fn step(&mut self, _: &mut AgentState) -> TaskStep {
+        self.steps.send(std::thread::current().id()).unwrap();
+        if self.is_over.load(Ordering::Relaxed) { Done } else { Waiting }
+    }
+
+    fn only_listens(&self) -> bool {
+        true
+    }
+
+    fn abandon(&mut self, error: Error) {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn a_thread_that_posts_takes_the_steps_of_a_task_that_waits_for_messages() {
+    let attended = Attended::begin();
+    let agent = &attended.agent;
+    let ((steps, stepped), is_over) = (channel(), Arc::<AtomicBool>::default());
+    agent.start(Box::new(Listener { steps, is_over: is_over.clone() })).unwrap();
+    assert_eq!(stepped.recv_timeout(PATIENCE), Ok(agent.thread_id));
+    let (own, limit) = (std::thread::current().id(), deadline());
+    while stepped.try_iter().all(|thread| thread != own) {
+        // The agent's thread does not wait for the agent meanwhile: it leaves the next step to this thread.
+        agent.run_here(|_| {
+            while !agent.executor.is_look_due() {
+                assert!(Some(Instant::now()) < limit, "no step is left to the thread that has the agent");
+                yield_now();
+            }
+        });
+    }
+    is_over.store(true, Ordering::Relaxed);
+    attended.end();
+}
