@@ -51,13 +51,13 @@ impl PlanPart<'_> {
     }
 
     fn counted_blocks(&self) -> String {
-        Count(self.blocks() as u64, "block").to_string()
+        Count(self.blocks(), "block").to_string()
     }
 
     fn counted_spans(&self) -> String {
         let tokens =
             self.block.axes.iter().find(|axis| axis.axis == Axis::Token).map_or(1, |axis| axis.count);
-        format!("{} of {}", Count(self.blocks() as u64, "span"), Count(tokens, "token"))
+        format!("{} of {}", Count(self.blocks(), "span"), Count(tokens, "token"))
     }
 }
 
