@@ -495,8 +495,8 @@ typedef struct kvmem_query_result {
 /// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
 /// @param query receives a result per descriptor, in their order; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; the list
-///           is empty, or a file has no metadata
+///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or the
+///           list is empty, or a file has no metadata
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
 ///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
