@@ -80,8 +80,8 @@ examples_in_c() {
     for source in examples/c/*/ examples/cpp/*/; do
         name=${source#examples/}
         name=${name%/}
-        # The first is in the engine bundle; the second needs an object store and NIXL's plugin for it, which are not in this one.
-        [[ $name != cpp/llama_cpp && $name != c/objects ]] || continue
+        # The first is in the engine bundle; the others need an object store, or plugins of NIXL, which are not in this one.
+        [[ $name != cpp/llama_cpp && $name != c/objects && $name != c/block_storage ]] || continue
         # shellcheck disable=SC2016
         cmake -S "$source" -B "$examples/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$PWD/$prefix" \
             -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/../../lib' >/dev/null
