@@ -6,6 +6,7 @@ package kvmem
 import "C"
 
 import (
+	"context"
 	"time"
 	"unsafe"
 )
@@ -216,6 +217,24 @@ func (l *Layout) Checksums(blocks []uint32) ([]uint32, error) {
 		return nil, err
 	}
 	return checksums[:len(blocks)], nil
+}
+
+// ChecksumsWithin computes the checksums like Checksums. Reads of files and stores end at the deadline of the context.
+func (l *Layout) ChecksumsWithin(ctx context.Context, blocks []uint32) ([]uint32, error) {
+	compute := func(timeout C.uint64_t) ([]uint32, error) {
+		checksums := make([]uint32, len(blocks)+1)
+		ids := append([]uint32{}, blocks...)
+		ids = append(ids, 0)
+		err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_layout_checksum_within((*C.kvmem_layout)(p), (*C.uint32_t)(&ids[0]), C.size_t(len(blocks)),
+				timeout, (*C.uint32_t)(&checksums[0]), failure)
+		})
+		if err != nil {
+			return nil, err
+		}
+		return checksums[:len(blocks)], nil
+	}
+	return outlived(ctx, compute, func([]uint32) {})
 }
 
 // Region returns one of the regions of the layout, as a new handle.

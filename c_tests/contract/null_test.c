@@ -215,6 +215,9 @@ TEST(layout_infos) {
     INVALID_KEEPS(checksum, kvmem_layout_checksum, NULL, &first, 1, &checksum);
     INVALID_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, NULL, 1, &checksum);
     INVALID(kvmem_layout_checksum, w.local.layout, &first, 1, NULL);
+    INVALID_KEEPS(checksum, kvmem_layout_checksum_within, NULL, &first, 1, 0, &checksum);
+    INVALID_KEEPS(checksum, kvmem_layout_checksum_within, w.local.layout, NULL, 1, 0, &checksum);
+    INVALID(kvmem_layout_checksum_within, w.local.layout, &first, 1, 0, NULL);
 }
 
 TEST(shares) {

@@ -505,6 +505,26 @@ TEST(a_run_with_a_limit_ends_while_the_store_is_silent) {
     while (kvmem_transfer_poll(write, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
 }
 
+TEST(checksums_with_a_limit_end_while_the_store_is_silent) {
+    OWNED(kvmem_agent) agent = store_agent("storing");
+    OWNED(kvmem_layout) objects = lay_out("unsummed/", agent);
+    OPENED(kv_side, host, REF(block_config()), agent, 1);
+    kv_run(host.layout, objects, &out);
+    const uint32_t block = out_pairs[1].destination;
+    GET(uint32_t, expected, kvmem_layout_checksum, objects, &block, 1);
+    uint32_t found = 5;
+    EXPECT_OK(kvmem_layout_checksum_within(objects, &block, 1, PATIENCE, &found, ERR));
+    CHECK_EQ(found, expected);
+    const peer stopped = {object_store.pid, -1};
+    peer_freeze(&stopped);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, TEXT("object 'unsummed/%010u'", block),
+                   kvmem_layout_checksum_within(objects, &block, 1, MILLISECONDS(50), &found, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_layout_checksum_within(objects, &block, 1, 0, &found, ERR));
+    CHECK_EQ(found, expected);
+    peer_thaw(&stopped);
+    EXPECT_OK(kvmem_layout_checksum_within(objects, &block, 1, PATIENCE, &found, ERR));
+}
+
 /* The plugin repeats the request for 25 seconds, so the store is not asked as well. Cases after this one have another, empty
    store. */
 TEST(a_store_that_is_gone_is_not_asked_for_the_object) {

@@ -41,6 +41,24 @@ TEST(kind_and_alignment_make_no_difference) {
     }
 }
 
+/* In place and through a buffer: with a limit that does not pass the checksums are the same, with none left there are none. */
+TEST(checksums_have_a_limit_of_time) {
+    SCRATCH(directory);
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OPENED(file_side, file, &config, NULL, &directory, KVMEM_DISK_BUFFERED, 4);
+    OPENED(kv_side, host, &config, NULL, 1);
+    const kvmem_layout *const layouts[] = {file.model.layout, host.layout};
+    for (size_t i = 0; i < NUM(layouts); i++) {
+        uint32_t expected[NUM(some_blocks)], found[NUM(some_blocks)];
+        EXPECT_OK(kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), expected, ERR));
+        EXPECT_OK(kvmem_layout_checksum_within(layouts[i], some_blocks, NUM(some_blocks), PATIENCE, found, ERR));
+        CHECK_BYTES(found, expected, sizeof(expected));
+        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "0 of 5 blocks have checksums",
+                       kvmem_layout_checksum_within(layouts[i], some_blocks, NUM(some_blocks), 0, found, ERR));
+        CHECK_BYTES(found, expected, sizeof(expected));
+    }
+}
+
 /* 24 blocks of 1 MiB, which several threads read. */
 TEST(many_bytes_are_read_by_several_threads) {
     OPENED(kv_side, side, REF(WITH(kv_config(&kv_kinds[2]), it.num_blocks = 24, it.num_layers = 4,

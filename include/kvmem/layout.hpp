@@ -269,6 +269,15 @@ public:
         if (!done) return detail::give(Result<std::vector<std::uint32_t>>(done.error()));
         return detail::give(Result<std::vector<std::uint32_t>>(std::move(checksums)));
     }
+    /// The same with a timeout. Fails with TIMED_OUT if not all checksums are computed by then.
+    Return<std::vector<std::uint32_t>> checksum_within(span<const std::uint32_t> blocks,
+        Timeout timeout) const {
+        std::vector<std::uint32_t> checksums(blocks.size());
+        auto done = detail::run(kvmem_layout_checksum_within, get(), blocks.data(), blocks.size(),
+            timeout.ns(), checksums.data());
+        if (!done) return detail::give(Result<std::vector<std::uint32_t>>(done.error()));
+        return detail::give(Result<std::vector<std::uint32_t>>(std::move(checksums)));
+    }
     Return<LayoutInfo> info() const {
         auto c = detail::get<kvmem_layout_info>(kvmem_layout_get_info, get());
         if (!c) return detail::give(Result<LayoutInfo>(c.error()));

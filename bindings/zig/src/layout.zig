@@ -336,6 +336,27 @@ pub const Layout = struct {
         try call(diagnostics, c.kvmem_layout_checksum, .{ self.handle, blocks.ptr, blocks.len, out.ptr });
     }
 
+    /// The same with a timeout in nanoseconds. Fails with TimedOut if not all checksums are computed by then.
+    pub fn checksumsWithin(
+        self: Layout,
+        blocks: []const u32,
+        out: []u32,
+        timeout_ns: u64,
+        diagnostics: ?*Diagnostics,
+    ) Error!void {
+        if (blocks.len != out.len)
+            return core.fail(
+                diagnostics,
+                c.KVMEM_STATUS_INVALID_ARGUMENT,
+                "blocks and out differ in length; out receives one checksum per block",
+            );
+        try call(
+            diagnostics,
+            c.kvmem_layout_checksum_within,
+            .{ self.handle, blocks.ptr, blocks.len, timeout_ns, out.ptr },
+        );
+    }
+
     pub fn info(self: Layout, diagnostics: ?*Diagnostics) Error!LayoutInfo {
         return core.get(LayoutInfo, c.kvmem_layout_info, diagnostics, c.kvmem_layout_get_info, .{self.handle});
     }

@@ -200,15 +200,30 @@ static kvmem_status layout_region(struct step *step, union handle *made, kvmem_e
         (size_t)number_of(step, "index"), &made->region, error);
 }
 
-static kvmem_status layout_checksum(struct step *step, kvmem_error **error)
+static kvmem_status put_checksums(struct step *step, const uint32_t *checksums, size_t count,
+    kvmem_status status)
 {
-    uint32_t blocks[MAX_LIST], checksums[MAX_LIST];
-    const size_t count = ids_of(step, "blocks", blocks);
-    const kvmem_status status = kvmem_layout_checksum(layout_of(step), blocks, count, checksums, error);
     if (status < 0) return status;
     add_text(step, "checksums", "");
     for (size_t i = 0; i < count; i++) append_number(step, checksums[i]);
     return status;
+}
+
+static kvmem_status layout_checksum(struct step *step, kvmem_error **error)
+{
+    uint32_t blocks[MAX_LIST], checksums[MAX_LIST];
+    const size_t count = ids_of(step, "blocks", blocks);
+    return put_checksums(step, checksums, count,
+        kvmem_layout_checksum(layout_of(step), blocks, count, checksums, error));
+}
+
+static kvmem_status layout_checksum_within(struct step *step, kvmem_error **error)
+{
+    uint32_t blocks[MAX_LIST], checksums[MAX_LIST];
+    const size_t count = ids_of(step, "blocks", blocks);
+    return put_checksums(step, checksums, count,
+        kvmem_layout_checksum_within(layout_of(step), blocks, count,
+            number_of(step, "timeout_ms") * 1000000, checksums, error));
 }
 
 static kvmem_status layout_resize(struct step *step, kvmem_error **error)
@@ -228,6 +243,7 @@ const struct call layout_calls[] = {
     {"layout_get_row", .run = layout_row},
     {"layout_get_region", .create = layout_region, .type = REGION},
     {"layout_checksum", .run = layout_checksum},
+    {"layout_checksum_within", .run = layout_checksum_within},
     {"layout_resize", .run = layout_resize},
     {.name = NULL},
 };

@@ -146,12 +146,19 @@ Results get_region(const Step &step, World &world) {
     return {};
 }
 
-Results checksum(const Step &step, World &world) {
+Results checksums_of(const std::vector<std::uint32_t> &checksums) {
     std::string list;
-    for (const std::uint32_t one : world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks"))) {
-        append(list, number(one));
-    }
+    for (const std::uint32_t one : checksums) append(list, number(one));
     return {{"checksums", list}};
+}
+
+Results checksum(const Step &step, World &world) {
+    return checksums_of(world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks")));
+}
+
+Results checksum_within(const Step &step, World &world) {
+    const std::chrono::milliseconds limit(step.number("timeout_ms"));
+    return checksums_of(world.get<kvmem::Layout>(step.name()).checksum_within(ids(step, "blocks"), limit));
 }
 
 }  // namespace
@@ -171,6 +178,7 @@ Calls layout_calls() {
         {"layout_get_row", get_row},
         {"layout_get_region", get_region},
         {"layout_checksum", checksum},
+        {"layout_checksum_within", checksum_within},
         {"layout_resize", simply<kvmem::Layout>([](auto &layout, const Step &step) {
              layout.resize(step.number("num_blocks"));
          })},

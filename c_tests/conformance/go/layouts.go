@@ -3,8 +3,10 @@
 package main
 
 import (
+	"context"
 	"strconv"
 	"strings"
+	"time"
 
 	kvmem "kvmem/bindings/go"
 )
@@ -12,8 +14,9 @@ import (
 var layoutCalls = map[string]call{
 	"layout_get_requirements": requirements, "layout_get_info": layoutInfo, "layout_get_strides": layoutStrides,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
-	"layout_get_part_name": layoutPartName,
-	"layout_resize":        func(s *step) error { return layout(s).Resize(s.in.number("num_blocks")) },
+	"layout_checksum_within": layoutChecksumWithin,
+	"layout_get_part_name":   layoutPartName,
+	"layout_resize":          func(s *step) error { return layout(s).Resize(s.in.number("num_blocks")) },
 }
 
 var layoutCreators = map[string]call{
@@ -156,6 +159,17 @@ func layoutRegion(s *step) error {
 
 func layoutChecksum(s *step) error {
 	checksums, err := layout(s).Checksums(s.in.numbers("blocks"))
+	return putChecksums(s, checksums, err)
+}
+
+func layoutChecksumWithin(s *step) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.in.number("timeout_ms"))*time.Millisecond)
+	defer cancel()
+	checksums, err := layout(s).ChecksumsWithin(ctx, s.in.numbers("blocks"))
+	return putChecksums(s, checksums, err)
+}
+
+func putChecksums(s *step, checksums []uint32, err error) error {
 	var list []string
 	for _, checksum := range checksums {
 		list = append(list, strconv.FormatUint(uint64(checksum), 10))

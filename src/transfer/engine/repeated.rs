@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
-use crate::transfer::run::completion::{Account, Completion};
+use crate::transfer::run::completion::{Account, Completion, Limit};
 
 /// A prepared move by the fastest path. It holds both layouts.
 pub struct RepeatedMove {
@@ -20,22 +20,28 @@ pub struct RepeatedMove {
 }
 
 impl RepeatedMove {
-    /// Prepares it. Nothing is moved.
-    pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: Plan) -> Result<Self> {
+    /// Prepares it. Nothing is moved. Whether runs will have a limit is known before: threads make no calls for them that may not
+    /// return.
+    pub fn prepare(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        plan: Plan,
+        is_limited: bool,
+    ) -> Result<Self> {
         let path = select::path(source, destination, None)?;
         let contexts = runs::contexts([source, destination], path.is_cuda());
         contexts.ensure_alive()?;
         let completion = Completion::new(plan.layers().count, None);
         let touched = runs::touched(source, destination, &plan);
         let engine = select::prepare(path, [source, destination], plan, &Preferences::default(), None)?;
-        let needs = Needs::of(&*engine, touched, contexts, Account::default());
+        let needs = Needs::of(&*engine, touched, contexts, Account { is_limited, ..Account::default() });
         let runs = Runs::new([source.clone(), destination.clone()], completion);
         Ok(Self { engine, needs, runs })
     }
 
-    /// Moves the blocks, and waits for the end.
-    pub fn run(&self) -> Result<()> {
-        self.engine.submit(&|| self.runs.begin(&*self.engine, &self.needs))?;
+    /// Moves the blocks, and waits for the end, which the limit may be.
+    pub fn run(&self, limit: Option<&Arc<Limit>>) -> Result<()> {
+        self.runs.within(limit, || self.engine.submit(&|| self.runs.begin(&*self.engine, &self.needs)))?;
         self.runs.wait(&*self.engine, None)
     }
 }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::copied::CopiedBlocks;
 use super::gpu::GpuBlocks;
@@ -58,12 +59,17 @@ impl BlockChecksums {
         Ok(())
     }
 
-    /// The same without a next time.
-    pub fn add_once(&self, layout: &Arc<Layout>, checksums: &mut Vec<u32>) -> Result<()> {
+    /// The same without a next time. Copies end at the deadline.
+    pub fn add_once(
+        &self,
+        layout: &Arc<Layout>,
+        checksums: &mut Vec<u32>,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         if self.add_in_place(layout, checksums)? {
             return Ok(());
         }
-        self.prepare_copies(layout)?.add_once(layout, &self.blocks, checksums)
+        self.prepare_copies(layout)?.add_once(layout, &self.blocks, checksums, deadline)
     }
 
     /// Reads blocks without copying them. Returns whether that is possible.

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::blocks::BlockChecksums;
 use crate::error::{Result, ensure};
@@ -11,8 +12,12 @@ use crate::layout::Layout;
 use crate::lists;
 use crate::transfer::plan::Slots;
 
-/// The checksums of whole blocks, in the order of `blocks`: of all parts of a layout, in the order of their names.
-pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
+/// Bytes whose checksums are computed between two looks at the clock, if there is a deadline.
+const STEP: u64 = 64 << 20;
+
+/// The checksums of whole blocks, in the order of `blocks`: of all parts of a layout, in the order of their names. `None` for no
+/// deadline.
+pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32], deadline: Option<Instant>) -> Result<Vec<u32>> {
     let have = layout.geometry().dimensions();
     for (index, block) in blocks.iter().enumerate() {
         ensure!(
@@ -24,22 +29,23 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
         );
     }
     if layout.num_parts() == 0 {
-        return of_slots(layout, blocks, Slots::all(layout.geometry()));
+        return of_slots(layout, blocks, Slots::all(layout.geometry()), deadline);
     }
     let parts = layout.part_layouts().map(|(name, part)| (name, part, Slots::all(part.geometry())));
-    of_parts(parts, blocks)
+    of_parts(parts, blocks, deadline)
 }
 
 /// The checksums of blocks over several parts, one part of a block after the other.
-pub fn of_parts<'a>(
+fn of_parts<'a>(
     parts: impl Iterator<Item = (&'a str, &'a Arc<Layout>, Slots)>,
     blocks: &[u32],
+    deadline: Option<Instant>,
 ) -> Result<Vec<u32>> {
     let mut all = lists::collect(blocks.iter().map(|_| 0))?;
     for (name, layout, slots) in parts {
         let size = slots.size(layout.geometry());
-        let of_part =
-            of_slots(layout, blocks, slots).map_err(|error| error.context(format!("part '{name}'")))?;
+        let of_part = of_slots(layout, blocks, slots, deadline)
+            .map_err(|error| error.context(format!("part '{name}'")))?;
         for (checksum, next) in all.iter_mut().zip(of_part) {
             *checksum = crc32c::crc32c_combine(*checksum, next, size as usize);
         }
@@ -48,11 +54,26 @@ pub fn of_parts<'a>(
 }
 
 /// The checksums of some layers and outer slots of blocks. All of them must exist.
-pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
+fn of_slots(
+    layout: &Arc<Layout>,
+    blocks: &[u32],
+    slots: Slots,
+    deadline: Option<Instant>,
+) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
+    let step = deadline.map_or(usize::MAX, |_| (STEP / slots.size(layout.geometry()).max(1)).max(1) as usize);
     let mut checksums = Vec::new();
-    let blocks = lists::collect(blocks.iter().copied())?;
-    BlockChecksums::new(layout, Arc::new(blocks), slots).add_once(layout, &mut checksums)?;
+    for part in blocks.chunks(step) {
+        ensure!(
+            deadline.is_none_or(|deadline| Instant::now() < deadline),
+            TimedOut,
+            "{} of {} blocks have checksums after timeout_ns; pass a longer one, or fewer blocks",
+            checksums.len(),
+            blocks.len()
+        );
+        let part = lists::collect(part.iter().copied())?;
+        BlockChecksums::new(layout, Arc::new(part), slots.clone()).add_once(layout, &mut checksums, deadline)?;
+    }
     Ok(checksums)
 }
 

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::host::{HostBlocks, Reading};
 use crate::error::{Error, Result};
@@ -14,6 +15,7 @@ use crate::region::SystemConfig;
 use crate::transfer::engine::repeated::RepeatedMove;
 use crate::transfer::plan::{Outline, Plan, Slots};
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+use crate::transfer::run::completion::Limit;
 
 /// Size of the host buffer.
 pub const BUFFER: u64 = 16 << 20;
@@ -27,15 +29,21 @@ pub struct Copied {
 
 impl Copied {
     /// Copies that `plan` makes to the first `count` blocks of a buffer.
-    pub fn new(layout: &Arc<Layout>, buffer: &Arc<Layout>, plan: Plan, count: u32) -> Result<Self> {
+    pub fn new(
+        layout: &Arc<Layout>,
+        buffer: &Arc<Layout>,
+        plan: Plan,
+        count: u32,
+        is_limited: bool,
+    ) -> Result<Self> {
         let ids = Arc::new(lists::collect(0..count)?);
         let blocks = HostBlocks::new(buffer, ids, &Slots::all(buffer.geometry()));
-        Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan)?, blocks })
+        Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan, is_limited)?, blocks })
     }
 
     /// Copies them and computes the checksum of each block of the buffer.
-    pub fn checksums(&self) -> Result<Arc<Reading>> {
-        self.copy.run()?;
+    pub fn checksums(&self, limit: Option<&Arc<Limit>>) -> Result<Arc<Reading>> {
+        self.copy.run(limit)?;
         self.blocks.compute()
     }
 }
@@ -74,28 +82,45 @@ impl CopiedBlocks {
     pub fn add_to(&mut self, layout: &Arc<Layout>, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<()> {
         for (index, part) in blocks.chunks(self.capacity).enumerate() {
             if index == self.kept.len() {
-                self.kept.push(self.copied(layout, part)?);
+                self.kept.push(self.copied(layout, part, false)?);
             }
-            lists::extend(checksums, self.kept[index].checksums().map_err(copying)?.checksums())?;
+            lists::extend(checksums, self.kept[index].checksums(None).map_err(copying)?.checksums())?;
         }
         Ok(())
     }
 
     /// The same without keeping copies, whose memory is in proportion to the blocks.
-    pub fn add_once(&self, layout: &Arc<Layout>, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<()> {
+    pub fn add_once(
+        &self,
+        layout: &Arc<Layout>,
+        blocks: &[u32],
+        checksums: &mut Vec<u32>,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         blocks.chunks(self.capacity).try_for_each(|part| {
-            let copied = self.copied(layout, part)?;
-            lists::extend(checksums, copied.checksums().map_err(copying)?.checksums())
+            let copied = self.copied(layout, part, deadline.is_some())?;
+            let limit = deadline.map(limited);
+            lists::extend(checksums, copied.checksums(limit.as_ref()).map_err(copying)?.checksums())
         })
     }
 
-    fn copied(&self, layout: &Arc<Layout>, part: &[u32]) -> Result<Copied> {
+    fn copied(&self, layout: &Arc<Layout>, part: &[u32], is_limited: bool) -> Result<Copied> {
         let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
         let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
         let plan = Plan::new(&self.outline, &pairs, None);
-        let copied = plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32));
+        let copied =
+            plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32, is_limited));
         copied.map_err(copying)
     }
+}
+
+/// The limit of a copy that begins now.
+fn limited(deadline: Instant) -> Arc<Limit> {
+    Arc::new(Limit {
+        after: deadline.saturating_duration_since(Instant::now()),
+        what: "a copy of blocks".to_string(),
+        advice: "pass a longer timeout_ns, or fewer blocks".to_string(),
+    })
 }
 
 fn copying(error: Error) -> Error {

@@ -95,8 +95,8 @@ impl Tokens {
         let mut number = 0u64;
         for CopiedTokens { tokens, sides } in &copied {
             let [expected, found] = sides;
-            let expected = expected.checksums().map_err(copying)?;
-            let found = found.checksums().map_err(copying)?;
+            let expected = expected.checksums(None).map_err(copying)?;
+            let found = found.checksums(None).map_err(copying)?;
             let both = expected.checksums().zip(found.checksums());
             for (token, (expected, found)) in tokens.clone().zip(both) {
                 if expected != found {
@@ -157,7 +157,7 @@ impl Tokens {
                 let tables =
                     TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
                 let plan = Plan::of_tokens(&outlines[side], &tables, None)?;
-                Copied::new(&layouts[side], &buffers[side], plan, count)
+                Copied::new(&layouts[side], &buffers[side], plan, count, false)
             };
             let sides = [of_side(0).map_err(copying)?, of_side(1).map_err(copying)?];
             Ok(CopiedTokens { tokens, sides })

@@ -11,12 +11,13 @@ const Object = @import("state.zig").Object;
 const disk = @import("regions.zig").disk;
 
 pub const table = .{
-    .{ "layout_get_requirements", layoutRequirements }, .{ "layout_build", layoutBuild },
-    .{ "layout_combine", layoutCombine },               .{ "layout_get_part", layoutPart },
-    .{ "layout_get_part_name", layoutPartName },        .{ "layout_get_info", layoutInfo },
-    .{ "layout_get_strides", layoutStrides },           .{ "layout_get_block", layoutBlock },
-    .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
-    .{ "layout_checksum", layoutChecksum },             .{ "layout_resize", layoutResize },
+    .{ "layout_get_requirements", layoutRequirements },  .{ "layout_build", layoutBuild },
+    .{ "layout_combine", layoutCombine },                .{ "layout_get_part", layoutPart },
+    .{ "layout_get_part_name", layoutPartName },         .{ "layout_get_info", layoutInfo },
+    .{ "layout_get_strides", layoutStrides },            .{ "layout_get_block", layoutBlock },
+    .{ "layout_get_row", layoutRow },                    .{ "layout_get_region", layoutRegion },
+    .{ "layout_checksum", layoutChecksum },              .{ "layout_resize", layoutResize },
+    .{ "layout_checksum_within", layoutChecksumWithin },
 };
 
 fn layout(s: *Step) Fault!kvmem.Layout {
@@ -134,6 +135,18 @@ fn layoutChecksum(s: *Step) Outcome!void {
     const blocks = try s.numbers("blocks") orelse &.{};
     const checksums = try s.gpa().alloc(u32, blocks.len);
     try (try layout(s)).checksums(blocks, checksums, &s.diagnostics);
+    try putChecksums(s, checksums);
+}
+
+fn layoutChecksumWithin(s: *Step) Outcome!void {
+    const blocks = try s.numbers("blocks") orelse &.{};
+    const checksums = try s.gpa().alloc(u32, blocks.len);
+    const limit = try s.number("timeout_ms") * std.time.ns_per_ms;
+    try (try layout(s)).checksumsWithin(blocks, checksums, limit, &s.diagnostics);
+    try putChecksums(s, checksums);
+}
+
+fn putChecksums(s: *Step, checksums: []const u32) Outcome!void {
     var text: std.ArrayList(u8) = .empty;
     for (checksums, 0..) |checksum, i| {
         if (i > 0) try text.append(s.gpa(), ',');
