@@ -164,8 +164,8 @@ impl Axes {
         Ok(())
     }
 
-    /// Names the innermost axis of the order whose stride is less than what the axes inside it cover. There is one if strides
-    /// overlap, and it was given: a tight one is large enough.
+    /// Names the innermost axis of the order whose stride is less than what the axes inside it cover. It was given: a tight
+    /// stride is large enough. If there is none, it is that of a single block: an axis outside it has less.
     fn overlap(&self, element_size: u64, order: &Order, tight: &[u64; AXES]) -> Result<Error> {
         let mut covered = element_size;
         for axis in order.within().iter().rev().filter(|axis| self.count(**axis) > 1 || **axis == Axis::Block)
@@ -183,7 +183,14 @@ impl Axes {
             }
             covered = self.extended(covered, *axis)?;
         }
-        Ok(Error::new(Status::InvalidArgument, "two elements of the layout have one address"))
+        let message = format!(
+            "axis {} ({}) has one index and a stride of {} bytes, less than the block covers; give it at least {} bytes",
+            Axis::Block.letter(),
+            Axis::Block.name(),
+            self.stride(Axis::Block),
+            self.extent(element_size)?
+        );
+        Ok(Error::new(Status::InvalidArgument, message))
     }
 
     /// Every block starts at a multiple of the alignment, if all strides of and outside blocks are multiples.
@@ -351,6 +358,28 @@ mod tests {
         let error = axes(&Dimensions::small(), "BLONHC", strides).unwrap_err();
         assert!(error.message().starts_with("axis N (token) has a stride of 64 bytes"), "{error}");
         assert!(error.message().contains("or 0 for the tight stride of 512"), "{error}");
+    }
+
+    /// A single block has a stride too, and an axis outside it a smaller one: no elements overlap, but blocks are not apart.
+    #[test]
+    fn a_single_block_that_is_larger_than_its_stride_is_refused_by_name() {
+        let one =
+            Dimensions { num_blocks: 1, outer_dim: 1, num_heads: None, inner_dim: 6, ..Dimensions::small() };
+        let given = |block| Strides::default().with(Axis::Block, block);
+        let near = given(32).with(Axis::Token, 22);
+        for (order, strides, stride, most) in [
+            ("LNBC", near, 32, 352 + 15 * 22 + 12),
+            ("NCBL", given(20).with(Axis::Element, 8).with(Axis::Token, 48), 20, 15 * 48 + 5 * 8 + 4),
+        ] {
+            let error = axes(&one, order, strides).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+            let text = format!(
+                "axis B (block) has one index and a stride of {stride} bytes, less than the block covers; give it at \
+                 least {most} bytes"
+            );
+            assert_eq!(error.message(), text, "{order}");
+            assert!(axes(&one, order, strides.with(Axis::Block, most)).is_ok(), "{order}");
+        }
     }
 
     #[test]
