@@ -229,7 +229,7 @@ TEST(parts_that_do_not_match_fail_with_their_name) {
         {cache, cache, none, 1, KVMEM_STATUS_NOT_FOUND, "no part 'pages'"},
         {cache, wide, twice, 2, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' is selected twice"},
         {cache, wide, none, 0, KVMEM_STATUS_INVALID_ARGUMENT, "num_parts is 0"},
-        {cache, wide, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': inner_dim is 80"},
+        {cache, wide, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': the number of elements per head is 40 in the source layout and 48"},
         {cache, long_pages, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': page_size is 4"},
         {cache, deep, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': num_layers is 3"},
     };

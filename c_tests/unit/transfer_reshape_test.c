@@ -383,7 +383,8 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
            "num_tokens is 3");
     refuse(&four, &two, OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1), invalid,
            "page_size is 4 in the source layout and 2 in the destination");
-    refuse(&four, &fewer, TOKENS(0, 0, 4, (void)0), invalid, "inner_dim is 20 in the source layout and 10");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, (void)0), invalid,
+           "num_heads is 4 in the source layout and 2 in the destination; to move some of the heads, give num_heads");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.num_heads = 3), out,
            "outside the destination layout, which has 2; change destination_head or num_heads");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 3; it.num_heads = 2), out,

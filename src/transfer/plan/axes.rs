@@ -90,55 +90,60 @@ impl PairedBlock {
 /// Fails for layouts whose elements differ. The numbers of blocks, tokens, layers and outer slots may differ, and that of heads
 /// if some of them are selected.
 pub(super) fn ensure_same_elements(sides: [&Geometry; 2], selects_heads: bool) -> Result<()> {
-    let same = |name: &str, of: &dyn Fn(&Geometry) -> u64| {
-        let [source, destination] = sides.map(of);
-        ensure!(
-            source == destination,
-            InvalidArgument,
-            "{name} is {source} in the source layout and {destination} in the destination"
-        );
-        Ok(())
-    };
-    if !selects_heads {
-        let elements = sides.map(|side| side.count(Axis::Head) * side.count(Axis::Element));
-        ensure!(
-            elements[0] == elements[1],
-            InvalidArgument,
-            "inner_dim is {} in the source layout and {} in the destination; to move some of the heads, build both layouts \
-             with num_heads and give num_heads, source_head and destination_head in the options",
-            elements[0],
-            elements[1]
-        );
-    }
-    same("dtype_width", &Geometry::element_size)
-        .map_err(|error| error.followed_by("elements are moved, not converted"))?;
     let heads = sides.map(|side| side.dimensions().num_heads);
-    if selects_heads {
-        for (name, heads) in ["source", "destination"].into_iter().zip(heads) {
+    match heads {
+        _ if selects_heads => {}
+        [Some(_), Some(_)] => ensure_same_heads(sides)?,
+        _ => {
+            let elements = sides.map(|side| side.count(Axis::Head) * side.count(Axis::Element));
             ensure!(
-                heads.is_some(),
+                elements[0] == elements[1],
                 InvalidArgument,
-                "heads are selected, and num_heads is 0 in the {name} layout; build it with the number of heads, or move it \
-                 without a range of heads if it has none"
+                "inner_dim is {} in the source layout and {} in the destination; to move some of the heads, build both \
+                 layouts with num_heads and give num_heads, source_head and destination_head in the options",
+                elements[0],
+                elements[1]
             );
         }
-        return same("the number of elements per head", &elements_per_head);
     }
+    ensure_same("dtype_width", sides.map(Geometry::element_size), "elements are moved, not converted")?;
     match heads {
-        [Some(_), Some(_)] => same("num_heads", &|side| side.count(Axis::Head)).map_err(|error| {
-            let [source, destination] = sides.map(elements_per_head);
-            error.followed_by(format!(
-                "a head has {source} elements in the source and {destination} in the destination"
-            ))
-        }),
+        _ if selects_heads => {
+            for (name, heads) in ["source", "destination"].into_iter().zip(heads) {
+                ensure!(
+                    heads.is_some(),
+                    InvalidArgument,
+                    "heads are selected, and num_heads is 0 in the {name} layout; build it with the number of heads, or move it \
+                     without a range of heads if it has none"
+                );
+            }
+            ensure_same_heads_in_size(sides)
+        }
         [None, Some(_)] => ensure_heads_together(sides[1], "source"),
         [Some(_), None] => ensure_heads_together(sides[0], "destination"),
-        [None, None] => Ok(()),
+        _ => Ok(()),
     }
 }
 
-fn elements_per_head(side: &Geometry) -> u64 {
-    side.count(Axis::Element)
+fn ensure_same(name: &str, [source, destination]: [u64; 2], advice: &str) -> Result<()> {
+    ensure!(
+        source == destination,
+        InvalidArgument,
+        "{name} is {source} in the source layout and {destination} in the destination; {advice}"
+    );
+    Ok(())
+}
+
+/// Fails for heads that differ in size or number. The size first: no range of heads helps if it differs.
+fn ensure_same_heads(sides: [&Geometry; 2]) -> Result<()> {
+    ensure_same_heads_in_size(sides)?;
+    let advice = "to move some of the heads, give num_heads, source_head and destination_head in the options";
+    ensure_same("num_heads", sides.map(|side| side.count(Axis::Head)), advice)
+}
+
+fn ensure_same_heads_in_size(sides: [&Geometry; 2]) -> Result<()> {
+    let sizes = sides.map(|side| side.count(Axis::Element));
+    ensure_same("the number of elements per head", sizes, "compare inner_dim and num_heads of both")
 }
 
 /// Fails if the heads of a token are apart, while the layout of the other side does not say where its heads are.

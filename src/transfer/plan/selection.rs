@@ -100,8 +100,8 @@ impl Kind {
             ensure!(
                 in_source == in_destination,
                 InvalidArgument,
-                "{field} is {in_source} in the source layout and {in_destination} in the destination; name the \
-                 {name}s to move"
+                "{field} is {in_source} in the source layout and {in_destination} in the destination; to move some of the \
+                 {name}s, give num_{range}s, source_{range} and destination_{range} in the options"
             );
             return Ok(PairedRange { source: 0, destination: 0, count: in_source });
         };

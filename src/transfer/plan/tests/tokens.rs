@@ -322,7 +322,7 @@ fn contents_that_differ_are_refused_by_name() {
     let range = |source, destination, count| Some(PairedRange { source, destination, count });
     let all = Wanted::default();
     let one = Wanted { heads: range(0, 0, 1), ..all };
-    let cases: [(Placement, Wanted, &str); 7] = [
+    let cases: [(Placement, Wanted, &str); 11] = [
         (
             sized(|it| Dimensions { dtype_width: 1, ..it }, 1 << 20),
             all,
@@ -331,12 +331,32 @@ fn contents_that_differ_are_refused_by_name() {
         (
             sized(|it| Dimensions { inner_dim: 8, ..it }, 1 << 20),
             all,
-            "inner_dim is 4 in the source layout and 8",
+            "the number of elements per head is 2 in the source layout and 4 in the destination; compare inner_dim and num_heads",
         ),
         (
             sized(|it| Dimensions { num_heads: Some(4), ..it }, 1 << 20),
             all,
-            "num_heads is 2 in the source layout and 4",
+            "the number of elements per head is 2 in the source layout and 1",
+        ),
+        (
+            sized(|it| Dimensions { num_heads: Some(3), inner_dim: 6, ..it }, 1 << 20),
+            all,
+            "num_heads is 2 in the source layout and 3 in the destination; to move some of the heads, give num_heads",
+        ),
+        (
+            sized(|it| Dimensions { num_heads: None, inner_dim: 6, ..it }, 1 << 20),
+            all,
+            "inner_dim is 4 in the source layout and 6 in the destination; to move some of the heads, build both",
+        ),
+        (
+            sized(|it| Dimensions { num_layers: 7, ..it }, 1 << 20),
+            all,
+            "to move some of the layers, give num_layers, source_layer and destination_layer in the options",
+        ),
+        (
+            sized(|it| Dimensions { outer_dim: 1, ..it }, 1 << 20),
+            all,
+            "to move some of the outer slots, give num_outers, source_outer and destination_outer in the options",
         ),
         (sized(|it| Dimensions { inner_dim: 8, ..it }, 1 << 20), one, "the number of elements per head is 2"),
         (
