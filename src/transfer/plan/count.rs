@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The number of moves of a plan. Two units are joined if the second continues where the first ends on both sides, which
-//! depends only on their distance: so the units of one block show how many are joined within every block, and only the last
-//! unit of each block is compared with the first of the next.
+//! depends only on their distance. That has one value for each loop whose index the step to the second unit increments, so no loop
+//! is executed here: an example of each value shows how many are joined.
 #![forbid(unsafe_code)]
 
 use super::moves::{BlockRun, Move};
+use super::nest::{Loop, iterations};
 use super::odometer::{Odometer, Position};
 use super::runs::BlockRuns;
 use super::shape::Shape;
@@ -16,19 +17,32 @@ pub fn moves<'a>(parts: impl Iterator<Item = (&'a Shape, &'a BlockRuns)>) -> u64
         let [Some(first_run), Some(last_run)] = [blocks.runs().first(), blocks.runs().last()] else {
             continue;
         };
-        let (ends, mut outside) = (Ends::of(shape), Odometer::new(shape.nest.outside(), 0));
+        let (ends, outside) = (Ends::of(shape), shape.nest.outside());
         let (units, joints) = ends.of_pass(blocks.runs());
-        loop {
-            let first = ends.first(&outside.at, first_run);
-            let joins =
-                last.replace(ends.last(&outside.at, last_run)).is_some_and(|last| last.goes_on_in(&first));
-            moves += units - joints - u64::from(joins);
-            if !outside.step() {
-                break;
-            }
-        }
+        let passes = iterations(outside);
+        let joined_passes = joined_steps(outside, |before, after| {
+            ends.last(before, last_run).goes_on_in(&ends.first(after, first_run))
+        });
+        let first = ends.first(&Position::default(), first_run);
+        let end = Odometer::new(outside, passes - 1).at;
+        let joins = last.replace(ends.last(&end, last_run)).is_some_and(|last| last.goes_on_in(&first));
+        moves += passes * (units - joints) - joined_passes - u64::from(joins);
     }
     moves
+}
+
+/// The number of steps in nested loops that join what they connect: the positions before and after a step.
+fn joined_steps(loops: &[Loop], joins: impl Fn(&Position, &Position) -> bool) -> u64 {
+    let (mut joined, mut times) = (0, 1);
+    for (index, each) in loops.iter().enumerate() {
+        let inner = iterations(&loops[index + 1..]);
+        let at = |iteration: u64| Odometer::new(&loops[index..], iteration).at;
+        if each.count > 1 && joins(&at(inner - 1), &at(inner)) {
+            joined += times * (each.count - 1);
+        }
+        times *= each.count;
+    }
+    joined
 }
 
 /// The first and the last unit of blocks that are moved together: of one, or of a run that is contiguous.
@@ -83,13 +97,10 @@ impl<'a> Ends<'a> {
             true => (BlockRun { length, ..block(0) }, 1),
             false => (block(0), u64::from(length)),
         };
-        let mut slot = Odometer::new(self.shape.nest.inside(), 0);
-        let (mut last, mut within) = (self.shape.unit(&slot.at, of_unit), 0);
-        while slot.step() {
-            let next = self.shape.unit(&slot.at, of_unit);
-            within += u64::from(last.goes_on_in(&next));
-            last = next;
-        }
+        let within = joined_steps(self.shape.nest.inside(), |before, after| {
+            self.shape.unit(before, of_unit).goes_on_in(&self.shape.unit(after, of_unit))
+        });
+        let last = self.shape.unit(&self.last, of_unit);
         let joins_next = blocks > 1 && last.goes_on_in(&self.first(&Position::default(), &block(1)));
         blocks * within + if joins_next { blocks - 1 } else { 0 }
     }

@@ -151,3 +151,33 @@ proptest! {
         }
     }
 }
+
+/// 10^10 units of a block in 10^5 runs of alternating length: neither are visited one by one.
+#[test]
+fn the_moves_of_many_units_are_counted_at_once() {
+    let sized = |num_blocks| Dimensions {
+        num_blocks,
+        num_layers: 100_000,
+        outer_dim: 1,
+        page_size: 100_000,
+        inner_dim: 2,
+        dtype_width: 2,
+        alignment: 1,
+        num_heads: None,
+    };
+    let ordered = |order: &str| {
+        LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides: Strides::default() })
+    };
+    let placed = |order, start| {
+        Placement::within(Geometry::new(sized(150_000), ordered(order)).unwrap(), start).unwrap()
+    };
+    let runs: Vec<_> = (0..150_000u32)
+        .map(|id| (id, if id % 3 == 0 { id } else { 150_000 - 3 - id / 3 * 3 + id % 3 }))
+        .collect();
+    // Blocks of a run are joined if they are adjacent on both sides.
+    for (from, to, joined) in [("NLBC", "NBLC", 0), ("BNLC", "BLNC", 50_000), ("BLNC", "NLBC", 0)] {
+        let plan =
+            Plan::between(&placed(from, 0), &placed(to, 1 << 56), &pairs(&runs), Wanted::default()).unwrap();
+        assert_eq!(plan.count_moves(false), 150_000 * 10_000_000_000 - joined, "{from} to {to}");
+    }
+}
