@@ -7,6 +7,8 @@
 
 mod control;
 mod flow;
+#[cfg(test)]
+mod lying_owner_tests;
 pub mod message;
 mod plan;
 mod serve;
