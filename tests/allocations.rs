@@ -210,7 +210,7 @@ fn submitting_a_verified_copy_again_allocates_nothing() {
     let heads = PairedRange { source: 2, destination: 0, count: 4 };
     for (given, heads) in [(false, None), (true, None), (false, Some(heads))] {
         let [source, destination] = [4, 4].map(blocks_of);
-        let checksums = given.then(|| of_blocks(&source, &sources).unwrap());
+        let checksums = given.then(|| of_blocks(&source, &sources, None).unwrap());
         let request = TransferRequest {
             step: Step { pairs: &list, checksums: checksums.as_deref(), ..Step::default() },
             wanted: Wanted { heads, ..Wanted::default() },
@@ -275,7 +275,7 @@ fn submitting_a_verified_transfer_with_a_file_again_allocates_nothing() {
         let sources: Vec<_> = list.iter().map(|pair| pair.source).collect();
         for (given, heads) in [(false, None), (true, None), (false, Some(heads))] {
             for [source, destination] in directions {
-                let checksums = given.then(|| of_blocks(source, &sources).unwrap());
+                let checksums = given.then(|| of_blocks(source, &sources, None).unwrap());
                 let request = TransferRequest {
                     step: Step { pairs: &list, checksums: checksums.as_deref(), ..Step::default() },
                     wanted: Wanted { heads, ..Wanted::default() },

@@ -99,7 +99,7 @@ TEST(geometry_is_compared_field_by_field) {
 TEST(heads_that_both_sides_state_must_agree) {
     refuse_between(WITH(kv_config(&kv_kinds[0]), it.num_heads = 2), WITH(kv_config(&kv_kinds[0]), it.num_heads = 3),
                    TRANSFER(one_pair), KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
-    CHECK_HAS(test_last_message(), "a head has 3 elements in the source and 2 in the destination");
+    CHECK_HAS(test_last_message(), "the number of elements per head is 3 in the source layout and 2 in the destination");
 }
 
 TEST(a_block_that_is_read_and_written_fails) {

@@ -138,7 +138,7 @@ fn served() -> Vec<(&'static str, Vec<u8>)> {
         bytes[24..].to_vec()
     };
     let open = |plan: &Plan, writes, bytes, chunk_size| {
-        let terms = plan.led_by(1).whole().terms(0).unwrap();
+        let terms = plan.led_by(1).unwrap().whole().terms(0).unwrap();
         let process = ProcessIdentity::unknown();
         message(Body::Open(std::sync::Arc::new(Open { process, writes, bytes, chunk_size, terms })))
     };

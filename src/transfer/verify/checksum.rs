@@ -72,7 +72,11 @@ fn of_slots(
             blocks.len()
         );
         let part = lists::collect(part.iter().copied())?;
-        BlockChecksums::new(layout, Arc::new(part), slots.clone()).add_once(layout, &mut checksums, deadline)?;
+        BlockChecksums::new(layout, Arc::new(part), slots.clone()).add_once(
+            layout,
+            &mut checksums,
+            deadline,
+        )?;
     }
     Ok(checksums)
 }
