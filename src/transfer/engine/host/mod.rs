@@ -369,6 +369,11 @@ impl HostRun {
 
     /// Copies chunks until none is left, or there is no time.
     fn work(&self, has_time: impl Fn() -> bool) {
+        self.work_with(has_time, |chunk| self.chunks.copy(chunk));
+    }
+
+    /// The same with a function that copies a chunk.
+    fn work_with(&self, has_time: impl Fn() -> bool, copy: impl Fn(usize)) {
         while has_time() {
             if self.stop.as_ref().is_some_and(Stop::is_asked) {
                 return self.cancel();
@@ -378,7 +383,7 @@ impl HostRun {
                 return;
             }
             let copied = guarded(|| {
-                self.chunks.copy(chunk);
+                copy(chunk);
                 if let Some(stop) = &self.stop {
                     stop.count(self.chunks.bytes_of(chunk));
                 }

@@ -84,11 +84,9 @@ fn joined(moves: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
 #[test]
 fn a_chunk_that_panics_ends_the_run() {
     let (source, destination) = (layout(LayoutKind::FullyContiguous), layout(LayoutKind::FullyContiguous));
-    let mut chunks = Chunks::of(plan(&source, &destination, false), false);
-    // One more than there is: it starts behind the last byte.
-    chunks.each += 1;
+    let chunks = Chunks::of(plan(&source, &destination, false), false);
     let (completion, run) = run(1);
-    HostRun::new(chunks, run, None).work(|| true);
+    HostRun::new(chunks, run, None).work_with(|| true, |chunk| panic!("deliberate: chunk {chunk}"));
     assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
 }
 
