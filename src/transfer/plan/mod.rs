@@ -154,6 +154,11 @@ impl Plan {
         }
     }
 
+    /// Number of runs of blocks, or of spans of tokens: a request to an owner lists each.
+    pub fn spans(&self) -> u64 {
+        self.parts().map(|part| part.runs().len() as u64).sum()
+    }
+
     /// What is moved of each block, of the first part of the layouts.
     pub fn selection(&self) -> &Selection {
         &self.outline.parts[0].layer(self.layer).selection

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::cost::Rates;
+use super::cost::{Rates, ServedSize};
 use super::served::ServedDivision;
 use super::staged::{Division, StagingMemory, slot_size};
 use crate::error::{Error, Result, Status};
@@ -155,10 +155,11 @@ impl Choosing<'_> {
         ranges * TOGETHER > spans || self.rates.staged.direct(ranges, bytes) > LEAST_GAIN * direct
     }
 
-    /// Whether the owner's large ranges save enough. They do not depend on the spans.
+    /// Whether the owner's large ranges save enough.
     fn is_served_faster(&self, spans: u64) -> bool {
         let bytes = self.plan.bytes();
-        self.rates.served.served(bytes, 1) < LEAST_GAIN * self.rates.direct.direct(spans, bytes)
+        self.rates.served.served(&ServedSize::of(self.plan, 1))
+            < LEAST_GAIN * self.rates.direct.direct(spans, bytes)
     }
 
     fn staged(&self) -> Result<Rated<Division>> {
@@ -194,7 +195,8 @@ impl Choosing<'_> {
         if sessions > 1 {
             reason += &format!(", by {sessions} requests to the owner");
         }
-        Ok(Rated { seconds: self.rates.served.served(self.plan.bytes(), sessions), reason, division })
+        let seconds = self.rates.served.served(&ServedSize::of(self.plan, sessions));
+        Ok(Rated { seconds, reason, division })
     }
 }
 

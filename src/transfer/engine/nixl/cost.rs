@@ -13,6 +13,7 @@ use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::process::PerProcess;
 use crate::sync::Mutex;
+use crate::transfer::plan::Plan;
 
 /// Requests that take so many times as long per byte as assumed between host memories are slow.
 const SLOW: f64 = 4.0;
@@ -21,6 +22,11 @@ const SLOW: f64 = 4.0;
 const SECONDS_PER_CHUNK: f64 = 30e-6;
 /// What a session of a served transfer takes besides its bytes: until the owner has found the request.
 const SECONDS_PER_SESSION: f64 = 300e-6;
+/// What it takes for each run of blocks that its requests list: writing, sending, checking and placing it.
+const SECONDS_PER_SPAN: f64 = 50e-9;
+/// What it takes for each separate place in memory, beside its bytes: to gather there, and to scatter here. Both were measured over
+/// shared memory with 100 to 70,000 runs of 64 to 65,536 bytes in 1 to 16 layers (bench/notes/17-peer-reshape.md).
+const SECONDS_PER_PLACE: f64 = 130e-9;
 /// Shorter runs say more about latency.
 const LEAST_SECONDS: f64 = 1e-3;
 /// The weight of earlier runs after each later one.
@@ -117,6 +123,33 @@ impl Estimate {
             transferred: scale(self.transferred),
             chunks: scale(self.chunks),
         }
+    }
+}
+
+/// What a served transfer moves, and asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServedSize {
+    pub bytes: u64,
+    /// Requests to the owner, one after the other.
+    pub sessions: u64,
+    /// Runs of blocks, or of spans of tokens, that the requests list.
+    pub spans: u64,
+    /// Separate places in memory. Rows within a piece of a block follow each other closely, and do not count.
+    pub places: u64,
+}
+
+impl ServedSize {
+    /// That of a plan.
+    pub fn of(plan: &Plan, sessions: u64) -> Self {
+        let places = plan.pieces().min(plan.most_moves());
+        Self { bytes: plan.bytes(), sessions, spans: plan.spans(), places }
+    }
+
+    /// Seconds that do not depend on the bytes.
+    fn waiting(&self) -> f64 {
+        SECONDS_PER_SESSION * self.sessions as f64
+            + SECONDS_PER_SPAN * self.spans as f64
+            + SECONDS_PER_PLACE * self.places as f64
     }
 }
 
@@ -259,11 +292,11 @@ impl RequestRates {
         Self(Mutex::new(Fit::assuming(between.assumed())))
     }
 
-    /// Adds a served run of so many sessions.
-    pub fn add_served(&self, bytes: u64, sessions: u64, seconds: f64) {
+    /// Adds a served run.
+    pub fn add_served(&self, size: &ServedSize, seconds: f64) {
         let mut fit = self.0.lock();
-        let waiting = SECONDS_PER_SESSION * sessions as f64;
-        // Of short runs the time of the sessions is the most.
+        let (bytes, waiting) = (size.bytes, size.waiting());
+        // Of short runs the time of the sessions and spans is the most.
         let serving = (seconds - waiting).max(0.1 * seconds);
         if bytes as f64 * fit.assumed.per_served_byte >= waiting {
             fit.served = KEPT * fit.served + bytes as f64;
@@ -271,11 +304,11 @@ impl RequestRates {
         }
     }
 
-    /// Seconds of a served transfer of so many sessions.
-    pub fn served(&self, bytes: u64, sessions: u64) -> f64 {
+    /// Seconds of a served transfer.
+    pub fn served(&self, size: &ServedSize) -> f64 {
         let fit = *self.0.lock();
         let per_byte = if fit.served > 0.0 { fit.serving / fit.served } else { fit.assumed.per_served_byte };
-        SECONDS_PER_SESSION * sessions as f64 + per_byte * bytes as f64
+        size.waiting() + per_byte * size.bytes as f64
     }
 
     /// Adds a run.
@@ -320,111 +353,4 @@ type Key = (String, Between, bool);
 const MOST_ENTRIES: usize = 256;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(descriptors: u64, transferred: u64, per_descriptor: f64, per_byte: f64) -> Sample {
-        let seconds = descriptors as f64 * per_descriptor + transferred as f64 * per_byte;
-        Sample { descriptors, transferred, seconds, ..Sample::default() }
-    }
-
-    #[test]
-    fn without_runs_the_assumed_costs_hold() {
-        let rates = RequestRates::default();
-        assert_eq!(rates.bytes_per_descriptor(), 10_000);
-        assert!((rates.direct(500, 5_000_000) - 2e-3).abs() < 1e-9);
-    }
-
-    #[test]
-    fn without_runs_vmm_memory_is_rather_served() {
-        let direct = RequestRates::assuming(Between::ThroughHost);
-        let served = RequestRates::default();
-        for bytes in [1 << 20, 1 << 30] {
-            assert!(served.served(bytes, 1) < 0.3 * direct.direct(1, bytes), "{bytes}");
-        }
-    }
-
-    /// Rates measured on an H200: a descriptor takes 8 us, a served byte 1/13 ns.
-    #[test]
-    fn small_blocks_of_gpus_are_rather_served_and_large_ones_are_not() {
-        let rates = RequestRates::assuming(Between::Gpus);
-        let bytes = 32 << 20;
-        for (block, is_better) in [(4 << 10, true), (64 << 10, true), (1 << 20, false)] {
-            assert_eq!(rates.served(bytes, 1) < rates.direct(bytes / block, bytes), is_better, "{block}");
-        }
-    }
-
-    #[test]
-    fn both_costs_are_found_by_runs_of_different_kinds() {
-        let rates = RequestRates::default();
-        for _ in 0..30 {
-            rates.add(&run(100_000, 1 << 20, 10e-6, 1e-9));
-            rates.add(&run(10, 1 << 30, 10e-6, 1e-9));
-        }
-        let found = rates.bytes_per_descriptor();
-        assert!((9_000..11_000).contains(&found), "{found}");
-        let seconds = rates.direct(1000, 0);
-        assert!((9e-3..11e-3).contains(&seconds), "{seconds}");
-    }
-
-    #[test]
-    fn short_runs_and_odd_durations_leave_costs_positive() {
-        let rates = RequestRates::default();
-        rates.add(&run(1, 1, 1.0, 1.0));
-        assert_eq!(rates.bytes_per_descriptor(), 10_000);
-        for seconds in [0.0, 1e3] {
-            rates.add(&Sample { descriptors: 1 << 20, transferred: 1 << 30, seconds, ..Sample::default() });
-            assert!(rates.direct(1, 0) > 0.0 && rates.direct(0, 1) > 0.0);
-        }
-    }
-
-    #[test]
-    fn served_runs_tell_what_the_next_one_takes() {
-        let rates = RequestRates::default();
-        let assumed = rates.served(100 << 20, 1);
-        rates.add_served(1, 1, 10.0);
-        assert_eq!(rates.served(100 << 20, 1), assumed, "a run of a byte says nothing");
-        for _ in 0..20 {
-            rates.add_served(100 << 20, 1, 3.0 * assumed);
-        }
-        let found = rates.served(200 << 20, 1);
-        assert!((5.0 * assumed..7.0 * assumed).contains(&found), "{found}");
-    }
-
-    /// Blocks in so many spans that they need several requests: each takes a time that the bytes do not explain.
-    #[test]
-    fn each_session_of_a_served_run_takes_a_time_of_its_own() {
-        let rates = RequestRates::default();
-        let one = rates.served(1 << 20, 1);
-        let more = rates.served(1 << 20, 11) - one;
-        assert!((more - 10.0 * SECONDS_PER_SESSION).abs() < 1e-9, "{more}");
-        for _ in 0..20 {
-            rates.add_served(100 << 20, 10, 10.0 * SECONDS_PER_SESSION + 50e-3);
-        }
-        let found = rates.served(100 << 20, 1) - SECONDS_PER_SESSION;
-        assert!((found - 50e-3).abs() < 1e-6, "{found}");
-    }
-
-    #[test]
-    fn rates_are_slow_if_bytes_are() {
-        assert!(RequestRates::assuming(Between::ThroughHost).are_slow());
-        assert!(!RequestRates::assuming(Between::Gpus).are_slow());
-        let rates = RequestRates::default();
-        assert!(!rates.are_slow());
-        rates.add(&run(512, 32 << 20, 2e-6, 1.0 / 3e9));
-        assert!(!rates.are_slow(), "as fast as host memory");
-        for _ in 0..10 {
-            rates.add(&run(512, 32 << 20, 2e-6, 1.0 / 0.4e9));
-        }
-        assert!(rates.are_slow());
-    }
-
-    #[test]
-    fn a_staged_transfer_takes_as_long_as_its_slower_part() {
-        let rates = RequestRates::default();
-        let estimate = Estimate { descriptors: 0, transferred: 100 << 20, chunks: 100 };
-        let both = rates.staged(&estimate, 100 << 20);
-        let half = rates.staged(&estimate, 50 << 20);
-        assert!(half < both && both < 1.2 * half, "{half} {both}");
-    }
-}
+mod tests;

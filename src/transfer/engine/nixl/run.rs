@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::cost::Sample;
+use super::cost::{Sample, ServedSize};
 use super::flow::{BusyTime, Flow};
 use super::prepared::{PreparedRequests, RunRequests};
 use super::spare::Spare;
@@ -436,7 +436,7 @@ impl NixlRun {
         let seconds = self.busy.all.as_secs_f64();
         let plan = &prepared.request_plan.plan;
         if let Some(Flow::Served(flow)) = &self.flow {
-            return rates.add_served(plan.bytes(), flow.sessions(), flow.seconds());
+            return rates.add_served(&ServedSize::of(plan, flow.sessions()), flow.seconds());
         }
         rates.add(&match &self.flow {
             Some(Flow::Staged(flow)) => Sample { seconds, ..flow.sample },
