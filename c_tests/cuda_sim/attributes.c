@@ -20,6 +20,7 @@ static attribute_info attributes[] = {
     ATTRIBUTE(MULTIPROCESSOR_COUNT, 132),
     ATTRIBUTE(INTEGRATED, 0),
     ATTRIBUTE(CAN_MAP_HOST_MEMORY, 1),
+    ATTRIBUTE(L2_CACHE_SIZE, 0), /* unknown: rates are measured with little memory, which takes little time here */
     ATTRIBUTE(PCI_BUS_ID, 0),
     ATTRIBUTE(ASYNC_ENGINE_COUNT, 3),
     ATTRIBUTE(UNIFIED_ADDRESSING, 1),

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single copies. The driver must know an address that the function's name calls device memory.
 #include "copying.h"
+#include "cuda_sim.h"
+
+#include <stdatomic.h>
+
+static _Atomic uint64_t copied;
+
+uint64_t sim_copied(void) { return copied; }
 
 static CUdeviceptr address_of(const void *host) { return (CUdeviceptr)(uintptr_t)host; }
 
@@ -26,6 +33,7 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr destination, CUdeviceptr source, size_t siz
 
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t size, CUstream stream) {
     DRIVER_CALL(cuMemcpyAsync);
+    copied += size;
     return copy_on_stream(&(copy){destination, source, ANY, ANY, size}, stream, &this_call);
 }
 

@@ -46,6 +46,8 @@ const char *sim_last_failed(void);
 /* Calls of one function, and of all functions, since the start or the last sim_reset. */
 uint64_t sim_calls(const char *function);
 uint64_t sim_call_count(void);
+/* Bytes of all calls of cuMemcpyAsync. */
+uint64_t sim_copied(void);
 
 /* The device executes work only in calls of the program. A query of a stream or an event executes a few of the
  * unfinished tasks of any stream; a synchronising call executes tasks until its condition holds. order.h

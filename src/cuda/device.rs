@@ -10,6 +10,7 @@ use crate::error::{Result, ensure, fail};
 
 /// Attributes, by their numbers in the driver's ABI.
 const MULTIPROCESSOR_COUNT: c_int = 16;
+const L2_CACHE_SIZE: c_int = 38;
 const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
 const HANDLE_TYPE_POSIX_FD: c_int = 103;
 const GPU_DIRECT_RDMA_WITH_VMM: c_int = 110;
@@ -89,6 +90,11 @@ impl Device {
     /// The NUMA node it is attached to, if the driver knows it.
     pub fn numa_node(&self) -> Option<u32> {
         self.attribute(HOST_NUMA_ID).and_then(|node| u32::try_from(node).ok())
+    }
+
+    /// Bytes of its level 2 cache; 0 if the driver does not know it.
+    pub fn cache_size(&self) -> u64 {
+        self.count(L2_CACHE_SIZE).into()
     }
 
     /// Whether it supports virtual memory management, according to its attribute.

@@ -103,7 +103,7 @@ pub(super) fn with_free_memory(error: Error, device: Device, size: u64) -> Error
 }
 
 /// The free and the total memory of a device, in bytes.
-fn free_memory(context: &Context) -> Result<(usize, usize)> {
+pub fn free_memory(context: &Context) -> Result<(usize, usize)> {
     let driver = context.driver();
     let _entered = context.enter()?;
     let (mut free, mut total) = (0, 0);

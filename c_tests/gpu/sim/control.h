@@ -16,6 +16,7 @@
     FUNCTION(sim_last_failed)                                                                        \
     FUNCTION(sim_calls)                                                                              \
     FUNCTION(sim_call_count)                                                                         \
+    FUNCTION(sim_copied)                                                                             \
     FUNCTION(sim_hold)                                                                               \
     FUNCTION(sim_go)                                                                                 \
     FUNCTION(sim_set_order)                                                                          \

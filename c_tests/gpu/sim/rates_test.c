@@ -96,6 +96,27 @@ TEST(a_failure_while_measuring_leaks_nothing) {
     }
 }
 
+/* The bytes that one measurement copies by cuMemcpyAsync, in MiB. */
+static uint64_t measured_mib(void) {
+    const uint64_t before = SIM(sim_copied());
+    CHECK_EQ(measure().source, KVMEM_RATES_MEASURED);
+    return (SIM(sim_copied()) - before) / MIB;
+}
+
+/* Copies within a GPU exceed its cache, unless there is no memory for that. */
+TEST(rates_within_a_gpu_do_not_depend_on_its_cache) {
+    const sim_counts before = sim_live_now();
+    SIM(sim_reset());
+    const uint64_t small = measured_mib();
+    SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 16 << 20));
+    /* Five rounds with 96 MiB instead of 48. */
+    CHECK_EQ(measured_mib() - small, 5 * 48);
+    SIM(sim_fail("cuMemAlloc_v2", 1, CUDA_ERROR_OUT_OF_MEMORY));
+    CHECK_EQ(measured_mib(), small);
+    SIM(sim_reset());
+    await_live(&before);
+}
+
 TEST(without_the_kernel_the_other_rates_are_measured) {
     const sim_counts before = sim_live_now();
     SIM(sim_reset());

@@ -8,11 +8,11 @@ use super::super::device::state::DeviceState;
 use super::super::direction::CopyDirection;
 use super::super::launch;
 use super::super::launch::{LaunchShape, TILE};
-use super::task::{BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
+use super::task::{BATCH_BLOCK, BLOCK, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size};
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, KernelRun, Layer};
-use crate::cuda::memory::Allocation;
+use crate::cuda::memory::{Allocation, free_memory};
 use crate::cuda::stream::{Active, Stream};
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, Granularity, PhysicalMemory,
@@ -36,7 +36,10 @@ pub struct Bench<'a> {
 }
 
 struct Memory {
+    /// Two adjacent buffers.
     device: Allocation,
+    /// The size of each.
+    device_size: u64,
     /// The last `BLOCK` bytes hold the descriptor of the kernel's run.
     host: PinnedMemory,
     pageable: Vec<u8>,
@@ -78,7 +81,14 @@ impl Peer {
 impl<'a> Bench<'a> {
     /// For copies of one device.
     pub fn open(device: &'a DeviceState) -> Result<Self> {
-        Self::with(device, DEVICE_SIZE, HOST_SIZE, PAGEABLE_SIZE, None)
+        let context = device.context();
+        let free = free_memory(context).map_or(0, |(free, _)| free as u64);
+        let open = |size| Self::with(device, size, HOST_SIZE, PAGEABLE_SIZE, None);
+        match open(device_size(context.device().cache_size(), free)) {
+            // The program has allocated meanwhile, or memory is fragmented.
+            Err(error) if error.status() == Status::OutOfMemory => open(device_size(0, 0)),
+            opened => opened,
+        }
     }
 
     /// For copies between a device and a peer.
@@ -99,6 +109,7 @@ impl<'a> Bench<'a> {
         let config = PinnedConfig { size: host_size + BLOCK, ordinal, threads: 1, ..PinnedConfig::default() };
         let memory = Memory {
             device: Allocation::new(ordinal, 2 * device_size)?,
+            device_size,
             host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
             pageable: vec![1; pageable_size as usize],
             peer: peer.map(|peer| Peer::allocate(context.device(), peer)).transpose()?,
@@ -111,6 +122,11 @@ impl<'a> Bench<'a> {
             kernel: device.kernel(),
             memory: Some(memory),
         })
+    }
+
+    /// The size of each buffer on the device.
+    pub fn device_size(&self) -> u64 {
+        self.memory.as_ref().map_or(0, |memory| memory.device_size)
     }
 
     /// Fails if the kernel could not be loaded.
@@ -133,9 +149,13 @@ impl<'a> Bench<'a> {
             Task::Kernel(direction) => {
                 let multiprocessors = self.device.context().device().multiprocessors();
                 let ctas = launch::ctas(direction, false, multiprocessors, BLOCK);
-                self.launch(memory, &on, direction, amount, ctas)?
+                self.launch(memory, &on, direction, (0, amount), ctas)?
             }
-            Task::FewCtas(direction) => self.launch(memory, &on, direction, amount, FEW_CTAS)?,
+            Task::FewCtas(direction) => {
+                // The small amount is not a part of the large one, which would find it in the cache.
+                let offset = if direction == CopyDirection::OnDevice { amount } else { 0 };
+                self.launch(memory, &on, direction, (offset, amount), FEW_CTAS)?
+            }
         };
         on.record(&self.ended)?;
         // Polled, because the driver must not be in a call with the event when the program resets its device.
@@ -150,14 +170,14 @@ impl<'a> Bench<'a> {
         memory: &Memory,
         on: &Active<'_>,
         direction: CopyDirection,
-        bytes: u64,
+        part: (u64, u64),
         ctas: u32,
     ) -> Result<bool> {
         let Ok(kernel) = &self.kernel else { return Ok(false) };
         if matches!(memory.peer, Some(Peer::Apart(_))) {
             return Ok(false);
         }
-        memory.launch(kernel, on, direction, bytes, ctas).map(|()| true)
+        memory.launch(kernel, on, direction, part, ctas).map(|()| true)
     }
 
     /// Waits up to two seconds for the stream. Returns whether it has completed.
@@ -191,7 +211,7 @@ impl Memory {
         match direction {
             CopyDirection::ToDevice => (host, device),
             CopyDirection::ToHost => (device, host),
-            CopyDirection::OnDevice => (device, device + DEVICE_SIZE),
+            CopyDirection::OnDevice => (device, device + self.device_size),
             CopyDirection::FromPeer => (peer, device),
             CopyDirection::ToPeer => (device, peer),
         }
@@ -241,10 +261,11 @@ impl Memory {
         kernel: &CopyKernel,
         on: &Active<'_>,
         direction: CopyDirection,
-        bytes: u64,
+        (offset, bytes): (u64, u64),
         ctas: u32,
     ) -> Result<()> {
         let (source, destination) = self.ends(direction);
+        let (source, destination) = (source + offset, destination + offset);
         let length = u32::try_from(bytes / BLOCK)
             .map_err(|_| Error::new(Status::Panic, "the buffer has more blocks than one run can have"))?;
         let runs = self.host.memory().address() as u64 + self.host.memory().size() as u64 - BLOCK;

@@ -6,13 +6,16 @@
 //! contains no fixed costs. The minimum over the rounds counts, because other load makes copies slower, never faster. For
 //! batches the median counts: their cost is CPU time, and the fastest round is not typical of it. Rounds spread a busy
 //! moment over all tasks. A measurement takes 10 to 20 ms; the first also loads the kernel.
+//!
+//! Both amounts that are copied within a device exceed its level 2 cache several times: 32 MiB were found there in part, and the
+//! rate was 1.2 times that of a transfer. On an H200 the measurement moves 3.5 GiB for that, in less than 2 ms.
 #![forbid(unsafe_code)]
 
 use super::super::device::state::DeviceState;
 use super::super::direction::CopyDirection;
 use super::bench::Bench;
 use super::peer::PeerRates;
-use super::task::{DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
+use super::task::{FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size};
 use super::{DirectionRates, Rates};
 use crate::cuda::copy::FULL_CALL;
 use crate::error::Result;
@@ -57,10 +60,11 @@ const PEER_TASKS: [Task; 8] = [
 ];
 
 impl Task {
-    /// A small and a large amount: a number of copies for `Copies` and `Batch`, otherwise bytes.
-    fn amounts(self) -> [u64; 2] {
+    /// A small and a large amount: a number of copies for `Copies` and `Batch`, otherwise bytes, of buffers of `device_size` bytes
+    /// on the device.
+    fn amounts(self, device_size: u64) -> [u64; 2] {
         match self {
-            Self::Copy(OnDevice) | Self::Kernel(OnDevice) => [DEVICE_SIZE / 4, DEVICE_SIZE],
+            Self::Copy(OnDevice) | Self::Kernel(OnDevice) => [device_size / 2, device_size],
             Self::Copy(FromPeer | ToPeer) | Self::Kernel(FromPeer | ToPeer) => [PEER_SIZE / 4, PEER_SIZE],
             Self::Copy(_) | Self::Kernel(_) => [HOST_SIZE / 4, HOST_SIZE],
             Self::Pageable => [PAGEABLE_SIZE / 4, PAGEABLE_SIZE],
@@ -83,22 +87,29 @@ impl Task {
 
 /// Seconds per task, amount and round.
 #[derive(Clone, Debug)]
-pub struct Times(Vec<(Task, [Vec<f64>; 2])>);
+pub struct Times {
+    all: Vec<(Task, [Vec<f64>; 2])>,
+    /// Bytes of a buffer on the device.
+    device_size: u64,
+}
 
 impl Times {
     fn none(tasks: &[Task]) -> Self {
-        Self(tasks.iter().map(|task| (*task, Default::default())).collect())
+        let all = tasks.iter().map(|task| (*task, Default::default())).collect();
+        Self { all, device_size: device_size(0, 0) }
     }
 
     /// The times of a simulated machine.
     #[cfg(test)]
     pub fn simulated(seconds: impl Fn(Task, u64) -> f64) -> Self {
-        Self(TASKS.map(|task| (task, task.amounts().map(|amount| vec![seconds(task, amount)]))).to_vec())
+        let device_size = device_size(0, 0);
+        let timed = |task: Task| task.amounts(device_size).map(|amount| vec![seconds(task, amount)]);
+        Self { all: TASKS.map(|task| (task, timed(task))).to_vec(), device_size }
     }
 
     /// The typical time for each amount; infinity if nothing was measured.
     fn of(&self, task: Task) -> [f64; 2] {
-        let Some((_, taken)) = self.0.iter().find(|(known, _)| *known == task) else {
+        let Some((_, taken)) = self.all.iter().find(|(known, _)| *known == task) else {
             return [f64::INFINITY; 2];
         };
         taken.each_ref().map(|rounds| task.typical(rounds))
@@ -106,7 +117,7 @@ impl Times {
 
     /// Seconds per additional byte or copy; 0 if unknown.
     fn each(&self, task: Task) -> f64 {
-        let ([few, many], [small, large]) = (task.amounts(), self.of(task));
+        let ([few, many], [small, large]) = (task.amounts(self.device_size), self.of(task));
         let each = (large - small) / (many - few) as f64;
         if each.is_finite() && each > 0.0 { each } else { 0.0 }
     }
@@ -155,7 +166,7 @@ impl Times {
     /// Duration of a small copy by the kernel, without the time for its bytes.
     fn kernel_start(&self) -> f64 {
         let task = Task::FewCtas(ToDevice);
-        self.of(task)[0] - task.amounts()[0] as f64 * self.each(task)
+        self.of(task)[0] - task.amounts(self.device_size)[0] as f64 * self.each(task)
     }
 }
 
@@ -177,6 +188,7 @@ pub fn measure_peer(device: &DeviceState, peer: i32) -> (Times, Result<()>) {
 fn repeat(tasks: &[Task], bench: Result<Bench<'_>>) -> (Times, Result<()>) {
     let mut times = Times::none(tasks);
     let outcome = bench.and_then(|bench| {
+        times.device_size = bench.device_size();
         let rounds = (0..ROUNDS).try_for_each(|_| round(&bench, &mut times));
         rounds.and(bench.kernel())
     });
@@ -185,8 +197,8 @@ fn repeat(tasks: &[Task], bench: Result<Bench<'_>>) -> (Times, Result<()>) {
 
 /// Runs each task once with each amount.
 fn round(bench: &Bench<'_>, times: &mut Times) -> Result<()> {
-    for (task, taken) in &mut times.0 {
-        for (amount, taken) in task.amounts().into_iter().zip(taken) {
+    for (task, taken) in &mut times.all {
+        for (amount, taken) in task.amounts(times.device_size).into_iter().zip(taken) {
             taken.push(bench.time(*task, amount)?);
         }
     }
@@ -214,8 +226,9 @@ mod tests {
                 }
         };
         let mut times = Times::none(&[&TASKS[..], &PEER_TASKS].concat());
-        for (task, taken) in &mut times.0 {
-            *taken = task.amounts().map(|amount| vec![seconds(*task, amount)]);
+        let device_size = times.device_size;
+        for (task, taken) in &mut times.all {
+            *taken = task.amounts(device_size).map(|amount| vec![seconds(*task, amount)]);
         }
         times
     }
@@ -256,7 +269,7 @@ mod tests {
 
     #[test]
     fn times_of_a_stopped_clock_are_replaced_by_defaults() {
-        let still = Times(TASKS.map(|task| (task, [vec![1e-6], vec![1e-6]])).to_vec());
+        let still = Times::simulated(|_, _| 1e-6);
         assert_eq!(Rates::plausible(&still.rates()).to_device, DEFAULT.to_device);
     }
 }
