@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::engine::explain::{RunEstimate, Summary};
 use super::engine::runs::{self, Needs};
-use super::engine::{Candidate, Engine, OnStreams, select};
+use super::engine::{Candidate, Engine, OnStreams, limits, select};
 use super::layout_pair::LayoutPair;
 use super::path::TransferPath;
 use super::plan::{Plan, PlannedBlocks};
@@ -17,8 +17,7 @@ use super::run::history::Record;
 use super::verify::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
-use crate::layout::{Layout, Memory};
-use crate::nixl::MemoryType;
+use crate::layout::Layout;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
@@ -62,7 +61,7 @@ impl Route {
         };
         let path = engine.path();
         let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
-        let limit = limit.map(|after| Arc::new(limited(after, &described(path, sides, &kept))));
+        let limit = limit.map(|after| Arc::new(limited(after, &limits::described(path, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(path, source, destination));
         let account = Account {
             bytes: kept.bytes(),
@@ -158,31 +157,4 @@ fn limited(after: Duration, path: &str) -> Limit {
     let advice = "The rest was cancelled. Increase timeout_ns, or find what delays the path. Parts that had begun use the \
                   memory until they end: then the transfer can be submitted again";
     Limit { after, what: format!("the transfer by {path}"), advice: advice.to_string() }
-}
-
-/// A path, and the peer or the store if there is one.
-fn described(path: TransferPath, sides: [&Arc<Layout>; 2], plan: &Plan) -> String {
-    let peer = sides.into_iter().find_map(|side| match side.memory() {
-        Memory::Remote(remote) => Some(remote.peer.name()),
-        Memory::Local(_) => None,
-    });
-    let block_storage = || sides.into_iter().find_map(|side| side.memory().store());
-    match (peer, first_object(sides, plan).or_else(block_storage)) {
-        (Some(peer), _) => format!("{path} with agent '{peer}'"),
-        (None, Some(storage)) => format!("{path} with {storage}"),
-        (None, None) => path.to_string(),
-    }
-}
-
-/// The first object of a plan, if one side is objects, and its store.
-fn first_object([source, destination]: [&Arc<Layout>; 2], plan: &Plan) -> Option<String> {
-    let first = plan.moves().next()?;
-    let [from, to] = [
-        (source, first.source_region, first.source),
-        (destination, first.destination_region, first.destination),
-    ];
-    let is_of_objects = |(layout, ..): &(&Arc<Layout>, u32, u64)| layout.memory_type() == MemoryType::Object;
-    let (objects, region, address) = [from, to].into_iter().find(is_of_objects)?;
-    let has_others = objects.object_content(region).is_some_and(|content| plan.bytes() > content);
-    Some(objects.stored_object(region, address, has_others))
 }

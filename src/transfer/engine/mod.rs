@@ -6,6 +6,7 @@ pub mod cuda;
 pub mod disk;
 pub mod explain;
 pub mod host;
+pub mod limits;
 pub mod nixl;
 pub mod promises;
 pub mod repeated;

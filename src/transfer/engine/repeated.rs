@@ -3,9 +3,10 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::runs::{self, Needs, Runs};
-use super::{Engine, select};
+use super::{Engine, limits, select};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::transfer::plan::Plan;
@@ -17,6 +18,8 @@ pub struct RepeatedMove {
     engine: Box<dyn Engine>,
     needs: Needs,
     runs: Runs,
+    /// What it moves, for the error at a deadline.
+    described: String,
 }
 
 impl RepeatedMove {
@@ -32,16 +35,28 @@ impl RepeatedMove {
         let contexts = runs::contexts([source, destination], path.is_cuda());
         contexts.ensure_alive()?;
         let completion = Completion::new(plan.layers().count, None);
+        let (bytes, described) = (plan.bytes(), limits::described(path, [source, destination], &plan));
         let touched = runs::touched(source, destination, &plan);
         let engine = select::prepare(path, [source, destination], plan, &Preferences::default(), None)?;
-        let needs = Needs::of(&*engine, touched, contexts, Account { is_limited, ..Account::default() });
+        let needs =
+            Needs::of(&*engine, touched, contexts, Account { bytes, is_limited, ..Account::default() });
         let runs = Runs::new([source.clone(), destination.clone()], completion);
-        Ok(Self { engine, needs, runs })
+        Ok(Self { engine, needs, runs, described })
     }
 
-    /// Moves the blocks, and waits for the end, which the limit may be.
-    pub fn run(&self, limit: Option<&Arc<Limit>>) -> Result<()> {
-        self.runs.within(limit, || self.engine.submit(&|| self.runs.begin(&*self.engine, &self.needs)))?;
+    /// Moves the blocks, and waits for the end, at the deadline at the latest.
+    pub fn run(&self, deadline: Option<Instant>) -> Result<()> {
+        let limit = deadline.map(|deadline| Arc::new(self.limit(deadline)));
+        self.runs
+            .within(limit.as_ref(), || self.engine.submit(&|| self.runs.begin(&*self.engine, &self.needs)))?;
         self.runs.wait(&*self.engine, None)
+    }
+
+    fn limit(&self, deadline: Instant) -> Limit {
+        Limit {
+            after: deadline.saturating_duration_since(Instant::now()),
+            what: self.described.clone(),
+            advice: "Pass a longer timeout_ns, or fewer blocks".to_string(),
+        }
     }
 }

@@ -15,7 +15,6 @@ use crate::region::SystemConfig;
 use crate::transfer::engine::repeated::RepeatedMove;
 use crate::transfer::plan::{Outline, Plan, Slots};
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
-use crate::transfer::run::completion::Limit;
 
 /// Size of the host buffer.
 pub const BUFFER: u64 = 16 << 20;
@@ -42,8 +41,8 @@ impl Copied {
     }
 
     /// Copies them and computes the checksum of each block of the buffer.
-    pub fn checksums(&self, limit: Option<&Arc<Limit>>) -> Result<Arc<Reading>> {
-        self.copy.run(limit)?;
+    pub fn checksums(&self, deadline: Option<Instant>) -> Result<Arc<Reading>> {
+        self.copy.run(deadline)?;
         self.blocks.compute()
     }
 }
@@ -99,8 +98,7 @@ impl CopiedBlocks {
     ) -> Result<()> {
         blocks.chunks(self.capacity).try_for_each(|part| {
             let copied = self.copied(layout, part, deadline.is_some())?;
-            let limit = deadline.map(limited);
-            lists::extend(checksums, copied.checksums(limit.as_ref()).map_err(copying)?.checksums())
+            lists::extend(checksums, copied.checksums(deadline).map_err(copying)?.checksums())
         })
     }
 
@@ -112,15 +110,6 @@ impl CopiedBlocks {
             plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32, is_limited));
         copied.map_err(copying)
     }
-}
-
-/// The limit of a copy that begins now.
-fn limited(deadline: Instant) -> Arc<Limit> {
-    Arc::new(Limit {
-        after: deadline.saturating_duration_since(Instant::now()),
-        what: "a copy of blocks".to_string(),
-        advice: "pass a longer timeout_ns, or fewer blocks".to_string(),
-    })
 }
 
 fn copying(error: Error) -> Error {
