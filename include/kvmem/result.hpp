@@ -13,7 +13,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #if defined(__cpp_exceptions)
 #define KVMEM_HPP_EXCEPTIONS 1
@@ -168,16 +167,16 @@ class [[nodiscard]] Result {
 public:
     using value_type = T;
 
-    Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
-    Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+    Result(T value) : value_(std::move(value)) {}
+    Result(Error error) : error_(std::move(error)) {}
 
-    bool has_value() const noexcept { return state_.index() == 0; }
+    bool has_value() const noexcept { return value_.has_value(); }
     explicit operator bool() const noexcept { return has_value(); }
 
     /// Returns the value. Without one it throws the error, or aborts in a program without exceptions.
-    T &value() & { return check(), *std::get_if<0>(&state_); }
-    const T &value() const & { return check(), *std::get_if<0>(&state_); }
-    T &&value() && { return check(), std::move(*std::get_if<0>(&state_)); }
+    T &value() & { return check(), *value_; }
+    const T &value() const & { return check(), *value_; }
+    T &&value() && { return check(), *std::move(value_); }
     T &operator*() & { return value(); }
     const T &operator*() const & { return value(); }
     T &&operator*() && { return std::move(*this).value(); }
@@ -185,14 +184,15 @@ public:
     const T *operator->() const { return &value(); }
 
     /// Returns the error. Only valid without a value.
-    const Error &error() const { return *std::get_if<1>(&state_); }
-    Status status() const noexcept { return has_value() ? Status::ok : std::get_if<1>(&state_)->status(); }
+    const Error &error() const { return *error_; }
+    Status status() const noexcept { return error_ ? error_->status() : Status::ok; }
 
 private:
     void check() const {
         if (!has_value()) detail::raise(error());
     }
-    std::variant<T, Error> state_;
+    std::optional<T> value_;
+    std::optional<Error> error_;
 };
 
 template <>
