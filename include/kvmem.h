@@ -2119,8 +2119,8 @@ typedef struct kvmem_transfer_explanation {
     /// KVMEM_PATH_* value.
     uint32_t path;
     /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
-    /// by the page cache, 0.2 GB/s for objects, and for peers 5 GB/s between host memories and 0.5 GB/s with
-    /// GPU memory. Otherwise 0. Paths to a peer are compared by more rates: docs/nixl.md.
+    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
+    /// bytes. Otherwise 0.
     uint32_t assumed;
 } kvmem_transfer_explanation;
 

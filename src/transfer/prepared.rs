@@ -141,10 +141,17 @@ impl PreparedPairs {
         self.engine.candidates()
     }
 
-    /// The duration of the taken path, if it is estimated from earlier runs.
+    /// The duration of the taken path, if it is estimated from earlier runs. Before the first it is that of the model, if there is
+    /// one, and otherwise a usual one.
     pub fn run_estimate(&self) -> Option<RunEstimate> {
         let (seconds, is_measured) = self.record.as_ref()?.seconds(self.plan.bytes());
-        Some(RunEstimate { seconds, assumed: !is_measured })
+        let modelled = if is_measured { None } else { self.modelled_seconds() };
+        Some(RunEstimate { seconds: modelled.unwrap_or(seconds), assumed: !is_measured })
+    }
+
+    fn modelled_seconds(&self) -> Option<f64> {
+        let taken = self.candidates().into_iter().find(|candidate| candidate.path == self.path)?;
+        (taken.seconds > 0.0).then_some(taken.seconds)
     }
 
     /// A line with the conditions of the estimates, or nothing.
