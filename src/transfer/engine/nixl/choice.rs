@@ -82,7 +82,10 @@ impl Choosing<'_> {
         };
         let spans = self.plan.most_moves();
         let direct_seconds = self.rates.direct.direct(spans, self.plan.bytes());
-        let of_staged = self.compared(staged, |spans| !self.are_long(spans), || self.staged())?;
+        // Where the owner would serve long spans, an arena of this process may do better.
+        let may_be_served = |spans| self.remote.served().is_some() && self.is_served_faster(spans);
+        let of_staged =
+            self.compared(staged, |spans| !self.are_long(spans) || may_be_served(spans), || self.staged())?;
         let of_served = self.compared(served, |spans| self.is_served_faster(spans), || self.served())?;
         let mut path = self.preferences.path.unwrap_or(direct);
         if self.preferences.path.is_none() {
@@ -152,7 +155,7 @@ impl Choosing<'_> {
         }
         let ranges = self.plan.most_ranges_on(usize::from(!self.reads));
         let direct = self.rates.direct.direct(spans, bytes);
-        ranges * TOGETHER > spans || self.rates.staged.direct(ranges, bytes) > LEAST_GAIN * direct
+        ranges * TOGETHER > spans || self.rates.staged.in_arena(ranges, bytes) > LEAST_GAIN * direct
     }
 
     /// Whether the owner's large ranges save enough.

@@ -24,8 +24,9 @@ const SECONDS_PER_CHUNK: f64 = 30e-6;
 const SECONDS_PER_SESSION: f64 = 300e-6;
 /// What it takes for each run of blocks that its requests list: writing, sending, checking and placing it.
 const SECONDS_PER_SPAN: f64 = 50e-9;
-/// What it takes for each separate place in memory, beside its bytes: to gather there, and to scatter here. Both were measured over
-/// shared memory with 100 to 70,000 runs of 64 to 65,536 bytes in 1 to 16 layers (bench/notes/17-peer-reshape.md).
+/// What it takes for each separate place in memory, beside its bytes: to gather there, and to scatter here. The costs of spans and
+/// places were measured over shared memory with 100 to 70,000 runs of 64 to 65,536 bytes in 1 to 16 layers
+/// (bench/notes/17-peer-reshape.md).
 const SECONDS_PER_PLACE: f64 = 130e-9;
 /// Shorter runs say more about latency.
 const LEAST_SECONDS: f64 = 1e-3;
@@ -39,8 +40,12 @@ const ASSUMED: f64 = 0.05;
 struct Assumed {
     per_descriptor: f64,
     per_byte: f64,
+    /// Of a byte to or from an arena, as a fraction of `per_byte`. An arena of host memory stays in the caches.
+    in_arena: f64,
     /// Of a byte that is copied between the arena and the layout here.
     per_copied_byte: f64,
+    /// Of each separate place here that these bytes are in.
+    per_copied_place: f64,
     /// Of a byte that the owner serves. Owner and requester work at the same time.
     per_served_byte: f64,
 }
@@ -73,18 +78,23 @@ impl Between {
         let hosts = Assumed {
             per_descriptor: 2e-6,
             per_byte: 1.0 / 5e9,
-            per_copied_byte: 1.0 / 5e9,
-            per_served_byte: 1.0 / 4e9,
+            in_arena: 0.75,
+            per_copied_byte: 1.0 / 6.5e9,
+            per_copied_place: SECONDS_PER_PLACE,
+            per_served_byte: 1.0 / 3.2e9,
         };
         match self {
             Self::Hosts => hosts,
             Self::Gpus => Assumed {
                 per_descriptor: 8e-6,
                 per_byte: 1.0 / 150e9,
+                in_arena: 1.0,
                 per_copied_byte: 1.0 / 500e9,
+                // A kernel copies them. Not measured.
+                per_copied_place: 0.0,
                 per_served_byte: 1.0 / 13e9,
             },
-            Self::ThroughHost => Assumed { per_byte: 1.0 / 0.4e9, ..hosts },
+            Self::ThroughHost => Assumed { per_byte: 1.0 / 0.4e9, in_arena: 1.0, ..hosts },
         }
     }
 }
@@ -100,6 +110,8 @@ pub struct Sample {
     pub seconds: f64,
     /// Bytes that were copied between the arena and local memory.
     pub copied: u64,
+    /// Separate places in local memory that they are in.
+    pub places: u64,
     /// Seconds of these copies.
     pub copying: f64,
 }
@@ -112,6 +124,8 @@ pub struct Estimate {
     pub transferred: u64,
     /// Requests.
     pub chunks: u64,
+    /// Separate places in local memory.
+    pub places: u64,
 }
 
 impl Estimate {
@@ -122,6 +136,7 @@ impl Estimate {
             descriptors: scale(self.descriptors),
             transferred: scale(self.transferred),
             chunks: scale(self.chunks),
+            places: scale(self.places),
         }
     }
 }
@@ -134,15 +149,19 @@ pub struct ServedSize {
     pub sessions: u64,
     /// Runs of blocks, or of spans of tokens, that the requests list.
     pub spans: u64,
-    /// Separate places in memory. Rows within a piece of a block follow each other closely, and do not count.
+    /// Separate places in memory.
     pub places: u64,
+}
+
+/// Separate places in memory that a plan moves. Rows within a piece of a block follow each other closely, and do not count.
+pub fn places_of(plan: &Plan) -> u64 {
+    plan.pieces().min(plan.most_moves())
 }
 
 impl ServedSize {
     /// That of a plan.
     pub fn of(plan: &Plan, sessions: u64) -> Self {
-        let places = plan.pieces().min(plan.most_moves());
-        Self { bytes: plan.bytes(), sessions, spans: plan.spans(), places }
+        Self { bytes: plan.bytes(), sessions, spans: plan.spans(), places: places_of(plan) }
     }
 
     /// Seconds that do not depend on the bytes.
@@ -206,6 +225,7 @@ struct Fit {
     products: [f64; 3],
     /// Sums of products with the duration.
     durations: [f64; 2],
+    /// Bytes that were copied, and the seconds beyond those of their places.
     copied: f64,
     copying: f64,
     /// Bytes that were served, and the seconds beyond those of a session.
@@ -227,12 +247,16 @@ impl Fit {
 
     fn add(&mut self, sample: &Sample) {
         if sample.copied > 0 {
+            let of_places = self.assumed.per_copied_place * sample.places as f64;
+            // Of short places their number takes the most.
+            let of_bytes = (sample.copying - of_places).max(0.1 * sample.copying);
             self.copied = KEPT * self.copied + sample.copied as f64;
-            self.copying = KEPT * self.copying + sample.copying;
+            self.copying = KEPT * self.copying + of_bytes;
         }
+        let of_byte = if sample.copied > 0 { self.assumed.in_arena } else { 1.0 };
         let assumed = [
             sample.descriptors as f64 * self.assumed.per_descriptor,
-            sample.transferred as f64 * self.assumed.per_byte,
+            sample.transferred as f64 * of_byte * self.assumed.per_byte,
         ];
         let all = assumed[0] + assumed[1];
         if all < LEAST_SECONDS {
@@ -259,17 +283,26 @@ impl Fit {
     }
 
     fn seconds(&self, descriptors: u64, bytes: u64) -> f64 {
-        let [of_descriptors, of_bytes] = self.factors();
-        of_descriptors * self.assumed.per_descriptor * descriptors as f64
-            + of_bytes * self.assumed.per_byte * bytes as f64
+        self.seconds_of(descriptors, bytes as f64)
     }
 
-    fn seconds_to_copy(&self, bytes: u64) -> f64 {
+    /// Seconds of requests to or from an arena.
+    fn seconds_in_arena(&self, descriptors: u64, bytes: u64) -> f64 {
+        self.seconds_of(descriptors, self.assumed.in_arena * bytes as f64)
+    }
+
+    fn seconds_of(&self, descriptors: u64, bytes: f64) -> f64 {
+        let [of_descriptors, of_bytes] = self.factors();
+        of_descriptors * self.assumed.per_descriptor * descriptors as f64
+            + of_bytes * self.assumed.per_byte * bytes
+    }
+
+    fn seconds_to_copy(&self, bytes: u64, places: u64) -> f64 {
         let per_byte = match self.copying > 0.0 {
             true => self.copying / self.copied,
             false => self.assumed.per_copied_byte,
         };
-        per_byte * bytes as f64
+        per_byte * bytes as f64 + self.assumed.per_copied_place * places as f64
     }
 }
 
@@ -324,10 +357,15 @@ impl RequestRates {
         fit.seconds(0, bytes) > SLOW * Between::Hosts.assumed().per_byte * bytes as f64
     }
 
-    /// The bytes that take as long as a descriptor.
+    /// The bytes to or from an arena that take as long as a descriptor.
     pub fn bytes_per_descriptor(&self) -> u64 {
         let fit = *self.0.lock();
-        (fit.seconds(1, 0) / fit.seconds(0, 1)) as u64
+        (fit.seconds_in_arena(1, 0) / fit.seconds_in_arena(0, 1)) as u64
+    }
+
+    /// Seconds of requests for so many ranges to or from an arena, without copies.
+    pub fn in_arena(&self, descriptors: u64, bytes: u64) -> f64 {
+        self.0.lock().seconds_in_arena(descriptors, bytes)
     }
 
     /// Seconds of a transfer with a descriptor for each span.
@@ -339,8 +377,8 @@ impl RequestRates {
     /// other waits.
     pub fn staged(&self, estimate: &Estimate, bytes: u64) -> f64 {
         let fit = *self.0.lock();
-        let requests = fit.seconds(estimate.descriptors, estimate.transferred);
-        let copies = fit.seconds_to_copy(bytes);
+        let requests = fit.seconds_in_arena(estimate.descriptors, estimate.transferred);
+        let copies = fit.seconds_to_copy(bytes, estimate.places);
         let alone = requests.min(copies) / estimate.chunks.max(1) as f64;
         requests.max(copies) + alone + SECONDS_PER_CHUNK * estimate.chunks as f64
     }

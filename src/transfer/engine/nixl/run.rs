@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::cost::{Sample, ServedSize};
+use super::cost::{Sample, ServedSize, places_of};
 use super::flow::{BusyTime, Flow};
 use super::prepared::{PreparedRequests, RunRequests};
 use super::spare::Spare;
@@ -439,7 +439,7 @@ impl NixlRun {
             return rates.add_served(&ServedSize::of(plan, flow.sessions()), flow.seconds());
         }
         rates.add(&match &self.flow {
-            Some(Flow::Staged(flow)) => Sample { seconds, ..flow.sample },
+            Some(Flow::Staged(flow)) => Sample { seconds, places: places_of(plan), ..flow.sample },
             _ => Sample {
                 descriptors: plan.most_moves(),
                 transferred: plan.bytes(),

@@ -127,6 +127,7 @@ impl Read {
             seconds: requests,
             copied: bytes,
             copying: bytes as f64 * transport.per_copied_byte,
+            places: 0,
         });
         [direct, transport.staged(&estimate, bytes)]
     }

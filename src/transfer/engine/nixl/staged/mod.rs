@@ -16,7 +16,7 @@ use self::chunk::{Chunk, ChunkLimits, MOST_RANGES, Piece};
 pub use self::copy::{LinearCopy, SlotCopy};
 pub use self::flow::StagedFlow;
 pub use self::memory::StagingMemory;
-use super::cost::{Estimate, RequestRates};
+use super::cost::{Estimate, RequestRates, places_of};
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, Span};
@@ -61,10 +61,11 @@ impl Division {
     /// What the transfer takes, estimated from its first chunks, or from all.
     pub fn estimate(&self, has_all: bool) -> Result<Estimate> {
         let mut found = Estimate::default();
+        let with_places = |found| Estimate { places: places_of(&self.plan), ..found };
         let (mut first, mut chunk) = (0, Chunk::default());
         for _ in 0..if has_all { u64::MAX } else { SAMPLED } {
             if first >= self.plan.bytes() {
-                return Ok(found);
+                return Ok(with_places(found));
             }
             self.fill(&mut chunk, first, 0)?;
             found.descriptors += chunk.ranges.len() as u64;
@@ -72,7 +73,7 @@ impl Division {
             found.chunks += 1;
             first += chunk.moved;
         }
-        Ok(found.scaled(self.plan.bytes() as f64 / first.max(1) as f64))
+        Ok(with_places(found.scaled(self.plan.bytes() as f64 / first.max(1) as f64)))
     }
 
     fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
