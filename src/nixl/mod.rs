@@ -51,5 +51,5 @@ pub use service::ServiceId;
 pub use state::AgentState;
 pub use sys::status_name;
 #[cfg(test)]
-pub use thread::step_once;
+pub use thread::panic_in_step;
 pub use thread::{AgentTask, Pace, TaskStep, is_short};

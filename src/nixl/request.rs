@@ -16,6 +16,7 @@ pub struct ListId(pub(super) u64);
 
 /// A request of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(Default))]
 pub struct RequestId(pub(super) u64);
 
 /// Objects of an agent by their ids. A look-up is a part of each call of NIXL for a request.

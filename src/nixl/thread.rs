@@ -303,11 +303,11 @@ fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
     guarded(function).inspect_err(|error| log!(Error, "on the agent's thread: {error}")).ok()
 }
 
-/// Runs one step of a task, like the agent's thread.
+/// Ends a task whose step has panicked, like the agent's thread.
 #[cfg(test)]
-pub fn step_once(work: Box<dyn AgentTask>) {
-    let mut tasks = TaskQueue { work: vec![(work, TaskStep::Progressed)], ..TaskQueue::default() };
-    tasks.step_all(&mut AgentState::unloaded());
+pub fn panic_in_step(work: Box<dyn AgentTask>) {
+    let panic = guarded(|| -> () { panic!("deliberate") });
+    abandon(work, panic.unwrap_err());
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Request {
             agent: agent.clone(),
             id,
             side,
-            is_released: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             prepared: None,
             holds,
         };
@@ -134,7 +134,7 @@ impl Request {
             agent: agent.clone(),
             id,
             side: remote.side.clone(),
-            is_released: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             prepared: Some([local.clone(), remote.clone()]),
             holds: Holds::default(),
         };
@@ -190,7 +190,7 @@ impl Request {
     /// Fails if a run has failed. With the claim: the run before may fail until it has ended.
     fn ensure_usable(&self) -> Result<()> {
         ensure!(
-            !self.resource.is_released.load(Ordering::Acquire),
+            !self.resource.is_over.load(Ordering::Acquire),
             InvalidState,
             "a run of the request has failed, and NIXL cannot run it again; create another request"
         );
@@ -297,6 +297,7 @@ impl Request {
     /// Ends a run whose call has panicked: it is unknown what NIXL still does.
     fn abandon(&self, error: Error) {
         log!(Error, "posting a request: {error}; what the request holds is never freed");
+        self.resource.is_over.store(true, Ordering::Release);
         leak::intentionally(self.resource.clone());
         self.run(None).abandon(error);
     }
@@ -406,3 +407,6 @@ fn ensure_corresponding(local: &Descriptors, remote: &Descriptors) -> Result<()>
 fn total(descriptors: &Descriptors) -> u64 {
     descriptors.entries().iter().fold(0, |sum, entry| sum.saturating_add(entry.size))
 }
+
+#[cfg(test)]
+mod tests;

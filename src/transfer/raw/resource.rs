@@ -13,8 +13,8 @@ pub(super) struct Resource {
     pub agent: Arc<Agent>,
     pub id: RequestId,
     pub side: RequestSide,
-    /// It was released because a run failed.
-    pub is_released: AtomicBool,
+    /// No run can begin any more, because one has failed. NIXL has released the request, or never does.
+    pub is_over: AtomicBool,
     /// The prepared lists that it was made from.
     #[expect(dead_code, reason = "kept until the request is released")]
     pub prepared: Option<[Arc<Prepared>; 2]>,
@@ -25,7 +25,7 @@ pub(super) struct Resource {
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        if self.is_released.load(Ordering::Acquire) {
+        if self.is_over.load(Ordering::Acquire) {
             return;
         }
         let id = self.id;

@@ -95,7 +95,7 @@ impl RequestRun {
             Err(_) => state.release_request(resource.id),
         };
         if outcome.is_err() {
-            resource.is_released.store(true, Ordering::Release);
+            resource.is_over.store(true, Ordering::Release);
         }
         if let Err(unreleased) = released {
             log!(Error, "{unreleased}; kvmem intentionally leaks what the request holds");
@@ -104,7 +104,7 @@ impl RequestRun {
         }
         if let Some(last) = Arc::into_inner(resource) {
             // The handle was destroyed during the run: what it held is free when the end is reported.
-            if !last.is_released.swap(true, Ordering::AcqRel) {
+            if !last.is_over.swap(true, Ordering::AcqRel) {
                 state.release_idle_requests([last.id]);
             }
             drop(last);
@@ -148,6 +148,9 @@ impl AgentTask for RequestRun {
     }
 
     fn abandon(&mut self, error: Error) {
+        if let Some(resource) = &self.resource {
+            resource.is_over.store(true, Ordering::Release);
+        }
         if let Some(run) = self.run.take() {
             run.abandon(error);
         }

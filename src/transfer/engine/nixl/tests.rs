@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::run::NixlRun;
 use super::*;
 use crate::layout::{AllocationConfig, Dimensions};
-use crate::nixl::{AgentState, AgentTask, TaskStep, step_once};
+use crate::nixl::panic_in_step;
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::request::{BlockPair, Wanted};
@@ -45,19 +45,6 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     NixlMove { shared: Arc::new(prepared), candidates: Vec::new() }
 }
 
-/// A run whose next step panics.
-struct Panics(NixlRun);
-
-impl AgentTask for Panics {
-    fn step(&mut self, _: &mut AgentState) -> TaskStep {
-        panic!("deliberate")
-    }
-
-    fn abandon(&mut self, error: Error) {
-        self.0.abandon(error);
-    }
-}
-
 #[test]
 fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let (agent, _commands) = Agent::unattended();
@@ -67,7 +54,7 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let completion = Arc::new(Completion::new(1, None));
     let run = Run::start(completion.clone(), account(), Default::default());
     assert!(moved.ensure_usable().is_ok());
-    step_once(Box::new(Panics(NixlRun::new(moved.shared.clone(), run))));
+    panic_in_step(Box::new(NixlRun::new(moved.shared.clone(), run)));
     let error = completion.poll().unwrap_err();
     assert_eq!(error.status(), Status::Panic);
     assert!(error.message().contains("deliberate"), "{error}");
