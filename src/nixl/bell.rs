@@ -72,7 +72,9 @@ impl AgentTask for RingTask {
 
 #[cfg(test)]
 mod tests {
+    use super::super::handoff::{Taken, handoff};
     use super::super::notification::Notification;
+    use super::super::receive::ReceiveTask;
     use super::*;
 
     #[test]
@@ -93,6 +95,12 @@ mod tests {
             assert!(state.inbox.take().is_some());
         }
         assert_eq!(look(&mut state), TaskStep::Waiting);
+        assert!(!state.inbox.keep(Notification { agent: "peer".into(), data: Vec::new() }));
+        assert_eq!(look(&mut state), TaskStep::Progressed);
+        let (giver, taker) = handoff();
+        assert!(matches!(taker.take(Some(Instant::now())), Taken::TooLate));
+        assert_eq!(ReceiveTask::new(None, giver).step(&mut state), TaskStep::Done);
+        assert_eq!(look(&mut state), TaskStep::Waiting, "a caller that was late has taken nothing");
         drop(bell);
         assert_eq!(look(&mut state), TaskStep::Done);
     }

@@ -85,6 +85,7 @@ impl NotificationInbox {
 
     /// Undoes the last [`Self::take`], which nothing has followed.
     pub fn put_back(&mut self, arrivals: Arrivals) {
+        self.taken -= 1;
         match arrivals {
             Arrivals::Lost(count) => self.lost_before = count,
             Arrivals::Messages(messages) => {
