@@ -2,6 +2,8 @@
 // Notifications between processes: any bytes, empty ones, many, large ones, and a wait that ends.
 #include "harness.h"
 
+#include <pthread.h>
+
 KV_PEER_ROLE
 
 static void meet(kv_peer *peer, kvmem_agent *agent) {
@@ -184,6 +186,97 @@ TEST(a_queue_reports_that_messages_have_arrived) {
     kvmem_completion none;
     GET(size_t, count, kvmem_queue_poll, other, &none, 1);
     CHECK_EQ(count, 0);
+}
+
+/* ---- the order of the messages of each sender ---- */
+
+#define SENDERS 2
+#define NUMBERS 600
+#define SMALL 64
+#define LARGE 20000
+
+/* An agent that sends numbers, each alone or with a transfer to the receiver. */
+typedef struct sender {
+    const char *name;
+    kvmem_agent *agent;
+    kvmem_request *write;
+    unsigned char memory[SMALL];
+    kvmem_status status; /* the first failure; read after the thread was joined */
+} sender;
+
+static unsigned char received[SMALL];
+
+static kvmem_descriptors *of(const unsigned char *memory) {
+    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    const kvmem_descriptor whole = {.address = (uintptr_t)memory, .size = SMALL};
+    EXPECT_OK(kvmem_descriptors_add(list, &whole, 1, ERR));
+    return list;
+}
+
+/* Each operation ends before the next one begins. */
+static void *send_numbers(void *argument) {
+    sender *sender = argument;
+    CLEANUP(test_free) unsigned char *message = test_allocate(LARGE);
+    memset(message, 0, LARGE);
+    for (uint32_t number = 0; number < NUMBERS && sender->status == KVMEM_STATUS_OK; number++) {
+        const size_t size = number % 7 == 0 ? LARGE : sizeof(number);
+        memcpy(message, &number, sizeof(number));
+        if (number % 3 == 0) {
+            sender->status = kvmem_request_post(sender->write, message, size, ERR);
+            THEN(sender->status, kvmem_request_wait(sender->write, PATIENCE, ERR));
+        } else {
+            sender->status = kvmem_agent_notify(sender->agent, "receiver", message, size, ERR);
+        }
+    }
+    test_forget_error();
+    return NULL;
+}
+
+static void receive_number(const kvmem_notification *message, uint32_t expected[SENDERS]) {
+    const size_t from = (size_t)(message->agent[strlen("sender")] - '0');
+    uint32_t number = NUMBERS;
+    CHECK(from < SENDERS && message->size >= sizeof(number));
+    memcpy(&number, message->data, sizeof(number));
+    CHECK_EQ(number, expected[from]++);
+}
+
+/* Messages alone and with transfers, small and large: those of each sender are in its order. */
+TEST(messages_of_each_sender_are_in_order) {
+    OWNED(kvmem_agent) receiver = agent_open("receiver");
+    OWNED(kvmem_descriptors) there = of(received);
+    OWN(kvmem_segments, target, kvmem_segments_register, receiver, there, NULL);
+    OWN(kvmem_queue, queue, kvmem_queue_create);
+    EXPECT_OK(kvmem_agent_report_notifications(receiver, queue, 5, ERR));
+    static sender senders[SENDERS];
+    kvmem_segments *sources[SENDERS];
+    for (size_t i = 0; i < SENDERS; i++) {
+        senders[i].name = TEXT("sender%zu", i);
+        senders[i].agent = agent_open(senders[i].name);
+        OWNED(kvmem_descriptors) here = of(senders[i].memory);
+        sources[i] = MADE(kvmem_segments, kvmem_segments_register, senders[i].agent, here, NULL);
+        agents_introduce(senders[i].agent, receiver);
+        senders[i].write = MADE(kvmem_request, kvmem_request_create, senders[i].agent, KVMEM_REQUEST_WRITE,
+                                here, "receiver", there, NULL);
+    }
+    pthread_t threads[SENDERS];
+    for (size_t i = 0; i < SENDERS; i++)
+        CHECK_EQ(pthread_create(&threads[i], NULL, send_numbers, &senders[i]), 0);
+    uint32_t expected[SENDERS] = {0};
+    while (expected[0] < NUMBERS || expected[1] < NUMBERS) {
+        expect_report(queue, 5);
+        OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, receiver, 0);
+        for (size_t i = 0; i < kvmem_notifications_count(taken); i++) {
+            GET(kvmem_notification, message, kvmem_notifications_get, taken, i);
+            receive_number(&message, expected);
+        }
+    }
+    for (size_t i = 0; i < SENDERS; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        CHECK_EQ(senders[i].status, KVMEM_STATUS_OK);
+        kvmem_request_destroy(senders[i].write);
+        kvmem_segments_destroy(sources[i]);
+        kvmem_agent_destroy(senders[i].agent);
+    }
 }
 
 /* An agent is destroyed while a queue reports its messages. */

@@ -81,6 +81,10 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 /// Returns all messages that an agent has received, and waits for one if there is none. Each message is
 /// returned once.
 ///
+/// Messages of one sender are in the order in which it has sent them, alone or with transfers, if each
+/// transfer has ended before the next message is sent. Otherwise a message of a transfer arrives after its
+/// bytes, and before or after later messages. Messages of different senders have no order.
+///
 /// An agent receives messages through a backend that reaches peers, such as UCX. Without one no message
 /// arrives, and the call waits, because a backend may be created during the wait.
 ///
@@ -122,8 +126,8 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
 ///
 /// When messages arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
 /// bytes. Take the messages with kvmem_agent_take_notifications then, with timeout 0. The next completion
-/// follows when messages arrive after that. Messages of one sender are in order. If messages were lost,
-/// another completion follows when those before the loss have been taken.
+/// follows when messages arrive after that. If messages were lost, another completion follows when those
+/// before the loss have been taken.
 ///
 /// @param agent an agent
 /// @param queue the queue, which replaces the one before; NULL ends the reports
@@ -161,7 +165,7 @@ pub unsafe extern "C" fn kvmem_notifications_count(notifications: *const kvmem_n
     unsafe { peek(notifications) }.map_or(0, |messages| messages.0.len())
 }
 
-/// Returns one of the messages. Messages of one sender are in the order in which NIXL delivered them.
+/// Returns one of the messages. They are in the order in which they have arrived.
 ///
 /// @param notifications messages
 /// @param index less than the count
