@@ -119,7 +119,9 @@ typedef struct kvmem_parameter {
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin
 ///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin
-///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX cannot be started
+///         KVMEM_STATUS_INVALID_ARGUMENT: with a parameter the plugin GUSLI would end the process, or the
+///           plugin OBJ would never end a request; the message has the parameter
+///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX or OBJ cannot be started
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
 ///           what UCX logged, and the UCX_* variables of the environment
 kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,

@@ -123,6 +123,17 @@ TEST(parts_of_objects_are_read_by_prepared_lists) {
     CHECK_BYTES(memory + 3 * BLOCK, memory + 1000, 500);
 }
 
+/* With such parameters the plugin ends no request, or does not return when the backend is created. */
+TEST(a_backend_without_threads_is_refused) {
+    OWN(kvmem_agent, agent, kvmem_agent_create, "storing", NULL);
+    static const char *const refused[] = {"0", " 00", "100000"};
+    for (size_t i = 0; i < NUM(refused); i++) {
+        const kvmem_parameter parameters[] = {{"bucket", "blocks"}, {"num_threads", refused[i]}};
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the parameter num_threads",
+                       kvmem_agent_create_backend(agent, "OBJ", parameters, NUM(parameters), ERR));
+    }
+}
+
 /* The server is stopped: a run with a limit ends in time, and its request completes once the server
    continues. */
 TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {

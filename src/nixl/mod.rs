@@ -23,6 +23,7 @@ mod inbox;
 pub mod library;
 mod listener;
 mod notification;
+mod obj;
 mod raw;
 mod receive;
 mod remote;

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
-use crate::nixl::{exit, gusli, library, signals, sys, ucx_log};
+use crate::nixl::{exit, gusli, library, obj, signals, sys, ucx_log};
 use crate::thread;
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
@@ -92,8 +92,10 @@ impl AgentState {
             *further = with_further(self.has_progress_thread, further);
         }
         let params = Params::new()?;
-        if plugin == gusli::PLUGIN {
-            gusli::ensure_parameters(&merged)?;
+        match plugin {
+            gusli::PLUGIN => gusli::ensure_parameters(&merged)?,
+            obj::PLUGIN => obj::ensure_parameters(&merged)?,
+            _ => {}
         }
         for (key, value) in &merged {
             let key = c_string("a backend parameter's key", key)?;
@@ -196,7 +198,7 @@ fn with_further(has_progress_thread: bool, further: &str) -> String {
 
 /// Plugins that need to know a store: the parameter that names it, and the variable of the environment instead.
 const STORES: [[&str; 3]; 2] = [
-    ["OBJ", "bucket", "AWS_DEFAULT_BUCKET"],
+    [obj::PLUGIN, "bucket", "AWS_DEFAULT_BUCKET"],
     ["AZURE_BLOB", "container_name", "AZURE_STORAGE_CONTAINER_NAME"],
 ];
 
