@@ -86,6 +86,24 @@ TEST(a_list_is_restored_from_its_bytes) {
            kvmem_blob_size(bytes) - 1);
 }
 
+/* 4,096 bytes are registered at 0 and at 8,192. Of a long list the first other descriptor is named. */
+static void check_unknown_is_named(kvmem_agent *near, kvmem_agent *far, unsigned char *memory) {
+    enum { COUNT = 1000 };
+    static const size_t at[] = {0, 1, 614, COUNT - 1};
+    for (size_t i = 0; i < NUM(at); i++) {
+        OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
+        for (size_t j = 0; j < COUNT; j++) add(list, memory + (j < at[i] ? j % 2 * 8192 + j : 6000 + j), 16);
+        const char *named = TEXT("descriptor %zu of 1000, DRAM memory at %p of 16 bytes on device 0", at[i],
+                                 (void *)(memory + 6000 + at[i]));
+        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_prepared_create, near, "far", list, NULL);
+        CHECK_HAS(test_last_message(), "is the first that the loaded metadata does not cover");
+        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_prepared_create, far, NULL, list, NULL);
+        CHECK_HAS(test_last_message(), "is the first that is not registered");
+        REFUSE(KVMEM_STATUS_NOT_FOUND, named, kvmem_request_create, far, KVMEM_REQUEST_READ, list, "far", list,
+               NULL);
+    }
+}
+
 TEST(memory_without_a_region_is_registered_and_accessed) {
     static unsigned char memory[65536];
     OWNED(kvmem_agent) near = agent_open("near");
@@ -100,6 +118,7 @@ TEST(memory_without_a_region_is_registered_and_accessed) {
     OWNED(kvmem_descriptors) other = list_open(KVMEM_MEMORY_DRAM);
     add(other, memory + 4096, 4096);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "metadata must cover", kvmem_prepared_create, near, "far", other, NULL);
+    check_unknown_is_named(near, far, memory);
     EXPECT_OK(kvmem_segments_deregister(segments, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "already", kvmem_segments_deregister(segments, ERR));
     kvmem_segments_destroy(segments);

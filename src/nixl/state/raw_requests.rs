@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests and prepared lists of raw descriptors, with the caller's options, and what NIXL reports about a request.
 
+use std::ops::Range;
 use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::AgentState;
 use super::discovery::raw;
+use super::registrations::describe;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::Count;
 use crate::nixl::arguments::CallOptions;
@@ -37,9 +39,31 @@ impl AgentState {
         list: &Descriptors,
         options: &CallOptions,
     ) -> Result<ListId> {
+        let id = self.prepare_range(side, list, 0..list.entries().len(), options).map_err(|error| {
+            let named = match error.status() {
+                Status::NotFound => self.name_unresolved(error, side, list, options),
+                _ => error,
+            };
+            explain(named, side)
+        })?;
+        if !matches!(side, RequestSide::Peer(_)) {
+            self.raw_lists.insert(id, raw_spans(list));
+        }
+        Ok(id)
+    }
+
+    /// Prepares some of the descriptors of a list.
+    fn prepare_range(
+        &mut self,
+        side: &RequestSide,
+        list: &Descriptors,
+        range: Range<usize>,
+        options: &CallOptions,
+    ) -> Result<ListId> {
         let owner = self.list_owner(side)?;
         let arguments = self.arguments(options)?;
-        let raw_list = self.descriptor_list(list.memory_type(), list.spans())?;
+        let spans = list.spans().skip(range.start).take(range.len());
+        let raw_list = self.descriptor_list(list.memory_type(), spans)?;
         let mut prepared = ptr::null_mut();
         // SAFETY: live handles; the list is copied.
         let status = unsafe {
@@ -52,17 +76,45 @@ impl AgentState {
             )
         };
         check(status, || {
-            let count = Count(list.entries().len() as u64, "descriptor");
+            let count = Count(range.len() as u64, "descriptor");
             let memory_type = list.memory_type().name();
             format!("prepare {count} of {memory_type} memory{}", self.whose(side))
-        })
-        .map_err(|error| explain(error, side))?;
+        })?;
         let id = ListId(self.next_id());
         self.lists.insert(id, PreparedList { raw: prepared, side: side.clone() });
-        if !matches!(side, RequestSide::Peer(_)) {
-            self.raw_lists.insert(id, raw_spans(list));
-        }
         Ok(id)
+    }
+
+    /// Adds to NOT_FOUND of a list which descriptor is the first that NIXL does not find. NIXL does not report it: parts of the
+    /// list are prepared, which takes together about as long as the list.
+    fn name_unresolved(
+        &mut self,
+        error: Error,
+        side: &RequestSide,
+        list: &Descriptors,
+        options: &CallOptions,
+    ) -> Error {
+        let count = list.entries().len();
+        let mut is_found = |range| match self.prepare_range(side, list, range, options) {
+            Ok(id) => {
+                self.release_list(id);
+                true
+            }
+            Err(_) => false,
+        };
+        // The descriptors before `found` are found together, those before `failed` are not.
+        let (mut found, mut failed) = (0, count);
+        while failed - found > 1 {
+            let middle = found + (failed - found) / 2;
+            if is_found(0..middle) { found = middle } else { failed = middle }
+        }
+        let Some(first) = list.descriptors().nth(found) else { return error };
+        let reason = match side {
+            _ if found > 0 && is_found(found..failed) => "has no backend in common with those before it",
+            RequestSide::Peer(_) => "is the first that the loaded metadata does not cover",
+            RequestSide::Local | RequestSide::Own => "is the first that is not registered",
+        };
+        error.followed_by(format!("descriptor {found} of {count}, {}, {reason}", describe(&first)))
     }
 
     /// Like [`Self::create_request`], with options.
