@@ -186,7 +186,7 @@ TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
 }
 
 /* Another backend accepts the memory, so the layout is built. */
-TEST(a_transfer_says_why_the_plugin_does_not_have_the_memory) {
+TEST(a_transfer_with_memory_that_the_plugin_does_not_have_is_refused) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     SCRATCH_FILE(path, "device");
     create_device(path);
@@ -202,10 +202,11 @@ TEST(a_transfer_says_why_the_plugin_does_not_have_the_memory) {
         REF(OPTIONS(kvmem_block_options, it.size = size, it.metadata = COOKIE, it.metadata_size = strlen(COOKIE))));
     OWNED(kvmem_layout) storage = regions_lay_out(&config, &device, 1, agent);
     const kv_move one = KV_MOVE(3, {1, 1});
-    OWNED(kvmem_transfer) transfer = kv_transfer(host, storage, &one);
-    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    CHECK(status < 0 || kvmem_transfer_wait(transfer, PATIENCE, ERR) < 0);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no backend of agent", kvmem_transfer_create, host, storage,
+           KV_OPTIONS(&one));
     CHECK_HAS(test_last_message(), "its start and its size must be multiples of 4096 bytes");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no backend of agent", kvmem_transfer_create, storage, host,
+           KV_OPTIONS(&one));
     free(memory);
 }
 

@@ -93,18 +93,50 @@ impl AgentState {
         mut spans: impl Iterator<Item = Span>,
     ) -> Error {
         let reason = spans.find_map(|span| {
-            let has = |memory: &Descriptor| {
-                memory.memory_type == memory_type
-                    && memory.device_id == span.device_id
-                    && memory.address <= span.address
-                    && span.address - memory.address < memory.size
-            };
-            self.refused.iter().find(|(memory, _)| has(memory)).map(|(_, reason)| reason)
+            let mut refused = self.refused.iter();
+            refused.find(|(memory, _)| contains(memory, memory_type, &span)).map(|(_, reason)| reason)
         });
         match reason {
             Some(reason) => error.followed_by(refused_then(reason)),
             None => error,
         }
+    }
+
+    /// Fails if some of the agent's memory has no backend in common with storage, because a backend has refused it.
+    pub fn ensure_shares_backend(
+        &self,
+        memory_type: MemoryType,
+        memory: &[Span],
+        storage: &[Descriptor],
+    ) -> Result<()> {
+        let of_storage: Vec<_> =
+            storage.iter().flat_map(|part| self.holders(part.memory_type, Span::from(part))).collect();
+        let is_apart = |span: &&Span| {
+            let mut plugins = self.holders(memory_type, **span).peekable();
+            plugins.peek().is_some() && !plugins.any(|plugin| of_storage.contains(&plugin))
+        };
+        let Some(apart) = memory.iter().find(is_apart).filter(|_| !of_storage.is_empty()) else {
+            return Ok(());
+        };
+        let error = Error::new(
+            Status::Unsupported,
+            format!(
+                "no backend of agent '{}' has both the storage and the {} memory at {:#x}",
+                self.display_name(),
+                memory_type.name(),
+                apart.address
+            ),
+        );
+        Err(self.explain_refused(error, memory_type, std::iter::once(*apart)))
+    }
+
+    /// The plugins that memory is registered with.
+    fn holders(&self, memory_type: MemoryType, span: Span) -> impl Iterator<Item = &String> {
+        let has = move |memory: &Descriptor| contains(memory, memory_type, &span);
+        let spans = self.registered.iter().filter(move |(memory, _)| has(memory)).map(|(_, plugins)| plugins);
+        let lists =
+            self.segments.values().filter(move |segments| segments.list.descriptors().any(|m| has(&m)));
+        spans.chain(lists.map(|segments| &segments.plugins)).flatten()
     }
 
     /// Registers a list with one backend. If UCX refuses it, the attempt is repeated to collect what UCX logs.
@@ -180,6 +212,14 @@ fn explain_vram(error: Error) -> Error {
     super::backends::ucx_settings()
         .into_iter()
         .fold(error.followed_by(advice), |error, text| error.followed_by(text))
+}
+
+/// Whether a span begins in memory.
+fn contains(memory: &Descriptor, memory_type: MemoryType, span: &Span) -> bool {
+    memory.memory_type == memory_type
+        && memory.device_id == span.device_id
+        && memory.address <= span.address
+        && span.address - memory.address < memory.size
 }
 
 /// Why a backend does not have memory, for the message of a later failure.

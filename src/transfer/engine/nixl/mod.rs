@@ -25,6 +25,7 @@ mod tests;
 
 pub use allowed::ensure_allowed;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -294,11 +295,26 @@ fn prepare(
     let request_plan = RequestPlan::new([local, remote], reads, plan);
     let guard = Guard::prepare(&agent, &request_plan)?;
     let is_block = remote.memory_type() == crate::nixl::MemoryType::Block;
+    if is_block {
+        ensure_shares_backend(&agent, &request_plan)?;
+    }
     let mut requests = PreparedRequests::new(path, agent, request_plan, notification, guard);
     if is_block {
         requests.window = BLOCK_WINDOW;
     }
     Ok(requests)
+}
+
+/// Fails if no backend has both the storage and the memory that is moved: NIXL reports that when the transfer runs.
+fn ensure_shares_backend(agent: &Agent, request_plan: &RequestPlan) -> Result<()> {
+    let RequestPlan { local, remote, reads, plan, .. } = request_plan;
+    let mut used = BTreeMap::new();
+    for (region, address, size) in plan.footprints(usize::from(*reads)) {
+        used.entry(region).or_insert_with(|| local.span(region, address, size));
+    }
+    let (memory_type, storage) = (local.memory_type(), remote.descriptors().to_vec());
+    let used: Vec<_> = used.into_values().collect();
+    agent.call(move |state| state.ensure_shares_backend(memory_type, &used, &storage))
 }
 
 /// The agent that knows both layouts.
