@@ -235,6 +235,44 @@ TEST(a_transfer_has_more_parts_than_the_plugin_runs_at_a_time) {
     CHECK_BYTES(after, before, sizeof(before));
 }
 
+/* Together they have more parts than the plugin runs at a time: their requests wait for each other. */
+TEST(transfers_that_run_at_the_same_time_share_the_limit_of_the_plugin) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    SCRATCH_FILE(path, "device");
+    create_device(path);
+    OWNED(kvmem_agent) agent = open_device(path);
+    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
+    OWNED(kvmem_layout) storage = lay_out_storage(&config, agent);
+    OWNED(kvmem_layout) host = allocate(&config, agent);
+    enum { TRANSFERS = 4, BLOCKS = 15 };
+    kvmem_block_pair pairs[TRANSFERS][BLOCKS];
+    uint32_t blocks[TRANSFERS * BLOCKS], before[TRANSFERS * BLOCKS], after[TRANSFERS * BLOCKS];
+    for (uint32_t i = 0; i < TRANSFERS * BLOCKS; i++) {
+        blocks[i] = i;
+        fill_block(host, &config, i, i);
+        /* every fourth block, so that no two are neighbours */
+        pairs[i % TRANSFERS][i / TRANSFERS] = (kvmem_block_pair){i, i};
+    }
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), before, ERR));
+    for (int is_read = 0; is_read < 2; is_read++) {
+        kvmem_transfer *transfers[TRANSFERS];
+        for (size_t i = 0; i < TRANSFERS; i++) {
+            const kv_move quarter = {pairs[i], BLOCKS, 0, 0, 4};
+            transfers[i] =
+                is_read ? kv_transfer(storage, host, &quarter) : kv_transfer(host, storage, &quarter);
+        }
+        for (size_t i = 0; i < TRANSFERS; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+        for (size_t i = 0; i < TRANSFERS; i++) {
+            EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
+            kvmem_transfer_destroy(transfers[i]);
+        }
+        if (!is_read)
+            for (uint32_t i = 0; i < NUM(blocks); i++) fill_block(host, &config, i, 0);
+    }
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), after, ERR));
+    CHECK_BYTES(after, before, sizeof(before));
+}
+
 TEST(parameters_that_the_plugin_ends_the_process_for_are_refused) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     SCRATCH_FILE(path, "config");

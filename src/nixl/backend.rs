@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ptr;
 use std::time::Instant;
 
-use super::call::{check, copied};
+use super::call::{c_string, check, copied};
 use super::descriptor::Descriptor;
 use super::sys;
 use crate::error::{Error, Result, Status};
@@ -16,11 +16,13 @@ pub struct Backend {
     pub(super) memory_types: Vec<sys::nixl_capi_mem_type_t>,
     /// When its store of objects last replied, as far as that is known: it completed a request or a query.
     pub(super) last_reply: Option<Instant>,
+    /// The most parts of requests that it executes at a time; `None` if it has no such limit.
+    pub(super) most_parts: Option<usize>,
 }
 
 impl Backend {
     pub(super) fn around(raw: sys::nixl_capi_backend_t) -> Self {
-        Self { raw, memory_types: Vec::new(), last_reply: None }
+        Self { raw, memory_types: Vec::new(), last_reply: None, most_parts: None }
     }
 
     pub(super) fn raw(&self) -> sys::nixl_capi_backend_t {
@@ -88,6 +90,18 @@ impl Params {
             ));
         }
         Ok(Self(params))
+    }
+
+    pub fn of(entries: &BTreeMap<String, String>) -> Result<Self> {
+        let params = Self::new()?;
+        for (key, value) in entries {
+            let key = c_string("a backend parameter's key", key)?;
+            let value = c_string("a backend parameter's value", value)?;
+            // SAFETY: live handle and strings, which are copied.
+            let status = unsafe { sys::nixl_capi_params_add(params.0, key.as_ptr(), value.as_ptr()) };
+            check(status, || format!("set parameter {key:?} of a backend"))?;
+        }
+        Ok(params)
     }
 
     pub fn entries(&self) -> Result<BTreeMap<String, String>> {

@@ -14,6 +14,8 @@ use crate::error::{Result, ensure};
 pub(super) const PLUGIN: &str = "GUSLI";
 /// Ranges of host memory that are registered at a time. The plugin ends the process at the next one.
 const MOST_RANGES: usize = 16;
+/// The parameter for the parts of requests that it executes at a time. It fails a request that exceeds them.
+const MOST_PARTS: &str = "max_num_simultaneous_requests";
 /// The format of its configuration.
 const CONFIG_VERSION: u64 = 1;
 
@@ -60,9 +62,11 @@ pub(super) fn ensure_memory(memory: &Descriptor, pages: HostPages, known: usize)
 
 /// Fails if the plugin would end the process for parameters of a backend.
 pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result<()> {
-    const MOST: &str = "max_num_simultaneous_requests";
-    let most = parameters.get(MOST).and_then(|value| value.trim().parse::<i64>().ok());
-    ensure!(most != Some(0), InvalidArgument, "the parameter {MOST} is 0; it must be 1 to 511");
+    ensure!(
+        most_parts(parameters) != Some(0),
+        InvalidArgument,
+        "the parameter {MOST_PARTS} is 0; it must be 1 to 511"
+    );
     let Some(config) = parameters.get("config_file") else { return Ok(()) };
     let version = if config.contains('\n') {
         version_of(config)
@@ -77,6 +81,11 @@ pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result
         version.unwrap_or_default()
     );
     Ok(())
+}
+
+/// The most parts of requests that the plugin executes at a time, if its parameters say that.
+pub(super) fn most_parts(parameters: &BTreeMap<String, String>) -> Option<usize> {
+    parameters.get(MOST_PARTS).and_then(|value| value.trim().parse().ok())
 }
 
 /// The version that the first line with one has.

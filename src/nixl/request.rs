@@ -105,6 +105,8 @@ pub struct RequestHandle {
     pub(super) was_posted: bool,
     /// `None` unless the request is for objects.
     pub(super) objects: Option<ObjectRequest>,
+    /// Parts of block storage; 0 for other memory.
+    pub(super) block_parts: usize,
 }
 
 /// What the failure of a request for objects is explained with.

@@ -45,16 +45,21 @@ impl AgentState {
         }
         // From before the plugin is loaded for its parameters.
         let _dispositions = signals::Preserved::new();
-        let params = self.merged_parameters(plugin, &name, parameters)?;
+        let merged = self.merged_parameters(plugin, &name, parameters)?;
+        let most_parts = if plugin == gusli::PLUGIN { gusli::most_parts(&merged) } else { None };
+        let params = Params::of(&merged)?;
         let create = || self.try_create_backend(&name, &params);
         let raw = create()
             .or_else(|first| ucx_log::repeat_collecting(plugin, first, create))
             .map_err(|error| self.explain_refusal(plugin, parameters, error))?;
         exit::precedes(plugin);
         let mut backend = Backend::around(raw);
-        let known = self.backend_properties(&backend).map(|(types, _)| types);
         // NIXL has the backend whether or not this fails, and it cannot be created again.
-        known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
+        match self.backend_properties(&backend) {
+            Ok((types, _)) => backend.memory_types = types,
+            Err(error) => log!(Error, "{error}"),
+        }
+        backend.most_parts = most_parts;
         self.backends.insert(plugin.to_string(), backend);
         self.carrier = self.carrier.after_new_backend();
         log!(Info, "agent {} has a {plugin} backend", self.log_name());
@@ -84,27 +89,24 @@ impl AgentState {
         settings.into_iter().fold(error.context(doing), Error::followed_by)
     }
 
-    fn merged_parameters(&self, plugin: &str, name: &CStr, changes: &[(String, String)]) -> Result<Params> {
+    fn merged_parameters(
+        &self,
+        plugin: &str,
+        name: &CStr,
+        changes: &[(String, String)],
+    ) -> Result<BTreeMap<String, String>> {
         let mut merged = self.plugin_parameters(plugin, name)?;
         merged.extend(changes.iter().cloned());
         if plugin.starts_with("UCX") {
             let further = merged.entry(UCX_SETTINGS.to_string()).or_default();
             *further = with_further(self.has_progress_thread, further);
         }
-        let params = Params::new()?;
         match plugin {
             gusli::PLUGIN => gusli::ensure_parameters(&merged)?,
             obj::PLUGIN => obj::ensure_parameters(&merged)?,
             _ => {}
         }
-        for (key, value) in &merged {
-            let key = c_string("a backend parameter's key", key)?;
-            let value = c_string("a backend parameter's value", value)?;
-            // SAFETY: live handle and strings, which are copied.
-            let status = unsafe { sys::nixl_capi_params_add(params.0, key.as_ptr(), value.as_ptr()) };
-            check(status, || format!("set parameter {key:?} of {plugin}"))?;
-        }
-        Ok(params)
+        Ok(merged)
     }
 
     fn plugin_parameters(&self, plugin: &str, name: &CStr) -> Result<BTreeMap<String, String>> {

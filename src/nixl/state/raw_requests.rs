@@ -239,6 +239,9 @@ impl AgentState {
         let objects = remote.entries().iter().filter(|_| remote.memory_type() == MemoryType::Object);
         let objects = ObjectRequest::of(objects.map(|object| object.device_id));
         let id = self.keep(request, operation, side, objects);
+        if remote.memory_type() == MemoryType::Block {
+            self.note_block_parts(id, remote.entries().len());
+        }
         self.raw_requests.insert(id, own);
         id
     }

@@ -151,10 +151,33 @@ impl AgentState {
         objects: Option<ObjectRequest>,
     ) -> RequestId {
         let id = RequestId(self.next_id());
-        let request =
-            RequestHandle { raw, remote, operation, state: RequestState::Idle, was_posted: false, objects };
+        let request = RequestHandle {
+            raw,
+            remote,
+            operation,
+            state: RequestState::Idle,
+            was_posted: false,
+            objects,
+            block_parts: 0,
+        };
         self.requests.insert(id, request);
         id
+    }
+
+    /// Notes how many parts of block storage a request has.
+    pub fn note_block_parts(&mut self, id: RequestId, parts: usize) {
+        if let Some(request) = self.requests.get_mut(&id) {
+            request.block_parts = parts;
+        }
+    }
+
+    /// Whether a backend for block storage executes a request of so many parts beside those in flight. Otherwise NIXL would fail
+    /// the request.
+    pub fn has_room_for(&self, parts: usize) -> bool {
+        let Some(most) = self.backends.values().find_map(|backend| backend.most_parts) else { return true };
+        let in_flight = self.requests.values().filter(|request| request.state == RequestState::InFlight);
+        let busy: usize = in_flight.map(|request| request.block_parts).sum();
+        busy == 0 || busy + parts <= most
     }
 
     /// Starts a request, or starts it again; `true` when it was done within the call.

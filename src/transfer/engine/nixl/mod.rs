@@ -294,7 +294,7 @@ fn prepare(
     let agent = shared_agent(local, remote)?.clone();
     let request_plan = RequestPlan::new([local, remote], reads, plan);
     let guard = Guard::prepare(&agent, &request_plan)?;
-    let is_block = remote.memory_type() == crate::nixl::MemoryType::Block;
+    let is_block = request_plan.is_to_blocks();
     if is_block {
         ensure_shares_backend(&agent, &request_plan)?;
     }

@@ -86,6 +86,16 @@ impl RequestPlan {
         Self { local, remote, reads, plan, ordered: OnceCell::new(), limits }
     }
 
+    /// Whether the remote side is block storage.
+    pub fn is_to_blocks(&self) -> bool {
+        self.remote.memory_type() == MemoryType::Block
+    }
+
+    /// Whether NIXL executes another request now. Requests to block storage share a limit of its backend.
+    pub fn has_room(&self, state: &AgentState) -> bool {
+        !self.is_to_blocks() || state.has_room_for(self.limits.descriptors as usize)
+    }
+
     /// Creates the request that begins at `place`, and moves `place` behind it. `list` has its descriptors then.
     pub fn create(
         &self,
@@ -104,6 +114,9 @@ impl RequestPlan {
             }
             None => self.over_spans(state, &list.spans)?,
         };
+        if self.is_to_blocks() {
+            state.note_block_parts(request, list.len() as usize);
+        }
         *place = after;
         Ok(request)
     }

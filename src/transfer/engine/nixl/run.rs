@@ -287,8 +287,11 @@ impl NixlRun {
 
     /// Posts one request: the call may take as long as its copy. Returns whether there was one to post.
     fn post_next(&mut self, state: &mut AgentState) -> bool {
-        let window = self.prepared.as_ref().map_or(0, |prepared| prepared.window);
-        let Some(flow) = self.flow.as_mut().filter(|_| self.in_flight.len() < window) else { return false };
+        let is_possible = |prepared: &Arc<PreparedRequests>| {
+            self.in_flight.len() < prepared.window && prepared.request_plan.has_room(state)
+        };
+        let is_possible = self.prepared.as_ref().is_some_and(is_possible);
+        let Some(flow) = self.flow.as_mut().filter(|_| is_possible) else { return false };
         let id = match flow.next(state) {
             Ok(Some(id)) => id,
             Ok(None) => return false,
