@@ -52,6 +52,7 @@ CAPI(destroy_agent)(agent *ended) {
     num_destroying++;
     sim_wait_if_held(NIXL_SIM_DESTROY);
     num_destroying--;
+    sim_note_end_of_agent();
     pthread_mutex_unlock(&sim_lock);
     return free_object(ended);
 }

@@ -47,6 +47,12 @@ nixl_sim_requests nixl_sim_get_requests(void);
 uint64_t nixl_sim_registered(uint64_t address);
 /* The plugin whose backend NIXL reports for each request; NULL, the default: it reports none. */
 void nixl_sim_choose_backend(const char *plugin);
+typedef struct nixl_sim_views {
+    uint64_t alive;        /* memory views that were created, and not released */
+    uint64_t released;
+    uint64_t alive_at_end; /* of these, when an agent was destroyed */
+} nixl_sim_views;
+nixl_sim_views nixl_sim_get_views(void);
 /* What a query for an object returns; at first it fails. */
 enum { NIXL_SIM_QUERY_FAILS, NIXL_SIM_QUERY_MISSING, NIXL_SIM_QUERY_EXISTS };
 void nixl_sim_set_query(int outcome);

@@ -51,6 +51,8 @@ bool sim_knows(const agent *agent, const char *name);
 bool sim_fails(uint64_t *failing);
 /* Waits while calls of this kind are blocked. The caller holds the lock. */
 void sim_wait_if_held(int call);
+/* Counts the memory views that an agent leaves. The caller holds the lock. */
+void sim_note_end_of_agent(void);
 /* Whether such a call never returns. The caller holds the lock. */
 bool sim_is_held_forever(int call);
 

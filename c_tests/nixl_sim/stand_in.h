@@ -22,6 +22,7 @@
     FUNCTION(nixl_sim_complete_one)                                                                  \
     FUNCTION(nixl_sim_get_requests)                                                                  \
     FUNCTION(nixl_sim_registered)                                                                    \
+    FUNCTION(nixl_sim_get_views)                                                                     \
     FUNCTION(nixl_sim_choose_backend)                                                                \
     FUNCTION(nixl_sim_set_query)                                                                     \
     FUNCTION(nixl_sim_queries)                                                                       \

@@ -30,7 +30,10 @@ opaque!(kvmem_view, View, "view");
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of an agent is not loaded, or memory is not registered
 ///         KVMEM_STATUS_STALE: the metadata of an agent was invalidated
 ///         KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
-///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has them for GPU memory
+///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has none on a host without a GPU
+///
+/// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
+/// allocate GPU memory, which it does for views of any memory. NIXL's other plugins have no views.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_view_create(
     agent: *mut kvmem_agent,

@@ -167,7 +167,7 @@ impl AgentState {
         check(status.map_err(too_old)?, || {
             format!(
                 "create a view of {} of {} memory by agent '{}', which has {} (memory views are for kernels that \
-                 communicate: UCX needs VRAM, and a build with its device API)",
+                 communicate: UCX needs a GPU, also for other memory, and a build with its device API)",
                 Count(list.entries().len() as u64, "descriptor"),
                 list.memory_type().name(),
                 self.display_name(),

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory views that succeed, with the stand-in for NIXL: UCX needs a GPU for them. A view is released once,
+// and before its agent.
+#include "harness.h"
+#include "stand_in.h"
+
+static unsigned char memory[4096];
+
+static kvmem_descriptors *list_of(const char *peer) {
+    GET(kvmem_descriptors *, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    const kvmem_descriptor whole = {.address = (uintptr_t)memory, .size = sizeof(memory), .agent = peer};
+    EXPECT_OK(kvmem_descriptors_add(list, &whole, 1, ERR));
+    return list;
+}
+
+static kvmem_agent *open_agent(void) {
+    nixl_find_stand_in();
+    GET(kvmem_agent *, agent, kvmem_agent_create, "near", NULL);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    return agent;
+}
+
+static void expect_views(uint64_t alive, uint64_t released) {
+    const nixl_sim_views views = NIXL(nixl_sim_get_views());
+    CHECK_EQ(views.alive, alive);
+    CHECK_EQ(views.released, released);
+    CHECK_EQ(views.alive_at_end, 0);
+}
+
+/* Of the memory of the agent and of a peer; each has a handle of its own. */
+TEST(views_have_handles_and_are_released_once) {
+    OWNED(kvmem_agent) agent = open_agent();
+    OWNED(kvmem_agent) far = MADE(kvmem_agent, kvmem_agent_create, "far", NULL);
+    EXPECT_OK(kvmem_agent_create_backend(far, "UCX", NULL, 0, ERR));
+    agents_introduce(agent, far);
+    OWNED(kvmem_descriptors) own = list_of(NULL);
+    OWNED(kvmem_descriptors) of_far = list_of("far");
+    OWN(kvmem_segments, segments, kvmem_segments_register, agent, own, NULL);
+    GET(kvmem_view *, local, kvmem_view_create, agent, own, NULL);
+    GET(kvmem_view *, remote, kvmem_view_create, agent, of_far, NULL);
+    expect_views(2, 0);
+    CHECK(kvmem_view_handle(local) != NULL && kvmem_view_handle(remote) != NULL);
+    CHECK(kvmem_view_handle(local) != kvmem_view_handle(remote));
+    kvmem_view_destroy(local);
+    expect_views(1, 1);
+    kvmem_view_destroy(remote);
+    expect_views(0, 2);
+}
+
+/* The view keeps the agent. */
+TEST(a_view_is_released_before_its_agent) {
+    kvmem_agent *agent = open_agent();
+    OWNED(kvmem_descriptors) own = list_of(NULL);
+    kvmem_segments *segments = MADE(kvmem_segments, kvmem_segments_register, agent, own, NULL);
+    GET(kvmem_view *, view, kvmem_view_create, agent, own, NULL);
+    const uint64_t released = NIXL(nixl_sim_get_views()).released;
+    kvmem_segments_destroy(segments);
+    kvmem_agent_destroy(agent);
+    CHECK(kvmem_view_handle(view) != NULL);
+    expect_views(1, released);
+    kvmem_view_destroy(view);
+    expect_views(0, released + 1);
+}
