@@ -42,7 +42,9 @@ kvmem_status kvmem_nixl_get_path(kvmem_blob **path, kvmem_error **error);
 /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
 #define KVMEM_AGENT_NO_PROGRESS_THREAD 1
 /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
-/// interfaces.
+/// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program
+/// that reaches the port can end it. Use it only if all of them are trusted. Otherwise exchange metadata as
+/// bytes, or by a directory, whose entries have a checksum.
 #define KVMEM_AGENT_LISTEN_THREAD 2
 /// NIXL measures transfers.
 #define KVMEM_AGENT_TELEMETRY 4
@@ -68,7 +70,8 @@ typedef struct kvmem_agent_options {
     /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
     /// KVMEM_AGENT_LISTEN_THREAD.
     uint64_t listen_delay_us;
-    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD.
+    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD, which
+    /// says which programs must not reach it.
     uint32_t listen_port;
     /// KVMEM_SYNC_* value.
     uint32_t sync_mode;

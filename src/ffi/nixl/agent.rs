@@ -18,7 +18,9 @@ use crate::nixl::{Agent, AgentConfig, SyncMode};
 /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
 pub const KVMEM_AGENT_NO_PROGRESS_THREAD: u64 = 1;
 /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
-/// interfaces.
+/// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any program
+/// that reaches the port can end it. Use it only if all of them are trusted. Otherwise exchange metadata as
+/// bytes, or by a directory, whose entries have a checksum.
 pub const KVMEM_AGENT_LISTEN_THREAD: u64 = 2;
 /// NIXL measures transfers.
 pub const KVMEM_AGENT_TELEMETRY: u64 = 4;
@@ -46,7 +48,8 @@ pub struct kvmem_agent_options {
     /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
     /// KVMEM_AGENT_LISTEN_THREAD.
     pub listen_delay_us: u64,
-    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD.
+    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD, which
+    /// says which programs must not reach it.
     pub listen_port: u32,
     /// KVMEM_SYNC_* value.
     pub sync_mode: u32,
