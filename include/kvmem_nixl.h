@@ -1069,20 +1069,27 @@ typedef struct kvmem_directory_events kvmem_directory_events;
 /// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
 #define KVMEM_DIRECTORY_RESTORED 9
 
+/// More than 65536 agents are published, and those beyond are not reported: the memory of a watch is bounded.
+/// It is reported once, until kvmem_directory_unwatch is called. Watch single agents.
+#define KVMEM_DIRECTORY_FULL 10
+
 /// An event. The pointers are valid as long as the kvmem_directory_events.
 typedef struct kvmem_directory_event {
-    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED and KVMEM_DIRECTORY_RESUMED.
+    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
+    /// KVMEM_DIRECTORY_FULL.
     const char *agent;
     /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
     uint64_t incarnation;
     /// Version of the entry; as incarnation.
     uint64_t version;
-    /// Why the entry is not valid, or the directory cannot be reached; empty for other kinds.
+    /// Why the entry is not valid, or the directory cannot be reached or has more agents; empty for other
+    /// kinds.
     const char *message;
     /// KVMEM_DIRECTORY_* value.
     uint32_t kind;
     /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
-    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OK for other kinds.
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
+    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
     kvmem_status status;
 } kvmem_directory_event;
 
@@ -1279,7 +1286,9 @@ kvmem_status kvmem_directory_check(const kvmem_directory *directory,
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
 ///
-/// Notes: watch single agents if there are thousands. At most 65536 agents are reported.
+/// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
+/// Others are not reported, but KVMEM_DIRECTORY_FULL is. With etcd the call fails if all agents cannot be
+/// listed within the timeout, or 10 seconds.
 kvmem_status kvmem_directory_watch(const kvmem_directory *directory,
                                    const char *agent,
                                    uint64_t timeout_ns,

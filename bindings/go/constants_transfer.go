@@ -267,6 +267,8 @@ const (
 	// An entry that this directory has published was gone or damaged, and is published again: the lease had ended, because
 	// the process was stopped or no server was reached, or another program removed it. Peers may have seen it withdrawn.
 	DirectoryRestored DirectoryChange = C.KVMEM_DIRECTORY_RESTORED
+	// More agents are published than a watch of all reports.
+	DirectoryFull DirectoryChange = C.KVMEM_DIRECTORY_FULL
 )
 
 // Operation is the direction of a request.

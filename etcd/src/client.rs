@@ -260,7 +260,7 @@ impl Client {
             return Ok(());
         }
         let Some(session) = &mut self.session else { return Ok(()) };
-        let (found, revision) = session.snapshot(Some(name), MOST_WAIT).await?;
+        let (found, revision) = session.snapshot(name, MOST_WAIT).await?;
         let presence = session.watch(Some(name), revision + 1).await?;
         let entry = session.watch_entry(name, revision + 1).await?;
         self.guarded.insert(name.to_string(), [presence, entry]);
@@ -269,15 +269,24 @@ impl Client {
             let own = self.published.get(name);
             matches!((value, own), (Value::Bytes(bytes), Some(own)) if *bytes == own.presence)
         };
-        if found.iter().any(|(_, value)| is_own(value)) { Ok(()) } else { self.restore_one(name).await }
+        if found.is_some_and(|value| is_own(&value)) { Ok(()) } else { self.restore_one(name).await }
     }
 
     /// Reports what is stored under a name, or all names, and watches it from there on.
     async fn watch(&mut self, name: Option<String>, limit: Duration) -> Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
-        let (states, revision) = session.snapshot(name.as_deref(), limit).await?;
+        let send = |states, [is_first, is_last]: [bool; 2]| {
+            self.sink.send(&Message::Snapshot { scope: name.clone(), states, is_first, is_last });
+        };
+        let revision = match &name {
+            Some(name) => {
+                let (value, revision) = session.snapshot(name, limit).await?;
+                send(value.into_iter().map(|value| (name.clone(), value)).collect(), [true, true]);
+                revision
+            }
+            None => session.snapshot_all(limit, send).await?,
+        };
         let id = session.watch(name.as_deref(), revision + 1).await?;
-        self.sink.send(&Message::Snapshot(name.clone(), states));
         if let Some(Some(before)) = self.watched.insert(name, Some(id)) {
             session.unwatch(before).await;
         }

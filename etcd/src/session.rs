@@ -15,8 +15,9 @@ use etcd_client::{
 };
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc::{Sender, channel};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::paging::Paging;
 use crate::protocol::{Failure, Options, Value};
 
 /// No call waits longer for a server.
@@ -26,9 +27,6 @@ const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(
 const CONNECT: Duration = Duration::from_secs(5);
 /// The largest message that is accepted. A page of a snapshot that is larger is read in smaller pages.
 const MOST_MESSAGE: usize = 64 << 20;
-const PAGE: i64 = 512;
-/// The most keys of a snapshot: another program may write more.
-const MOST_KEYS: usize = 1 << 17;
 
 /// Statuses of the C ABI.
 pub mod status {
@@ -301,42 +299,47 @@ impl Session {
         Ok(found.kvs().first().map_or(Value::Absent, |pair| Keys::value(pair.value(), most)))
     }
 
-    /// The presences of one name or of all, and the revision that they are of.
-    pub async fn snapshot(&self, name: Option<&str>, limit: Duration) -> Result<(Vec<(String, Value)>, i64)> {
-        if let Some(name) = name {
-            let found = limited(limit, self.kv().get(self.keys.presence(name), None)).await?;
-            let pair = found.kvs().first().map(|pair| self.keys.presence_value(pair.value()));
-            return Ok((pair.map(|value| (name.to_string(), value)).into_iter().collect(), revision(&found)));
-        }
-        let (mut states, mut count, mut at, mut page) = (Vec::new(), 0, 0, PAGE);
-        // Bytes: a key of another program may be no text, and the next page begins behind it.
-        let mut from = self.keys.agents.clone().into_bytes();
+    /// The presence of a name, and the revision that it is of.
+    pub async fn snapshot(&self, name: &str, limit: Duration) -> Result<(Option<Value>, i64)> {
+        let found = limited(limit, self.kv().get(self.keys.presence(name), None)).await?;
+        let value = found.kvs().first().map(|pair| self.keys.presence_value(pair.value()));
+        Ok((value, revision(&found)))
+    }
+
+    /// Reads all presences, and passes each page on: there may be any number. `true` marks the first and the last one. Returns the
+    /// revision that all are of.
+    pub async fn snapshot_all(
+        &self,
+        limit: Duration,
+        mut take: impl FnMut(Vec<(String, Value)>, [bool; 2]),
+    ) -> Result<i64> {
+        let deadline = Instant::now() + limit;
+        let (mut at, mut paging) = (0, Paging::new(self.keys.agents.clone().into_bytes()));
         // The first key behind all that begin with the prefix.
         let end = format!("{}0", self.keys.agents.trim_end_matches('/'));
         loop {
-            let options = GetOptions::new().with_range(end.clone()).with_limit(page).with_revision(at);
+            let is_first = paging.is_first();
+            let options =
+                GetOptions::new().with_range(end.clone()).with_limit(paging.most()).with_revision(at);
             let mut kv = self.kv();
-            let found = match timeout(limit, kv.get(from.clone(), Some(options))).await {
-                Ok(Err(error)) if is_too_large(&error) && page > 1 => {
-                    page = (page / 8).max(1);
-                    continue;
-                }
-                Ok(Err(error)) if is_too_large(&error) => return Err(failure(&error)),
+            let found = match timeout_at(deadline, kv.get(paging.from(), Some(options))).await {
+                Ok(Err(error)) if is_too_large(&error) && paging.shrink() => continue,
                 Ok(found) => found.map_err(|error| failure(&error))?,
                 Err(_) => return Err(late(limit)),
             };
             if at == 0 {
                 at = revision(&found);
             }
-            for pair in found.kvs() {
-                if let Some(name) = self.keys.name_of(pair.key()) {
-                    states.push((name, self.keys.presence_value(pair.value())));
-                }
-                from = [pair.key(), b"\0"].concat();
-            }
-            count += found.kvs().len();
-            if !found.more() || count >= MOST_KEYS {
-                return Ok((states, at));
+            let last = found.kvs().last().map(KeyValue::key);
+            let goes_on = paging.advance(last, found.more());
+            let goes_on =
+                goes_on.map_err(|message| Failure { status: status::IO, message: message.to_string() })?;
+            let named = found.kvs().iter().filter_map(|pair| {
+                Some((self.keys.name_of(pair.key())?, self.keys.presence_value(pair.value())))
+            });
+            take(named.collect(), [is_first, !goes_on]);
+            if !goes_on {
+                return Ok(at);
             }
         }
     }

@@ -20,6 +20,7 @@ enum class DirectoryChange : std::uint32_t {
     interrupted = KVMEM_DIRECTORY_INTERRUPTED,
     resumed = KVMEM_DIRECTORY_RESUMED,
     restored = KVMEM_DIRECTORY_RESTORED,
+    full = KVMEM_DIRECTORY_FULL,
 };
 
 /// An event. Valid as long as its DirectoryEvents.

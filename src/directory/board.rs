@@ -6,10 +6,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::store::{Report, State};
-use crate::error::Error;
+use crate::error::{Error, Status};
 use crate::log::log;
 
 /// The most agents whose state is kept: another process may write more to the directory.
@@ -36,6 +36,8 @@ pub enum Change {
     Interrupted(Error),
     /// The directory is reached again. The changes in between follow.
     Resumed,
+    /// There are more agents than are kept: the others are not reported.
+    Full(Error),
 }
 
 /// An event.
@@ -65,7 +67,10 @@ pub struct Board {
     reported_trouble: bool,
     /// An interruption that ended before it was reported. Both are reported.
     ended: Option<Error>,
+    /// The known agents that the parts of a list so far have.
+    listed: HashSet<String>,
     is_full: bool,
+    is_full_reported: bool,
 }
 
 struct Agent {
@@ -82,24 +87,26 @@ impl Board {
             || !self.restored.is_empty()
             || self.ended.is_some()
             || self.trouble.is_some() != self.reported_trouble
+            || self.is_full != self.is_full_reported
     }
 
     /// Takes a report.
     pub fn apply(&mut self, report: Report) {
         match report {
             Report::State(name, state) => self.set(name, state),
-            Report::States(scope, states) => {
-                let named: BTreeSet<_> = states.iter().map(|(name, _)| name.clone()).collect();
-                let absent: Vec<_> = self
-                    .agents
-                    .keys()
-                    .filter(|name| {
-                        scope.as_ref().is_none_or(|scope| scope == *name) && !named.contains(*name)
-                    })
-                    .cloned()
-                    .collect();
-                absent.into_iter().for_each(|name| self.set(name, State::Absent));
-                states.into_iter().for_each(|(name, state)| self.set(name, state));
+            Report::States { scope, states, is_first, is_last } => {
+                if is_first {
+                    self.listed.clear();
+                }
+                for (name, state) in states {
+                    self.set(name.clone(), state);
+                    if self.agents.contains_key(&name) {
+                        self.listed.insert(name);
+                    }
+                }
+                if is_last {
+                    self.withdraw_unlisted(scope.as_deref());
+                }
             }
             Report::Superseded(name) => drop(self.superseded.insert(name)),
             Report::Restored(name) => drop(self.restored.insert(name)),
@@ -113,11 +120,19 @@ impl Board {
         }
     }
 
+    /// Those that a complete list does not have are absent.
+    fn withdraw_unlisted(&mut self, scope: Option<&str>) {
+        let listed = std::mem::take(&mut self.listed);
+        let is_absent = |name: &&String| scope.is_none_or(|scope| scope == *name) && !listed.contains(*name);
+        let absent: Vec<_> = self.agents.keys().filter(is_absent).cloned().collect();
+        absent.into_iter().for_each(|name| self.set(name, State::Absent));
+    }
+
     /// Forgets the agents that are not watched any more.
     pub fn retain(&mut self, is_watched: impl Fn(&str) -> bool) {
         self.agents.retain(|name, _| is_watched(name));
         self.changed.retain(|name| is_watched(name));
-        self.is_full = false;
+        (self.is_full, self.is_full_reported) = (false, false);
     }
 
     fn set(&mut self, name: String, state: State) {
@@ -127,10 +142,7 @@ impl Board {
             }
             if self.agents.len() >= MOST_AGENTS {
                 if !std::mem::replace(&mut self.is_full, true) {
-                    log!(
-                        Warn,
-                        "the directory has more than {MOST_AGENTS} agents; the others are not reported; watch single names"
-                    );
+                    log!(Warn, "{}", full());
                 }
                 return;
             }
@@ -169,6 +181,9 @@ impl Board {
             _ => {}
         }
         self.reported_trouble = self.trouble.is_some();
+        if self.is_full && !std::mem::replace(&mut self.is_full_reported, true) {
+            events.push(of_directory(Change::Full(full())));
+        }
         let of_own = |agent, change| Event { agent, change, incarnation: 0, version: 0 };
         events.extend(
             std::mem::take(&mut self.restored).into_iter().map(|name| of_own(name, Change::Restored)),
@@ -186,6 +201,13 @@ impl Board {
         }
         events
     }
+}
+
+fn full() -> Error {
+    let message = format!(
+        "the directory has more than {MOST_AGENTS} agents, and the others are not reported; watch single agents"
+    );
+    Error::new(Status::OutOfMemory, message)
 }
 
 fn difference(name: &str, reported: &State, known: &State) -> Option<Event> {
@@ -269,12 +291,23 @@ mod tests {
             set(&mut board, name, present(name, 1, 1));
         }
         changes(&mut board);
-        board.apply(Report::States(Some("a".to_string()), Vec::new()));
+        let states = |scope: Option<&str>, states: Vec<(String, State)>, [is_first, is_last]: [bool; 2]| {
+            Report::States { scope: scope.map(str::to_string), states, is_first, is_last }
+        };
+        let whole = [true, true];
+        board.apply(states(Some("a"), Vec::new(), whole));
         assert_eq!(changes(&mut board), ["a Withdrawn"]);
-        board.apply(Report::States(None, vec![("c".to_string(), present("c", 2, 1))]));
+        board.apply(states(None, vec![("c".to_string(), present("c", 2, 1))], whole));
         let mut found = changes(&mut board);
         found.sort();
         assert_eq!(found, ["b Withdrawn", "c Restarted"]);
+        let one = |name: &str| vec![(name.to_string(), present(name, 2, 1))];
+        board.apply(states(None, one("c"), [true, false]));
+        board.apply(states(None, one("d"), [true, false])); // after the connection was lost
+        board.apply(states(None, one("e"), [false, false]));
+        assert_eq!(changes(&mut board), ["d Published", "e Published"]);
+        board.apply(states(None, one("f"), [false, true]));
+        assert_eq!(changes(&mut board), ["f Published", "c Withdrawn"]);
     }
 
     #[test]
@@ -322,7 +355,15 @@ mod tests {
             let name = index.to_string();
             board.apply(Report::State(name.clone(), present(&name, 1, 1)));
         }
-        assert_eq!(board.take().len(), MOST_AGENTS);
+        let events = board.take();
+        assert_eq!(events.len(), 1 + MOST_AGENTS);
+        assert!(
+            events.iter().any(
+                |event| matches!(&event.change, Change::Full(error) if error.message().contains("65536"))
+            )
+        );
+        set(&mut board, "more", present("more", 1, 1));
+        assert!(!board.has_events(), "once");
         board.retain(|name| name == "7");
         board.apply(Report::State("new".to_string(), present("new", 1, 1)));
         assert_eq!(board.take().len(), 1);

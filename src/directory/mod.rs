@@ -87,16 +87,15 @@ struct WatchState {
 }
 
 impl Watch {
-    fn report(&self, report: Report) {
+    fn report(&self, mut report: Report) {
         let mut state = self.state.lock();
-        let report = match report {
-            Report::State(name, _) | Report::States(Some(name), _) if !state.watched.has(&name) => return,
-            Report::States(None, mut states) => {
-                states.retain(|(name, _)| state.watched.has(name));
-                Report::States(None, states)
+        match &mut report {
+            Report::State(name, _) | Report::States { scope: Some(name), .. } if !state.watched.has(name) => {
+                return;
             }
-            report => report,
-        };
+            Report::States { states, .. } => states.retain(|(name, _)| state.watched.has(name)),
+            _ => {}
+        }
         state.board.apply(report);
         ring(&mut state);
         self.arrival.notify_all();

@@ -63,8 +63,17 @@ pub enum State {
 pub enum Report {
     /// The state of an agent, which is watched.
     State(String, State),
-    /// The states of all agents whose state is not [`State::Absent`]: of one name, or of all names.
-    States(Option<String>, Vec<(String, State)>),
+    /// The states of all agents whose state is not [`State::Absent`], in parts that follow each other.
+    States {
+        /// One name; `None` for all names.
+        scope: Option<String>,
+        /// The states of this part.
+        states: Vec<(String, State)>,
+        /// It is the first part. Earlier parts without a last one are of no use.
+        is_first: bool,
+        /// It is the last part.
+        is_last: bool,
+    },
     /// Another process has published an agent that this store had published.
     Superseded(String),
     /// An entry that this store had published was missing or damaged, and is published again.

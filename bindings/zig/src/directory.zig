@@ -30,6 +30,8 @@ pub const DirectoryChange = enum(u32) {
     resumed = c.KVMEM_DIRECTORY_RESUMED,
     /// An entry of this directory was gone or damaged, and is published again. Peers may have seen it withdrawn.
     restored = c.KVMEM_DIRECTORY_RESTORED,
+    /// More agents are published than a watch of all reports.
+    full = c.KVMEM_DIRECTORY_FULL,
     _,
 };
 

@@ -5,6 +5,9 @@
 //! valid: it passes bytes, and this file decides about them.
 
 mod config;
+#[cfg(test)]
+#[path = "../../../etcd/src/paging.rs"]
+mod paging;
 mod plugin;
 mod protocol;
 
@@ -168,7 +171,10 @@ impl Shared {
                     (self.sink)(Report::State(name, state));
                 }
             }
-            Message::Snapshot(scope, values) => self.report_all(scope, values),
+            Message::Snapshot { scope, states, is_first, is_last } => {
+                let scope = scope.and_then(|name| decode(&name));
+                (self.sink)(Report::States { scope, states: known(states), is_first, is_last });
+            }
             Message::Foreign(name, value) => return self.decide(&name, value),
             Message::Interrupted(failure) => {
                 let error = error_of(failure);
@@ -198,17 +204,6 @@ impl Shared {
             }
         }
         DECISION_NONE
-    }
-
-    fn report_all(&self, scope: Option<String>, values: Vec<(String, Value)>) {
-        // A key that is no encoded name is not that of any agent.
-        let named = values.into_iter().filter_map(|(name, value)| Some((decode(&name)?, value)));
-        let states = named.map(|(name, value)| {
-            let state = state(&name, value);
-            (name, state)
-        });
-        let states = states.filter(|(_, state)| *state != State::Absent).collect();
-        (self.sink)(Report::States(scope.and_then(|name| decode(&name)), states));
     }
 
     /// Another value is stored under a name that was published here: that of another process, or damage.
@@ -246,6 +241,16 @@ fn entry(name: &str, value: Value, location: &str) -> Result<Reply> {
         },
         Value::TooLarge(size) => Err(refused(name, &too_large(size), location)),
     }
+}
+
+/// The states of agents. A key that is no encoded name is not that of any agent.
+fn known(values: Vec<(String, Value)>) -> Vec<(String, State)> {
+    let named = values.into_iter().filter_map(|(name, value)| Some((decode(&name)?, value)));
+    let states = named.map(|(name, value)| {
+        let state = state(&name, value);
+        (name, state)
+    });
+    states.filter(|(_, state)| *state != State::Absent).collect()
 }
 
 fn state(name: &str, value: Value) -> State {

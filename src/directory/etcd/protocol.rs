@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// The version of the messages and of [`Api`].
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 
 /// Receives a message, on the thread of the client, and returns a decision. The bytes are valid during the call.
 pub type Receive = unsafe extern "C" fn(context: *mut std::ffi::c_void, bytes: *const u8, size: usize) -> u32;
@@ -126,8 +126,17 @@ pub enum Message {
     },
     /// The presence under a name that is watched has changed.
     Changed(String, Value),
-    /// All presences: of one name, or of all.
-    Snapshot(Option<String>, Vec<(String, Value)>),
+    /// All presences: of one name, or of all, in parts that follow each other.
+    Snapshot {
+        /// The name; `None` for all.
+        scope: Option<String>,
+        /// The presences of this part.
+        states: Vec<(String, Value)>,
+        /// It is the first part. An earlier snapshot without a last part has failed.
+        is_first: bool,
+        /// It is the last part: names in no part are absent.
+        is_last: bool,
+    },
     /// Another value is stored under a name that was published. A decision is returned.
     Foreign(String, Value),
     /// A name that was published was missing or damaged, and is published again.

@@ -250,7 +250,7 @@ impl Worker {
                 state => states.push((name, state)),
             }
         }
-        (self.sink)(Report::States(scope.cloned(), states));
+        (self.sink)(Report::States { scope: scope.cloned(), states, is_first: true, is_last: true });
         Ok(())
     }
 

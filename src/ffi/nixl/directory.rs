@@ -389,7 +389,9 @@ pub unsafe extern "C" fn kvmem_directory_check(
 ///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
 ///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
 ///
-/// Notes: watch single agents if there are thousands. At most 65536 agents are reported.
+/// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
+/// Others are not reported, but KVMEM_DIRECTORY_FULL is. With etcd the call fails if all agents cannot be
+/// listed within the timeout, or 10 seconds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_watch(
     directory: *const kvmem_directory,

@@ -42,22 +42,29 @@ pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;
 /// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
 pub const KVMEM_DIRECTORY_RESTORED: u32 = 9;
 
+/// More than 65536 agents are published, and those beyond are not reported: the memory of a watch is bounded.
+/// It is reported once, until kvmem_directory_unwatch is called. Watch single agents.
+pub const KVMEM_DIRECTORY_FULL: u32 = 10;
+
 /// An event. The pointers are valid as long as the kvmem_directory_events.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_directory_event {
-    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED and KVMEM_DIRECTORY_RESUMED.
+    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
+    /// KVMEM_DIRECTORY_FULL.
     pub agent: *const c_char,
     /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
     pub incarnation: u64,
     /// Version of the entry; as incarnation.
     pub version: u64,
-    /// Why the entry is not valid, or the directory cannot be reached; empty for other kinds.
+    /// Why the entry is not valid, or the directory cannot be reached or has more agents; empty for other
+    /// kinds.
     pub message: *const c_char,
     /// KVMEM_DIRECTORY_* value.
     pub kind: u32,
     /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
-    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OK for other kinds.
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
+    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
     pub status: kvmem_status,
 }
 
@@ -66,7 +73,7 @@ impl Events {
         let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
         let message = |change: &Change| match change {
             Change::Invalid(reason) => text(reason),
-            Change::Interrupted(error) => text(error.message()),
+            Change::Interrupted(error) | Change::Full(error) => text(error.message()),
             _ => CString::default(),
         };
         Self(
@@ -92,6 +99,7 @@ fn kind(change: &Change) -> u32 {
         Change::Interrupted(_) => KVMEM_DIRECTORY_INTERRUPTED,
         Change::Resumed => KVMEM_DIRECTORY_RESUMED,
         Change::Restored => KVMEM_DIRECTORY_RESTORED,
+        Change::Full(_) => KVMEM_DIRECTORY_FULL,
     }
 }
 
@@ -99,7 +107,7 @@ fn status(change: &Change) -> kvmem_status {
     match change {
         Change::Invalid(_) => KVMEM_STATUS_CORRUPT,
         Change::Superseded => KVMEM_STATUS_STALE,
-        Change::Interrupted(error) => error.status() as kvmem_status,
+        Change::Interrupted(error) | Change::Full(error) => error.status() as kvmem_status,
         _ => KVMEM_STATUS_OK,
     }
 }
