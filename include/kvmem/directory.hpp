@@ -26,7 +26,7 @@ enum class DirectoryChange : std::uint32_t {
 /// An event. Valid as long as its DirectoryEvents.
 struct DirectoryEvent {
     DirectoryChange change{};
-    /// Empty for `interrupted` and `resumed`.
+    /// Empty for `interrupted`, `resumed` and `full`.
     std::string_view agent{};
     std::uint64_t incarnation = 0;
     std::uint64_t version = 0;
