@@ -75,6 +75,12 @@ typedef struct kvmem_agent_options {
     uint32_t listen_port;
     /// KVMEM_SYNC_* value.
     uint32_t sync_mode;
+    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend, builds
+    /// or imports a layout, registers memory, loads metadata and so on. Then it fails with
+    /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
+    /// NIXL may end the work later. What kvmem has registered or created then is undone. Memory that kvmem
+    /// allocated for it stays allocated; memory of yours must not be freed before the agent is destroyed.
+    uint64_t call_timeout_ns;
 } kvmem_agent_options;
 
 /// Sets options to their defaults.
@@ -88,6 +94,7 @@ void kvmem_agent_options_init(kvmem_agent_options *options, size_t struct_size);
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread of the agent could not be started
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL
 kvmem_status kvmem_agent_create(const char *name,
                                 const kvmem_agent_options *options,

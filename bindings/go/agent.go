@@ -53,6 +53,8 @@ type AgentOptions struct {
 	// ListenPort of the listen thread; 0 for 8888.
 	ListenPort uint32
 	SyncMode   SyncMode
+	// CallTimeout of calls without a timeout of their own; 0 for 10 minutes.
+	CallTimeout time.Duration
 }
 
 // microseconds converts a duration that is not negative. It rounds up, because 0 is the default.
@@ -73,6 +75,7 @@ func NewAgent(name string, options AgentOptions) (*Agent, error) {
 	o.listen_delay_us = microseconds(options.ListenDelay)
 	o.listen_port = C.uint32_t(options.ListenPort)
 	o.sync_mode = C.uint32_t(options.SyncMode)
+	o.call_timeout_ns = nanoseconds(options.CallTimeout)
 	text := a.text(name)
 	if err := a.check(); err != nil {
 		return nil, err

@@ -57,6 +57,7 @@ CAPI(register_mem)(const agent *agent, const list *list, const arguments *argume
     if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent)
         return ERROR_INVALID_PARAM;
     pthread_mutex_lock(&sim_lock);
+    sim_wait_if_held(NIXL_SIM_REGISTER);
     const bool is_refused = sim_fails(&failing_register) || num_spans == MAX_SPANS;
     if (!is_refused) spans[num_spans++] = (span){agent, arguments->backend->plugin, list->address};
     pthread_mutex_unlock(&sim_lock);

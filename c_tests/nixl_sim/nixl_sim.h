@@ -19,7 +19,7 @@ void nixl_sim_fail_status(uint64_t nth);
 void nixl_sim_fail_release(uint64_t nth);
 
 /* Calls that can be blocked. */
-enum { NIXL_SIM_DEREGISTER, NIXL_SIM_POST, NIXL_SIM_DESTROY, NIXL_SIM_NUM_CALLS };
+enum { NIXL_SIM_REGISTER, NIXL_SIM_DEREGISTER, NIXL_SIM_POST, NIXL_SIM_DESTROY, NIXL_SIM_NUM_CALLS };
 /* From here on calls of this kind wait until nixl_sim_go. */
 void nixl_sim_hold(int call);
 void nixl_sim_go(void);

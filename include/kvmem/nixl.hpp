@@ -105,6 +105,8 @@ struct AgentOptions {
     std::chrono::microseconds listen_delay{0};
     std::uint32_t listen_port = 0;
     SyncMode sync_mode = SyncMode::standard;
+    /// Of calls without a timeout of their own. Zero: 10 minutes. nanoseconds::max(): no limit.
+    std::chrono::nanoseconds call_timeout{0};
 
     kvmem_agent_options c() const noexcept {
         auto c = detail::defaults(kvmem_agent_options_init);
@@ -113,6 +115,7 @@ struct AgentOptions {
         c.listen_delay_us = microseconds(listen_delay);
         c.listen_port = listen_port;
         c.sync_mode = static_cast<std::uint32_t>(sync_mode);
+        c.call_timeout_ns = detail::limit_ns(call_timeout);
         return c;
     }
 

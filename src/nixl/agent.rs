@@ -41,6 +41,7 @@ pub struct Agent {
     thread: Option<AgentThread>,
     thread_id: ThreadId,
     has_listen_thread: bool,
+    call_timeout: Option<Duration>,
     /// Rung when messages arrive.
     bell: Mutex<Option<Arc<Bell>>>,
     /// Results of trial transfers between a GPU and a file.
@@ -79,7 +80,17 @@ impl Agent {
                 Err(error) => drop(created.send(Err(error))),
             })
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
-        result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
+        match config.call_timeout {
+            None => result.recv().unwrap_or_else(|_| Err(thread_gone())),
+            Some(limit) => result.recv_timeout(limit).unwrap_or_else(|error| match error {
+                RecvTimeoutError::Timeout => {
+                    // The thread ends as soon as it can.
+                    let _ = commands.send(Command::Stop);
+                    Err(in_nixl(name))
+                }
+                RecvTimeoutError::Disconnected => Err(thread_gone()),
+            }),
+        }?;
         log!(Info, "agent {log_id} '{name}' created");
         let thread_id = handle.thread().id();
         Ok(Arc::new(Self {
@@ -91,6 +102,7 @@ impl Agent {
             thread: Some(AgentThread { handle, created: result }),
             thread_id,
             has_listen_thread: config.listen_thread,
+            call_timeout: config.call_timeout,
             bell: Mutex::new(None),
             trials: GdsTrials::default(),
         }))
@@ -111,27 +123,54 @@ impl Agent {
         self.has_listen_thread
     }
 
-    /// Runs `function` on the agent's thread and waits for its result.
+    /// When a call that begins now, and has no time of its own, gives up; `None` for never.
     ///
-    /// The wait has no deadline: what the function changes must not change after a failure was reported. It is bounded by
-    /// what the thread does first: the commands before it, one step of each transfer in flight for 32 of them, and the
-    /// calls of NIXL's in both. A step moves no more than a request, whose size is bounded; none waits for a peer.
+    /// Only NIXL makes it wait that long. Otherwise it waits for what the thread does first: the commands before it, one step of
+    /// each transfer in flight for 32 of them, and the calls of NIXL's in both. A step moves no more than a request, whose size is
+    /// bounded; none waits for a peer.
+    pub fn call_deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.call_timeout?)
+    }
+
+    /// Runs `function` on the agent's thread and waits for its result, as long as calls of this agent may take. It may run later:
+    /// its result is dropped then, and what it changes must do no harm.
     pub fn call<R: Send + 'static>(
         &self,
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        self.call_until(None, function)
+        self.call_until(self.call_deadline(), function)
     }
 
-    /// The same until [`GRACE`] after a deadline, for functions that may run later: their result is dropped, and what they
-    /// change does no harm.
+    /// The same until [`GRACE`] after a deadline.
     pub fn call_until<R: Send + 'static>(
         &self,
         deadline: Option<Instant>,
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
     ) -> Result<R> {
+        self.run_until(deadline, function, |_, _| ())
+    }
+
+    /// As [`Self::call`], for a function that makes something: `undo` ends what was made after the caller has given up.
+    pub fn call_or_undo<R: Send + 'static>(
+        &self,
+        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
+        undo: impl FnOnce(&mut AgentState, R) + Send + 'static,
+    ) -> Result<R> {
+        self.run_until(self.call_deadline(), function, undo)
+    }
+
+    fn run_until<R: Send + 'static>(
+        &self,
+        deadline: Option<Instant>,
+        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
+        undo: impl FnOnce(&mut AgentState, R) + Send + 'static,
+    ) -> Result<R> {
         let (reply, result) = handoff();
-        let run = move |state: &mut AgentState| drop(reply.give(function(state)));
+        let run = move |state: &mut AgentState| {
+            if let Err(Ok(late)) = reply.give(function(state)) {
+                undo(state, late);
+            }
+        };
         self.send(Command::Run(Box::new(run)))?;
         self.taken(result, deadline)
     }
@@ -247,9 +286,7 @@ impl Agent {
 
     /// The error of a wait whose deadline passes before the agent's thread replies.
     pub(super) fn is_busy(&self) -> Error {
-        let message =
-            format!("the thread of agent '{}' is in a call of NIXL that has not returned", self.name);
-        Error::new(Status::TimedOut, message)
+        in_nixl(&self.name)
     }
 }
 
@@ -278,6 +315,7 @@ impl Agent {
                 thread: None,
                 thread_id,
                 has_listen_thread: false,
+                call_timeout: None,
                 bell: Mutex::new(None),
                 trials,
             }),
@@ -300,6 +338,11 @@ impl Drop for Agent {
             self.join(thread);
         }
     }
+}
+
+fn in_nixl(name: &str) -> Error {
+    let message = format!("the thread of agent '{name}' is in a call of NIXL that has not returned");
+    Error::new(Status::TimedOut, message)
 }
 
 pub(super) fn thread_gone() -> Error {

@@ -19,6 +19,9 @@ pub enum SyncMode {
     ReadWrite,
 }
 
+/// Longer than any registration takes: page-locking 1 TiB takes about two minutes.
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// How an agent runs.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -36,6 +39,8 @@ pub struct AgentConfig {
     pub sync_mode: SyncMode,
     /// Whether NIXL measures transfers.
     pub telemetry: bool,
+    /// How long a call without a time of its own waits for the agent's thread, which may be in a call of NIXL; `None` for ever.
+    pub call_timeout: Option<Duration>,
 }
 
 impl Default for AgentConfig {
@@ -48,6 +53,7 @@ impl Default for AgentConfig {
             listen_delay: Duration::from_millis(100),
             sync_mode: SyncMode::None,
             telemetry: false,
+            call_timeout: Some(CALL_TIMEOUT),
         }
     }
 }

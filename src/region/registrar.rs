@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::cuda::Context;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
+use crate::log::log;
 use crate::nixl::state::AgentState;
 use crate::nixl::{Agent, CallOptions, Descriptor, Descriptors, HostPages, SegmentsId};
 
@@ -70,28 +71,38 @@ pub(super) struct Registrar {
 impl Registrar {
     /// Registers a list of storage: all of it, or nothing.
     pub fn register_list(&self, list: Descriptors) -> SpanResult<Registered> {
-        let outcome = self.agent.call(move |state| {
+        let register = move |state: &mut AgentState| {
             let id = state.register_segments(list, &CallOptions::default())?;
             Ok(StorageList { id, store: state.store_of(id) })
-        });
+        };
+        let undo = |state: &mut AgentState, late: StorageList| log_late(state.deregister_segments(late.id));
+        let outcome = self.agent.call_or_undo(register, undo);
         outcome.map(Registered::Listed).map_err(|error| SpanFailure { error, stuck: Vec::new() })
     }
 
     /// Registers all spans, or none.
     pub fn register(&self, spans: &[Descriptor]) -> SpanResult {
         let (context, wanted, pages) = (self.context.clone(), spans.to_vec(), self.pages);
-        self.call(spans, move |state| {
+        let (later_context, later) = (self.context.clone(), Registered::Spans(spans.to_vec()));
+        let register = move |state: &mut AgentState| {
             let anew = anew(&context);
             let entered = anew.as_ref().or(context.as_ref()).map(|context| context.enter()).transpose();
             let _entered = entered.map_err(|error| SpanFailure { error, stuck: Vec::new() })?;
             register_all(state, &wanted, pages)
-        })
+        };
+        let undo = move |state: &mut AgentState, outcome: SpanResult| {
+            if outcome.is_ok() {
+                log_late(deregister_in(&later_context, state, &later).map_err(|failure| failure.error));
+            }
+        };
+        self.call(spans, register, undo)
     }
 
     /// Deregisters all of it, also after failures.
     pub fn deregister(&self, registered: Registered) -> SpanResult {
-        let context = self.context.clone();
-        self.call(&registered.spans(), move |state| deregister_in(&context, state, &registered))
+        let (context, spans) = (self.context.clone(), registered.spans());
+        let deregister = move |state: &mut AgentState| deregister_in(&context, state, &registered);
+        self.call(&spans, deregister, |_, _| ())
     }
 
     /// The same. On the agent's own thread it returns before the work is done. `then` runs on the agent's thread afterwards.
@@ -113,9 +124,17 @@ impl Registrar {
         &self,
         spans: &[Descriptor],
         function: impl FnOnce(&mut AgentState) -> SpanResult + Send + 'static,
+        undo: impl FnOnce(&mut AgentState, SpanResult) + Send + 'static,
     ) -> SpanResult {
-        let result = self.agent.call(move |state| Result::Ok(function(state)));
+        let result = self.agent.call_or_undo(move |state| Result::Ok(function(state)), undo);
         result.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans.to_vec() }))
+    }
+}
+
+/// After a caller has given up, nobody else learns of a failure.
+fn log_late(outcome: Result<()>) {
+    if let Err(error) = outcome {
+        log!(Error, "{error}; the memory stays registered until its agent ends");
     }
 }
 

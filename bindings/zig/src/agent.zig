@@ -25,6 +25,8 @@ pub const AgentOptions = struct {
     listen_delay_us: u64 = 0,
     listen_port: u32 = 0,
     sync_mode: constants.SyncMode = .default,
+    /// Nanoseconds that calls without a timeout of their own wait for NIXL; 0 for 10 minutes.
+    call_timeout_ns: u64 = 0,
 };
 
 /// A parameter of a backend.

@@ -13,6 +13,7 @@ use crate::ffi::common::options::{check_flags, options, read_nullable};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
+use crate::ffi::common::time::timeout;
 use crate::nixl::{Agent, AgentConfig, SyncMode};
 
 /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
@@ -53,6 +54,12 @@ pub struct kvmem_agent_options {
     pub listen_port: u32,
     /// KVMEM_SYNC_* value.
     pub sync_mode: u32,
+    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend, builds
+    /// or imports a layout, registers memory, loads metadata and so on. Then it fails with
+    /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
+    /// NIXL may end the work later. What kvmem has registered or created then is undone. Memory that kvmem
+    /// allocated for it stays allocated; memory of yours must not be freed before the agent is destroyed.
+    pub call_timeout_ns: u64,
 }
 options!(kvmem_agent_options);
 
@@ -71,6 +78,7 @@ pub unsafe extern "C" fn kvmem_agent_options_init(options: *mut kvmem_agent_opti
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread of the agent could not be started
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_create(
@@ -207,6 +215,11 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
             }
         },
         telemetry: has(KVMEM_AGENT_TELEMETRY),
+        call_timeout: if options.call_timeout_ns == 0 {
+            default.call_timeout
+        } else {
+            timeout(options.call_timeout_ns)
+        },
     })
 }
 
@@ -236,6 +249,7 @@ mod tests {
                 listen_delay_us: 0,
                 listen_port: 0,
                 sync_mode,
+                call_timeout_ns: 0,
             };
             assert_eq!(config(&options).unwrap().sync_mode, expected);
         }

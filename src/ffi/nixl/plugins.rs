@@ -178,7 +178,9 @@ pub unsafe extern "C" fn kvmem_agent_connect(
             let agent = &borrow(scope, agent)?.agent;
             let remote = text::required(remote, "remote")?.to_string();
             let (options, deadline) = timed_options(options)?;
-            agent.call_until(deadline, move |state| state.connect(&remote, &options))
+            agent.call_until(deadline.or_else(|| agent.call_deadline()), move |state| {
+                state.connect(&remote, &options)
+            })
         })
     }
 }

@@ -63,7 +63,9 @@ pub unsafe extern "C" fn kvmem_agent_query(
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             let (options, deadline) = timed_options(options)?;
-            let results = agent.call_until(deadline, move |state| state.query(&list, &options))?;
+            let results = agent.call_until(deadline.or_else(|| agent.call_deadline()), move |state| {
+                state.query(&list, &options)
+            })?;
             let converted =
                 |result: Option<BTreeMap<String, String>>| result.map(|map| Parameters::new(&map));
             query.set(results.into_iter().map(converted).collect());

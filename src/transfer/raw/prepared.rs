@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Holds;
 use crate::error::{Error, Result, Status, ensure};
-use crate::nixl::{Agent, CallOptions, Descriptors, ListId, RequestSide};
+use crate::nixl::{Agent, AgentState, CallOptions, Descriptors, ListId, RequestSide};
 
 /// A list that NIXL has resolved once, for one side of requests.
 pub struct Prepared {
@@ -27,13 +27,14 @@ impl Prepared {
         ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to prepare");
         let holds = if owner.is_none() { Holds::of(agent, list)? } else { Holds::default() };
         let (owner, owned) = (owner.map(str::to_string), list.clone());
-        let (id, side) = agent.call(move |state| {
+        let prepare = move |state: &mut AgentState| {
             let side = match &owner {
                 Some(name) => state.side_of(name)?,
                 None => RequestSide::Local,
             };
             Ok((state.prepare_raw(&side, &owned, &options)?, side))
-        })?;
+        };
+        let (id, side) = agent.call_or_undo(prepare, |state, (id, _)| state.release_list(id))?;
         Ok(Arc::new(Self { agent: agent.clone(), id, side, list: list.clone(), _holds: holds }))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::resource::Resource;
+use super::resource::{Resource, release};
 use super::run::{Posting, RequestRun};
 use super::{Holds, Prepared};
 use crate::error::{Error, Result, ensure};
@@ -75,12 +75,13 @@ impl Request {
         let holds = Holds::of(agent, local)?;
         let (name, sides, given) = (owner.to_string(), [local.clone(), remote.clone()], options.clone());
         let is_limited = of_runs.limit.is_some();
-        let (id, side, storage) = agent.call(move |state| {
+        let create = move |state: &mut AgentState| {
             let side = state.side_of(&name)?;
             let id = state.create_raw(operation, &sides[0], (&side, &sides[1]), &given)?;
             let storage = if is_limited { state.storage_of(id, &sides[1]) } else { None };
             Ok((id, side, storage))
-        })?;
+        };
+        let (id, side, storage) = agent.call_or_undo(create, |state, (id, ..)| release(state, id))?;
         let resource = Resource {
             agent: agent.clone(),
             id,
@@ -125,11 +126,12 @@ impl Request {
         let ids = [local.id, remote.id];
         let given = options.clone();
         let is_limited = of_runs.limit.is_some();
-        let (id, storage) = agent.call(move |state| {
+        let make = move |state: &mut AgentState| {
             let sides = ((ids[0], &local_numbers[..]), (ids[1], &remote_numbers[..]));
             let id = state.make_raw(operation, sides.0, sides.1, [&local_chosen, &remote_chosen], &given)?;
             Ok((id, if is_limited { state.storage_of(id, &remote_chosen) } else { None }))
-        })?;
+        };
+        let (id, storage) = agent.call_or_undo(make, |state, (id, _)| release(state, id))?;
         let resource = Resource {
             agent: agent.clone(),
             id,

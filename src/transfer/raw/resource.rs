@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Holds, Prepared};
 use crate::log::log;
-use crate::nixl::{Agent, RequestId, RequestSide};
+use crate::nixl::{Agent, AgentState, RequestId, RequestSide};
 
 /// The request of NIXL, and what it uses. It is released before the memory.
 pub(super) struct Resource {
@@ -29,10 +29,13 @@ impl Drop for Resource {
             return;
         }
         let id = self.id;
-        self.agent.call_or_defer(move |state| {
-            if let Err(error) = state.release_request(id) {
-                log!(Error, "{error}; NIXL may use the memory of the request until the process ends");
-            }
-        });
+        self.agent.call_or_defer(move |state| release(state, id));
+    }
+}
+
+/// Releases a request that nothing uses any more.
+pub(super) fn release(state: &mut AgentState, id: RequestId) {
+    if let Err(error) = state.release_request(id) {
+        log!(Error, "{error}; NIXL may use the memory of the request until the process ends");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Result, Status, fail};
 use crate::leak;
 use crate::log::log;
-use crate::nixl::{Agent, CallOptions, Descriptors, SegmentsId, ViewId};
+use crate::nixl::{Agent, AgentState, CallOptions, Descriptors, SegmentsId, ViewId};
 use crate::sync::Mutex;
 
 /// Raw descriptors that are registered with an agent. They are deregistered when it is dropped.
@@ -21,7 +21,8 @@ impl Segments {
     /// Registers descriptors with the backends that the options name, or with each that accepts their memory type.
     pub fn register(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
         let owned = list.clone();
-        let id = agent.call(move |state| state.register_segments(owned, &options))?;
+        let register = move |state: &mut AgentState| state.register_segments(owned, &options);
+        let id = agent.call_or_undo(register, |state, id| log_failure(state.deregister_segments(id)))?;
         Ok(Self { agent: agent.clone(), list: list.clone(), id: Mutex::new(Some(id)) })
     }
 
@@ -60,6 +61,12 @@ impl Drop for Segments {
     }
 }
 
+fn log_failure(outcome: Result<()>) {
+    if let Err(error) = outcome {
+        log!(Error, "{error}; the memory of the descriptors stays registered until its agent ends");
+    }
+}
+
 /// A memory view.
 pub struct View {
     agent: Arc<Agent>,
@@ -72,7 +79,8 @@ impl View {
     /// Creates a view of the agent's memory, or of the memory of peers if the descriptors name agents.
     pub fn create(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
         let owned = list.clone();
-        let (id, handle) = agent.call(move |state| state.create_view(&owned, &options))?;
+        let create = move |state: &mut AgentState| state.create_view(&owned, &options);
+        let (id, handle) = agent.call_or_undo(create, |state, (id, _)| state.release_view(id))?;
         Ok(Self { agent: agent.clone(), id, handle, _list: list.clone() })
     }
 

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that wait for NIXL longer than the agent permits, with the stand-in for NIXL: they end, and what NIXL does later is
+// undone.
+#include "stand_in.h"
+
+#define PART "is in a call of NIXL that has not returned"
+
+static unsigned char memory[3 * 4096];
+
+/* An agent whose calls wait for a moment, a peer, and a segment of the agent. */
+typedef struct pair {
+    kvmem_agent *near, *far;
+    kvmem_descriptors *local, *remote;
+    kvmem_segments *segments;
+} pair;
+
+static void pair_open(pair *pair) {
+    nixl_find_stand_in();
+    const kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.call_timeout_ns = MILLISECONDS(20));
+    pair->far = agent_open("far");
+    pair->near = MADE(kvmem_agent, kvmem_agent_create, "near", &options);
+    EXPECT_OK(kvmem_agent_create_backend(pair->near, "UCX", NULL, 0, ERR));
+    agents_introduce(pair->near, pair->far);
+    pair->local = descriptors_of_memory(memory, 4096);
+    pair->remote = descriptors_of_memory(memory + 4096, 4096);
+    EXPECT_OK(kvmem_segments_register(pair->near, pair->local, NULL, &pair->segments, ERR));
+}
+
+static void pair_close(pair *pair) {
+    kvmem_segments_destroy(pair->segments);
+    kvmem_descriptors_destroy(pair->local);
+    kvmem_descriptors_destroy(pair->remote);
+    kvmem_agent_destroy(pair->near);
+    kvmem_agent_destroy(pair->far);
+}
+
+static kvmem_region *adopt(void *first) {
+    return MADE(kvmem_region, kvmem_region_adopt_host,
+                REF(OPTIONS(kvmem_adopt_options, it.address = first, it.size = 4096)));
+}
+
+static uint64_t registrations(const void *first) { return NIXL(nixl_sim_registered((uintptr_t)first)); }
+
+/* The agent executes calls in order, so all earlier ones have ended after this one. */
+static void go_on(kvmem_agent *agent) {
+    NIXL(nixl_sim_go());
+    kvmem_status status = KVMEM_STATUS_TIMED_OUT;
+    while (status == KVMEM_STATUS_TIMED_OUT) {
+        OWNED(kvmem_blob) metadata = NULL;
+        status = kvmem_agent_get_local_metadata(agent, &metadata, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+}
+
+TEST(a_region_that_is_registered_too_late_is_deregistered) {
+    OPENED(pair, it);
+    void *const first = memory + 8192;
+    OWNED(kvmem_region) region = adopt(first);
+    NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_region_register, region, it.near);
+    CHECK_HAS(test_last_message(), "'near'");
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_agent_get_local_metadata, it.near);
+    go_on(it.near);
+    CHECK_EQ(registrations(first), 0);
+    OWNED(kvmem_region) again = adopt(first);
+    OWN(kvmem_registration, registration, kvmem_region_register, again, it.near);
+    CHECK_EQ(registrations(first), 1);
+}
+
+/* While the agent is in a call, later ones wait for it, and are executed after their callers have given up. */
+TEST(what_is_made_too_late_is_ended) {
+    OPENED(pair, it);
+    void *const first = memory + 8192;
+    OWNED(kvmem_descriptors) more = descriptors_of_memory(first, 4096);
+    NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, more, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_view_create, it.near, it.local, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_prepared_create, it.near, NULL, it.local, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_request_create, it.near, KVMEM_REQUEST_READ, it.local, "far", it.remote,
+           NULL);
+    go_on(it.near);
+    CHECK_EQ(registrations(first), 0);
+    CHECK_EQ(NIXL(nixl_sim_get_views()).alive, 0);
+    CHECK_EQ(NIXL(nixl_sim_get_views()).released, 1);
+    CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
+}
+
+/* The call that destroys a registration returns, and the memory is deregistered later. */
+TEST(a_registration_is_destroyed_while_nixl_does_not_return) {
+    OPENED(pair, it);
+    void *const first = memory + 8192;
+    OWNED(kvmem_region) region = adopt(first);
+    kvmem_registration *registration = MADE(kvmem_registration, kvmem_region_register, region, it.near);
+    CHECK_EQ(registrations(first), 1);
+    NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
+    kvmem_registration_destroy(registration);
+    CHECK_EQ(registrations(first), 1);
+    go_on(it.near);
+    CHECK_EQ(registrations(first), 0);
+}
