@@ -70,16 +70,18 @@ typedef struct kvmem_agent_options {
     /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
     /// KVMEM_AGENT_LISTEN_THREAD.
     uint64_t listen_delay_us;
-    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD, which
-    /// says which programs must not reach it.
+    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD. Programs that
+    /// are not trusted must not reach this port; see that flag.
     uint32_t listen_port;
     /// KVMEM_SYNC_* value.
     uint32_t sync_mode;
-    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend, builds
-    /// or imports a layout, registers memory, loads metadata and so on. Then it fails with
+    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
+    /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
     /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
-    /// NIXL may end the work later. What kvmem has registered or created then is undone. Memory that kvmem
-    /// allocated for it stays allocated; memory of yours must not be freed before the agent is destroyed.
+    /// After that NIXL may still finish the call. kvmem then deregisters the memory, and releases requests,
+    /// lists and views. A backend stays, and a peer stays loaded. Do not free memory of yours that was to be
+    /// registered or deregistered before the agent is destroyed; kvmem leaks its own.
+    /// Calls that destroy something wait as long, for the first of several registrations.
     uint64_t call_timeout_ns;
 } kvmem_agent_options;
 
@@ -132,6 +134,7 @@ typedef struct kvmem_parameter {
 ///         KVMEM_STATUS_INVALID_ARGUMENT: with a parameter the plugin GUSLI would end the process, or the
 ///           plugin OBJ would never end a request; the message has the parameter
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX or OBJ cannot be started
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns; it may exist later
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
 ///           what UCX logged, and the UCX_* variables of the environment
 kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
@@ -458,6 +461,7 @@ typedef struct kvmem_segments kvmem_segments;
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
 ///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
 ///           is given, and the loaded NIXL has none
+///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
 ///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
 ///           has them now
 kvmem_status kvmem_segments_register(kvmem_agent *agent,
@@ -474,11 +478,14 @@ kvmem_status kvmem_segments_register(kvmem_agent *agent,
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_BUSY: a request on the descriptors is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
-///         KVMEM_STATUS_NIXL: NIXL failed; the memory may still be in use and must not be freed
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned within call_timeout_ns of the agent
+///         KVMEM_STATUS_NIXL: NIXL failed
+///         After the last two the memory may still be in use and must not be freed.
 kvmem_status kvmem_segments_deregister(kvmem_segments *segments, kvmem_error **error);
 
 /// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
-/// deregisters them when it has ended. Wait for requests before this call.
+/// deregisters them when it has ended. Wait for requests before this call. If NIXL does not return within
+/// call_timeout_ns of the agent, they stay registered: kvmem_segments_deregister reports that.
 ///
 /// @param segments registered descriptors that no other call uses; NULL does nothing
 void kvmem_segments_destroy(kvmem_segments *segments);
@@ -592,6 +599,7 @@ void kvmem_view_destroy(kvmem_view *view);
 ///           or consists of several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
+///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
 kvmem_status kvmem_region_register(kvmem_region *region,
                                    kvmem_agent *agent,
@@ -1077,7 +1085,7 @@ typedef struct kvmem_directory_events kvmem_directory_events;
 #define KVMEM_DIRECTORY_RESTORED 9
 
 /// More than 65536 agents are published, and those beyond are not reported: the memory of a watch is bounded.
-/// It is reported once, until kvmem_directory_unwatch is called. Watch single agents.
+/// It is reported once, and again only after kvmem_directory_unwatch. Watch single agents.
 #define KVMEM_DIRECTORY_FULL 10
 
 /// An event. The pointers are valid as long as the kvmem_directory_events.
@@ -1089,8 +1097,8 @@ typedef struct kvmem_directory_event {
     uint64_t incarnation;
     /// Version of the entry; as incarnation.
     uint64_t version;
-    /// Why the entry is not valid, or the directory cannot be reached or has more agents; empty for other
-    /// kinds.
+    /// Why the entry is not valid, why the directory cannot be reached, or that it has more agents than are
+    /// reported; empty for other kinds.
     const char *message;
     /// KVMEM_DIRECTORY_* value.
     uint32_t kind;
@@ -1390,9 +1398,9 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent,
 /// Returns all messages that an agent has received, and waits for one if there is none. Each message is
 /// returned once.
 ///
-/// Messages of one sender are in the order in which it has sent them, alone or with transfers, if each
-/// transfer has ended before the next message is sent. Otherwise a message of a transfer arrives after its
-/// bytes, and before or after later messages. Messages of different senders have no order.
+/// Messages of one sender arrive in the order in which it has sent them, if a transfer with a message has
+/// ended before the sender's next message. Otherwise the message of a transfer arrives after its bytes, and
+/// before or after later messages. Messages of different senders have no order.
 ///
 /// An agent receives messages through a backend that reaches peers, such as UCX. Without one no message
 /// arrives, and the call waits, because a backend may be created during the wait.

@@ -98,3 +98,41 @@ TEST(a_registration_is_destroyed_while_nixl_does_not_return) {
     go_on(it.near);
     CHECK_EQ(registrations(first), 0);
 }
+
+/* The first deregistration waits, and the others are left to the agent. */
+TEST(a_layout_of_many_regions_is_destroyed_while_nixl_does_not_return) {
+    OPENED(pair, it);
+    kv_side side;
+    kv_side_open(&side, REF(kv_config(&kv_kinds[1])), it.near, 1);
+    const unsigned char *const first = side.memory + side.starts[0], *const last = side.memory + side.starts[2];
+    CHECK_EQ(registrations(first) + registrations(last), 2);
+    NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
+    kv_side_close(&side);
+    CHECK_EQ(registrations(first) + registrations(last), 2);
+    go_on(it.near);
+    CHECK_EQ(registrations(first) + registrations(last), 0);
+}
+
+/* The agent's own limit is 10 minutes. */
+TEST(a_checksum_with_a_limit_ends_while_the_agent_is_in_a_call) {
+    nixl_find_stand_in();
+    OWNED(kvmem_agent) agent = agent_open("storing");
+    EXPECT_OK(kvmem_agent_create_backend(agent, "OBJ", NULL, 0, ERR));
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OWN(kvmem_region, region, kvmem_region_create_object,
+        REF(OPTIONS(kvmem_object_options, it.key_prefix = "a/", it.object_size = kv_block_stride(&config),
+                    it.count = config.num_blocks)));
+    OWNED(kvmem_layout) objects = regions_lay_out(&config, &region, 1, agent);
+    const uint32_t block = 1;
+    uint32_t found;
+    NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
+    for (int i = 0; i < 2; i++)
+        EXPECT(KVMEM_STATUS_TIMED_OUT,
+               kvmem_layout_checksum_within(objects, &block, 1, MILLISECONDS(50), &found, ERR));
+    go_on(agent);
+    EXPECT_OK(kvmem_layout_checksum_within(objects, &block, 1, PATIENCE, &found, ERR));
+    NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
+    const kvmem_status status = kvmem_layout_checksum_within(objects, &block, 1, MILLISECONDS(50), &found, ERR);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT);
+    go_on(agent);
+}

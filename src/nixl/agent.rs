@@ -3,7 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,22 @@ use crate::thread;
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
+thread_local! {
+    static LIMIT: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Does some work that has a deadline: calls with agents that it makes on this thread end soon after it.
+pub fn within<R>(deadline: Option<Instant>, work: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Instant>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LIMIT.set(self.0);
+        }
+    }
+    let _restore = Restore(LIMIT.replace(deadline));
+    work()
+}
+
 /// A NIXL agent. Whatever needs it holds it; its thread ends with the last holder.
 pub struct Agent {
     log_id: LogId,
@@ -42,6 +60,8 @@ pub struct Agent {
     thread_id: ThreadId,
     has_listen_thread: bool,
     call_timeout: Option<Duration>,
+    /// A call has waited for as long as calls may take, and the thread has executed none since.
+    is_stuck: Arc<AtomicBool>,
     /// Rung when messages arrive.
     bell: Mutex<Option<Arc<Bell>>>,
     /// Results of trial transfers between a GPU and a file.
@@ -103,6 +123,7 @@ impl Agent {
             thread_id,
             has_listen_thread: config.listen_thread,
             call_timeout: config.call_timeout,
+            is_stuck: Arc::default(),
             bell: Mutex::new(None),
             trials: GdsTrials::default(),
         }))
@@ -129,7 +150,8 @@ impl Agent {
     /// each transfer in flight for 32 of them, and the calls of NIXL's in both. A step moves no more than a request, whose size is
     /// bounded; none waits for a peer.
     pub fn call_deadline(&self) -> Option<Instant> {
-        Instant::now().checked_add(self.call_timeout?)
+        let of_agent = self.call_timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        [of_agent, LIMIT.get()].into_iter().flatten().min()
     }
 
     /// Runs `function` on the agent's thread and waits for its result, as long as calls of this agent may take. It may run later:
@@ -138,7 +160,7 @@ impl Agent {
         &self,
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        self.call_until(self.call_deadline(), function)
+        self.call_or_undo(function, |_, _| ())
     }
 
     /// The same until [`GRACE`] after a deadline.
@@ -156,7 +178,12 @@ impl Agent {
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
         undo: impl FnOnce(&mut AgentState, R) + Send + 'static,
     ) -> Result<R> {
-        self.run_until(self.call_deadline(), function, undo)
+        let begun = Instant::now();
+        let outcome = self.run_until(self.call_deadline(), function, undo);
+        if outcome.is_err() && self.call_timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
+            self.is_stuck.store(true, Ordering::Relaxed);
+        }
+        outcome
     }
 
     fn run_until<R: Send + 'static>(
@@ -166,7 +193,9 @@ impl Agent {
         undo: impl FnOnce(&mut AgentState, R) + Send + 'static,
     ) -> Result<R> {
         let (reply, result) = handoff();
+        let is_stuck = self.is_stuck.clone();
         let run = move |state: &mut AgentState| {
+            is_stuck.store(false, Ordering::Relaxed);
             if let Err(Ok(late)) = reply.give(function(state)) {
                 undo(state, late);
             }
@@ -186,14 +215,20 @@ impl Agent {
     }
 
     /// Runs `function` on the agent's thread; waits for its end unless the calling thread drives the agent just now, which
-    /// must not wait for itself.
+    /// must not wait for itself, or a call has just waited in vain: the ends of many registrations would wait one after the other.
     pub fn call_or_defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
-        if self.is_driven_here() {
-            let _ = self.send(Command::Run(Box::new(function)));
-        } else if let Err(error) = self.call(move |state| {
+        if self.is_driven_here() || self.is_stuck.load(Ordering::Relaxed) {
+            let is_stuck = self.is_stuck.clone();
+            return self.defer(move |state| {
+                is_stuck.store(false, Ordering::Relaxed);
+                function(state);
+            });
+        }
+        let run = move |state: &mut AgentState| {
             function(state);
             Ok(())
-        }) {
+        };
+        if let Err(error) = self.call(run) {
             log!(Error, "agent {} '{}': {error}", self.log_id, self.name);
         }
     }
@@ -316,6 +351,7 @@ impl Agent {
                 thread_id,
                 has_listen_thread: false,
                 call_timeout: None,
+                is_stuck: Arc::default(),
                 bell: Mutex::new(None),
                 trials,
             }),

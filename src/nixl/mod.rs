@@ -38,7 +38,7 @@ mod unbounded;
 #[cfg(test)]
 mod wakes;
 
-pub use agent::Agent;
+pub use agent::{Agent, within};
 pub use agent_config::{AgentConfig, SyncMode};
 pub use arguments::CallOptions;
 pub use descriptor::{Descriptor, MemoryType};

@@ -131,7 +131,7 @@ impl Registrar {
     }
 }
 
-/// After a caller has given up, nobody else learns of a failure.
+/// The caller has given up, so only the log has a failure.
 fn log_late(outcome: Result<()>) {
     if let Err(error) = outcome {
         log!(Error, "{error}; the memory stays registered until its agent ends");

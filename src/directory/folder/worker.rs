@@ -47,6 +47,8 @@ pub struct Worker {
     /// Entries whose file was closed by a writer, and when to look at them again.
     closed: BTreeMap<String, Look>,
     next_sweep: Instant,
+    /// Entries could not be examined since the last sweep that succeeded.
+    is_look_due: bool,
     /// The folder was removed or renamed, and could not be opened again yet, for this reason.
     lost: Option<Error>,
 }
@@ -95,6 +97,7 @@ impl Worker {
             watched: BTreeSet::new(),
             closed: BTreeMap::new(),
             next_sweep: Instant::now(),
+            is_look_due: false,
             lost: None,
         }
     }
@@ -195,14 +198,18 @@ impl Worker {
             return;
         }
         self.restore_published();
-        if let Err(error) = self.report_watched() {
-            self.look_soon(&error);
+        match self.report_watched() {
+            Ok(()) => self.is_look_due = false,
+            Err(error) => self.look_soon(&error),
         }
     }
 
-    /// What is stored could not be found out. Nothing was reported, and all entries are examined soon.
+    /// What is stored could not be found out. Nothing was reported, and all entries are examined soon. The log has it once until
+    /// that succeeds: each change of an entry may fail the same way.
     fn look_soon(&mut self, error: &Error) {
-        log!(Warn, "{}: {error}; its entries are examined again", self.location);
+        if !std::mem::replace(&mut self.is_look_due, true) {
+            log!(Warn, "{}: {error}; its entries are examined again", self.location);
+        }
         self.next_sweep = self.next_sweep.min(Instant::now() + SWEEP_ONLY);
     }
 

@@ -49,16 +49,18 @@ pub struct kvmem_agent_options {
     /// Microseconds between rounds of the listen thread; 0 for 100000. Must be 0 without
     /// KVMEM_AGENT_LISTEN_THREAD.
     pub listen_delay_us: u64,
-    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD, which
-    /// says which programs must not reach it.
+    /// TCP port of the listen thread; 0 for 8888. Must be 0 without KVMEM_AGENT_LISTEN_THREAD. Programs that
+    /// are not trusted must not reach this port; see that flag.
     pub listen_port: u32,
     /// KVMEM_SYNC_* value.
     pub sync_mode: u32,
-    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend, builds
-    /// or imports a layout, registers memory, loads metadata and so on. Then it fails with
+    /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
+    /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
     /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
-    /// NIXL may end the work later. What kvmem has registered or created then is undone. Memory that kvmem
-    /// allocated for it stays allocated; memory of yours must not be freed before the agent is destroyed.
+    /// After that NIXL may still finish the call. kvmem then deregisters the memory, and releases requests,
+    /// lists and views. A backend stays, and a peer stays loaded. Do not free memory of yours that was to be
+    /// registered or deregistered before the agent is destroyed; kvmem leaks its own.
+    /// Calls that destroy something wait as long, for the first of several registrations.
     pub call_timeout_ns: u64,
 }
 options!(kvmem_agent_options);
@@ -137,6 +139,7 @@ pub struct kvmem_parameter {
 ///         KVMEM_STATUS_INVALID_ARGUMENT: with a parameter the plugin GUSLI would end the process, or the
 ///           plugin OBJ would never end a request; the message has the parameter
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX or OBJ cannot be started
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns; it may exist later
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
 ///           what UCX logged, and the UCX_* variables of the environment
 #[unsafe(no_mangle)]

@@ -43,7 +43,7 @@ pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;
 pub const KVMEM_DIRECTORY_RESTORED: u32 = 9;
 
 /// More than 65536 agents are published, and those beyond are not reported: the memory of a watch is bounded.
-/// It is reported once, until kvmem_directory_unwatch is called. Watch single agents.
+/// It is reported once, and again only after kvmem_directory_unwatch. Watch single agents.
 pub const KVMEM_DIRECTORY_FULL: u32 = 10;
 
 /// An event. The pointers are valid as long as the kvmem_directory_events.
@@ -57,8 +57,8 @@ pub struct kvmem_directory_event {
     pub incarnation: u64,
     /// Version of the entry; as incarnation.
     pub version: u64,
-    /// Why the entry is not valid, or the directory cannot be reached or has more agents; empty for other
-    /// kinds.
+    /// Why the entry is not valid, why the directory cannot be reached, or that it has more agents than are
+    /// reported; empty for other kinds.
     pub message: *const c_char,
     /// KVMEM_DIRECTORY_* value.
     pub kind: u32,

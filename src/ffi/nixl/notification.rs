@@ -81,9 +81,9 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 /// Returns all messages that an agent has received, and waits for one if there is none. Each message is
 /// returned once.
 ///
-/// Messages of one sender are in the order in which it has sent them, alone or with transfers, if each
-/// transfer has ended before the next message is sent. Otherwise a message of a transfer arrives after its
-/// bytes, and before or after later messages. Messages of different senders have no order.
+/// Messages of one sender arrive in the order in which it has sent them, if a transfer with a message has
+/// ended before the sender's next message. Otherwise the message of a transfer arrives after its bytes, and
+/// before or after later messages. Messages of different senders have no order.
 ///
 /// An agent receives messages through a backend that reaches peers, such as UCX. Without one no message
 /// arrives, and the call waits, because a backend may be created during the wait.

@@ -24,6 +24,7 @@ use crate::region::Registration;
 ///           or consists of several mappings
 ///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was reset or destroyed
 ///         KVMEM_STATUS_PERMISSION_DENIED: the memory is read-only, and NIXL would permit peers to write it
+///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
 ///         KVMEM_STATUS_NIXL: no backend accepts the region
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(

@@ -30,6 +30,7 @@ opaque!(kvmem_segments, Segments, "segments");
 ///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
 ///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
 ///           is given, and the loaded NIXL has none
+///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
 ///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
 ///           has them now
 #[unsafe(no_mangle)]
@@ -60,7 +61,9 @@ pub unsafe extern "C" fn kvmem_segments_register(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_BUSY: a request on the descriptors is in flight
 ///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
-///         KVMEM_STATUS_NIXL: NIXL failed; the memory may still be in use and must not be freed
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned within call_timeout_ns of the agent
+///         KVMEM_STATUS_NIXL: NIXL failed
+///         After the last two the memory may still be in use and must not be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_segments_deregister(
     segments: *mut kvmem_segments,
@@ -71,7 +74,8 @@ pub unsafe extern "C" fn kvmem_segments_deregister(
 }
 
 /// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
-/// deregisters them when it has ended. Wait for requests before this call.
+/// deregisters them when it has ended. Wait for requests before this call. If NIXL does not return within
+/// call_timeout_ns of the agent, they stay registered: kvmem_segments_deregister reports that.
 ///
 /// @param segments registered descriptors that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

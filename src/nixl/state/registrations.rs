@@ -223,7 +223,7 @@ fn contains(memory: &Descriptor, memory_type: MemoryType, span: &Span) -> bool {
 }
 
 /// Why a backend does not have memory, for the message of a later failure.
-pub(super) fn refused_then(reason: &str) -> String {
+fn refused_then(reason: &str) -> String {
     format!("when memory was registered: {reason}")
 }
 

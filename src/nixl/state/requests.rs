@@ -6,7 +6,6 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::AgentState;
-use super::registrations::refused_then;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::call::check;
@@ -92,11 +91,7 @@ impl AgentState {
                 ptr::null_mut(),
             )
         };
-        check(status, || format!("create a request of {} blocks", local_indices.len())).map_err(|error| {
-            // Which memory the lists have is not known any more.
-            let reason = self.refused.values().next().filter(|_| matches!(side, RequestSide::Own));
-            reason.into_iter().fold(error, |error, reason| error.followed_by(refused_then(reason)))
-        })?;
+        check(status, || format!("create a request of {} blocks", local_indices.len()))?;
         Ok(self.keep(raw, operation, side, None))
     }
 

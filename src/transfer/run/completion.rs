@@ -388,7 +388,7 @@ impl Completion {
         let of_layers = bytes / self.layers.max(1) * self.moved.load(Ordering::Acquire);
         let moved = self.moved_bytes.load(Ordering::Relaxed).max(of_layers).min(bytes);
         let Limit { after, what, advice } = limit;
-        let milliseconds = after.as_secs_f64() * 1e3;
+        let milliseconds = (after.as_secs_f64() * 1e6).round() / 1e3;
         let message = format!(
             "{what} was not complete after {milliseconds} ms: at least {moved} of {bytes} bytes have moved. {advice}"
         );

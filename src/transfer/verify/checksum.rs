@@ -10,6 +10,7 @@ use super::blocks::BlockChecksums;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::lists;
+use crate::nixl;
 use crate::transfer::plan::Slots;
 
 /// Bytes whose checksums are computed between two looks at the clock, if there is a deadline.
@@ -28,11 +29,14 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32], deadline: Option<Instant>
             have.num_blocks
         );
     }
-    if layout.num_parts() == 0 {
-        return of_slots(layout, blocks, Slots::all(layout.geometry()), deadline);
-    }
-    let parts = layout.part_layouts().map(|(name, part)| (name, part, Slots::all(part.geometry())));
-    of_parts(parts, blocks, deadline)
+    // The agent of objects may be in a call of NIXL when memory for copies is registered.
+    nixl::within(deadline, || {
+        if layout.num_parts() == 0 {
+            return of_slots(layout, blocks, Slots::all(layout.geometry()), deadline);
+        }
+        let parts = layout.part_layouts().map(|(name, part)| (name, part, Slots::all(part.geometry())));
+        of_parts(parts, blocks, deadline)
+    })
 }
 
 /// The checksums of blocks over several parts, one part of a block after the other.

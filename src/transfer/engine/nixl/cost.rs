@@ -164,11 +164,14 @@ impl ServedSize {
         Self { bytes: plan.bytes(), sessions, spans: plan.spans(), places: places_of(plan) }
     }
 
+    /// Seconds until the owner has found the requests.
+    fn latency(&self) -> f64 {
+        SECONDS_PER_SESSION * self.sessions as f64
+    }
+
     /// Seconds that do not depend on the bytes.
     fn waiting(&self) -> f64 {
-        SECONDS_PER_SESSION * self.sessions as f64
-            + SECONDS_PER_SPAN * self.spans as f64
-            + SECONDS_PER_PLACE * self.places as f64
+        self.latency() + SECONDS_PER_SPAN * self.spans as f64 + SECONDS_PER_PLACE * self.places as f64
     }
 }
 
@@ -329,9 +332,11 @@ impl RequestRates {
     pub fn add_served(&self, size: &ServedSize, seconds: f64) {
         let mut fit = self.0.lock();
         let (bytes, waiting) = (size.bytes, size.waiting());
-        // Of short runs the time of the sessions and spans is the most.
+        // Of short runs the time of the sessions and spans is the most. A run that takes much longer says something of its bytes even
+        // so: the transport is slow.
         let serving = (seconds - waiting).max(0.1 * seconds);
-        if bytes as f64 * fit.assumed.per_served_byte >= waiting {
+        let of_bytes = bytes as f64 * fit.assumed.per_served_byte;
+        if of_bytes >= waiting || (of_bytes >= size.latency() && seconds >= 2.0 * waiting) {
             fit.served = KEPT * fit.served + bytes as f64;
             fit.serving = KEPT * fit.serving + serving;
         }

@@ -93,7 +93,8 @@ impl RequestPlan {
 
     /// Whether NIXL executes another request now. Requests to block storage share a limit of its backend.
     pub fn has_room(&self, state: &AgentState) -> bool {
-        !self.is_to_blocks() || state.has_room_for(self.limits.descriptors as usize)
+        let parts = self.limits.descriptors.min(self.plan.most_moves());
+        !self.is_to_blocks() || state.has_room_for(parts as usize)
     }
 
     /// Creates the request that begins at `place`, and moves `place` behind it. `list` has its descriptors then.

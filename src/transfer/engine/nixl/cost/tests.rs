@@ -79,6 +79,19 @@ fn served_runs_tell_what_the_next_one_takes() {
     assert!((5.0 * assumed..7.0 * assumed).contains(&found), "{found}");
 }
 
+/// A million blocks of 512 bytes over a slow network: their places cost more than their bytes are assumed to.
+#[test]
+fn served_runs_of_short_blocks_tell_that_bytes_are_slow() {
+    let (rates, blocks) = (RequestRates::default(), 1_000_000);
+    let size = ServedSize { spans: blocks, places: blocks, ..few_spans(512 * blocks, 46) };
+    let assumed = rates.served(&size);
+    rates.add_served(&size, 1.1 * assumed);
+    assert_eq!(rates.served(&size), assumed, "the usual duration says nothing of the bytes");
+    rates.add_served(&size, 4.3);
+    let found = rates.served(&size);
+    assert!((4.2..4.4).contains(&found), "{found}");
+}
+
 /// Blocks in so many spans that they need several requests: each takes a time that the bytes do not explain.
 #[test]
 fn each_session_of_a_served_run_takes_a_time_of_its_own() {
