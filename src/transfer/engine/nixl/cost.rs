@@ -336,7 +336,7 @@ impl RequestRates {
         // so: the transport is slow.
         let serving = (seconds - waiting).max(0.1 * seconds);
         let of_bytes = bytes as f64 * fit.assumed.per_served_byte;
-        if of_bytes >= waiting || (of_bytes >= size.latency() && seconds >= 2.0 * waiting) {
+        if of_bytes >= waiting || (of_bytes >= size.latency() && seconds >= 2.0 * (waiting + of_bytes)) {
             fit.served = KEPT * fit.served + bytes as f64;
             fit.serving = KEPT * fit.serving + serving;
         }
