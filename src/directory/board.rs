@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::store::{Report, State};
 use crate::error::{Error, Status};
@@ -68,7 +68,7 @@ pub struct Board {
     /// An interruption that ended before it was reported. Both are reported.
     ended: Option<Error>,
     /// The known agents that the parts of a list so far have.
-    listed: HashSet<String>,
+    listed: BTreeSet<String>,
     is_full: bool,
     is_full_reported: bool,
 }

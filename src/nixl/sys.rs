@@ -4,6 +4,9 @@
 //! nixl-sys supplies the values of NIXL's constants, and its header the signatures: a test compares each with it.
 //! Its stubs are not called, because a stub aborts the process if the library or one symbol is missing. Such a
 //! library fails to load, and a call without a library fails with a status.
+//!
+//! Its other code must not be linked either, because the object of its stubs needs libstdc++. The compiler shares instances of
+//! generic types between crates: `HashSet<String>` in kvmem would be that of nixl-sys. symbols.dynamic fails then.
 
 #![allow(non_camel_case_types)]
 // The functions have the parameters of NIXL's.
