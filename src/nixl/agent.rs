@@ -149,6 +149,7 @@ impl Agent {
     /// Only NIXL makes it wait that long. Otherwise it waits for what the thread does first: the commands before it, one step of
     /// each transfer in flight for 32 of them, and the calls of NIXL's in both. A step moves no more than a request, whose size is
     /// bounded; none waits for a peer.
+    #[inline(never)]
     pub fn call_deadline(&self) -> Option<Instant> {
         let of_agent = self.call_timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         [of_agent, LIMIT.get()].into_iter().flatten().min()
@@ -180,10 +181,18 @@ impl Agent {
     ) -> Result<R> {
         let begun = Instant::now();
         let outcome = self.run_until(self.call_deadline(), function, undo);
-        if outcome.is_err() && self.call_timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
-            self.is_stuck.store(true, Ordering::Relaxed);
+        if outcome.is_err() {
+            self.note_failure(begun);
         }
         outcome
+    }
+
+    /// Of a call that has waited as long as calls may take, the thread is in NIXL.
+    #[cold]
+    fn note_failure(&self, begun: Instant) {
+        if self.call_timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
+            self.is_stuck.store(true, Ordering::Relaxed);
+        }
     }
 
     fn run_until<R: Send + 'static>(
