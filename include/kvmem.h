@@ -1030,8 +1030,9 @@ void kvmem_region_destroy(kvmem_region *region);
 ///
 /// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
 /// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
-/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. So
-/// only functions with a timeout end if NIXL does not return; docs/nixl.md lists them.
+/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. A
+/// function without a timeout fails with KVMEM_STATUS_TIMED_OUT after call_timeout_ns of the agent, which is
+/// 10 minutes by default, also if its comment does not list that status; docs/nixl.md has the limits.
 typedef struct kvmem_agent kvmem_agent;
 
 /// A region that is registered with an agent. It keeps both alive. The region is deregistered before its

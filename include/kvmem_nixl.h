@@ -78,10 +78,11 @@ typedef struct kvmem_agent_options {
     /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
     /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
     /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
-    /// After that NIXL may still finish the call. kvmem then deregisters the memory, and releases requests,
-    /// lists and views. A backend stays, and a peer stays loaded. Do not free memory of yours that was to be
-    /// registered or deregistered before the agent is destroyed; kvmem leaks its own.
-    /// Calls that destroy something wait as long, for the first of several registrations.
+    /// If NIXL finishes later, kvmem undoes the call: it deregisters memory, and releases requests, lists and
+    /// views. It does not undo a backend or a loaded peer. Until the agent is destroyed, do not free your
+    /// memory that the call was to register or deregister; for adopted memory kvmem then never calls release,
+    /// and it never frees its own.
+    /// A call that destroys several registrations waits so long for the first, and not for the others.
     uint64_t call_timeout_ns;
 } kvmem_agent_options;
 
@@ -1084,8 +1085,9 @@ typedef struct kvmem_directory_events kvmem_directory_events;
 /// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
 #define KVMEM_DIRECTORY_RESTORED 9
 
-/// More than 65536 agents are published, and those beyond are not reported: the memory of a watch is bounded.
-/// It is reported once, and again only after kvmem_directory_unwatch. Watch single agents.
+/// There are more than 65536 entries, invalid ones included, and those beyond are not reported: the memory
+/// of a watch is bounded. It is reported once, and again only after the watch of all agents has ended. End
+/// that watch (kvmem_directory_unwatch with NULL), then watch single agents.
 #define KVMEM_DIRECTORY_FULL 10
 
 /// An event. The pointers are valid as long as the kvmem_directory_events.
@@ -1136,7 +1138,7 @@ void kvmem_directory_events_destroy(kvmem_directory_events *events);
 /// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
 /// until its lease ends.
 ///
-/// No call waits longer than its timeout. With etcd none waits longer than 10 seconds, also with
+/// No call waits longer than 100 ms after its timeout. With etcd none waits longer than 10 seconds, also with
 /// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
 ///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as

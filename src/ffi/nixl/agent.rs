@@ -57,10 +57,11 @@ pub struct kvmem_agent_options {
     /// Nanoseconds that a call without a timeout of its own waits for NIXL: one that creates a backend,
     /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
     /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
-    /// After that NIXL may still finish the call. kvmem then deregisters the memory, and releases requests,
-    /// lists and views. A backend stays, and a peer stays loaded. Do not free memory of yours that was to be
-    /// registered or deregistered before the agent is destroyed; kvmem leaks its own.
-    /// Calls that destroy something wait as long, for the first of several registrations.
+    /// If NIXL finishes later, kvmem undoes the call: it deregisters memory, and releases requests, lists and
+    /// views. It does not undo a backend or a loaded peer. Until the agent is destroyed, do not free your
+    /// memory that the call was to register or deregister; for adopted memory kvmem then never calls release,
+    /// and it never frees its own.
+    /// A call that destroys several registrations waits so long for the first, and not for the others.
     pub call_timeout_ns: u64,
 }
 options!(kvmem_agent_options);

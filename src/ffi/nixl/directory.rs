@@ -28,7 +28,7 @@ use crate::transfer::QueueEntry;
 /// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
 /// until its lease ends.
 ///
-/// No call waits longer than its timeout. With etcd none waits longer than 10 seconds, also with
+/// No call waits longer than 100 ms after its timeout. With etcd none waits longer than 10 seconds, also with
 /// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
 ///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as

@@ -42,8 +42,9 @@ pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;
 /// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
 pub const KVMEM_DIRECTORY_RESTORED: u32 = 9;
 
-/// More than 65536 agents are published, and those beyond are not reported: the memory of a watch is bounded.
-/// It is reported once, and again only after kvmem_directory_unwatch. Watch single agents.
+/// There are more than 65536 entries, invalid ones included, and those beyond are not reported: the memory
+/// of a watch is bounded. It is reported once, and again only after the watch of all agents has ended. End
+/// that watch (kvmem_directory_unwatch with NULL), then watch single agents.
 pub const KVMEM_DIRECTORY_FULL: u32 = 10;
 
 /// An event. The pointers are valid as long as the kvmem_directory_events.
