@@ -67,7 +67,7 @@ TEST(a_region_that_is_registered_too_late_is_deregistered) {
     CHECK_EQ(registrations(first), 1);
 }
 
-/* While the agent is in a call, later ones wait for it, and are executed after their callers have given up. */
+/* While the agent is in a call, later ones wait for it, and are executed after they have timed out. */
 TEST(what_is_made_too_late_is_ended) {
     OPENED(pair, it);
     void *const first = memory + 8192;

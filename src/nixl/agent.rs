@@ -144,7 +144,7 @@ impl Agent {
         self.has_listen_thread
     }
 
-    /// When a call that begins now, and has no time of its own, gives up; `None` for never.
+    /// When a call that begins now, and has no time of its own, ends without a result; `None` for never.
     ///
     /// Only NIXL makes it wait that long. Otherwise it waits for what the thread does first: the commands before it, one step of
     /// each transfer in flight for 32 of them, and the calls of NIXL's in both. A step moves no more than a request, whose size is
@@ -173,7 +173,7 @@ impl Agent {
         self.run_until(deadline, function, |_, _| ())
     }
 
-    /// As [`Self::call`], for a function that makes something: `undo` ends what was made after the caller has given up.
+    /// As [`Self::call`], for a function that makes something: `undo` ends what was made after the call has timed out.
     pub fn call_or_undo<R: Send + 'static>(
         &self,
         function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
@@ -224,7 +224,7 @@ impl Agent {
     }
 
     /// Runs `function` on the agent's thread; waits for its end unless the calling thread drives the agent just now, which
-    /// must not wait for itself, or a call has just waited in vain: the ends of many registrations would wait one after the other.
+    /// must not wait for itself, or a call has just timed out: the ends of many registrations would wait one after the other.
     pub fn call_or_defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
         if self.is_driven_here() || self.is_stuck.load(Ordering::Relaxed) {
             let is_stuck = self.is_stuck.clone();

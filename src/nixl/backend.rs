@@ -136,3 +136,13 @@ impl Drop for Params {
         unsafe { sys::nixl_capi_destroy_params(self.0) };
     }
 }
+
+/// The number that the value of a parameter begins with, as plugins read it; `None` if it begins with no digit.
+pub(super) fn leading_number(value: &str) -> Option<u64> {
+    let digits = value.len() - value.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    match &value[..digits] {
+        "" => None,
+        // Of more digits than a number has.
+        number => Some(number.parse().unwrap_or(u64::MAX)),
+    }
+}

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use rustix::param::page_size;
 
+use super::backend::leading_number;
 use super::descriptor::{Descriptor, MemoryType};
 use crate::error::{Result, ensure};
 
@@ -90,13 +91,8 @@ pub(super) fn most_parts(parameters: &BTreeMap<String, String>) -> Option<usize>
 
 /// The version that the first line with one has.
 fn version_of(config: &str) -> Option<u64> {
-    let value = config.lines().find_map(|line| line.trim_start().strip_prefix("version="))?.trim_start();
-    let digits = value.len() - value.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    match &value[..digits] {
-        "" => None,
-        // Of more digits than a number has.
-        number => Some(number.parse().unwrap_or(u64::MAX)),
-    }
+    let value = config.lines().find_map(|line| line.trim_start().strip_prefix("version="))?;
+    leading_number(value.trim_start())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use super::backend::leading_number;
 use crate::error::{Error, Result, Status, ensure};
 use crate::thread;
 
@@ -17,7 +18,7 @@ const MOST_THREADS: usize = 4096;
 
 /// Fails if the plugin would have no thread for requests, or could not start its threads: it waits for ever then.
 pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result<()> {
-    let count = match parameters.get(THREADS).and_then(|value| leading_number(value)) {
+    let count = match parameters.get(THREADS).and_then(|value| number_of(value)) {
         Some(count) => {
             ensure!(
                 (1..=MOST_THREADS).contains(&count),
@@ -39,15 +40,10 @@ pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result
 }
 
 /// The number that a value begins with, as the plugin reads it; `None` for a value that the plugin rejects.
-fn leading_number(value: &str) -> Option<usize> {
+fn number_of(value: &str) -> Option<usize> {
     let value = value.trim_start();
-    let value = value.strip_prefix('+').unwrap_or(value);
-    let digits = value.len() - value.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    match &value[..digits] {
-        "" => None,
-        // Of more digits than a number has.
-        number => Some(number.parse().unwrap_or(usize::MAX)),
-    }
+    let number = leading_number(value.strip_prefix('+').unwrap_or(value))?;
+    Some(usize::try_from(number).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

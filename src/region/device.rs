@@ -104,7 +104,7 @@ impl DeviceMemory {
     pub fn open(config: &IpcConfig) -> Result<Self> {
         ensure!(config.size > 0, InvalidArgument, "the size to open is 0 bytes; it must be at least 1");
         let mapping = IpcMapping::open(config.place, &config.handle, config.buffer_id)?;
-        config.base_size.map_or(Ok(()), |told| mapping.check_size(told))?;
+        config.base_size.map_or(Ok(()), |size| mapping.check_size(size))?;
         let address = mapping.part(config.offset, config.size)?;
         Ok(Self::Imported(ImportedDevice { mapping, address, size: config.size }))
     }

@@ -131,7 +131,7 @@ impl Registrar {
     }
 }
 
-/// The caller has given up, so only the log has a failure.
+/// The call has timed out, so only the log has a failure.
 fn log_late(outcome: Result<()>) {
     if let Err(error) = outcome {
         log!(Error, "{error}; the memory stays registered until its agent ends");

@@ -114,7 +114,7 @@ impl Owner {
         self.await_message(|message| matches!(message.body, Body::Open(_)).then_some(message.session))
     }
 
-    /// Runs a transfer whose session the test answers. Returns how it fails.
+    /// Runs a transfer whose session the test serves. Returns how it fails.
     fn run(&self, reads: bool, lie: impl FnOnce(&Self, SessionKey)) -> Error {
         self.run_within(None, reads, lie)
     }
@@ -197,8 +197,8 @@ fn an_owner_that_says_nothing_new_is_stalled() {
             owner.write(1, &entry);
         });
         expect(&torn, Status::TimedOut, stalls);
-        let answer = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
-        let idle = owner.run_within(patience, reads, answer);
+        let reply = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
+        let idle = owner.run_within(patience, reads, reply);
         expect(&idle, Status::TimedOut, stalls);
     }
 }

@@ -240,7 +240,7 @@ fn many_requests_of_one_peer_leave_slots_for_others() {
     served.with_another_peer().read_all();
 }
 
-/// A large message may arrive after a small one that was sent later. Its session would keep slots that nobody uses.
+/// A large message may arrive after a small one that was sent later. Its session would keep slots that no run uses.
 #[test]
 fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
     let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
