@@ -14,6 +14,7 @@ set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kvmem")
 set(pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 set(generated "${CMAKE_CURRENT_BINARY_DIR}/package")
 
+file(RELATIVE_PATH KVMEM_PACKAGE_TO_PREFIX "/${package_dir}" "/")
 configure_package_config_file(cmake/kvmem-config.cmake.in "${generated}/kvmem-config.cmake"
     INSTALL_DESTINATION "${package_dir}" PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file("${generated}/kvmem-config-version.cmake" COMPATIBILITY SameMinorVersion)

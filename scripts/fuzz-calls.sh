@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$1 nixl=$2 seconds=$(($3 / 4))
-readonly record=fuzz/records.md
+readonly record=${RECORD:-fuzz/records.md}
 
 export LD_LIBRARY_PATH=$PWD/$tree/c_tests/cuda_sim/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export KVMEM_NIXL_LIBRARY=$nixl KVMEM_SIM_FABRIC=1 NIXL_LOG_LEVEL=FATAL UCX_LOG_LEVEL=FATAL

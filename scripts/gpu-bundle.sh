@@ -3,6 +3,9 @@
 # Creates build/gpu-bundle from the output of `make build`: a folder with the tests, the benches, the examples and the demo of
 # kvmem, for a GPU host without a compiler or a network. Copy the folder there; `./run` lists the commands.
 #
+# gpu-bundle.sh --small   fills build/gpu-bundle-small with NIXL as set-up has installed it, and without the examples in Go and
+#                         Zig: it takes a minute, and needs no network
+#
 # KVMEM_GPU_NIXL_WHEEL  a pip requirement or a wheel file of NIXL for CUDA 13    (default: nixl-cu13==1.5.1)
 # KVMEM_GPU_PYTHON      the version of Python on the GPU host, for NIXL's client (default: 3.12)
 # KVMEM_PYTHON          the Python whose pip installs the wheel                  (default: python3)
@@ -11,20 +14,29 @@ set -euo pipefail
 nixl_wheel=${KVMEM_GPU_NIXL_WHEEL:-nixl-cu13==1.5.1}
 [[ -f $nixl_wheel ]] && nixl_wheel=$(realpath "$nixl_wheel")
 readonly gpu_python=${KVMEM_GPU_PYTHON:-3.12}
+readonly small=$([[ ${1:-} != --small ]] || echo yes)
 python=${KVMEM_PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly bundle=build/gpu-bundle
-readonly fresh=build/gpu-bundle.new # created and tested here, then renamed
+readonly bundle=build/gpu-bundle${small:+-small}
+readonly fresh=$bundle.new # created and tested here, then renamed
+readonly log=$bundle.log
 readonly venv=build/nixl-cu13
-readonly wheel=$venv/unpacked
-readonly prefix=build/gpu-prefix      # kvmem as installed, stripped
-readonly examples=build/gpu-examples
+wheel=$venv/unpacked
+cuda=cu13
+if [[ $small ]]; then
+    cuda=cu12
+    nixl_wheel=$(<build/venv/wheel)
+    wheel=$(realpath "$(dirname "$(<build/nixl-library)")/..")
+fi
+readonly wheel cuda
+readonly prefix=build/gpu-prefix${small:+-small} # kvmem as installed, stripped
+readonly examples=build/gpu-examples             # builds of the examples in Go and Zig
 readonly most_bytes=90000000
 
-readonly libraries=.nixl_cu13.mesonpy.libs # the folder of NIXL in site-packages
-readonly others=nixl_cu13.libs             # the folder of the libraries that NIXL needs
-readonly client=nixl_cu13                  # the package of its Python client
+readonly libraries=.nixl_$cuda.mesonpy.libs # the folder of NIXL in site-packages
+readonly others=nixl_$cuda.libs             # the folder of the libraries that NIXL needs
+readonly client=nixl_$cuda                  # the package of its Python client
 readonly plugins=(UCX POSIX GDS_MT)
 readonly ucx_modules=(libucm_cuda libuct_cuda libuct_cma) # loaded by UCX at run time, so no library has them as NEEDED
 
@@ -34,9 +46,11 @@ main() {
     kvmem
     programs
     examples_in_c
-    examples_in_go
-    examples_in_zig
-    fetch_wheel
+    if [[ ! $small ]]; then
+        examples_in_go
+        examples_in_zig
+        fetch_wheel
+    fi
     nixl
     cp LICENSE "$fresh/"
     install -m 755 scripts/gpu-run.sh "$fresh/run"
@@ -74,19 +88,17 @@ programs() {
     add_program "$prefix/bin/kvmem-doctor" bin
 }
 
-# Those in C and C++, built as a user builds them, against the installed package.
+# Those in C and C++, which `make build` builds as a user does, against the installed package.
 examples_in_c() {
-    local source name
+    local source name program
     for source in examples/c/*/ examples/cpp/*/; do
         name=${source#examples/}
         name=${name%/}
         # The first is in the engine bundle; the others need an object store, or plugins of NIXL, which are not in this one.
         [[ $name != cpp/llama_cpp && $name != c/objects && $name != c/block_storage ]] || continue
-        # shellcheck disable=SC2016
-        cmake -S "$source" -B "$examples/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$PWD/$prefix" \
-            -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON '-DCMAKE_INSTALL_RPATH=$ORIGIN/../../lib' >/dev/null
-        cmake --build "$examples/$name" >/dev/null
-        add_program "$examples/$name/$(basename "$name")" "examples/$(dirname "$name")"
+        program=build/cmake/examples/$(basename "$name")
+        [[ $name != cpp/quickstart ]] || program+=_cpp
+        add_program "$program/$(basename "$name")" "examples/$(dirname "$name")"
     done
 }
 
@@ -197,12 +209,12 @@ check_size() {
 # Runs the demo, the doctor and the examples without a GPU and with an empty environment: the library, NIXL, UCX and POSIX must
 # be found in the bundle.
 check_demo() {
-    env -i "$fresh/run" demo --tier system --blocks 16 --timeout 60 >build/gpu-bundle.log 2>&1 ||
-        fail "the demo does not run from the bundle." "$(tail -n 5 build/gpu-bundle.log)"
-    env -i "$fresh/run" doctor --require=plugin:UCX,plugin:POSIX --no-rates >build/gpu-bundle.log 2>&1 ||
-        fail "kvmem-doctor does not find NIXL in the bundle." "$(tail -n 5 build/gpu-bundle.log)"
-    env -i "$fresh/run" examples --without-gpu >build/gpu-bundle.log 2>&1 ||
-        fail "an example does not run from the bundle." "$(tail -n 20 build/gpu-bundle.log)"
+    env -i "$fresh/run" demo --tier system --blocks 16 --timeout 60 >"$log" 2>&1 ||
+        fail "the demo does not run from the bundle." "$(tail -n 5 "$log")"
+    env -i "$fresh/run" doctor --require=plugin:UCX,plugin:POSIX --no-rates >"$log" 2>&1 ||
+        fail "kvmem-doctor does not find NIXL in the bundle." "$(tail -n 5 "$log")"
+    env -i "$fresh/run" examples --without-gpu >"$log" 2>&1 ||
+        fail "an example does not run from the bundle." "$(tail -n 20 "$log")"
 }
 
 soname() { readelf --dynamic --wide "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }

@@ -10,7 +10,7 @@ export KVMEM_TEST_DEADLINE=$((deadline / 2 - 10)) # a test runs its cases in two
 readonly skipped_status=77 # exit status of a test without failures and with skips
 
 # NIXL and UCX are those of the bundle. UCX needs the CUDA runtime for GPU memory, which is part of the toolkit.
-export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
+for nixl in "$here"/nixl/.nixl_cu*.mesonpy.libs/libnixl_capi.so; do export KVMEM_NIXL_LIBRARY=$nixl; done
 # The tests with NIXL's Python client.
 export KVMEM_TEST_PYTHON=${PYTHON:-python3} KVMEM_TEST_PYTHON_CLIENT=$here/clients/nixl_client.py
 export PYTHONDONTWRITEBYTECODE=1
@@ -203,7 +203,7 @@ example_names() { (cd "$here/examples" && find . -type f ! -name prefill_decode 
 run_examples() {
     local name left_out='^$' printed failed=() start
     if [[ ${1:-} == --without-gpu ]]; then
-        left_out='^c/(stream|ipc)$'
+        left_out='^c/(stream|ipc|serve)$'
         shift
     fi
     export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build !go1.24
+//go:build cgo && !go1.24
 
 package kvmem
 

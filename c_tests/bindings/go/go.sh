@@ -31,6 +31,9 @@ test)
         echo "the package exports a type of C"
         exit 1
     fi
+    # Without cgo the message says what is missing.
+    message=$(CGO_ENABLED=0 "$go" build . 2>&1) && { echo "the package compiles without cgo"; exit 1; }
+    [[ $message == *"set_CGO_ENABLED_1"* && $(wc -l <<<"$message") -eq 2 ]] || { echo "without cgo: $message"; exit 1; }
     GODEBUG=cgocheck=1 "$go" test -count=1 -timeout 240s ./...
     ;;
 test_race)
