@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test sanitized-test race-test load-test fuzz-calls demo \
+.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test commands-test sanitized-test race-test load-test fuzz-calls demo \
     demo-llama llama-package bench bench-llama \
     gpu-bundle engine-bundle header kernels clean
 
@@ -50,6 +50,7 @@ help:
 	@echo "              agents under load, and peers that are killed and stopped; LOAD_SECONDS=30 per load"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
+	@echo "              (GPU_BUNDLE_ARGS=--small: build/gpu-bundle-small, without Go and Zig, in a minute)"
 	@echo "make engine-bundle"
 	@echo "              fill build/engine-bundle, to build llama.cpp on a GPU host and to move its sessions there"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
@@ -163,7 +164,11 @@ LOAD_SECONDS ?= 30
 load-test: build
 	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 
-test: lint rust-test c-test sanitized-test
+# The commands that pages name, in a small form.
+commands-test: build
+	scripts/commands-test.sh
+
+test: lint rust-test c-test sanitized-test commands-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 
 # A separate project that uses only the installed package.
@@ -204,7 +209,7 @@ package: build
 
 # Copy it to a GPU host; its `run` lists the commands.
 gpu-bundle: build
-	@scripts/gpu-bundle.sh
+	@scripts/gpu-bundle.sh $(GPU_BUNDLE_ARGS)
 
 # The same for a real engine, which is compiled on that host.
 engine-bundle: build

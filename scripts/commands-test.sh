@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs the commands that the README and the pages name and that no other test runs, in a small form: the demo, the benches, the
+# bundles, the packages, the fuzzer of calls and the load test. Their records do not change.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly log=build/commands.log
+RECORD=$(mktemp)
+export RECORD
+trap 'rm -f "$RECORD"' EXIT
+
+# run COMMAND...: prints a line; the output of a command that fails follows it.
+run() {
+    local start=$SECONDS
+    if "$@" >"$log" 2>&1 </dev/null; then
+        echo "ok      $*  $((SECONDS - start)) s"
+    else
+        echo "FAILED  $*"
+        tail -n 40 "$log"
+        exit 1
+    fi
+}
+
+run make demo DEMO_ARGS='--blocks 16'
+run make bench BENCH_ARGS='--quick --only 12_block_address,18_create'
+run make package
+run make gpu-bundle GPU_BUNDLE_ARGS=--small
+run make engine-bundle
+run make fuzz-calls FUZZ_SECONDS=8
+run make load-test LOAD_SECONDS=1
