@@ -5,9 +5,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly log=build/commands.log
-RECORD=$(mktemp)
-export RECORD
-trap 'rm -f "$RECORD"' EXIT
+KVMEM_RECORD=$(mktemp)
+export KVMEM_RECORD
+trap 'rm -f "$KVMEM_RECORD"' EXIT
 
 # run COMMAND...: prints a line; the output of a command that fails follows it.
 run() {

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # fuzz-calls.sh TREE NIXL_LIBRARY SECONDS: fuzzes call sequences of the C ABI with new seeds, in four forms, and adds a row
-# for each to fuzz/records.md. A failure is printed with the command that replays it; --minimise reduces the calls.
+# for each to fuzz/records.md, or to $KVMEM_RECORD. A failure is printed with the command that replays it; --minimise reduces the calls.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$1 nixl=$2 seconds=$(($3 / 4))
-readonly record=${RECORD:-fuzz/records.md}
+readonly record=${KVMEM_RECORD:-fuzz/records.md}
 
 export LD_LIBRARY_PATH=$PWD/$tree/c_tests/cuda_sim/driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export KVMEM_NIXL_LIBRARY=$nixl KVMEM_SIM_FABRIC=1 NIXL_LOG_LEVEL=FATAL UCX_LOG_LEVEL=FATAL

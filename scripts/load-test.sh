@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$1 nixl=$2 seconds=$3
-readonly record=${RECORD:-c_tests/nixl/load-records.md}
+readonly record=${KVMEM_RECORD:-c_tests/nixl/load-records.md}
 
 export KVMEM_NIXL_LIBRARY=$nixl NIXL_LOG_LEVEL=FATAL UCX_LOG_LEVEL=error
 export KVMEM_TEST_LOAD_SECONDS=$seconds KVMEM_TEST_DEADLINE=$((10 * seconds + 300))
