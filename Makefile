@@ -161,6 +161,7 @@ fuzz-calls: build
 # Agents under load and peers that fail, for LOAD_SECONDS per load. A run without a failure adds its rows to
 # c_tests/nixl/load-records.md.
 LOAD_SECONDS ?= 30
+export LOAD_PROGRAMS
 load-test: build
 	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 

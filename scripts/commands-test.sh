@@ -27,4 +27,4 @@ run make package
 run make gpu-bundle GPU_BUNDLE_ARGS=--small
 run make engine-bundle
 run make fuzz-calls FUZZ_SECONDS=8
-run make load-test LOAD_SECONDS=1
+run make load-test LOAD_SECONDS=1 LOAD_PROGRAMS=nixl_load

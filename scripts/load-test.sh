@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # load-test.sh TREE NIXL_LIBRARY SECONDS: the tests of agents under load and of peers that fail, each load for so long, over
 # shared memory and over TCP. A run without a failure adds its rows to c_tests/nixl/load-records.md.
+#
+# LOAD_PROGRAMS  the programs   (default: nixl_many_agents nixl_load nixl_peer_steps)
+# KVMEM_RECORD   the file that gets the rows
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tree=$1 nixl=$2 seconds=$3
@@ -23,8 +26,7 @@ run() {
     done <<<"$rows"
 }
 
-run nixl_many_agents "shared memory"
-for program in nixl_load nixl_peer_steps; do
+for program in ${LOAD_PROGRAMS:-nixl_many_agents nixl_load nixl_peer_steps}; do
     run "$program" "shared memory"
-    run "$program" TCP UCX_TLS=tcp UCX_NET_DEVICES=lo
+    [[ $program == nixl_many_agents ]] || run "$program" TCP UCX_TLS=tcp UCX_NET_DEVICES=lo
 done
