@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <initializer_list>
 #include <iterator>
 #include <type_traits>
 #include <vector>
@@ -56,6 +57,39 @@ private:
     std::size_t size_ = 0;
 };
 #endif
+
+/// A view of elements that a call reads. A list in braces lasts until the end of the statement. So
+/// `{.pairs = {{1, 2}}}` is correct within a call, and not in an options object that is used later.
+template <typename T>
+class Elements : public span<const T> {
+public:
+    using span<const T>::span;
+    constexpr Elements() noexcept = default;
+    constexpr Elements(span<const T> elements) noexcept : span<const T>(elements) {}
+    constexpr Elements(std::initializer_list<T> elements) noexcept
+        : span<const T>(std::data(elements), elements.size()) {}
+};
+
+namespace detail {
+
+/// Iterates over a list whose elements are made when they are read: for (const auto message : messages).
+template <typename List>
+class Indexed {
+public:
+    Indexed(const List *list, std::size_t index) noexcept : list_(list), index_(index) {}
+    auto operator*() const noexcept { return list_->element(index_); }
+    Indexed &operator++() noexcept {
+        ++index_;
+        return *this;
+    }
+    bool operator!=(const Indexed &other) const noexcept { return index_ != other.index_; }
+
+private:
+    const List *list_;
+    std::size_t index_;
+};
+
+}  // namespace detail
 
 /// A view of bytes of any element type: text, std::vector<std::byte>, std::array<std::uint8_t, n>, a Blob.
 class Bytes {

@@ -45,9 +45,21 @@ public:
     Return<DirectoryEvent> at(std::size_t index) const {
         auto c = detail::get<kvmem_directory_event>(kvmem_directory_events_get, get(), index);
         if (!c) return detail::give(Result<DirectoryEvent>(c.error()));
-        const DirectoryEvent one = {DirectoryChange{c->kind}, c->agent,          c->incarnation,
-                                    c->version,               Status{c->status}, c->message};
-        return detail::give(Result<DirectoryEvent>(one));
+        return detail::give(Result<DirectoryEvent>(convert(*c)));
+    }
+    detail::Indexed<DirectoryEvents> begin() const noexcept { return {this, 0}; }
+    detail::Indexed<DirectoryEvents> end() const noexcept { return {this, size()}; }
+
+private:
+    friend class detail::Indexed<DirectoryEvents>;
+
+    static DirectoryEvent convert(const kvmem_directory_event &c) noexcept {
+        return {DirectoryChange{c.kind}, c.agent, c.incarnation, c.version, Status{c.status}, c.message};
+    }
+    DirectoryEvent element(std::size_t index) const noexcept {
+        kvmem_directory_event c = {};
+        kvmem_directory_events_get(get(), index, &c, nullptr);
+        return convert(c);
     }
 };
 

@@ -132,12 +132,6 @@ using LayoutStrides = kvmem_layout_strides;
 /// A contiguous range: its address and its size.
 using BlockRange = kvmem_block;
 
-/// The bytes of a range that this process can access: of a layout in host memory.
-inline span<std::byte> host_bytes(const BlockRange &range) noexcept {
-    return {reinterpret_cast<std::byte *>(static_cast<std::uintptr_t>(range.address)),
-            static_cast<std::size_t>(range.size)};
-}
-
 // ---- Layouts ----
 
 class Layout;
@@ -261,6 +255,23 @@ public:
                            std::uint64_t head) const {
         return detail::give(detail::get<BlockRange>(kvmem_layout_get_row, get(), block, layer, outer, token,
                                                     head));
+    }
+    /// Returns the bytes of one block in one layer and outer slot of a layout in host memory. Fails with
+    /// UNSUPPORTED for GPU memory, for files, and for layouts of a peer.
+    Return<span<std::byte>> host_bytes(std::uint32_t block, std::uint64_t layer, std::uint64_t outer) const {
+        auto c = detail::get<kvmem_layout_info>(kvmem_layout_get_info, get());
+        if (!c) return detail::give(Result<span<std::byte>>(c.error()));
+        const bool host = c->tier == KVMEM_TIER_SYSTEM || c->tier == KVMEM_TIER_PINNED;
+        if (!host || c->locality == KVMEM_LOCALITY_REMOTE) {
+            return detail::give(Result<span<std::byte>>(
+                Error(Status::unsupported, "the layout is not in host memory of this process; "
+                                           "a transfer can copy its blocks there")));
+        }
+        auto range = detail::get<kvmem_block>(kvmem_layout_get_block, get(), block, layer, outer);
+        if (!range) return detail::give(Result<span<std::byte>>(range.error()));
+        auto *first = reinterpret_cast<std::byte *>(static_cast<std::uintptr_t>(range->address));
+        const span<std::byte> bytes(first, static_cast<std::size_t>(range->size));
+        return detail::give(Result<span<std::byte>>(bytes));
     }
     /// Returns one CRC32C per block.
     Return<std::vector<std::uint32_t>> checksum(span<const std::uint32_t> blocks) const {

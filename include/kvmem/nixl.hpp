@@ -75,8 +75,21 @@ public:
     Return<Notification> at(std::size_t index) const {
         auto c = detail::get<kvmem_notification>(kvmem_notifications_get, get(), index);
         if (!c) return detail::give(Result<Notification>(c.error()));
-        const Notification one = {c->agent, {static_cast<const std::byte *>(c->data), c->size}};
-        return detail::give(Result<Notification>(one));
+        return detail::give(Result<Notification>(convert(*c)));
+    }
+    detail::Indexed<Notifications> begin() const noexcept { return {this, 0}; }
+    detail::Indexed<Notifications> end() const noexcept { return {this, size()}; }
+
+private:
+    friend class detail::Indexed<Notifications>;
+
+    static Notification convert(const kvmem_notification &c) noexcept {
+        return {c.agent, {static_cast<const std::byte *>(c.data), c.size}};
+    }
+    Notification element(std::size_t index) const noexcept {
+        kvmem_notification c = {};
+        kvmem_notifications_get(get(), index, &c, nullptr);
+        return convert(c);
     }
 };
 

@@ -16,7 +16,7 @@ using BlockPair = kvmem_block_pair;
 
 /// Blocks of a sequence in the order of its tokens: kvmem_block_table.
 struct BlockTable {
-    span<const std::uint32_t> blocks{};
+    Elements<std::uint32_t> blocks{};
     std::uint64_t first_token = 0;
     std::uint64_t token_step = 0;
 
@@ -77,7 +77,7 @@ inline const char *name(Path path) noexcept { return kvmem_path_name(static_cast
 /// kvmem_transfer_options. Spans are read during the call, so their elements need not exist afterwards.
 struct TransferOptions {
     Flags<TransferFlag> flags{};
-    span<const BlockPair> pairs{};
+    Elements<BlockPair> pairs{};
     std::uint64_t source_layer = 0;
     std::uint64_t destination_layer = 0;
     std::uint64_t num_layers = 0;
@@ -93,7 +93,7 @@ struct TransferOptions {
     std::uint64_t staging_size = 0;
     Path path = Path::fastest;
     /// One per pair. Not with TransferFlag::verify, which compares with the source.
-    span<const std::uint32_t> checksums{};
+    Elements<std::uint32_t> checksums{};
     std::uint64_t source_head = 0;
     std::uint64_t destination_head = 0;
     std::uint64_t num_heads = 0;
@@ -110,11 +110,11 @@ struct TransferOptions {
 
 /// kvmem_submit_options: the blocks of the next run. Spans are read during the call.
 struct SubmitOptions {
-    span<const BlockPair> pairs{};
+    Elements<BlockPair> pairs{};
     std::uint64_t user_data = 0;
     std::optional<std::string> notification{};
     /// One per pair.
-    span<const std::uint32_t> checksums{};
+    Elements<std::uint32_t> checksums{};
     std::optional<BlockTable> source_table{};
     std::optional<BlockTable> destination_table{};
     std::uint64_t num_tokens = 0;

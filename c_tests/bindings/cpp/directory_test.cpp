@@ -40,6 +40,9 @@ kvmem::DirectoryEvents expect_event(const kvmem::Directory &directory, kvmem::Di
     const auto event = events.at(0);
     CHECK(event.change == change && event.agent == "publisher" && event.version == version);
     CHECK(event.status == kvmem::Status::ok && event.message.empty());
+    std::size_t counted = 0;
+    for (const auto each : events) counted += each.agent == event.agent;
+    CHECK(counted == 1);
     CHECK(error_of([&] { return events.at(1); }).status() == kvmem::Status::out_of_range);
     return events;
 }
@@ -57,7 +60,7 @@ CASE(an_agent_is_found_by_name_with_its_layouts) {
     const auto agent = make_agent("publisher"), reader = make_agent("reader");
     const auto cache = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &agent);
     const auto own = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &reader);
-    kvmem::host_bytes(cache.block(1, 1, 1))[0] = std::byte{0x5a};
+    cache.host_bytes(1, 1, 1)[0] = std::byte{0x5a};
     const auto watcher = folder.open();
     auto publisher = folder.open();
     auto queue = kvmem::Queue::create();
@@ -88,7 +91,7 @@ CASE(an_agent_is_found_by_name_with_its_layouts) {
     kvmem::TransferOptions options;
     options.pairs = {&pair, 1};
     kvmem::Transfer::start(remote, own, options).wait();
-    CHECK(kvmem::host_bytes(own.block(3, 1, 1))[0] == std::byte{0x5a});
+    CHECK(own.host_bytes(3, 1, 1)[0] == std::byte{0x5a});
 
     publisher.publish(agent, {}, patience);
     expect_event(watcher, kvmem::DirectoryChange::updated, 2);

@@ -102,7 +102,7 @@ CASE(layouts_are_combined_and_moved_by_part) {
     };
     const auto from = combined(), to = combined();
     CHECK(from.info().num_parts == 2 && from.part_name(0) == "data" && from.part_name(1) == "scales");
-    kvmem::host_bytes(from.part("scales").block(1, 0, 0))[0] = std::byte{0x5a};
+    from.part("scales").host_bytes(1, 0, 0)[0] = std::byte{0x5a};
 
     const kvmem::BlockPair pair = {1, 2};
     kvmem::TransferOptions options;
@@ -111,8 +111,36 @@ CASE(layouts_are_combined_and_moved_by_part) {
     const auto transfer = kvmem::Transfer::start(from, to, options);
     transfer.wait();
     CHECK(transfer.info().bytes == 256);
-    CHECK(kvmem::host_bytes(to.part("scales").block(2, 0, 0))[0] == std::byte{0x5a});
+    CHECK(to.part("scales").host_bytes(2, 0, 0)[0] == std::byte{0x5a});
     CHECK(error_of([&] { return from.part("keys"); }).status() == kvmem::Status::not_found);
+}
+
+CASE(a_list_of_pairs_in_braces) {
+    const auto from = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+    const auto to = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
+    from.host_bytes(1, 0, 0)[0] = std::byte{0x17};
+    from.host_bytes(3, 0, 0)[0] = std::byte{0x39};
+    const auto move = [&](kvmem::Elements<kvmem::BlockPair> pairs) {
+        kvmem::TransferOptions options;
+        options.pairs = pairs;
+        kvmem::Transfer::start(from, to, options).wait();
+    };
+    move({{1, 2}, {3, 0}});
+    CHECK(to.host_bytes(2, 0, 0)[0] == std::byte{0x17} && to.host_bytes(0, 0, 0)[0] == std::byte{0x39});
+    move({{1, 1}});
+    CHECK(to.host_bytes(1, 0, 0)[0] == std::byte{0x17});
+    const kvmem::BlockPair pair = {3, 3};
+    move({&pair, 1});
+    CHECK(to.host_bytes(3, 0, 0)[0] == std::byte{0x39});
+#if __cplusplus >= 202002L
+    kvmem::Transfer::start(from, to, {.pairs = {{1, 3}}}).wait();
+    CHECK(to.host_bytes(3, 0, 0)[0] == std::byte{0x17});
+#endif
+}
+
+CASE(bytes_that_are_not_in_host_memory) {
+    const auto file = kvmem::Layout::build(small_config(), kvmem::DiskOptions());
+    CHECK(error_of([&] { return file.host_bytes(0, 0, 0); }).status() == kvmem::Status::unsupported);
 }
 
 CASE(bytes_of_a_region) {

@@ -34,22 +34,24 @@ CASE(a_layout_of_a_peer_is_imported_and_read) {
     const auto source = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &peers.other);
     const auto destination = kvmem::Layout::build(small_config(), kvmem::SystemOptions(), &peers.own);
     CHECK(source.info().locality == kvmem::Locality::registered && source.agent() == "other");
-    kvmem::host_bytes(source.block(1, 1, 1))[0] = std::byte{0x5a};
+    source.host_bytes(1, 1, 1)[0] = std::byte{0x5a};
     peers.exchange_metadata();
     CHECK(peers.own.has_remote_metadata("other") && !peers.own.has_remote_metadata("unknown"));
 
     const auto remote = kvmem::Layout::import_descriptor(peers.own, source.export_descriptor());
     CHECK(remote.info().locality == kvmem::Locality::remote && remote.agent() == "other");
+    CHECK(error_of([&] { return remote.host_bytes(1, 1, 1); }).status() == kvmem::Status::unsupported);
     const kvmem::BlockPair pair = {1, 3};
     kvmem::TransferOptions options;
     options.pairs = {&pair, 1};
     options.notification = "read";
     const auto transfer = kvmem::Transfer::start(remote, destination, options);
     CHECK(transfer.wait_for(patience) && transfer.info().path == kvmem::Path::nixl_read);
-    CHECK(kvmem::host_bytes(destination.block(3, 1, 1))[0] == std::byte{0x5a});
+    CHECK(destination.host_bytes(3, 1, 1)[0] == std::byte{0x5a});
 
     const auto messages = peers.other.take_notifications(patience);
     CHECK(messages.size() == 1 && messages.at(0).agent == "own" && messages.at(0).text() == "read");
+    for (const auto message : messages) CHECK(message.agent == "own" && message.text() == "read");
     CHECK(error_of([&] { return messages.at(1); }).status() == kvmem::Status::out_of_range);
     CHECK(peers.other.take_notifications(std::chrono::nanoseconds(0)).empty());
     peers.own.notify("other", kvmem::Bytes("text"));

@@ -65,7 +65,7 @@ void fill(const kvmem::Layout &cache, std::uint32_t block) {
     const auto info = cache.info();
     for (std::uint64_t layer = 0; layer < info.num_layers; ++layer) {
         for (std::uint64_t outer = 0; outer < info.outer_dim; ++outer) {
-            const auto bytes = kvmem::host_bytes(cache.block(block, layer, outer));
+            const auto bytes = cache.host_bytes(block, layer, outer);
             const auto value = static_cast<std::byte>(block * 16 + layer * 2 + outer);
             std::fill(bytes.begin(), bytes.end(), value);
         }
