@@ -138,7 +138,8 @@ fn open_file(path: &Path) -> Result<*mut c_void> {
     if by_name && reason.starts_with(FILE_NAME) && reason.contains("No such file") {
         fail!(
             UnavailableNixl,
-            "NIXL is missing: the loader does not find {FILE_NAME}; give its path, or set {ENVIRONMENT}"
+            "NIXL is missing: the loader does not find {FILE_NAME}; give its path, or set {ENVIRONMENT}. The Python \
+             wheels nixl-cu12 and nixl-cu13 contain it (pip install nixl-cu12, then see docs/nixl.md)"
         );
     }
     fail!(UnavailableNixl, "NIXL is broken: {} does not load: {reason}", path.display())
