@@ -120,7 +120,7 @@ func NewBlockRegion(options BlockOptions) (*Region, error) {
 	})
 }
 
-// View creates a region that is a part of this one. It keeps its parent alive.
+// View creates a region that is a part of this one. It keeps the memory of its parent.
 func (r *Region) View(offset, size uint64) (*Region, error) {
 	var view *C.kvmem_region
 	err := r.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that is shared read-only cannot be written: by the CPU, through its files, or by the library.
 #include "driver.h"
+#include "forged.h"
 #include "kinds.h"
 #include "offer.h"
 #include "opened.h"
@@ -105,6 +106,33 @@ TEST_EACH_KIND(the_access_flags_select_the_rights) {
     OWNED(kvmem_region) given = open_parcel(&writing.parcel, 0);
     CHECK_EQ(region_info(asked).address, region_info(given).address);
     CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
+}
+
+/* An importer changes the granted access in the bytes, and sends them back as if it shared memory of its own. The
+   owner would find its original, and write it for the importer. A process that another one has granted write
+   access would do the same. */
+static void expect_no_forged_grant(const kvmem_region *region) {
+    parcel forged = parcel_of_region(region, &to_be_read);
+    OWNED(kvmem_region) reader = open_parcel(&forged, 0);
+    CHECK_EQ(region_info(reader).address, region_info(region).address);
+    forge_text(&forged, "access", "ReadWrite");
+    refuse_parcel(&forged, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED, "read access only");
+    refuse_parcel(&forged, 0, KVMEM_STATUS_PERMISSION_DENIED, "read access only");
+    parcel_close(&forged);
+}
+
+TEST_EACH_KIND(nobody_writes_memory_for_an_importer_that_changed_its_rights) {
+    if (memory_transport_found(kind) != KVMEM_SHARE_FD || memory_has_driver_fds(kind)) return;
+    OPENED(offer, fixture, kind, NULL);
+    SCRATCH(directory);
+    OWNED(kvmem_region) own = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "own"));
+    expect_no_forged_grant(own);
+    OWNED(kvmem_region) written = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
+    parcel reading = parcel_copy(&fixture.parcel);
+    close(reading.fds[1]);
+    CHECK((reading.fds[1] = reopen_fd(fixture.parcel.fds[1], O_RDONLY)) >= 0);
+    refuse_parcel(&reading, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED, "read access only");
+    parcel_close(&reading);
 }
 
 /* Every file descriptor of a read-only share. */

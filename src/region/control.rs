@@ -5,6 +5,7 @@
 //! alive: the owner keeps byte 0 locked, each importer a byte of its own after [`FIRST_IMPORTER`], and the kernel releases
 //! the locks when a process ends in any way. docs/share-manifest.md has it byte by byte.
 
+use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -30,14 +31,22 @@ const LAST_IMPORTER: u64 = 1 << 62;
 /// The maximum number of extents of a region: 4 bytes each.
 pub const MOST_EXTENTS: usize = 1 << 24;
 
-/// The start of the block; a `u32` for each extent follows.
+/// The part of the block that does not change.
 #[repr(C)]
-struct Head {
+#[derive(Clone, Copy)]
+struct Identity {
     magic: u64,
     version: u32,
     extents: u32,
     /// 128 random bits that identify the region.
     id: [u8; 16],
+}
+
+/// The start of the block; a `u32` for each extent follows.
+#[repr(C)]
+struct Head {
+    /// Read once, when the block is opened: its owner, which may be malicious, can write it at any time.
+    identity: UnsafeCell<Identity>,
     /// How often the memory behind an address has changed.
     generation: AtomicU64,
     /// Not 0 once the owner has destroyed the region.
@@ -47,6 +56,7 @@ struct Head {
 
 /// A region's control block, in the owner or in an importer.
 pub struct Control {
+    id: [u8; 16],
     memory: Mapping,
     size: usize,
     /// The read-only open that importers receive.
@@ -75,11 +85,9 @@ impl Control {
         let readable = reopened(&file, OFlags::RDONLY)?;
         seal_for_readers(&file).map_err(doing)?;
         fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH).map_err(doing)?;
+        let id = random()?;
         let head = Head {
-            magic: MAGIC,
-            version: VERSION,
-            extents: extents as u32,
-            id: random()?,
+            identity: Identity { magic: MAGIC, version: VERSION, extents: extents as u32, id }.into(),
             generation: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             reserved: [0; 2],
@@ -87,7 +95,7 @@ impl Control {
         // SAFETY: a new mapping of at least this size, page-aligned, and not in use yet.
         unsafe { memory.address().cast::<Head>().write(head) };
         let file_id = FileId::of(readable.as_fd())?;
-        Ok(Self { memory, size, readable, file_id, lock, owned: true })
+        Ok(Self { id, memory, size, readable, file_id, lock, owned: true })
     }
 
     /// Opens the block of a region of another process, which may be malicious: fails for a file that could make a reader
@@ -105,23 +113,24 @@ impl Control {
         let memory = Mapping::shared(&file, size, Pages::Ordinary, false)
             .map_err(|error| error.context("open a control block"))?;
         let file_id = FileId::of(file.as_fd())?;
-        let this = Self { memory, size, readable: file, file_id, lock, owned: false };
-        let head = this.head();
-        let whole = Self::extents_of_size(size as u64) == Some(head.extents as usize);
-        ensure!(head.magic == MAGIC && whole, Corrupt, "the memory file is not a control block");
+        let this = Self { id, memory, size, readable: file, file_id, lock, owned: false };
+        // SAFETY: mapped, aligned, and valid for any bytes. Another process may write it, so it is read once.
+        let found = unsafe { this.head().identity.get().read_volatile() };
+        let whole = Self::extents_of_size(size as u64) == Some(found.extents as usize);
+        ensure!(found.magic == MAGIC && whole, Corrupt, "the memory file is not a control block");
         ensure!(
-            head.version == VERSION,
+            found.version == VERSION,
             VersionMismatch,
             "the control block is of version {}, this library reads version {VERSION}",
-            head.version
+            found.version
         );
-        ensure!(head.id == id, Corrupt, "the control block belongs to another region");
+        ensure!(found.id == id, Corrupt, "the control block belongs to another region");
         Ok(this)
     }
 
     /// Identifies the region.
     pub fn id(&self) -> [u8; 16] {
-        self.head().id
+        self.id
     }
 
     /// The file, for importers: they can only read it.
@@ -218,7 +227,7 @@ impl Control {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: at least this many bytes are mapped, page-aligned, and remain mapped; all fields that change are atomic.
+        // SAFETY: at least this many bytes are mapped, page-aligned, and remain mapped; all fields are atomic, or in a cell.
         unsafe { &*self.memory.address().cast::<Head>() }
     }
 

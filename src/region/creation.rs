@@ -76,7 +76,7 @@ impl Region {
         BlockStorage::new(config).map(|storage| Self::new(Backing::Block(storage)))
     }
 
-    /// Creates a view: a part of a region as a region.
+    /// Creates a view: a part of a region as a region. It holds the region that the parent is a view of, not the parent.
     pub fn view(parent: &Arc<Self>, offset: u64, size: u64) -> Result<Arc<Self>> {
         ensure!(size > 0, InvalidArgument, "the size of a view is 0 bytes; it must be at least 1");
         let inside = offset.checked_add(size).is_some_and(|end| end <= parent.size());
@@ -86,8 +86,9 @@ impl Region {
             "a view of {size} bytes at offset {offset} exceeds the region of {} bytes",
             parent.size()
         );
-        parent.counts.views.fetch_add(1, Ordering::Relaxed);
-        Ok(Self::new(Backing::View { parent: parent.clone(), offset, size }))
+        let (root, before) = Self::root_of(parent);
+        root.counts.views.fetch_add(1, Ordering::Relaxed);
+        Ok(Self::new(Backing::View { root: root.clone(), offset: before + offset, size }))
     }
 
     pub(super) fn new(backing: Backing) -> Arc<Self> {
@@ -116,12 +117,8 @@ impl Region {
     fn log_creation(&self) {
         let (id, size, address) = (self.log_id, self.size(), self.address());
         match &self.backing {
-            Backing::View { parent, offset, .. } => {
-                log!(
-                    Trace,
-                    "region {id} created: {size} bytes at offset {offset} of region {}",
-                    parent.log_id
-                )
+            Backing::View { root, offset, .. } => {
+                log!(Trace, "region {id} created: {size} bytes at offset {offset} of region {}", root.log_id)
             }
             _ => log!(
                 Debug,
@@ -139,13 +136,14 @@ impl Region {
 mod tests {
     use super::*;
     use crate::error::Status;
+    use crate::region::Tier;
 
     fn region(size: u64) -> Arc<Region> {
         Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap()
     }
 
     #[test]
-    fn a_view_addresses_its_part_and_keeps_the_parent() {
+    fn a_view_addresses_its_part_and_keeps_the_memory() {
         let parent = region(8192);
         let inner = Region::view(&Region::view(&parent, 4096, 4096).unwrap(), 16, 32).unwrap();
         assert_eq!((inner.address(), inner.size()), (parent.address() + 4112, 32));
@@ -154,6 +152,20 @@ mod tests {
         assert!(weak.upgrade().is_some());
         drop(inner);
         assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_view_of_views_of_any_depth_is_a_view_of_the_region() {
+        let region = region(4096);
+        let mut view = Region::view(&region, 0, 4096).unwrap();
+        for _ in 0..100_000 {
+            view = Region::view(&view, 0, 4096).unwrap();
+        }
+        assert_eq!(region.holders().unwrap().views, 1);
+        assert_eq!((view.tier(), view.address()), (Tier::System, region.address()));
+        // The stack of a thread has less than a frame per view.
+        crate::thread::spawn("drop", move || drop(view)).unwrap().join().unwrap();
+        assert_eq!(region.holders().unwrap().views, 0);
     }
 
     #[test]

@@ -5,11 +5,15 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, MemfdFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result, Status};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
+
+/// How many places are tried for a mapping that is aligned to more than a page.
+const PLACES: usize = 1000;
 
 /// The pages of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,37 +132,42 @@ impl Mapping {
         if alignment == pages.unit() {
             // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
             let mapped = unsafe { map(part, std::ptr::null_mut(), size, flags, access) };
-            return mapped.map(|address| Self { address, size, is_leaked: false });
+            return match mapped {
+                Ok(address) => Ok(Self { address, size, is_leaked: false }),
+                Err(errno) => Err(map_error(size, errno)),
+            };
         }
-        let place = Self::reserve(size, alignment)?;
-        // SAFETY: addresses that `place` has reserved, and where nothing points yet.
-        unsafe { map(part, place.address, size, flags | MapFlags::FIXED, access) }.map(|_| place)
+        Self::aligned(size, alignment, |address| {
+            // SAFETY: no existing mapping changes: without one there, or not at all.
+            unsafe { map(part, address, size, flags | MapFlags::FIXED_NOREPLACE, access) }
+        })
     }
 
-    /// Reserves addresses that start at a multiple of `alignment`.
-    fn reserve(size: usize, alignment: usize) -> Result<Self> {
-        let wide = size.checked_add(alignment).ok_or_else(too_large)?;
-        let flags = MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
-        let address = unsafe { map(None, std::ptr::null_mut(), wide, flags, ProtFlags::empty()) }?;
-        let mut place = Self { address, size: wide, is_leaked: false };
-        place.trim((address as usize).next_multiple_of(alignment), size)?;
-        Ok(place)
-    }
-
-    /// Keeps `size` bytes at `start`, and unmaps the rest.
-    fn trim(&mut self, start: usize, size: usize) -> Result<()> {
-        let (old_start, old_end) = (self.address as usize, self.address as usize + self.size);
-        for (from, to) in [(old_start, start), (start + size, old_end)] {
-            if to > from {
-                // SAFETY: a part of this mapping that nothing refers to yet.
-                unsafe { munmap(from as *mut c_void, to - from) }
-                    .map_err(|errno| Error::errno("trim a mapping", errno))?;
+    /// Maps by `map` at a multiple of `alignment`. Nothing is reserved there meanwhile: if the kernel fails to replace a
+    /// mapping, it may have unmapped it, and then another thread may have mapped there.
+    fn aligned(
+        size: usize,
+        alignment: usize,
+        mut map: impl FnMut(*mut c_void) -> rustix::io::Result<*mut c_void>,
+    ) -> Result<Self> {
+        for _ in 0..PLACES {
+            let place = free_place(size, alignment)?;
+            match map(place) {
+                Ok(address) => {
+                    let mapping = Self { address, size, is_leaked: false };
+                    // Kernels before 4.17 take the address for a hint.
+                    if address == place {
+                        return Ok(mapping);
+                    }
+                }
+                // Another thread has mapped there meanwhile.
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(map_error(size, errno)),
             }
         }
-        self.address = start as *mut c_void;
-        self.size = size;
-        Ok(())
+        Err(map_error(size, Errno::EXIST)
+            .context(format!("other threads mapped at all {PLACES} addresses that were tried"))
+            .with_status(Status::OutOfMemory))
     }
 
     /// Leaves the memory mapped until the process ends.
@@ -189,27 +198,87 @@ impl Drop for Mapping {
     }
 }
 
+/// Addresses that start at a multiple of `alignment`, and where nothing is mapped now.
+fn free_place(size: usize, alignment: usize) -> Result<*mut c_void> {
+    let wide = size.checked_add(alignment).ok_or_else(too_large)?;
+    // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
+    let found = unsafe { map(None, std::ptr::null_mut(), wide, MapFlags::NORESERVE, ProtFlags::empty()) };
+    let address = found.map_err(|errno| map_error(wide, errno))?;
+    drop(Mapping { address, size: wide, is_leaked: false });
+    Ok((address as usize).next_multiple_of(alignment) as *mut c_void)
+}
+
 /// # Safety
-/// With `FIXED` in `flags`, `size` bytes at `address` must belong to the caller.
+/// `flags` must not contain `FIXED`, which replaces mappings.
 unsafe fn map(
     part: Option<FilePart<'_>>,
     address: *mut c_void,
     size: usize,
     flags: MapFlags,
     access: ProtFlags,
-) -> Result<*mut c_void> {
-    // SAFETY: the caller's promise; without FIXED no existing mapping changes.
-    let mapped = unsafe {
+) -> rustix::io::Result<*mut c_void> {
+    // SAFETY: without FIXED no existing mapping changes, by contract.
+    unsafe {
         match part {
             Some(FilePart { file, offset }) => {
                 mmap(address, size, access, MapFlags::SHARED | flags, file, offset)
             }
             None => mmap_anonymous(address, size, access, MapFlags::PRIVATE | flags),
         }
-    };
-    mapped.map_err(|errno| Error::errno(format!("map {size} bytes"), errno))
+    }
+}
+
+fn map_error(size: usize, errno: Errno) -> Error {
+    Error::errno(format!("map {size} bytes"), errno)
 }
 
 fn too_large() -> Error {
     Error::new(Status::InvalidArgument, "the size exceeds the address space")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 64 << 10;
+    const ALIGNMENT: usize = 2 << 20;
+
+    /// Maps as another thread might.
+    fn mapped_by_another(address: *mut c_void) -> Mapping {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: replaces no mapping.
+        let mapped = unsafe { map(None, address, SIZE, MapFlags::FIXED_NOREPLACE, access) };
+        assert_eq!(mapped, Ok(address));
+        Mapping { address, size: SIZE, is_leaked: false }
+    }
+
+    #[test]
+    fn a_mapping_of_another_thread_outlives_a_failure_at_its_addresses() {
+        let mut others = None;
+        let failed = Mapping::aligned(SIZE, ALIGNMENT, |address| {
+            others = Some(mapped_by_another(address));
+            Err(Errno::NOMEM)
+        });
+        assert_eq!(failed.err().unwrap().status(), Status::OutOfMemory);
+        // SAFETY: mapped, and used by this test only. Raises SIGSEGV if the failure has unmapped it.
+        unsafe { others.unwrap().address().cast::<u8>().write(1) };
+    }
+
+    #[test]
+    fn addresses_that_another_thread_took_are_not_used() {
+        let mut others = Vec::new();
+        let mapping = Mapping::aligned(SIZE, ALIGNMENT, |address| {
+            if others.len() < 3 {
+                others.push(mapped_by_another(address));
+            }
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: replaces no mapping.
+            unsafe { map(None, address, SIZE, MapFlags::FIXED_NOREPLACE, access) }
+        });
+        let mapping = mapping.unwrap();
+        assert!((mapping.address() as usize).is_multiple_of(ALIGNMENT));
+        assert!(others.iter().all(|other| other.address() != mapping.address()));
+        let always = Mapping::aligned(SIZE, ALIGNMENT, |_| Err(Errno::EXIST));
+        assert_eq!(always.err().unwrap().status(), Status::OutOfMemory);
+    }
 }

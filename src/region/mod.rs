@@ -102,9 +102,10 @@ pub enum Backing {
     Block(BlockStorage),
     /// A part of another region.
     View {
-        /// The region it is a part of.
-        parent: Arc<Region>,
-        /// Where in the parent it starts.
+        /// The region it is a part of, never a view: a view of a view is a view of its root, so that views of any depth
+        /// are dropped and resolved without recursion.
+        root: Arc<Region>,
+        /// Where in the root it starts.
         offset: u64,
         /// Its size in bytes.
         size: u64,
@@ -123,7 +124,7 @@ impl Backing {
             Self::Elastic(_) => "elastic",
             Self::Objects(_) => "object",
             Self::Block(_) => "block",
-            Self::View { parent, .. } => parent.backing().name(),
+            Self::View { root, .. } => root.backing().name(),
         }
     }
 }
@@ -157,21 +158,18 @@ impl Region {
         &self.backing
     }
 
-    /// The memory of the region that it is a view of, directly or indirectly; its own memory if it is no view.
+    /// The memory of the region that it is a view of; its own memory if it is no view.
     pub fn root(&self) -> &Backing {
         match &self.backing {
-            Backing::View { parent, .. } => parent.root(),
-            root => root,
+            Backing::View { root, .. } => &root.backing,
+            own => own,
         }
     }
 
-    /// The region that it is a view of, directly or indirectly, and its offset there; itself if it is no view.
+    /// The region that it is a view of, and its offset there; itself if it is no view.
     pub fn root_of(region: &Arc<Self>) -> (&Arc<Self>, u64) {
         match &region.backing {
-            Backing::View { parent, offset, .. } => {
-                let (root, before) = Self::root_of(parent);
-                (root, before + offset)
-            }
+            Backing::View { root, offset, .. } => (root, *offset),
             _ => (region, 0),
         }
     }
@@ -199,7 +197,7 @@ impl Region {
             Backing::Elastic(memory) => memory.address(),
             Backing::Disk(_) | Backing::Objects(_) => 0,
             Backing::Block(storage) => storage.offset(),
-            Backing::View { parent, offset, .. } => parent.address() + offset,
+            Backing::View { root, offset, .. } => root.address() + offset,
         }
     }
 
@@ -240,7 +238,7 @@ impl Region {
     /// mapped stays as it is, and so does memory that is opened for one device at a time.
     pub fn open_for(&self, users: DeviceUsers) -> Result<()> {
         match &self.backing {
-            Backing::View { parent, .. } => parent.open_for(users),
+            Backing::View { root, .. } => root.open_for(users),
             Backing::Elastic(memory) if memory.is_open_for(users)? => Ok(()),
             Backing::Elastic(memory) => {
                 // An extent that another thread commits now gets either the old or the new devices.

@@ -36,7 +36,7 @@ pub struct OpenRequirements {
 pub struct Holders {
     /// All references in this process: handles, views, layouts, registrations, shares, transfers.
     pub references: u64,
-    /// Views of it.
+    /// Views of it, and views of its views.
     pub views: u64,
     /// Agents it is registered with.
     pub registrations: u64,
@@ -81,11 +81,13 @@ impl Region {
     /// Whether this region satisfies the requirements: with other access, with extents that it does not have, or if page locks
     /// are missing, the share must be opened again. The original always does; other memory with its id never does.
     fn satisfies(&self, wanted: &OpenRequirements) -> bool {
+        // A process that has the control block alone, or claims that the memory is of another kind, has not proved that it
+        // has the memory.
         let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
-            && wanted.file.is_none_or(|file| {
-                let own = self.memory_file().map(|part| FileId::of(part.file));
-                own.is_some_and(|own| own.is_ok_and(|own| own == file))
-            });
+            && match self.memory_file() {
+                Some(own) => FileId::of(own.file).is_ok_and(|own| wanted.file == Some(own)),
+                None => wanted.file.is_none(),
+            };
         let Some(origin) = &self.origin else { return is_it };
         let pinned =
             |ordinal| matches!(&self.backing, Backing::Pinned(memory) if memory.ordinal() == ordinal);
@@ -146,7 +148,7 @@ impl Region {
     /// The control block, which is created when the region is first shared.
     pub fn control(&self) -> Result<&Arc<Control>> {
         match &self.backing {
-            Backing::View { parent, .. } => parent.control(),
+            Backing::View { root, .. } => root.control(),
             _ => self.control.get_or_try_init(|| Control::create(0).map(Arc::new)),
         }
     }
@@ -160,7 +162,7 @@ impl Region {
     /// Its owner, if that is another process.
     pub fn origin(&self) -> Option<&Origin> {
         match &self.backing {
-            Backing::View { parent, .. } => parent.origin(),
+            Backing::View { root, .. } => root.origin(),
             _ => self.origin.as_ref(),
         }
     }
@@ -304,8 +306,8 @@ impl Drop for Region {
             control.close();
         }
         match &self.backing {
-            Backing::View { parent, .. } => {
-                parent.counts.views.fetch_sub(1, Ordering::Relaxed);
+            Backing::View { root, .. } => {
+                root.counts.views.fetch_sub(1, Ordering::Relaxed);
             }
             Backing::Device(memory) if self.origin.is_none() => {
                 let open = self.control.get().filter(|control| control.may_have_importers());
@@ -316,5 +318,46 @@ impl Drop for Region {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Status;
+    use crate::region::SystemConfig;
+
+    #[test]
+    fn a_region_is_known_only_with_its_control_block_and_its_file() {
+        let config = SystemConfig { size: 4096, shareable: true, ..SystemConfig::default() };
+        let (region, other) = (Region::system(&config).unwrap(), Region::system(&config).unwrap());
+        let _shared = SharedRegion::new(&region).unwrap();
+        let id = region.shared_id().unwrap();
+        let file = |region: &Region| FileId::of(region.memory_file().unwrap().file).unwrap();
+        let control = |region: &Region| region.control().unwrap().file_id();
+        let is_known = |control, file| {
+            let wanted = OpenRequirements {
+                control,
+                file,
+                access: Access::ReadWrite,
+                alignment: 1,
+                pin: None,
+                users: DeviceUsers::Owner,
+                extents: Vec::new(),
+            };
+            Region::known(&id, &wanted).is_some()
+        };
+        assert!(is_known(control(&region), Some(file(&region))));
+        // As if it were device memory, whose handle nothing compares.
+        assert!(!is_known(control(&region), None));
+        assert!(!is_known(control(&region), Some(file(&other))));
+        assert!(!is_known(control(&other), Some(file(&region))));
+        assert_eq!(
+            Control::open(rustix::io::dup(region.control().unwrap().readable()).unwrap(), [0; 16])
+                .err()
+                .unwrap()
+                .status(),
+            Status::Corrupt
+        );
     }
 }

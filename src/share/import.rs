@@ -3,7 +3,10 @@
 
 #![forbid(unsafe_code)]
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+use rustix::fs::{OFlags, SealFlags};
 
 use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart, SharedLayout};
 use super::memory_handle::MemoryHandle;
@@ -113,7 +116,11 @@ impl Share {
         );
         let file = match &entry.carried {
             MemoryHandle::Memory { fd, .. } | MemoryHandle::Disk { fd } => {
-                Some(FileId::of(self.borrowed(*fd)?)?)
+                let file = self.borrowed(*fd)?;
+                if access == Access::ReadWrite {
+                    ensure_grants_writing(file)?;
+                }
+                Some(FileId::of(file)?)
             }
             _ => None,
         };
@@ -149,6 +156,22 @@ impl Share {
 /// a page is the same in all, so that a smaller alignment needs nothing.
 pub(super) fn alignment_of_roots(alignment: u64) -> u64 {
     if alignment <= rustix::param::page_size() as u64 { 1 } else { alignment }
+}
+
+/// Fails unless the file descriptor of the memory lets its holder write. The bytes of a share prove nothing: a process that
+/// received it for reading can change them, and pass it on to a process that may write the memory, such as its owner.
+fn ensure_grants_writing(file: BorrowedFd<'_>) -> Result<()> {
+    let flags = rustix::fs::fcntl_getfl(file)
+        .map_err(|errno| Error::errno("get the flags of the memory's file descriptor", errno))?;
+    // Only memory files have seals. A sealed one can be open for writing, and not be mapped so.
+    let is_sealed = rustix::fs::fcntl_get_seals(file)
+        .is_ok_and(|seals| seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE));
+    ensure!(
+        flags & OFlags::ACCMODE == OFlags::RDWR && !is_sealed,
+        PermissionDenied,
+        "the share grants write access, and the file descriptor of its memory grants read access only"
+    );
+    Ok(())
 }
 
 /// The extents of a share, each with its word in the control block.

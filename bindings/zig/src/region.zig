@@ -239,7 +239,7 @@ pub const Region = struct {
         c.kvmem_region_destroy(self.handle);
     }
 
-    /// Creates a region that is a part of this one. It keeps its parent alive.
+    /// Creates a region that is a part of this one. It keeps the memory of its parent.
     pub fn view(self: Region, offset: u64, size: u64, diagnostics: ?*Diagnostics) Error!Region {
         return create(diagnostics, c.kvmem_region_create_view, .{ self.handle, offset, size });
     }
