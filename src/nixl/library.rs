@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 
 use once_cell::sync::OnceCell;
 
+use super::dynamic::{Entry, Section};
 use super::signals;
 use super::sys::{self, Functions, OptionalFunctions};
 use crate::error::{Result, ensure, fail};
@@ -164,44 +165,24 @@ fn ensure_known_api(handle: *mut c_void, path: &Path) -> Result<()> {
 
 /// The SONAME of an open library; `None` if it has none.
 fn soname_of(handle: *mut c_void) -> Option<String> {
-    const DT_NULL: i64 = 0;
-    const DT_STRTAB: i64 = 5;
-    const DT_SONAME: i64 = 14;
-    /// `Elf64_Dyn`.
-    #[repr(C)]
-    struct Dynamic {
-        tag: i64,
-        value: u64,
-    }
+    const SONAME: i64 = 14;
     /// The public fields of `struct link_map`.
     #[repr(C)]
     struct LinkMap {
         base: usize,
         name: *const c_char,
-        dynamic: *const Dynamic,
+        dynamic: *const Entry,
     }
     let mut map: *const LinkMap = std::ptr::null();
-    // SAFETY: an open handle; the map lives as long as it. The section ends with DT_NULL. The loader has replaced the
-    // offset of the string table by its address, except on platforms where that section is read-only.
-    unsafe {
+    // SAFETY: an open handle; the map lives as long as it.
+    let section = unsafe {
         if libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) != 0 || map.is_null() {
             return None;
         }
-        let (mut strings, mut offset) = (None, None);
-        let mut entry = (*map).dynamic;
-        while !entry.is_null() && (*entry).tag != DT_NULL {
-            match (*entry).tag {
-                DT_STRTAB => strings = Some((*entry).value as usize),
-                DT_SONAME => offset = Some((*entry).value as usize),
-                _ => {}
-            }
-            entry = entry.add(1);
-        }
-        let base = (*map).base;
-        let strings = strings.map(|at| if at < base { base + at } else { at })?;
-        let text = std::ptr::with_exposed_provenance::<c_char>(strings + offset?);
-        Some(CStr::from_ptr(text).to_string_lossy().into_owned())
-    }
+        Section::new((*map).base, (*map).dynamic)
+    };
+    let name = section.string(section.value(SONAME)?)?;
+    Some(name.to_string_lossy().into_owned())
 }
 
 /// Resolves every function that kvmem calls. Fails for a library that lacks one, and for the stubs of NIXL's own build.
@@ -274,6 +255,22 @@ pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
     // SAFETY: the handle is ours, and nothing of the library was called.
     unsafe { libc::dlclose(handle) };
     None
+}
+
+/// Whether a plugin of NIXL, or a library that it needs, has the symbol.
+pub(super) fn has_symbol(plugin: &str, symbol: &CStr) -> bool {
+    let file = plugin_file(plugin).and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
+    let Some(name) = file else { return false };
+    // SAFETY: a NUL-terminated path, of a plugin that NIXL has loaded just before. The handle is ours.
+    unsafe {
+        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        if handle.is_null() {
+            return false;
+        }
+        let found = address_of(handle, symbol).is_some();
+        libc::dlclose(handle);
+        found
+    }
 }
 
 fn path_of(handle: *mut c_void) -> Option<PathBuf> {

@@ -10,7 +10,7 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
-use crate::nixl::{exit, gusli, library, obj, signals, sys, ucx_log};
+use crate::nixl::{exit, gusli, library, obj, signals, sys, tcp_send, ucx_log};
 use crate::thread;
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
@@ -46,6 +46,9 @@ impl AgentState {
         // From before the plugin is loaded for its parameters.
         let _dispositions = signals::Preserved::new();
         let merged = self.merged_parameters(plugin, &name, parameters)?;
+        if plugin.starts_with("UCX") {
+            tcp_send::redirect(plugin);
+        }
         let most_parts = if plugin == gusli::PLUGIN { gusli::most_parts(&merged) } else { None };
         let params = Params::of(&merged)?;
         let create = || self.try_create_backend(&name, &params);
