@@ -10,3 +10,12 @@ rm -rf "$build"
 "$CMAKE" --build "$build"
 "$build/consumer_c"
 "$build/consumer_cpp"
+
+# In a merged /usr, CMake may find the package through /lib, a link to usr/lib.
+merged=$build/merged
+mkdir "$merged"
+cp -a "$prefix" "$merged/usr"
+ln -s usr/lib "$merged/lib"
+"$CMAKE" -S "$here/find_package" -B "$build/through_link" -DCMAKE_PREFIX_PATH="$merged" -DKVMEM_WANTED="$version"
+"$CMAKE" --build "$build/through_link"
+"$build/through_link/consumer_c"
