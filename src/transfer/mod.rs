@@ -95,7 +95,12 @@ impl Transfer {
             return self.capture(&prepared, stream);
         }
         let _turn = self.turn()?;
-        self.start_on(&self.prepared(), stream)
+        let current = self.prepared();
+        match Arc::ptr_eq(&current, &prepared) {
+            true => self.start_on(&current, stream),
+            // Another thread has replaced the pairs, and the stream was not checked with these.
+            false => self.start_or_capture(stream),
+        }
     }
 
     /// Replaces the pairs, and starts a run. If that fails, the transfer keeps the pairs that it had.
@@ -241,7 +246,7 @@ impl Transfer {
     /// Cancels the parts of the last run that have not begun. Copies that have begun complete.
     pub fn cancel(&self) -> Result<()> {
         self.completion().cancel()?;
-        self.prepared().engine.cancel();
+        self.prepared().engine.end_if_cancelled();
         Ok(())
     }
 

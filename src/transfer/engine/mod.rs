@@ -102,8 +102,9 @@ pub trait Engine: Send + Sync {
     /// nothing new after `deadline`.
     fn assist(&self, _deadline: Option<Instant>, _is_enough: &dyn Fn() -> bool) {}
 
-    /// Prevents further parts of the last run from beginning. Engines that check the run's own flag have nothing to add.
-    fn cancel(&self) {}
+    /// Ends the run in flight now if its own flag says that it was cancelled and none of its parts is in progress. By the time of the
+    /// call it may be another run than the one that the caller has cancelled. Engines in which a thread finds that soon do nothing.
+    fn end_if_cancelled(&self) {}
 
     /// The operations on streams of the caller, if the engine has any.
     fn on_streams(&self) -> Option<&dyn OnStreams> {

@@ -125,10 +125,10 @@ impl Engine for HostCopy {
         }
     }
 
-    fn cancel(&self) {
+    fn end_if_cancelled(&self) {
         let job = self.current().clone();
         if let Some(job) = job {
-            job.cancel();
+            job.end_if_cancelled();
         }
     }
 }
@@ -375,8 +375,8 @@ impl HostRun {
     /// The same with a function that copies a chunk.
     fn work_with(&self, has_time: impl Fn() -> bool, copy: impl Fn(usize)) {
         while has_time() {
-            if self.stop.as_ref().is_some_and(Stop::is_asked) {
-                return self.cancel();
+            if self.end_if_cancelled() {
+                return;
             }
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
             if chunk >= self.chunks.count() {
@@ -391,7 +391,7 @@ impl HostRun {
             });
             if let Err(panic) = copied {
                 drop(self.failure.set(panic));
-                self.cancel();
+                self.cut_short();
             }
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finish();
@@ -413,7 +413,17 @@ impl HostRun {
         }
     }
 
-    fn cancel(&self) {
+    /// Whether this run was cancelled, which ends it unless a chunk is being copied. If it has ended, this has no effect, although the
+    /// flag is that of a later run by then.
+    fn end_if_cancelled(&self) -> bool {
+        let is_cancelled = self.stop.as_ref().is_some_and(Stop::is_asked);
+        if is_cancelled {
+            self.cut_short();
+        }
+        is_cancelled
+    }
+
+    fn cut_short(&self) {
         let next = self.next.swap(NONE_LEFT, Ordering::AcqRel);
         let skipped = self.chunks.count().saturating_sub(next);
         if skipped == 0 {

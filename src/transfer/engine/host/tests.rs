@@ -90,6 +90,34 @@ fn a_chunk_that_panics_ends_the_run() {
     assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
 }
 
+/// `kvmem_transfer_cancel` marks the run, then calls the engine. Another thread may submit again in between.
+#[test]
+fn cancelling_a_run_ends_that_run_and_not_the_next_one() {
+    let (source, destination) = (layout(LayoutKind::FullyContiguous), layout(LayoutKind::FullyContiguous));
+    let copy = HostCopy::prepare(&source, &destination, plan(&source, &destination, false), false).unwrap();
+    let completion = Arc::new(Completion::new(1, None));
+    let begin = || {
+        let run = Run::start(completion.clone(), Default::default(), Default::default());
+        let stop = run.stop();
+        copy.shared(run, Some(stop))
+    };
+    let first = begin();
+    completion.cancel().unwrap();
+    first.work(|| true);
+    assert_eq!(completion.poll().unwrap_err().status(), Status::Cancelled);
+    drop(first);
+    let second = begin();
+    copy.end_if_cancelled();
+    second.work(|| true);
+    assert!(matches!(completion.poll(), Ok(Some(()))));
+    drop(second);
+    // No thread needs to find that the third one was cancelled.
+    let _third = begin();
+    completion.cancel().unwrap();
+    copy.end_if_cancelled();
+    assert_eq!(completion.poll().unwrap_err().status(), Status::Cancelled);
+}
+
 /// A side of a transfer in memory of its own, with bytes before and after it that nothing may write.
 struct Cache {
     placement: Placement,
