@@ -22,10 +22,12 @@ unexport MAKEFLAGS
 all: build
 
 help:
-	@echo "make          set up, then build the library, the C tests, the benchmarks and the examples"
-	@echo "make test     all of that, then every check and every test"
+	@echo "make          build the library, the C tests, the benchmarks and the examples, as far as the machine has the tools;"
+	@echo "              prints what is missing"
+	@echo "make setup    install what is missing: tools, crates, the wheels of NIXL and NVRTC"
+	@echo "make test     set up, build, then every check and every test"
 	@echo "              (SKIPS=allowed: also if this machine skips more than .ci/expected-skips lists)"
-	@echo "make demo     install the package, build the prefill/decode program against it, run it"
+	@echo "make demo     set up what it needs, install the package, build the prefill/decode program against it, run it"
 	@echo "              (DEMO_ARGS='--blocks 512' passes options to the program; DEMO_ARGS=--reshard: prefill with"
 	@echo "              tensor parallelism 2 hands over to decode without, in another order and block size)"
 	@echo "make demo-llama"
@@ -53,7 +55,6 @@ help:
 	@echo "              (GPU_BUNDLE_ARGS=--small: build/gpu-bundle-small, without Go and Zig, in a minute)"
 	@echo "make engine-bundle"
 	@echo "              fill build/engine-bundle, to build llama.cpp on a GPU host and to move its sessions there"
-	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
 	@echo "make lint     rustfmt, clippy, links and names in pages, import cycles, unsafe, words"
 	@echo "make kernels  compile src/cuda/kernels/*.cu to the committed *.ptx"
 	@echo "make header   generate the headers in include/ from src/ffi, and docs/reference.md from the headers"
@@ -62,9 +63,9 @@ help:
 setup:
 	@scripts/setup.sh
 
-configure: setup
-	@cmake -S . -B $(TREE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" \
-	    -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" -DKVMEM_TEST_LLAMA="$$(scripts/llama-cpp.sh --if-built)" >/dev/null
+# Installs nothing: what the machine lacks is left out, with a message.
+configure:
+	@scripts/configure.sh $(TREE) "$(CARGO_TARGET_DIR)"
 
 # An engine for the tests of label engines; built once, in minutes.
 llama: setup
@@ -97,13 +98,13 @@ rust-test: setup
 	$(WITH_NIXL) KVMEM_TEST_SKIPS=$(RECORD) cargo test --locked
 	@$(CHECK_SKIPS)
 
-c-test: build
+c-test: setup build
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --parallel $$(nproc)
 	@$(CHECK_SKIPS)
 
 # The tests with a real engine alone.
-engines-test: llama configure
+engines-test: setup llama configure
 	@cmake --build $(TREE) --target kvmem_package example_llama_cpp example_llama_cpp_tests
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --label-regex '^engines$$'
@@ -114,7 +115,7 @@ engines-test: llama configure
 # never frees some memory; those that take longer than all others together; and those that measure the process's memory.
 UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|objects|registration|served)|gpu\.(copy|cycles|paths)
 UNSANITIZED := $(UNSANITIZED)|gpu_share\.damage
-sanitized-test: library
+sanitized-test: setup library
 	@cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \
 	    -DKVMEM_TEST_SANITIZE=ON -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF \
 	    -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
@@ -155,28 +156,31 @@ race-test: setup
 # The fuzzer of call sequences with new seeds, for a quarter of the time each: on one thread, on several, with
 # failures of the driver and of opening files, and with NIXL. A run without findings adds its rows to fuzz/records.md.
 FUZZ_SECONDS ?= 600
-fuzz-calls: build
+fuzz-calls: setup build
 	scripts/fuzz-calls.sh $(TREE) "$(NIXL_LIBRARY)" $(FUZZ_SECONDS)
 
 # Agents under load and peers that fail, for LOAD_SECONDS per load. A run without a failure adds its rows to
 # c_tests/nixl/load-records.md.
 LOAD_SECONDS ?= 30
 export LOAD_PROGRAMS
-load-test: build
+load-test: setup build
 	scripts/load-test.sh $(TREE) "$(NIXL_LIBRARY)" $(LOAD_SECONDS)
 
 # The commands that pages name, in a small form.
-commands-test: build
+commands-test: setup build
 	scripts/commands-test.sh
 
 test: lint rust-test c-test sanitized-test commands-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 
-# A separate project that uses only the installed package.
+# A separate project that uses only the installed package. It needs no etcd, and set-up installs only what it needs.
 DEMO := build/demo
-demo: configure
-	@cmake --build $(TREE) --target kvmem_package
-	@cmake --install $(TREE) --prefix $(DEMO)/prefix >/dev/null
+demo:
+	@scripts/setup.sh demo
+	@cmake -S . -B $(DEMO)/kvmem -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" -DKVMEM_ETCD=OFF \
+	    -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_TESTS=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF >/dev/null
+	@cmake --build $(DEMO)/kvmem --target kvmem_package
+	@cmake --install $(DEMO)/kvmem --prefix $(DEMO)/prefix >/dev/null
 	@cmake -S examples/cpp/prefill_decode -B $(DEMO)/build -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	    -DCMAKE_PREFIX_PATH="$(CURDIR)/$(DEMO)/prefix" >/dev/null
 	@cmake --build $(DEMO)/build
@@ -187,7 +191,7 @@ demo: configure
 LLAMA_DEMO := build/demo-llama
 BUILD_WITH_LLAMA = llama=$$(scripts/llama-cpp.sh) && cmake -S $(1) -B $(2) -G Ninja -DCMAKE_BUILD_TYPE=Release \
     "-DCMAKE_PREFIX_PATH=$(CURDIR)/$(LLAMA_DEMO)/prefix;$$llama" >/dev/null && cmake --build $(2)
-llama-package: configure
+llama-package: setup configure
 	@cmake --build $(TREE) --target kvmem_package
 	@cmake --install $(TREE) --prefix $(LLAMA_DEMO)/prefix >/dev/null
 
@@ -202,18 +206,18 @@ bench-llama: llama-package
 	@mkdir -p build/bench
 	@$(WITH_NIXL) $(LLAMA_DEMO)/bench/20_engine --output=build/bench/20_engine.json $(BENCH_ARGS)
 
-bench: build
+bench: setup build
 	@$(WITH_NIXL) bench/run $(BENCH_ARGS)
 
 package: build
 	cd $(TREE) && cpack -G "TGZ;DEB" -B "$(CURDIR)/build/packages"
 
 # Copy it to a GPU host; its `run` lists the commands.
-gpu-bundle: build
+gpu-bundle: setup build
 	@scripts/gpu-bundle.sh $(GPU_BUNDLE_ARGS)
 
 # The same for a real engine, which is compiled on that host.
-engine-bundle: build
+engine-bundle: setup build
 	@scripts/engine-bundle.sh
 
 kernels: setup

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs everything that building, testing and the demo need. It installs only what is missing.
+# setup.sh [demo]: installs everything that building and testing need, or only what the demo needs. It installs only what is
+# missing.
 #
 # KVMEM_NIXL_WHEEL    a pip requirement or a wheel file that contains NIXL  (default: nixl-cu12==1.5.1)
 # KVMEM_NIXL_LIBRARY  an installed libnixl_capi.so to use instead of a wheel
@@ -23,7 +24,10 @@ readonly s3_server=('moto[s3]==5.2.5' 'flask>=3,<4' 'flask-cors>=6,<7')
 readonly venv=build/venv
 readonly log=build/setup.log              # output of the command that ran last
 readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile
-readonly steps=9
+readonly purpose=${1:-all}
+steps=9
+[[ $purpose == all ]] || steps=6
+readonly steps
 step=0
 line=
 ticker=
@@ -39,6 +43,7 @@ main() {
     python_environment
     nixl_library
     nixl_loads
+    [[ $purpose == all ]] || return 0
     kernel_compiler
     binding_compiler "Go, for its binding" build/go "$go_wheel"
     binding_compiler "Zig, for its binding" build/zig "$zig_wheel"
@@ -108,11 +113,13 @@ nixl_library() {
     fi
     local outcome=cached
     [[ -e $venv/wheel ]] || { install_wheel; outcome=installed; }
-    # The tests use the Python client of the wheel as a peer. Of its dependencies it needs numpy.
-    has_python_package numpy || install_for_tests "tests with NIXL's Python client" --no-deps numpy
-    # They use the plugin OBJ with a server for objects.
-    has_python_package moto flask flask_cors boto3 ||
-        install_for_tests "tests with an object store" "${s3_server[@]}"
+    if [[ $purpose == all ]]; then
+        # The tests use the Python client of the wheel as a peer. Of its dependencies it needs numpy.
+        has_python_package numpy || install_for_tests "tests with NIXL's Python client" --no-deps numpy
+        # They use the plugin OBJ with a server for objects.
+        has_python_package moto flask flask_cors boto3 ||
+            install_for_tests "tests with an object store" "${s3_server[@]}"
+    fi
     local found
     found=$(find "$PWD/$venv" -name libnixl_capi.so -print -quit)
     [[ $found ]] || fail "$nixl_wheel holds no libnixl_capi.so." \
@@ -169,22 +176,28 @@ binding_compiler() {
 # fetch_crates OPTION...: fetches what the two crates need. A server that cargo starts, of a compiler cache for example, does
 # not inherit the lock of this set-up.
 fetch_crates() {
-    { cargo fetch --locked "$@" && cargo fetch --locked --manifest-path etcd/Cargo.toml "$@"; } 9>&-
+    {
+        cargo fetch --locked "$@" &&
+            { [[ $purpose == demo ]] || cargo fetch --locked --manifest-path etcd/Cargo.toml "$@"; }
+    } 9>&-
 }
 
 # Prints the Debian packages of missing tools.
 missing_packages() {
     has gcc || echo gcc
     has g++ || echo g++
-    has clang++ || echo clang
-    [[ -e /usr/include/asio.hpp || -e /usr/local/include/asio.hpp ]] || echo libasio-dev
     has readelf || echo binutils
-    has dpkg-shlibdeps || echo dpkg-dev
     has make || echo make
     has ninja || echo ninja-build
-    has pkg-config || echo pkg-config
     at_least "$(cmake --version 2>/dev/null | awk 'NR == 1 { print $3 }')" 3.20 || echo cmake
     has_libclang || echo libclang-dev
+    has "$python" || echo python3
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    [[ $purpose == all ]] || return 0
+    has clang++ || echo clang
+    [[ -e /usr/include/asio.hpp || -e /usr/local/include/asio.hpp ]] || echo libasio-dev
+    has dpkg-shlibdeps || echo dpkg-dev
+    has pkg-config || echo pkg-config
     has_go || echo golang-go
     # The client of etcd, and the server that its tests start.
     has protoc || echo protobuf-compiler
@@ -192,8 +205,6 @@ missing_packages() {
     has etcd || echo etcd-server
     has etcdctl || echo etcd-client
     has openssl || echo openssl
-    has "$python" || echo python3
-    "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
 }
 
 has_libclang() {
