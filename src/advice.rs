@@ -11,6 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::retried;
+
 /// Advice for an errno of any call.
 pub fn for_errno(errno: Errno) -> Option<String> {
     match errno {
@@ -52,9 +54,9 @@ fn file_size() -> String {
 
 /// The free space of the file system of a file.
 pub fn free_space(file: BorrowedFd<'_>) -> Option<String> {
-    let stat = rustix::fs::fstatvfs(file).ok()?;
+    let stat = retried::fstatvfs(file).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+    let name = retried::readlink(&format!("/proc/self/fd/{}", file.as_raw_fd()));
     let name = name.map_or("the file".into(), |name| name.to_string_lossy().into_owned());
     Some(format!("{free} bytes are free on the file system of {name}"))
 }

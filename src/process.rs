@@ -7,8 +7,9 @@ mod local_fd;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use once_cell::race::OnceRef;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::mm::{Advice, MapFlags, ProtFlags, mmap_anonymous};
 
+use crate::retried::madvise;
 use crate::sync::{Mutex, MutexGuard};
 
 pub use identity::{ProcessIdentity, pid_has_ended};

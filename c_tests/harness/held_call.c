@@ -36,9 +36,10 @@ static void *run_filtered(void *nothing) {
     return nothing;
 }
 
-/* Lets the kernel perform the call. */
-static void continue_call(uint64_t id) {
-    struct seccomp_notif_resp reply = {.id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+/* Fails the call; 0: lets the kernel perform it. */
+static void end_call(uint64_t id, int error) {
+    struct seccomp_notif_resp reply = {.id = id, .error = -error};
+    if (error == 0) reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &reply), 0);
 }
 
@@ -52,26 +53,44 @@ static bool next_call(struct seccomp_notif *call) {
     return true;
 }
 
-void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
+static void start(void (*body)(void), long number) {
     held.body = body;
     held.number = (uint32_t)number;
     CHECK_EQ(sem_init(&held.is_filtered, 0, 0), 0);
     CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
     while (sem_wait(&held.is_filtered) != 0) CHECK_EQ(errno, EINTR);
+}
+
+void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
+    start(body, number);
     struct seccomp_notif call;
     bool runs = next_call(&call);
     while (runs && !wanted((const uint64_t *)call.data.args)) {
-        continue_call(call.id);
+        end_call(call.id, 0);
         runs = next_call(&call);
     }
     CHECK(runs); /* or it ended without such a call */
     held.id = call.id;
 }
 
-void held_call_end(void) {
-    continue_call(held.id);
+static int perform(const uint64_t *arguments) {
+    (void)arguments;
+    return 0;
+}
+
+static void finish(int (*decide)(const uint64_t *arguments)) {
     struct seccomp_notif call;
-    while (next_call(&call)) continue_call(call.id);
+    while (next_call(&call)) end_call(call.id, decide((const uint64_t *)call.data.args));
     CHECK_EQ(pthread_join(held.thread, NULL), 0);
     close(held.listener);
+}
+
+void held_call_end(void) {
+    end_call(held.id, 0);
+    finish(perform);
+}
+
+void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments)) {
+    start(body, number);
+    finish(decide);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that is stopped in a system call, until the test lets the kernel perform the call.
+// A thread whose system calls the test stops, until it lets the kernel perform them, or that fail as the test decides.
 #pragma once
 
 #include <stdbool.h>
@@ -11,3 +11,7 @@
 void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments));
 /* Performs the call, and waits until the thread has ended. */
 void held_call_end(void);
+
+/* Runs `body` on a thread to its end. For each system call of this number that the thread makes, `decide` returns the errno
+   that it fails with, or 0: the kernel performs it. */
+void held_call_decide(void (*body)(void), long number, int (*decide)(const uint64_t *arguments));

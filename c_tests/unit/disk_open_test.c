@@ -36,6 +36,13 @@ static void on_ramfs(void) {
         disk_options(scratch_file(&mount_point, "required"), KVMEM_DISK_DIRECT_REQUIRED, 8192);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
     CHECK_EQ(count_directory_entries(mount_point.path), 0);
+    /* An existing empty file is not filled. */
+    write_file(options.path, "", 0);
+    options.flags |= KVMEM_DISK_OPEN_OR_CREATE;
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
+    CHECK_EQ(file_length(options.path), 0);
+    CHECK_EQ(unlink(options.path), 0);
+    options.flags = KVMEM_DISK_DIRECT_REQUIRED;
     options.path = NULL;
     options.directory = mount_point.path;
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
@@ -152,6 +159,16 @@ TEST(contradicting_flags_fail) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
     options.flags = KVMEM_DISK_READ_ONLY | KVMEM_DISK_OPEN_OR_CREATE;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
+}
+
+TEST(a_link_to_no_file_is_reported_as_one) {
+    SCRATCH(directory);
+    kvmem_disk_options options = disk_options(scratch_file(&directory, "link"), 0, 4096);
+    CHECK_EQ(symlink("nowhere", options.path), 0);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "symbolic link", kvmem_region_create_disk, &options);
+    options.flags = KVMEM_DISK_OPEN_OR_CREATE;
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "symbolic link", kvmem_region_create_disk, &options);
+    CHECK_EQ(count_directory_entries(directory.path), 1);
 }
 
 /* Opening a FIFO without a writer would block forever. */

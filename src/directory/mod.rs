@@ -21,6 +21,7 @@ use serde_bytes::ByteBuf;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::{Count, log};
 use crate::log_id::LogId;
+use crate::random::random as random_bytes;
 use crate::sync::{Condvar, Mutex};
 use board::{Board, Event};
 pub use entry::{Entry, Presence, PublishedLayout};
@@ -336,10 +337,7 @@ fn compare(looked_up: &Presence, reply: Reply, location: &str) -> Result<()> {
 }
 
 fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| Error::errno("get a random number", errno))?;
-    Ok(u64::from_ne_bytes(bytes) | 1)
+    Ok(u64::from_ne_bytes(random_bytes()?) | 1)
 }
 
 impl Drop for Directory {

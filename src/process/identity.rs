@@ -6,12 +6,15 @@
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Status};
+use crate::retried;
 
 /// Identifies a process until the machine restarts: a pid alone is reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +87,7 @@ pub fn pid_has_ended(pid: u32) -> bool {
         // Readable once the last thread has ended, also before the parent has waited for the process.
         Ok(process) => {
             let mut fds = [PollFd::new(&process, PollFlags::IN)];
-            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+            retried::poll(&mut fds, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
         }
         Err(Errno::SRCH) => true,
         // Linux before 5.3, a system call filter, or no free file descriptor.
@@ -113,24 +116,24 @@ fn time_namespace() -> u64 {
 
 /// Of this thread: a main thread that has ended has no namespaces.
 fn namespace(kind: &str) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
     let path = format!("/proc/thread-self/ns/{kind}");
-    std::fs::metadata(&path).map(|namespace| namespace.ino()).map_err(|error| unreadable(&path, error))
+    retried::stat(&path).map(|namespace| namespace.st_ino).map_err(|errno| unreadable(&path, errno))
 }
 
 fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
+    std::fs::read_to_string(path).map_err(|error| {
+        unreadable(path, Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO)))
+    })
 }
 
-fn unreadable(path: &str, error: std::io::Error) -> Error {
-    let errno = Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
+fn unreadable(path: &str, errno: Errno) -> Error {
     Error::errno(format!("read the identity of this process from {path}"), errno)
 }
 
 /// Whether /proc numbers processes as this one does: in a new pid namespace it can be the outer one's.
 fn is_proc_our_own() -> bool {
-    let own = std::fs::read_link("/proc/self");
-    own.is_ok_and(|target| target.as_os_str() == std::process::id().to_string().as_str())
+    let own = retried::readlink("/proc/self");
+    own.is_ok_and(|target| target.as_bytes() == std::process::id().to_string().as_bytes())
 }
 
 /// The start time in the text of /proc/PID/stat.

@@ -5,35 +5,48 @@
 //! the parent ends, other processes would still see a live importer, owner or broker. So the child closes them, in a handler
 //! of pthread_atfork. A child that is created by clone without the C library runs no such handler.
 //!
-//! A fork in another thread waits while one is being opened or closed: it would otherwise copy a file descriptor that is
-//! not registered yet, or not any more, and the child would keep it. The opening thread runs no signal handlers meanwhile:
-//! one that forks would wait for its own thread.
+//! Opening and closing a file may wait for a file system, so no fork waits for either. Instead, a file that was opened while
+//! the process was forked is closed and opened again: the child keeps the first open, on which there is no lock yet. A child
+//! that is forked while a file is closed may keep that open too; its lock was released before.
 
-use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::generation;
 use crate::log::log;
 
+/// How often a file is opened, if the process is forked each time.
+const MAX_OPENS: usize = 8;
+
 /// A file descriptor of this process only.
 pub struct LocalFd {
-    /// `None` only within `drop`.
-    fd: Option<OwnedFd>,
-    raw: RawFd,
+    fd: ManuallyDrop<OwnedFd>,
     generation: u64,
 }
 
 impl LocalFd {
-    /// Opens one, which every forked child closes. `open` must not wait for another process: a fork
-    /// waits for it.
-    pub fn open<E>(open: impl FnOnce() -> Result<OwnedFd, E>) -> Result<Self, E> {
+    /// Opens one, which every forked child closes. Calls `open` again if the process was forked meanwhile.
+    pub fn open<E>(mut open: impl FnMut() -> Result<OwnedFd, E>) -> Result<Self, E> {
         install_handlers();
-        let _unforked = Unforked::begin();
-        let fd = open()?;
-        let raw = fd.as_raw_fd();
-        set(raw, true);
-        Ok(Self { fd: Some(fd), raw, generation: generation() })
+        for _ in 1..MAX_OPENS {
+            let ended = ENDED.load(Ordering::SeqCst);
+            let opened = Self::from_opened(open()?);
+            // Each fork that has begun by now had ended before the file was opened.
+            if BEGUN.load(Ordering::SeqCst) == ended {
+                return Ok(opened);
+            }
+        }
+        log!(Warn, "the process was forked each time that a file was opened; a child may keep a lock of it");
+        open().map(Self::from_opened)
+    }
+
+    /// One that cannot be opened again, such as a connection. A child that is forked between its opening and this call
+    /// keeps it.
+    pub fn from_opened(fd: OwnedFd) -> Self {
+        install_handlers();
+        set(fd.as_raw_fd(), true);
+        Self { fd: ManuallyDrop::new(fd), generation: generation() }
     }
 
     /// Whether this is the process that opened it. In a forked child its number may be another file's.
@@ -43,22 +56,19 @@ impl LocalFd {
 }
 
 impl AsFd for LocalFd {
+    /// The file. It is closed in a forked child, where every call on a handle fails.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open until this is dropped. It is closed in a forked child, where every call on a handle fails.
-        unsafe { BorrowedFd::borrow_raw(self.raw) }
+        self.fd.as_fd()
     }
 }
 
 impl Drop for LocalFd {
     fn drop(&mut self) {
-        let fd = self.fd.take();
         if self.is_own() {
-            let _unforked = Unforked::begin();
             // Before closing: afterwards the number may belong to another file, which a child must keep.
-            set(self.raw, false);
-            drop(fd);
-        } else {
-            std::mem::forget(fd);
+            set(self.fd.as_raw_fd(), false);
+            // SAFETY: not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.fd) };
         }
     }
 }
@@ -119,67 +129,24 @@ fn install_handlers() {
     IS_INSTALLED.store(true, Ordering::Release);
 }
 
-/// Threads that open or close one now.
-static CHANGING: AtomicU32 = AtomicU32::new(0);
-/// Forks that wait for them, or are in progress. Counts and not a lock: a child could not unlock what its parent's thread
-/// has locked, and handlers that are installed twice must not wait for themselves.
-static FORKING: AtomicU32 = AtomicU32::new(0);
-
-/// No fork begins while this lives, and no signal handler runs on this thread.
-struct Unforked {
-    /// The signals that were blocked before.
-    signals: libc::sigset_t,
-    /// They are those of the thread.
-    not_send: PhantomData<*const ()>,
-}
-
-impl Unforked {
-    fn begin() -> Self {
-        // SAFETY: the sets are plain integers, of which zero is a value, and live through the calls; only this thread's mask
-        // changes. The calls cannot fail, because their arguments are valid.
-        let signals = unsafe {
-            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            before
-        };
-        loop {
-            CHANGING.fetch_add(1, Ordering::SeqCst);
-            if FORKING.load(Ordering::SeqCst) == 0 {
-                return Self { signals, not_send: PhantomData };
-            }
-            CHANGING.fetch_sub(1, Ordering::SeqCst);
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Unforked {
-    fn drop(&mut self) {
-        CHANGING.fetch_sub(1, Ordering::SeqCst);
-        // SAFETY: as above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.signals, std::ptr::null_mut()) };
-    }
-}
+/// The forks of this process that have begun, and those that have ended. Several may be in progress.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+static ENDED: AtomicU64 = AtomicU64::new(0);
 
 /// In the parent, before the fork.
 unsafe extern "C" fn begin_fork() {
-    FORKING.fetch_add(1, Ordering::SeqCst);
-    while CHANGING.load(Ordering::SeqCst) != 0 {
-        std::thread::yield_now();
-    }
+    BEGUN.fetch_add(1, Ordering::SeqCst);
 }
 
 /// In the parent, after the fork.
 unsafe extern "C" fn end_fork() {
-    FORKING.fetch_sub(1, Ordering::SeqCst);
+    ENDED.fetch_add(1, Ordering::SeqCst);
 }
 
 /// In a forked child, before fork returns there.
 unsafe extern "C" fn close_all() {
-    // The only thread of this process is not within either.
-    CHANGING.store(0, Ordering::SeqCst);
-    FORKING.store(0, Ordering::SeqCst);
+    // This fork is over here, and no other one is in progress in this process.
+    ENDED.store(BEGUN.load(Ordering::SeqCst), Ordering::SeqCst);
     for (index, slot) in OPEN.iter().enumerate() {
         // SAFETY: a published chunk is never freed.
         let Some(chunk) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else { continue };
@@ -196,10 +163,12 @@ unsafe extern "C" fn close_all() {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
 mod tests {
     use std::os::fd::FromRawFd;
 
     use super::*;
+    use crate::sync::Mutex;
 
     fn is_open(fd: RawFd) -> bool {
         // SAFETY: asks for the flags of a number, open or not.
@@ -230,33 +199,52 @@ mod tests {
     }
 
     fn local(fd: OwnedFd) -> LocalFd {
-        LocalFd::open(|| Ok::<_, ()>(fd)).unwrap()
+        LocalFd::from_opened(fd)
     }
 
     #[test]
-    fn a_fork_waits_for_a_file_that_is_being_opened() {
-        let (first, second) = pipe();
-        let raw = first.as_raw_fd();
-        let (opened, is_opened) = std::sync::mpsc::channel();
-        let forked = AtomicBool::new(false);
+    fn a_fork_does_not_wait_for_a_file_that_is_being_opened_and_the_child_has_no_lock_of_it() {
+        let opens = Mutex::new(Vec::new());
+        let (opening, is_opening) = std::sync::mpsc::channel();
+        let (forked, has_forked) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let opener = scope.spawn(|| {
+                let has_forked = has_forked;
                 LocalFd::open(|| {
-                    opened.send(()).unwrap();
-                    // Until the fork waits for this.
-                    while FORKING.load(Ordering::SeqCst) == 0 {
-                        std::thread::yield_now();
-                    }
-                    assert!(!forked.load(Ordering::SeqCst));
+                    let (first, _) = pipe();
+                    opens.lock().push(first.as_raw_fd());
+                    opening.send(()).unwrap();
+                    // The first time until the process was forked. Later it is known already.
+                    let _ = has_forked.recv();
                     Ok::<_, ()>(first)
                 })
+                .unwrap()
             });
-            is_opened.recv().unwrap();
-            let other = second.as_raw_fd();
-            assert!(in_a_child(|| !is_open(raw) && is_open(other)));
-            forked.store(true, Ordering::SeqCst);
-            drop(opener.join().unwrap());
+            is_opening.recv().unwrap();
+            let first = opens.lock()[0];
+            // This child has the first open, and nothing else.
+            assert!(in_a_child(|| is_open(first)));
+            drop(forked);
+            let opened = opener.join().unwrap();
+            assert!(opens.lock().len() > 1, "it was not opened again");
+            let last = opened.as_fd().as_raw_fd();
+            assert_eq!(opens.lock().last(), Some(&last));
+            assert!(in_a_child(|| !is_open(last)));
         });
+    }
+
+    #[test]
+    fn an_open_ends_even_if_every_one_is_interrupted_by_a_fork() {
+        let mut opens = 0;
+        let opened = LocalFd::open(|| {
+            opens += 1;
+            assert!(in_a_child(|| true));
+            Ok::<_, ()>(pipe().0)
+        });
+        assert_eq!(opens, MAX_OPENS);
+        let raw = opened.unwrap();
+        let raw = raw.as_fd().as_raw_fd();
+        assert!(in_a_child(|| !is_open(raw)));
     }
 
     extern "C" fn fork_in_a_handler(_: libc::c_int) {
@@ -271,21 +259,24 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_handler_that_forks_runs_after_a_file_was_opened() {
-        let (first, _second) = pipe();
-        // In a child, which SIGALRM ends if the handler waits for its own thread.
+    fn a_signal_handler_may_fork_while_a_file_is_opened() {
+        // In a child, which SIGALRM ends if anything waits for its own thread.
         assert!(in_a_child(|| {
             // SAFETY: a handler of the right type; the signals are for this process, which has one thread.
             unsafe {
                 libc::alarm(20);
                 libc::signal(libc::SIGUSR1, fork_in_a_handler as *const () as libc::sighandler_t);
             }
+            let mut opens = 0;
             let opened = LocalFd::open(|| {
-                // SAFETY: as above.
-                unsafe { libc::raise(libc::SIGUSR1) };
-                Ok::<_, ()>(first)
+                opens += 1;
+                if opens == 1 {
+                    // SAFETY: as above.
+                    unsafe { libc::raise(libc::SIGUSR1) };
+                }
+                Ok::<_, ()>(pipe().0)
             });
-            opened.is_ok()
+            opened.is_ok() && opens == 2
         }));
     }
 

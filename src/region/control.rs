@@ -18,6 +18,8 @@ use super::open_file::{FileId, reopened};
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
 use crate::process::LocalFd;
+use crate::random::random;
+use crate::retried;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");
 const VERSION: u32 = 1;
@@ -84,7 +86,7 @@ impl Control {
         let lock = FileLock::exclusive(LocalFd::open(|| reopened(&file, OFlags::RDWR))?, OWNER)?;
         let readable = reopened(&file, OFlags::RDONLY)?;
         seal_for_readers(&file).map_err(doing)?;
-        fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH).map_err(doing)?;
+        retried::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH).map_err(doing)?;
         let id = random()?;
         let head = Head {
             identity: Identity { magic: MAGIC, version: VERSION, extents: extents as u32, id }.into(),
@@ -258,15 +260,4 @@ fn ensure_safe(file: BorrowedFd<'_>) -> Result<usize> {
         "its memory file has reserved huge pages, which its writers can remove while they are read"
     );
     Ok(size)
-}
-
-/// Random bytes of the kernel.
-pub fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0u8; N];
-    let mut filled = 0;
-    while filled < N {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| Error::errno("get random bytes", errno))?;
-    }
-    Ok(bytes)
 }

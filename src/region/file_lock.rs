@@ -6,12 +6,13 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
 use crate::process::LocalFd;
+use crate::retried;
 
 /// Past the last byte a file can have.
 const END: u64 = i64::MAX as u64;
@@ -44,9 +45,14 @@ impl FileLock {
         Ok(Self { file, byte })
     }
 
-    /// Whether no other open of the file has locked a byte.
+    /// The open file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Whether no other open of the file has locked a byte exclusively.
     pub fn is_free(&self, byte: u64) -> Result<bool> {
-        self.any_other(byte..byte + 1).map(|found| found.is_none())
+        is_locked(self.file.as_fd(), byte).map(|is_locked| !is_locked)
     }
 
     /// Whether another open of the file has a lock on bytes from `first` on.
@@ -81,21 +87,21 @@ impl FileLock {
 
     /// The bytes of a lock that another open of the file has within a span, or reaching into it.
     fn any_other(&self, span: Range<u64>) -> Result<Option<Range<u64>>> {
-        any_other(self.file.as_fd(), span)
+        conflicting(self.file.as_fd(), libc::F_WRLCK, span)
     }
 }
 
-/// Whether another open of a file than this one has locked a byte.
+/// Whether another open of a file than this one has locked a byte exclusively. A shared lock does not count: each process that
+/// may read the file can have one, and would appear as the owner.
 pub fn is_locked(file: BorrowedFd<'_>, byte: u64) -> Result<bool> {
-    any_other(file, byte..byte + 1).map(|found| found.is_some())
+    conflicting(file, libc::F_RDLCK, byte..byte + 1).map(|found| found.is_some())
 }
 
-fn any_other(file: BorrowedFd<'_>, span: Range<u64>) -> Result<Option<Range<u64>>> {
-    let mut lock = description(libc::F_WRLCK, span.start, span.end - span.start);
-    // SAFETY: a live fd; the description lives through the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
-        return Err(Error::last_errno("get the locks of a file"));
-    }
+/// The bytes of a lock of another open within a span, or reaching into it, that excludes one of this kind.
+fn conflicting(file: BorrowedFd<'_>, kind: c_int, span: Range<u64>) -> Result<Option<Range<u64>>> {
+    let mut lock = description(kind, span.start, span.end - span.start);
+    retried::ofd_lock(file, libc::F_OFD_GETLK, &mut lock)
+        .map_err(|errno| Error::errno("get the locks of a file", errno))?;
     if c_int::from(lock.l_type) == libc::F_UNLCK {
         return Ok(None);
     }
@@ -122,11 +128,8 @@ impl Drop for FileLock {
 
 fn set(file: &LocalFd, kind: c_int, byte: u64) -> Result<()> {
     let mut lock = description(kind, byte, 1);
-    // SAFETY: a live fd; the description lives through the call.
-    match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } {
-        0 => Ok(()),
-        _ => Err(Error::last_errno("fcntl F_OFD_SETLK")),
-    }
+    retried::ofd_lock(file.as_fd(), libc::F_OFD_SETLK, &mut lock)
+        .map_err(|errno| Error::errno("fcntl F_OFD_SETLK", errno))
 }
 
 /// Time that the processor has spent on this thread, also in the kernel.
@@ -193,8 +196,7 @@ mod tests {
         let own = exclusive(&file, 0);
         let all = reopened(&file, OFlags::RDONLY).unwrap();
         let mut lock = description(libc::F_RDLCK, 1, 0);
-        // SAFETY: a live fd; the description lives through the call.
-        assert_eq!(unsafe { libc::fcntl(all.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) }, 0);
+        retried::ofd_lock(all.as_fd(), libc::F_OFD_SETLK, &mut lock).unwrap();
         assert_eq!(own.others(100).unwrap(), 1);
     }
 
@@ -207,8 +209,7 @@ mod tests {
         // Apart from each other: the kernel joins neighbours of one open.
         for byte in 0..MOST_COUNTED + 100 {
             let mut lock = description(libc::F_RDLCK, 100 + 2 * byte, 1);
-            // SAFETY: a live fd; the description lives through the call.
-            assert_eq!(unsafe { libc::fcntl(one.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) }, 0);
+            retried::ofd_lock(one.as_fd(), libc::F_OFD_SETLK, &mut lock).unwrap();
         }
         assert!(own.has_others(100).unwrap());
         assert_eq!(own.others(100).unwrap(), MOST_COUNTED);
@@ -238,6 +239,19 @@ mod tests {
         assert!(is_locked(file.as_fd(), 7).unwrap() && !is_locked(file.as_fd(), 9).unwrap());
         drop(held);
         assert!(other.is_free(7).unwrap() && !is_locked(file.as_fd(), 7).unwrap());
+    }
+
+    #[test]
+    fn a_reader_is_no_owner() {
+        let file = file();
+        let owner = exclusive(&file, 7);
+        let other = lock(&file, 8);
+        assert!(is_locked(file.as_fd(), 7).unwrap() && !other.is_free(7).unwrap());
+        drop(owner);
+        let reader = lock(&file, 7);
+        assert!(!is_locked(file.as_fd(), 7).unwrap() && other.is_free(7).unwrap());
+        // As an importer it counts.
+        assert!(other.has_others(7).unwrap() && !reader.has_others(9).unwrap());
     }
 
     #[test]

@@ -4,13 +4,14 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{self, MemfdFlags};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result, Status};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
+use crate::retried;
 
 /// How many places are tried for a mapping that is aligned to more than a page.
 const PLACES: usize = 1000;
@@ -72,7 +73,7 @@ fn encoded(size: usize) -> u32 {
 /// a signal.
 pub fn give_size(file: &OwnedFd, size: u64) -> rustix::io::Result<()> {
     let _limit_reports_itself = FileSizeSignal::block();
-    fs::ftruncate(file, size)
+    retried::ftruncate(file, size)
 }
 
 /// A memory file, from some offset on.

@@ -21,6 +21,7 @@ use super::open_file::reopened;
 use super::pages::huge_page_size;
 use crate::advice;
 use crate::error::{Error, Result, Status, ensure};
+use crate::retried;
 
 /// The unit of st_blocks.
 const STAT_BLOCK: u64 = 512;
@@ -31,7 +32,7 @@ pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages.memfd_flags();
     let file = fs::memfd_create("kvmem", flags).map_err(doing)?;
     // A process that has it for reading could otherwise open it again for writing, as any user.
-    fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
+    retried::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
     give_size(&file, pages.round_up(size)? as u64).map_err(doing)?;
     // The last one: an importer that may write could otherwise add F_SEAL_FUTURE_WRITE, and no later importer could.
     fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(doing)?;
@@ -56,7 +57,7 @@ impl Inspected {
     pub fn new(file: BorrowedFd<'_>) -> Result<Self> {
         let foreign = |errno| Error::errno("the fd is not a memory file", errno).with_status(Status::Corrupt);
         let seals = fs::fcntl_get_seals(file).map_err(foreign)?;
-        let stat = fs::fstat(file).map_err(foreign)?;
+        let stat = retried::fstat(file).map_err(foreign)?;
         let size = u64::try_from(stat.st_size)
             .map_err(|_| Error::new(Status::Corrupt, "the memory file has no size"))?;
         Ok(Self { size, huge_page: huge_page_size(file)?, seals })
@@ -103,13 +104,14 @@ impl Inspected {
 /// The most of `size` bytes of a memory file that can have no page yet. Touching them allocates as much. The kernel says
 /// how many pages the whole file has, not where.
 pub fn missing_bytes(file: BorrowedFd<'_>, size: u64) -> Result<u64> {
-    let stat = fs::fstat(file).map_err(|errno| Error::errno("get the pages of a memory file", errno))?;
+    let stat = retried::fstat(file).map_err(|errno| Error::errno("get the pages of a memory file", errno))?;
     let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK);
     let whole = u64::try_from(stat.st_size).unwrap_or(0).max(size);
     Ok(whole.saturating_sub(allocated).min(size))
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
 mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 

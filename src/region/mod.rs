@@ -47,7 +47,7 @@ pub use adopted::AdoptedMemory;
 pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
 pub use block_storage::{BlockStorage, BlockStorageConfig};
 pub use contexts::Contexts;
-pub use control::{Control, random};
+pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
 pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};
@@ -69,6 +69,8 @@ pub use release::ReleaseCallback;
 pub use sharing::{HandledRegion, Holders, OpenRequirements, SharedRegion};
 pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};
 pub use tier::Tier;
+
+pub use crate::random::random;
 
 use counts::Counts;
 use once_cell::sync::OnceCell;

@@ -9,6 +9,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Status};
+use crate::retried;
 
 /// Opens the file of `file` again. The result has its own rights, locks and flags.
 ///
@@ -17,7 +18,7 @@ use crate::error::{Error, Result, Status};
 pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     // Of this thread: a main thread that has ended by pthread_exit has no files.
     let path = format!("/proc/thread-self/fd/{}", file.as_fd().as_raw_fd());
-    let opened = fs::open(&path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+    let opened = retried::open(&path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
     let opened = opened.map_err(|errno| match errno {
         Errno::AGAIN => {
             Error::errno(format!("open {path} again: a process holds a lease on the file"), errno)
@@ -27,7 +28,7 @@ pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     })?;
     // I/O on the file may wait: io_uring would otherwise return EAGAIN.
     fs::fcntl_getfl(&opened)
-        .and_then(|flags| fs::fcntl_setfl(&opened, flags - OFlags::NONBLOCK))
+        .and_then(|flags| retried::fcntl_setfl(&opened, flags - OFlags::NONBLOCK))
         .map_err(|errno| Error::errno(format!("open {path} again"), errno))?;
     Ok(opened)
 }
@@ -49,7 +50,7 @@ impl FileId {
     /// the kernel knows device and inode by itself.
     pub fn of(file: BorrowedFd<'_>) -> Result<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        match fs::statx(file, c"", flags, StatxFlags::INO) {
+        match retried::statx(file, c"", flags, StatxFlags::INO) {
             Ok(found) => {
                 Ok(Self { file_system: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
             }
@@ -60,7 +61,7 @@ impl FileId {
     }
 
     fn by_fstat(file: BorrowedFd<'_>) -> Result<Self> {
-        fs::fstat(file)
+        retried::fstat(file)
             .map(|found| Self::from(&found))
             .map_err(|errno| Error::errno("identify a file", errno))
     }
@@ -100,6 +101,7 @@ impl FileId {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
 mod tests {
     use super::*;
 

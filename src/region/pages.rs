@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Status};
+use crate::retried;
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
 const HUGETLBFS: u32 = 0x9584_58f6;
@@ -32,7 +33,7 @@ pub fn transparent_huge_pages_offered(for_files: bool) -> bool {
 /// The size of the pages of a file on hugetlbfs, for any size: on arm64 also 64 KiB and 32 MiB. `None` for a file of ordinary
 /// pages.
 pub fn huge_page_size(file: BorrowedFd<'_>) -> Result<Option<usize>> {
-    let stat = rustix::fs::fstatfs(file)
+    let stat = retried::fstatfs(file)
         .map_err(|errno| Error::errno("get the size of a memory file's pages", errno))?;
     if stat.f_type as u32 != HUGETLBFS {
         return Ok(None);

@@ -4,10 +4,11 @@
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::Advice;
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
+use crate::retried::madvise;
 use crate::thread;
 
 /// The minimum number of bytes per thread.

@@ -10,9 +10,10 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::Path;
 
-use rustix::fs::{FileType, stat};
+use rustix::fs::FileType;
 
 use crate::error::{Error, Result};
+use crate::retried;
 
 /// The list of the calling thread, because that of the process is empty after the main thread has ended.
 const LIST: &str = "/proc/thread-self/maps";
@@ -102,7 +103,7 @@ fn parse(line: &str) -> Option<MapsEntry> {
 /// interpret offsets, and not for anonymous inodes, which all have the same number.
 fn has_pages(path: &str) -> bool {
     let is_device = || {
-        let kind = stat(Path::new(path)).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let kind = retried::stat(Path::new(path)).map(|stat| FileType::from_raw_mode(stat.st_mode));
         matches!(kind, Ok(FileType::CharacterDevice | FileType::BlockDevice))
     };
     path.starts_with('/') && !(path.starts_with("/dev/") && is_device())

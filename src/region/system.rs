@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::mm::{Advice, madvise};
+use rustix::mm::Advice;
 
 use super::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
 use super::host_size::host_size;
@@ -15,6 +15,7 @@ use super::{numa, pages};
 use crate::advice;
 use crate::error::{Result, Status, ensure, fail};
 use crate::log::log;
+use crate::retried::madvise;
 
 /// Which pages to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -23,6 +23,7 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::process::{LocalFd, pid_has_ended};
 use crate::region::Access;
+use crate::retried;
 
 /// The share to fetch.
 #[derive(Clone, Debug)]
@@ -65,6 +66,10 @@ fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<LocalFd> {
     let socket = LocalFd::open(create).map_err(|errno| Error::errno("create a socket", errno))?;
     loop {
         limit_connect(&socket, deadline)?;
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "repeated here, for no longer than the time that is left"
+        )]
         match net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
             Err(Errno::INTR) => {}
@@ -103,7 +108,7 @@ fn connect_error(errno: Errno, path: &Path) -> Error {
 }
 
 fn is_socket(path: &Path) -> bool {
-    let stat = rustix::fs::stat(path);
+    let stat = retried::stat(path);
     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 

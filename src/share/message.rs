@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
+use crate::retried;
+
 /// The maximum number of file descriptors per message, set by the kernel.
 pub const FDS_A_MESSAGE: usize = 253;
 
@@ -53,7 +55,8 @@ pub fn send(
     }
     let parts = parts.map(IoSlice::new);
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &parts, &mut control, flags))
+    #[allow(clippy::disallowed_methods, reason = "repeated here")]
+    retried::call(|| rustix::net::sendmsg(socket, &parts, &mut control, flags))
 }
 
 /// Receives one message, or a part of a stream, into `buffer`. All received file descriptors are owned at once, so that none
@@ -76,7 +79,8 @@ pub fn receive(
         header.msg_controllen = size_of_val(&control);
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    let bytes = rustix::io::retry_on_intr(|| {
+    let bytes = retried::call(|| {
+        #[allow(clippy::disallowed_methods, reason = "repeated here")]
         // SAFETY: the header points to a buffer and a control buffer of the given sizes, which live through the call.
         let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
         usize::try_from(bytes).map_err(|_| last_errno())

@@ -9,7 +9,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
@@ -21,6 +21,7 @@ use super::outgoing::{Outgoing, ParcelRef, SendStep};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
+use crate::retried;
 
 /// The pause between attempts while the kernel allows no more file descriptors in flight.
 pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);
@@ -188,10 +189,8 @@ fn pause(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool> {
 }
 
 fn poll_once(socket: BorrowedFd<'_>, event: PollFlags, time: Option<Duration>) -> Result<bool> {
-    let time = time.and_then(|time| Timespec::try_from(time).ok());
-    match poll(&mut [PollFd::from_borrowed_fd(socket, event)], time.as_ref()) {
+    match retried::poll(&mut [PollFd::from_borrowed_fd(socket, event)], time) {
         Ok(ready) => Ok(ready > 0),
-        Err(Errno::INTR) => Ok(false),
         Err(errno) => Err(Error::errno("wait for a socket", errno)),
     }
 }

@@ -4,6 +4,7 @@
 //! `message` is a second implementation of docs/share-transport.md, so that page, reader and writer are compared.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, reason = "tests need no repetition after a signal")]
 
 mod broker;
 mod broker_clients;

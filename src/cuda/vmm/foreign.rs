@@ -5,11 +5,12 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, FileType, StatxFlags, readlink, statx};
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 
 use crate::cuda::codes::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, has_code};
 use crate::error::{Cause, Error, Status};
+use crate::retried;
 
 /// Adds the type of the file descriptor to the driver's error. Drivers return an unknown error for a descriptor that is not memory,
 /// and for other causes, so the status is INVALID_ARGUMENT only if the descriptor is certainly something else.
@@ -45,12 +46,12 @@ pub fn describe_fd(fd: BorrowedFd<'_>) -> String {
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
     // A file system that another process serves (FUSE) is not queried, because it could block this thread.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = match statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::NLINK) {
+    let stat = match retried::statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::NLINK) {
         Ok(stat) => stat,
         Err(Errno::BADF) => return ("not open".into(), true),
         Err(errno) => return (format!("a file that can't be examined ({errno})"), false),
     };
-    let target = readlink(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()), Vec::new());
+    let target = retried::readlink(&format!("/proc/thread-self/fd/{}", fd.as_raw_fd()));
     let path = target.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::Fifo => ("a pipe".into(), true),

@@ -12,6 +12,7 @@ use serde_bytes::ByteBuf;
 use super::protocol::Options;
 use crate::directory::entry::{MOST_BYTES, MOST_PRESENCE_BYTES};
 use crate::error::{Error, Result, Status, ensure};
+use crate::retried;
 
 /// The most bytes of a file of certificates or of a key.
 const MOST_PEM: u64 = 1 << 20;
@@ -109,7 +110,7 @@ impl EtcdConfig {
 fn pem(path: &Path) -> Result<ByteBuf> {
     let failed = |errno| Error::errno(format!("read {}", path.display()), errno);
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    let file = retried::open(path, flags, Mode::empty()).map_err(failed)?;
     let mut bytes = Vec::new();
     std::fs::File::from(file)
         .take(MOST_PEM + 1)

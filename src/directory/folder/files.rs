@@ -17,7 +17,9 @@ use crate::directory::entry::{Entry, MOST_BYTES, decode, encode};
 use crate::error::{Error, Result, ensure};
 use crate::log::log;
 use crate::process::LocalFd;
+use crate::random::random;
 use crate::region::file_lock::{FileLock, is_locked};
+use crate::retried;
 
 /// The end of the file name of an entry.
 const SUFFIX: &str = ".agent";
@@ -65,12 +67,12 @@ pub struct OwnFile {
 impl Folder {
     /// Opens a folder, and creates it if it does not exist.
     pub fn open(path: &Path) -> Result<Self> {
-        match rustix::fs::mkdir(path, Mode::RWXU) {
+        match retried::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(Error::errno(format!("create folder {}", path.display()), errno)),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(path, flags, Mode::empty())
+        let folder = retried::open(path, flags, Mode::empty())
             .map_err(|errno| Error::errno(format!("open folder {}", path.display()), errno))?;
         let this = Self { path: path.to_path_buf(), folder, inotify: watch(path) };
         this.remove_abandoned();
@@ -80,8 +82,8 @@ impl Folder {
     /// Whether the path still leads to this folder.
     pub fn is_in_place(&self) -> bool {
         let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
-        let own = rustix::fs::fstat(&self.folder).map(identity);
-        let there = rustix::fs::stat(&self.path).map(identity);
+        let own = retried::fstat(&self.folder).map(identity);
+        let there = retried::stat(&self.path).map(identity);
         matches!((own, there), (Ok(own), Ok(there)) if own == there)
     }
 
@@ -118,7 +120,7 @@ impl Folder {
     /// Opens the file of an entry. Fails as [`Self::find`] does.
     fn open_entry(&self, name: &str) -> Result<Opened> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match rustix::fs::openat(&self.folder, file_name(name), flags, Mode::empty()) {
+        let file = match retried::openat(&self.folder, &file_name(name), flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(Opened::Nothing),
             Err(Errno::LOOP) => return Ok(Opened::Invalid("its file is a symbolic link".to_string())),
@@ -128,8 +130,7 @@ impl Folder {
                 return if is_local { Err(error) } else { Ok(Opened::Invalid(error.to_string())) };
             }
         };
-        let stat =
-            rustix::fs::fstat(&file).map_err(|errno| Error::errno("get the size of its file", errno))?;
+        let stat = retried::fstat(&file).map_err(|errno| Error::errno("get the size of its file", errno))?;
         Ok(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Opened::File(file),
             other => Opened::Invalid(format!("its file is not a regular file but a {other:?}")),
@@ -140,12 +141,12 @@ impl Folder {
     /// its file was removed, and writes it again.
     fn remove_ended(&self, name: &str, file: &OwnedFd) {
         let path = file_name(name);
-        let there = rustix::fs::statat(&self.folder, &path, AtFlags::SYMLINK_NOFOLLOW);
-        let ended = rustix::fs::fstat(file);
+        let there = retried::statat(&self.folder, &path, AtFlags::SYMLINK_NOFOLLOW);
+        let ended = retried::fstat(file);
         if let (Ok(there), Ok(ended)) = (there, ended)
             && (there.st_dev, there.st_ino) == (ended.st_dev, ended.st_ino)
         {
-            match rustix::fs::unlinkat(&self.folder, &path, AtFlags::empty()) {
+            match retried::unlinkat(&self.folder, &path, AtFlags::empty()) {
                 Ok(()) => log!(Debug, "the process of agent '{name}' has ended; its entry is removed"),
                 Err(Errno::NOENT) => {}
                 Err(errno) => {
@@ -175,52 +176,52 @@ impl Folder {
 
     /// Writes an entry, and replaces the one under its name.
     pub fn write(&self, name: &str, bytes: Vec<u8>) -> Result<OwnFile> {
-        let mut random = [0; 8];
-        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| Error::errno("get a random number", errno))?;
-        let unfinished = format!(".{:016x}{UNFINISHED}", u64::from_ne_bytes(random));
+        let unfinished = format!(".{:016x}{UNFINISHED}", u64::from_ne_bytes(random()?));
         let result = self.write_aside(&unfinished, bytes).and_then(|own| {
-            rustix::fs::renameat(&self.folder, &unfinished, &self.folder, file_name(name))
+            retried::renameat(&self.folder, &unfinished, &self.folder, &file_name(name))
                 .map_err(|errno| Error::errno(format!("rename a file to {}", file_name(name)), errno))?;
             Ok(own)
         });
         if result.is_err() {
-            let _ = rustix::fs::unlinkat(&self.folder, &unfinished, AtFlags::empty());
+            let _ = retried::unlinkat(&self.folder, &unfinished, AtFlags::empty());
         }
         result
     }
 
     fn write_aside(&self, unfinished: &str, bytes: Vec<u8>) -> Result<OwnFile> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o644);
-        let file = LocalFd::open(|| rustix::fs::openat(&self.folder, unfinished, flags, mode))
-            .map_err(|errno| Error::errno(format!("create a file in {}", self.path.display()), errno))?;
+        let create = OFlags::CREATE | OFlags::EXCL;
+        let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
+        let file = LocalFd::open(|| {
+            let mode = Mode::from_raw_mode(0o644);
+            let opened = retried::openat(&self.folder, unfinished, flags, mode);
+            // A second call opens the file of the first one.
+            flags -= create;
+            opened
+        })
+        .map_err(|errno| Error::errno(format!("create a file in {}", self.path.display()), errno))?;
+        // At once: a process that may read the file could otherwise lock it before.
+        let lock = FileLock::exclusive(file, OWNER)?;
+        let file = lock.file();
         let mut left = bytes.as_slice();
         while !left.is_empty() {
-            let written = match rustix::io::write(&file, left) {
-                Err(Errno::INTR) => 0,
-                written => written.map_err(|errno| {
-                    Error::errno(format!("write {} bytes of an entry", bytes.len()), errno)
-                })?,
-            };
+            let written = retried::write(file, left)
+                .map_err(|errno| Error::errno(format!("write {} bytes of an entry", bytes.len()), errno))?;
             left = &left[written..];
         }
-        let stat =
-            rustix::fs::fstat(&file).map_err(|errno| Error::errno("get the inode of an entry", errno))?;
-        let lock = FileLock::exclusive(file, OWNER)?;
+        let stat = retried::fstat(file).map_err(|errno| Error::errno("get the inode of an entry", errno))?;
         Ok(OwnFile { bytes, inode: (stat.st_dev, stat.st_ino), _lock: lock })
     }
 
     /// Whether the name still leads to this file, with these bytes. Fails as [`Self::find`] does.
     pub fn is_own(&self, name: &str, own: &OwnFile) -> Result<bool> {
         let Opened::File(file) = self.open_entry(name)? else { return Ok(false) };
-        let inode = rustix::fs::fstat(&file).map(|stat| (stat.st_dev, stat.st_ino));
+        let inode = retried::fstat(&file).map(|stat| (stat.st_dev, stat.st_ino));
         Ok(inode == Ok(own.inode) && read(&file).is_ok_and(|bytes| bytes == own.bytes))
     }
 
     /// Removes the file of an entry of this process. Fails if the name leads to another file.
     pub fn remove(&self, name: &str, own: &OwnFile) -> Result<()> {
-        let stat = match rustix::fs::statat(&self.folder, file_name(name), AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match retried::statat(&self.folder, &file_name(name), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(()),
             stat => stat.map_err(|errno| Error::errno("examine its file", errno))?,
         };
@@ -229,7 +230,7 @@ impl Folder {
             Stale,
             "another process has published an agent of that name since"
         );
-        match rustix::fs::unlinkat(&self.folder, file_name(name), AtFlags::empty()) {
+        match retried::unlinkat(&self.folder, &file_name(name), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(Error::errno("remove its file", errno)),
         }
@@ -244,10 +245,10 @@ impl Folder {
             if !is_unfinished(name.to_bytes()) {
                 continue;
             }
-            let stat = rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
+            let stat = retried::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
             let age = stat.map(|stat| now.as_secs().saturating_sub(stat.st_mtime as u64));
             if age.is_ok_and(|age| age > ABANDONED.as_secs()) {
-                let _ = rustix::fs::unlinkat(&self.folder, name, AtFlags::empty());
+                let _ = retried::unlinkat(&self.folder, name, AtFlags::empty());
             }
         }
     }
@@ -258,10 +259,9 @@ fn read(file: &OwnedFd) -> Result<Vec<u8>> {
     let mut bytes = vec![0; MOST_BYTES + 1];
     let mut length = 0;
     while length < bytes.len() {
-        match rustix::io::pread(file, &mut bytes[length..], length as u64) {
+        match retried::pread(file, &mut bytes[length..], length as u64) {
             Ok(0) => break,
             Ok(count) => length += count,
-            Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::errno("read its file", errno)),
         }
     }

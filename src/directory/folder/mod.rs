@@ -22,6 +22,7 @@ use super::store::{Reply, Request, Sink, Store};
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::retried;
 use crate::thread;
 use files::Folder;
 use worker::{Job, Worker};
@@ -69,7 +70,7 @@ impl FolderStore {
 
     fn wake(&self) {
         // Only a full counter fails, and then the thread is awake.
-        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        let _ = retried::write(&*self.wake, &1u64.to_ne_bytes());
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify::{ReadFlags, Reader};
 
 use super::files::{Folder, Found, OwnFile, name_of};
@@ -17,6 +17,7 @@ use crate::directory::entry::{Entry, Presence, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
+use crate::retried;
 
 /// Between two looks at all entries, which find what inotify did not report: changes by another machine, for example.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -121,10 +122,9 @@ impl Worker {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         fds.extend(self.folder.inotify.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         let timeout = self.next_look().map(|at| at.saturating_duration_since(Instant::now()));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An interrupted wait is only a look too early.
-        let _ = poll(&mut fds, timeout.as_ref());
-        let _ = rustix::io::read(wake, &mut [0; 8]);
+        // A wait that fails is only a look too early.
+        let _ = retried::poll(&mut fds, timeout);
+        let _ = retried::read(wake, &mut [0; 8]);
     }
 
     fn next_look(&self) -> Option<Instant> {

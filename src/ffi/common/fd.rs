@@ -10,6 +10,7 @@ use crate::error::{Result, ensure};
 /// # Safety
 /// The caller must keep it open as long as the result is used.
 pub unsafe fn open_fd<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
+    #[allow(clippy::disallowed_methods, reason = "no signal interrupts it")]
     // SAFETY: queries a flag; for a descriptor that is not open it fails with EBADF.
     let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
     ensure!(is_open, InvalidArgument, "fd {fd} is not open in this process");

@@ -5,12 +5,13 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{self, AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::{Cause, Error, Result, fail};
 use crate::log::log;
 use crate::region::reopened;
+use crate::retried;
 
 /// Whether reads and writes bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +53,7 @@ fn is_unsupported(error: &Error) -> bool {
 /// not report it; a page suits them all.
 pub fn alignment(file: &OwnedFd) -> u64 {
     let page = rustix::param::page_size() as u64;
-    match fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+    match retried::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         Ok(statx) if statx.stx_dio_offset_align > 0 => {
             u64::from(statx.stx_dio_offset_align.max(statx.stx_dio_mem_align))
         }

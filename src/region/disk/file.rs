@@ -9,16 +9,17 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, OFlags};
 
 use super::direct_io;
-use super::name::{self, NewName};
+use super::name::{self, NewFile};
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::file_lock::FileLock;
 use crate::region::{FileId, FileSystemId, reopened};
+use crate::retried;
 use crate::sync::Mutex;
 
 /// An open file of fixed size.
 pub struct DiskFile {
-    /// Declared before the lock: the name of a discarded file is removed before another writer can open the file.
-    pub(super) new_name: Mutex<Option<NewName>>,
+    /// Declared before the lock: a discarded file is as it was before when another writer can open it.
+    pub(super) new: Mutex<Option<NewFile>>,
     pub(super) _lock: Option<FileLock>,
     pub(super) fd: OwnedFd,
     pub(super) path: Option<PathBuf>,
@@ -34,9 +35,8 @@ pub struct DiskFile {
 impl DiskFile {
     /// Keeps the file when the value is dropped, because all steps that it was created for have succeeded.
     pub fn keep(&self) {
-        let mut new_name = self.new_name.lock();
-        if let Some(name) = new_name.take() {
-            name.keep();
+        if let Some(new) = self.new.lock().take() {
+            new.keep();
         }
     }
 
@@ -45,7 +45,7 @@ impl DiskFile {
         let io_alignment = if direct { direct_io::alignment(&fd) } else { 1 };
         let id = FileId::of(fd.as_fd())?;
         Ok(Self {
-            new_name: Mutex::default(),
+            new: Mutex::default(),
             _lock: None,
             fd,
             path: None,
@@ -66,7 +66,7 @@ impl DiskFile {
     /// the share waits, as it would with any file of that file system; docs/share.md states it under "Trust".
     pub fn shared(fd: OwnedFd, size: u64, writable: bool) -> Result<Self> {
         let doing = |errno| Error::errno("open a shared file", errno);
-        let stat = fs::fstat(&fd).map_err(doing)?;
+        let stat = retried::fstat(&fd).map_err(doing)?;
         let flags = fs::fcntl_getfl(&fd).map_err(doing)?;
         let length = stat.st_size as u64;
         ensure!(
@@ -149,6 +149,6 @@ impl DiskFile {
 
     /// Flushes written data to the medium.
     pub fn sync(&self) -> Result<()> {
-        fs::fdatasync(&self.fd).map_err(|errno| Error::errno("flush a file to the medium", errno))
+        retried::fdatasync(&self.fd).map_err(|errno| Error::errno("flush a file to the medium", errno))
     }
 }

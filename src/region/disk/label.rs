@@ -9,9 +9,8 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::io::{pread, pwrite};
-
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::retried::{pread, pwrite};
 
 /// Bytes of a label in a file.
 pub const PAGE: u64 = 4096;

@@ -9,6 +9,7 @@
 mod config;
 mod direct_io;
 mod file;
+mod fill;
 mod label;
 mod name;
 mod opening;
@@ -20,6 +21,7 @@ pub use file::DiskFile;
 pub use label::Label;
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
 mod tests {
     use std::path::PathBuf;
 

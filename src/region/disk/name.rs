@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The name of a file: whether it still names this file, and its removal if a later step of the creation fails.
+//! The name of a file: whether it still names this file, and what remains if a later step of the creation fails.
 
-use std::os::fd::AsFd;
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs;
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, fail};
 use crate::log::log;
 use crate::region::FileId;
+use crate::retried;
 
 /// Fails if a path no longer names this file.
 pub fn ensure_names(path: &Path, file: FileId) -> Result<()> {
-    match fs::stat(path) {
+    match retried::stat(path) {
         Ok(stat) if FileId::from(&stat) == file => Ok(()),
         Ok(_) => fail!(NotFound, "{} is another file now: this one was removed or renamed", path.display()),
         Err(errno @ Errno::NOENT) => Err(Error::errno(
@@ -24,18 +26,23 @@ pub fn ensure_names(path: &Path, file: FileId) -> Result<()> {
     }
 }
 
-/// The name of a file that was created here. Removed on drop unless it is kept.
-pub struct NewName {
-    path: PathBuf,
-    file: FileId,
-    is_kept: bool,
+/// A file that this call has created, or an empty one that it has filled. On drop the file is as it was before, unless it is
+/// kept.
+pub struct NewFile(Option<Before>);
+
+/// What there was before.
+enum Before {
+    /// Nothing at this path.
+    Nothing { path: PathBuf, file: FileId },
+    /// An empty file.
+    Empty(OwnedFd),
 }
 
-impl NewName {
-    /// The name that an open file was created with.
-    pub fn of(file: impl AsFd, path: &Path) -> Result<Self> {
+impl NewFile {
+    /// A file that was created at a path.
+    pub fn created(file: &OwnedFd, path: &Path) -> Result<Self> {
         match FileId::of(file.as_fd()) {
-            Ok(file) => Ok(Self { path: path.to_path_buf(), file, is_kept: false }),
+            Ok(file) => Ok(Self(Some(Before::Nothing { path: path.to_path_buf(), file }))),
             Err(error) => {
                 remove(path);
                 Err(error)
@@ -43,23 +50,36 @@ impl NewName {
         }
     }
 
-    /// Keeps the name.
+    /// An empty file that is about to be filled.
+    pub fn filled(file: &OwnedFd) -> Result<Self> {
+        let own = rustix::io::fcntl_dupfd_cloexec(file, 0)
+            .map_err(|errno| Error::errno("duplicate a file descriptor", errno))?;
+        Ok(Self(Some(Before::Empty(own))))
+    }
+
+    /// Keeps the file as it is.
     pub fn keep(mut self) {
-        self.is_kept = true;
+        self.0 = None;
     }
 }
 
-impl Drop for NewName {
+impl Drop for NewFile {
     fn drop(&mut self) {
-        // The path may name a file of another process by now.
-        if !self.is_kept && ensure_names(&self.path, self.file).is_ok() {
-            remove(&self.path);
+        match self.0.take() {
+            // The path may name a file of another process by now.
+            Some(Before::Nothing { path, file }) if ensure_names(&path, file).is_ok() => remove(&path),
+            Some(Before::Empty(file)) => {
+                if let Err(errno) = retried::ftruncate(&file, 0) {
+                    log!(Warn, "make a file empty again: {errno}");
+                }
+            }
+            _ => {}
         }
     }
 }
 
 fn remove(path: &Path) {
-    if let Err(errno) = fs::unlink(path) {
+    if let Err(errno) = retried::unlink(path) {
         log!(Warn, "remove {}: {errno}", path.display());
     }
 }

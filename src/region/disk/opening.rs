@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creating and opening files. A failure leaves no new file behind.
+//! Creating and opening files. After a failure the file is as it was before.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{self, FallocateFlags, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::config::{DiskConfig, OpenMode};
 use super::direct_io::{DirectIo, open_direct};
 use super::file::DiskFile;
-use super::label::{self, Label};
-use super::name::{NewName, ensure_names};
+use super::fill::fill;
+use super::label;
+use super::name::{NewFile, ensure_names};
 use super::writer_lock;
-use crate::advice;
 use crate::error::{Error, Result, Status, ensure, fail};
-use crate::file_limit::FileSizeSignal;
 use crate::log::log;
+use crate::random::random;
 use crate::region::FileId;
 use crate::region::file_lock::FileLock;
 use crate::region::host_size::host_size;
+use crate::retried;
 use crate::sync::Mutex;
 
 /// How often a file may appear and disappear while it is opened or created.
@@ -39,7 +40,7 @@ impl DiskFile {
         let refuse = |errno| Error::errno("create a temporary file beside an open one", errno);
         let own = format!("/proc/thread-self/fd/{}", self.fd.as_raw_fd());
         // For a file without a name the kernel returns the former one, or one in its directory.
-        let name = fs::readlink(own, Vec::new()).map_err(refuse)?;
+        let name = retried::readlink(&own).map_err(refuse)?;
         let directory = Path::new(OsStr::from_bytes(name.to_bytes())).parent().map(Path::to_path_buf);
         let direct_io = if self.direct { DirectIo::Required } else { DirectIo::Off };
         let file = temporary(&DiskConfig { size, directory, direct_io, ..DiskConfig::default() })?;
@@ -79,17 +80,21 @@ fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
     })?;
     match config.opening {
         OpenMode::Existing => existing(path, config),
-        OpenMode::Create => create(path, config).map_err(|error| name_the_flags(path, error)),
+        OpenMode::Create => create(path, config),
         OpenMode::OpenOrCreate => open_or_create(path, config),
     }
+    .map_err(|error| name_the_remedy(path, error))
 }
 
 /// Adds advice if the file exists.
-fn name_the_flags(path: &Path, error: Error) -> Error {
+fn name_the_remedy(path: &Path, error: Error) -> Error {
     match error.status() {
         Status::AlreadyExists if path.is_dir() => {
             error.followed_by("it is a directory; append the name of a file to the path")
         }
+        Status::AlreadyExists if path.is_symlink() && !path.exists() => error.followed_by(
+            "it is a symbolic link to a file that does not exist; remove the link, or create the file that it names",
+        ),
         Status::AlreadyExists => error.followed_by(
             "KVMEM_DISK_OPEN_EXISTING opens an existing file, KVMEM_DISK_OPEN_OR_CREATE opens or creates it",
         ),
@@ -121,29 +126,19 @@ fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     let size = new_size(config)?;
     let what = format!("create {}", path.display());
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = fs::open(path, flags, private()).map_err(|errno| create_error(path, &what, errno))?;
-    let name = NewName::of(&file, path)?;
-    let lock = match lock_writer(&file, path, config) {
-        // Another writer opened it just now, and uses it.
-        Err(error) if error.status() == Status::Busy => {
-            name.keep();
-            return Err(error);
-        }
-        lock => lock?,
-    };
-    // Dropped before the lock after a failure, so that no other writer opens a file that is about to be removed.
-    let name = name;
-    let label = config.label.as_ref();
-    let preallocated = fill(&file, size, label).map_err(|error| error.context(&what))?;
-    let (file, direct) = open_direct(file, OFlags::RDWR, config.direct_io, &what)?;
-    let new = DiskFile::of(file, size, direct)?;
-    Ok(DiskFile {
-        _lock: lock,
-        preallocated,
-        path: Some(path.to_path_buf()),
-        new_name: Mutex::new(Some(name)),
-        ..new
-    })
+    let file = retried::open(path, flags, private()).map_err(|errno| create_error(path, &what, errno))?;
+    let new = NewFile::created(&file, path)?;
+    let lock = lock_writer(&file, path, config);
+    // Dropped before the lock after a failure.
+    let new = new;
+    // Until the file was locked, another writer could open it, treat the empty file as new, and fill it.
+    let is_locked_by_other = lock.as_ref().is_err_and(|error| error.status() == Status::Busy);
+    if is_locked_by_other || length(&file, &what)? > 0 {
+        new.keep();
+        lock?;
+        fail!(AlreadyExists, "{what}: another writer has filled the new file");
+    }
+    filled(file, lock?, new, size, config, path)
 }
 
 fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
@@ -151,30 +146,48 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     let access = if config.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     // A FIFO or a device must not block the call.
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+    let file = retried::open(path, flags, Mode::empty()).map_err(|errno| match errno {
         Errno::NOENT => open_error(&what, errno).followed_by("KVMEM_DISK_OPEN_OR_CREATE creates it"),
         _ => open_error(&what, errno),
     })?;
     ensure_regular(&file, &what)?;
     // io_uring would fail with EAGAIN where it has to wait.
-    fs::fcntl_setfl(&file, access).map_err(|errno| Error::errno(&what, errno))?;
+    retried::fcntl_setfl(&file, access).map_err(|errno| Error::errno(&what, errno))?;
     let lock = lock_writer(&file, path, config)?;
     // The process that created it may have failed and removed it meanwhile.
     ensure_names(path, FileId::of(file.as_fd())?)?;
     // No other writer can change its size now.
     let length = length(&file, &what)?;
-    let is_empty = length == 0 && config.opening == OpenMode::OpenOrCreate && !config.read_only;
-    let (size, preallocated) = match is_empty {
-        true => (config.size, fill_empty(&file, config, &what)?),
-        false => (ensure_fits(&file, length, config, &what)?, false),
-    };
+    // A process may have ended while it created the file.
+    if length == 0 && config.opening == OpenMode::OpenOrCreate && !config.read_only {
+        let size = new_size(config).map_err(|error| error.context(&what))?;
+        let new = NewFile::filled(&file)?;
+        return filled(file, lock, new, size, config, path);
+    }
+    let size = ensure_fits(&file, length, config, &what)?;
     let (file, direct) = open_direct(file, access, config.direct_io, &what)?;
+    let opened = DiskFile::of(file, size, direct)?;
+    Ok(DiskFile { _lock: lock, path: Some(path.to_path_buf()), writable: !config.read_only, ..opened })
+}
+
+/// Fills a new file, which is locked. After a failure `new` is dropped before the lock is released.
+fn filled(
+    file: OwnedFd,
+    lock: Option<FileLock>,
+    new: NewFile,
+    size: u64,
+    config: &DiskConfig,
+    path: &Path,
+) -> Result<DiskFile> {
+    let what = format!("create {}", path.display());
+    let preallocated = fill(&file, size, config.label.as_ref()).map_err(|error| error.context(&what))?;
+    let (file, direct) = open_direct(file, OFlags::RDWR, config.direct_io, &what)?;
     let opened = DiskFile::of(file, size, direct)?;
     Ok(DiskFile {
         _lock: lock,
         preallocated,
         path: Some(path.to_path_buf()),
-        writable: !config.read_only,
+        new: Mutex::new(Some(new)),
         ..opened
     })
 }
@@ -196,17 +209,6 @@ fn ensure_fits(file: &OwnedFd, length: u64, config: &DiskConfig, what: &str) -> 
     Ok(size)
 }
 
-/// An empty file is treated as a new one: a process may have ended while it created the file.
-fn fill_empty(file: &OwnedFd, config: &DiskConfig, what: &str) -> Result<bool> {
-    let filled = new_size(config).and_then(|size| fill(file, size, config.label.as_ref()));
-    filled.map_err(|error| {
-        if let Err(errno) = fs::ftruncate(file, 0) {
-            log!(Warn, "{what}: make the file empty again: {errno}");
-        }
-        error.context(what)
-    })
-}
-
 /// A file without a name.
 fn temporary(config: &DiskConfig) -> Result<DiskFile> {
     ensure!(
@@ -217,32 +219,31 @@ fn temporary(config: &DiskConfig) -> Result<DiskFile> {
     let size = new_size(config)?;
     let directory = config.directory.clone().unwrap_or_else(std::env::temp_dir);
     let what = format!("create a temporary file in {}", directory.display());
-    let (file, name) = nameless(&directory).map_err(|errno| open_error(&what, errno))?;
+    let file = nameless(&directory, &what)?;
     let preallocated = fill(&file, size, None).map_err(|error| error.context(&what))?;
     let (file, direct) = open_direct(file, OFlags::RDWR, config.direct_io, &what)?;
-    drop(name);
     let new = DiskFile::of(file, size, direct)?;
     Ok(DiskFile { temporary: true, preallocated, ..new })
 }
 
-/// Creates a file without a name. If the file system does not support that, the name is removed when the second value is
-/// dropped.
-fn nameless(directory: &Path) -> std::result::Result<(OwnedFd, Option<NewName>), Errno> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match fs::open(directory, flags | OFlags::TMPFILE, private()) {
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            let path = directory.join(format!(".kvmem-{}-{}", std::process::id(), unique()));
-            let file = fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, private())?;
-            let name = NewName::of(&file, &path).map_err(|_| Errno::IO)?;
-            Ok((file, Some(name)))
-        }
-        result => result.map(|file| (file, None)),
+/// Creates a file without a name.
+fn nameless(directory: &Path, what: &str) -> Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
+    match retried::open(directory, flags, private()) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => removed_at_once(directory, what),
+        opened => opened.map_err(|errno| open_error(what, errno)),
     }
 }
 
-fn unique() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+/// The same where the file system does not support that. The name is random: a process that ends before it has removed the name
+/// leaves an empty file, which no later call meets.
+fn removed_at_once(directory: &Path, what: &str) -> Result<OwnedFd> {
+    let path = &directory.join(format!(".kvmem-{:032x}", u128::from_ne_bytes(random()?)));
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+    let file = retried::open(path, flags, private()).map_err(|errno| open_error(what, errno))?;
+    retried::unlink(path)
+        .map_err(|errno| Error::errno(format!("{what}: remove the name {}", path.display()), errno))?;
+    Ok(file)
 }
 
 fn lock_writer(file: &OwnedFd, path: &Path, config: &DiskConfig) -> Result<Option<FileLock>> {
@@ -259,45 +260,19 @@ fn new_size(config: &DiskConfig) -> Result<u64> {
     host_size("a disk region", config.size).map(|size| size as u64)
 }
 
-/// Allocates the space of a new file, and writes its label. Returns whether the space is reserved.
-fn fill(file: &OwnedFd, size: u64, label: Option<&Label>) -> Result<bool> {
-    let length = match label {
-        Some(_) => label::offset(size)? + label::PAGE,
-        None => size,
-    };
-    let _limit_reports_itself = FileSizeSignal::block();
-    let what = || format!("allocate {length} bytes for a file");
-    let preallocated = match fs::fallocate(file, FallocateFlags::empty(), 0, length) {
-        Ok(()) => true,
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            fs::ftruncate(file, length).map_err(|errno| Error::errno(what(), errno))?;
-            log!(Warn, "the file system cannot reserve space, so a later write may fail for lack of it");
-            false
-        }
-        Err(errno) => {
-            let advice = (errno == Errno::NOSPC).then(|| advice::free_space(file.as_fd())).flatten();
-            return Err(Error::errno(what(), errno).with_advice(advice));
-        }
-    };
-    if let Some(label) = label {
-        label::write(file, size, label)?;
-    }
-    Ok(preallocated)
-}
-
 fn private() -> Mode {
     Mode::RUSR | Mode::WUSR
 }
 
 fn ensure_regular(file: &OwnedFd, what: &str) -> Result<()> {
-    let stat = fs::fstat(file).map_err(|errno| Error::errno(what, errno))?;
+    let stat = retried::fstat(file).map_err(|errno| Error::errno(what, errno))?;
     let is_regular = fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::RegularFile;
     ensure!(is_regular, InvalidArgument, "{what}: it is not a regular file");
     Ok(())
 }
 
 fn length(file: &OwnedFd, what: &str) -> Result<u64> {
-    let stat = fs::fstat(file).map_err(|errno| Error::errno(what, errno))?;
+    let stat = retried::fstat(file).map_err(|errno| Error::errno(what, errno))?;
     u64::try_from(stat.st_size).or_else(|_| fail!(Io, "{what}: its length is {}", stat.st_size))
 }
 

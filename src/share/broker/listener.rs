@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -16,6 +16,7 @@ use super::token::Token;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::process::{LocalFd, pid_has_ended};
+use crate::retried;
 use crate::share::message::peer_pid;
 
 /// A socket at a path. Dropping it removes the path, if that still refers to the socket.
@@ -42,11 +43,11 @@ impl Listener {
     /// Accepts the next client, if one waits.
     pub fn accept(&self) -> std::result::Result<Option<LocalFd>, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match LocalFd::open(|| net::accept_with(&self.socket, flags)) {
-            Ok(client) => Ok(Some(client)),
+        match retried::accept_with(&self.socket, flags) {
+            Ok(client) => Ok(Some(LocalFd::from_opened(client))),
             Err(Errno::AGAIN) => Ok(None),
             // This client has disconnected; another may wait.
-            Err(Errno::INTR | Errno::CONNABORTED) => self.accept(),
+            Err(Errno::CONNABORTED) => self.accept(),
             Err(errno) => Err(errno),
         }
     }
@@ -85,9 +86,9 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        match fs::lstat(&self.path) {
+        match retried::lstat(&self.path) {
             Ok(stat) if self.is(&stat) => {
-                if let Err(errno) = fs::unlink(&self.path) {
+                if let Err(errno) = retried::unlink(&self.path) {
                     log!(Warn, "remove {}: {errno}", self.path.display());
                 }
             }
@@ -112,19 +113,19 @@ fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
     address(path)?;
     let aside = aside(path)?;
     // The name gets these without the bits of the umask, so never more. No process can connect before `listen`.
-    fs::fchmod(socket, mode).map_err(|errno| Error::errno("set the socket's permissions", errno))?;
+    retried::fchmod(socket, mode).map_err(|errno| Error::errno("set the socket's permissions", errno))?;
     bind(socket, &aside).map_err(|error| error.context("bind a socket in its directory"))?;
     let (file, stat) = match open(&aside) {
         Ok(opened) => opened,
         Err(errno) => {
-            let _ = fs::unlink(&aside);
+            let _ = retried::unlink(&aside);
             return Err(Error::errno("examine the new socket", errno));
         }
     };
     let name = Name { path: aside, device: stat.st_dev, inode: stat.st_ino };
     if Mode::from_raw_mode(stat.st_mode) != mode {
         // By /proc, which refers to the socket's file itself; the name may refer to another file by now.
-        fs::chmod(format!("/proc/thread-self/fd/{}", file.as_raw_fd()), mode)
+        retried::chmod(&format!("/proc/thread-self/fd/{}", file.as_raw_fd()), mode)
             .map_err(|errno| Error::errno("set the socket's permissions against the umask", errno))?;
     }
     Ok(name)
@@ -140,15 +141,15 @@ fn bind(socket: &LocalFd, path: &Path) -> Result<()> {
         fail!(InvalidArgument, "the path has no file name");
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = fs::open(directory, flags, Mode::empty()).map_err(doing)?;
+    let directory = retried::open(directory, flags, Mode::empty()).map_err(doing)?;
     let short = Path::new("/proc/thread-self/fd").join(directory.as_raw_fd().to_string()).join(name);
     net::bind(socket, &address(&short)?).map_err(doing)
 }
 
 /// The file of a socket itself, without following links.
 fn open(path: &Path) -> std::result::Result<(OwnedFd, Stat), Errno> {
-    let file = fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let stat = fs::fstat(&file)?;
+    let file = retried::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = retried::fstat(&file)?;
     let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
     if is_socket { Ok((file, stat)) } else { Err(Errno::NOTSOCK) }
 }
@@ -182,7 +183,7 @@ fn remove_stale(path: &Path) -> Result<()> {
         Err(Errno::NOENT) => return Ok(()),
         Err(errno) => return Err(Error::errno("move a stale socket aside", errno)),
     }
-    let is_the_stale_one = fs::lstat(&taken.path).is_ok_and(|found| taken.is(&found));
+    let is_the_stale_one = retried::lstat(&taken.path).is_ok_and(|found| taken.is(&found));
     if !is_the_stale_one {
         let _ = rename(&taken.path, path);
         fail!(AlreadyExists, "another process has just begun to listen there");
@@ -201,7 +202,7 @@ enum Found {
 
 fn look(path: &Path) -> Result<Found> {
     let socket = socket()?;
-    let listener = match net::connect(&socket, &address(path)?) {
+    let listener = match retried::connect(&socket, &address(path)?) {
         Err(Errno::CONNREFUSED) => return Ok(Found::Stale),
         Ok(()) => peer_pid(socket.as_fd()),
         // Its queue is full, or it takes no clients of this kind or of this user.
@@ -217,7 +218,7 @@ fn look(path: &Path) -> Result<Found> {
 }
 
 fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {
-    fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+    retried::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
 }
 
 /// An unused name in the directory of `path`.

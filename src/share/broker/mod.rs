@@ -32,6 +32,7 @@ pub use token::Token;
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
+use crate::retried;
 use crate::thread;
 use catalogue::Catalogue;
 use listener::Listener;
@@ -118,7 +119,7 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        if let Err(errno) = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes()) {
+        if let Err(errno) = retried::write(&self.shared.wake, &1u64.to_ne_bytes()) {
             log!(Error, "wake the broker's thread: {errno}");
         }
         let Some(thread) = self.thread.take() else { return };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -21,6 +21,7 @@ use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
 use crate::process::LocalFd;
 use crate::region::Access;
+use crate::retried;
 use crate::share::message;
 use crate::share::parcel::Parcel;
 
@@ -67,17 +68,13 @@ impl Service {
     }
 
     fn wait(&self) -> std::result::Result<Ready, Errno> {
-        let time = self.wait_limit().and_then(|time| Timespec::try_from(time).ok());
         let accepts = if self.may_accept() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             vec![PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.listener, accepts)];
         let awaited = self.connections.iter().map(Connection::awaited);
         let polled = self.connections.iter().zip(awaited);
         fds.extend(polled.filter_map(|(client, awaited)| Some(PollFd::new(client, awaited?))));
-        match poll(&mut fds, time.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
+        retried::poll(&mut fds, self.wait_limit())?;
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let listener = fds.get(1).is_some_and(is_ready);
         let mut polled = fds.iter().skip(2).map(is_ready);

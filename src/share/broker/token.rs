@@ -3,10 +3,8 @@
 
 use std::fmt;
 
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
-
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::random::random;
 
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 32;
@@ -18,14 +16,7 @@ pub struct Token(pub [u8; TOKEN_BYTES]);
 impl Token {
     /// Generates a token.
     pub fn generate() -> Result<Self> {
-        let mut bytes = [0; TOKEN_BYTES];
-        let count = rustix::io::retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()));
-        match count {
-            Ok(TOKEN_BYTES) => Ok(Self(bytes)),
-            // The kernel returns up to 256 bytes at once.
-            Ok(_) => Err(Error::errno("generate a token", Errno::IO)),
-            Err(errno) => Err(Error::errno("generate a token", errno)),
-        }
+        random().map(Self).map_err(|error| error.context("generate a token"))
     }
 
     /// Whether both are equal. The duration does not depend on where they differ.

@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::process::PerProcess;
+use crate::retried;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::path::TransferPath;
 
@@ -117,7 +118,7 @@ fn side(layout: &Layout) -> u64 {
 /// Identifies a file independently of its name. Distinguishes it from an earlier file with the same inode number.
 fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let stat = retried::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
     let born = stat.stx_btime;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino, born.tv_sec, born.tv_nsec))
 }

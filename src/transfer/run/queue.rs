@@ -14,6 +14,7 @@ use super::spin::is_met_soon;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::{Count, log};
 use crate::log_id::LogId;
+use crate::retried;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// One completion.
@@ -186,17 +187,18 @@ impl Queue {
 }
 
 fn signal(event: &OwnedFd) {
-    if let Err(errno) = rustix::io::write(event, &1u64.to_ne_bytes()) {
+    if let Err(errno) = retried::write(event, &1u64.to_ne_bytes()) {
         log!(Error, "signal a completion: {errno}");
     }
 }
 
 fn clear(event: &OwnedFd) {
     // The event may be clear already, which is fine.
-    let _ = rustix::io::read(event, &mut [0u8; 8]);
+    let _ = retried::read(event, &mut [0u8; 8]);
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
 mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

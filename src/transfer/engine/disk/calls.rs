@@ -139,6 +139,7 @@ fn execute(requests: &FileRequests, index: usize) -> Result<()> {
 
 /// # Safety
 /// The spans are memory of this process that may be read or written; the file is open.
+#[allow(clippy::disallowed_methods, reason = "the operation is continued after a signal")]
 unsafe fn call(call: IoCall<'_>, writes: bool) -> std::result::Result<u64, Errno> {
     let (spans, count) = (call.spans.as_ptr().cast::<libc::iovec>(), call.spans.len() as libc::c_int);
     let offset = call.offset as libc::off_t;

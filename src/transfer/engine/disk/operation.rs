@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use super::requests::{FileRequest, FileRequests, IoSpan, after};
 use crate::advice;
 use crate::error::{Error, Result, Status};
+use crate::retried;
 
 /// How often the kernel may return EINTR or EAGAIN without transferring a byte.
 const MOST_DELAYS: u32 = 1000;
@@ -131,7 +132,7 @@ impl FileOperation {
 fn length(file: i32) -> Result<u64> {
     // SAFETY: the transfer holds the layout, and so the region with the open file, until its run is over.
     let file = unsafe { BorrowedFd::borrow_raw(file) };
-    let stat = rustix::fs::fstat(file).map_err(|errno| Error::errno("query the length of a file", errno))?;
+    let stat = retried::fstat(file).map_err(|errno| Error::errno("query the length of a file", errno))?;
     Ok(stat.st_size as u64)
 }
 

@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::advice;
 use crate::error::Error;
 use crate::log::log;
+use crate::retried;
 
 /// Maximum number of requests in the kernel.
 pub const DEPTH: usize = 64;
@@ -38,7 +39,7 @@ impl Ring {
 
     /// Wakes the thread of the ring.
     pub fn wake(&self) {
-        if let Err(errno) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
+        if let Err(errno) = retried::write(&self.event, &1u64.to_ne_bytes()) {
             // The counter is full, so the thread is woken anyway.
             log!(Debug, "wake the thread of the ring: {errno}");
         }

@@ -19,6 +19,7 @@ use super::ring::{DEPTH, Ring};
 use crate::error::Error;
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::retried;
 use crate::transfer::run::cancelled;
 
 /// Maximum number of bytes in the kernel. A single request may be larger.
@@ -245,7 +246,7 @@ impl UringSession {
     /// Handles the end of the poll of the event fd. The kernel also ends it when the thread that added it ends.
     fn woken(&self) {
         // The event fd may be empty, which is fine.
-        let _ = rustix::io::read(&self.ring.event, &mut [0u8; 8]);
+        let _ = retried::read(&self.ring.event, &mut [0u8; 8]);
         self.ring.is_watching.store(false, Ordering::Relaxed);
     }
 
