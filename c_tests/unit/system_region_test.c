@@ -312,6 +312,15 @@ static void make_limited_memory_files(void) {
 
 TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(make_limited_memory_files))
 
+static void without_mbind(void) {
+    fail_system_call(SYS_mbind, EPERM);
+    kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_NUMA_BIND);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "CAP_SYS_NICE", kvmem_region_create_system, &options);
+    CHECK_HAS(test_last_message(), "kvmem-doctor");
+}
+
+TEST_CALL(a_container_that_forbids_numa_placement_is_named, in_a_forked_child(without_mbind))
+
 TEST(a_numa_node_that_exists_is_bound) {
     const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {

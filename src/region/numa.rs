@@ -60,6 +60,12 @@ pub fn place(address: usize, size: usize, placement: NumaPlacement) -> Result<Op
     }
     let error = Error::last_errno(format!("place {size} bytes on NUMA node {node}"));
     let kernel_without_numa = error.cause() == Some(&Cause::Errno(libc::ENOSYS));
+    let is_forbidden = error.cause() == Some(&Cause::Errno(libc::EPERM));
+    let error = error.with_advice(is_forbidden.then(|| {
+        "a container forbids mbind unless it has the capability CAP_SYS_NICE, or a seccomp profile that allows the call; \
+         kvmem-doctor checks it"
+            .to_string()
+    }));
     if matches!(placement, NumaPlacement::Prefer(_)) {
         log!(Warn, "{error}; they are allocated on any node");
         return Ok(None);
