@@ -605,7 +605,7 @@ typedef struct kvmem_disk_options {
 void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
 
 /// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
-/// supports that. A call that fails removes the file that it created.
+/// supports that. A call that fails leaves the file as it was before: absent or empty.
 ///
 /// While the region exists, a named file is locked against other writers: opening it again fails with
 /// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
@@ -620,7 +620,8 @@ void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
 ///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
 ///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
-///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor; or the file is
+///           on tmpfs, and exceeds the memory of the machine or of the control group
 ///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
 kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,

@@ -73,8 +73,8 @@ pub unsafe extern "C" fn kvmem_disk_options_init(options: *mut kvmem_disk_option
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
 ///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
 ///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
-///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor; or the file is on
-///           tmpfs, and exceeds the memory of the machine or of the control group
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor; or the file is
+///           on tmpfs, and exceeds the memory of the machine or of the control group
 ///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
 ///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
 #[unsafe(no_mangle)]
