@@ -36,7 +36,11 @@ static size_t plugin_named(const char *name) {
     return plugin;
 }
 
-RETURNS(get_available_plugins, make_object(made), agent *agent, void **made)
+CAPI(get_available_plugins)(agent *agent, void **made) {
+    sim_pass(NIXL_SIM_PLUGINS);
+    return make_object(made);
+}
+
 RETURNS(destroy_string_list, free_object(list), void *list)
 
 CAPI(string_list_size)(const void *list, size_t *size) {
@@ -91,6 +95,7 @@ static status make_backend(agent *agent, size_t plugin, backend **made) {
 
 CAPI(create_backend)(agent *agent, const char *name, const void *params, backend **made) {
     const size_t plugin = plugin_named(name);
+    sim_pass(NIXL_SIM_BACKEND);
     if (plugin == NUM_PLUGINS || agent->has_plugin[plugin]) return ERROR_INVALID_PARAM;
     const status outcome = make_backend(agent, plugin, made);
     agent->has_plugin[plugin] = outcome == SUCCESS;
@@ -98,12 +103,14 @@ CAPI(create_backend)(agent *agent, const char *name, const void *params, backend
 }
 
 CAPI(get_backend_params)(agent *agent, const backend *backend, const struct plugin **memory, void **made) {
+    sim_pass(NIXL_SIM_PARAMETERS);
     return nixl_capi_get_plugin_params(agent, plugins[backend->plugin].name, memory, made);
 }
 
 RETURNS(destroy_backend, free_object(ended), backend *ended)
 
 CAPI(query_xfer_backend)(agent *agent, const void *request, backend **made) {
+    sim_pass(NIXL_SIM_CHOSEN);
     const size_t plugin = LOCKED(chosen);
     return plugin < NUM_PLUGINS ? make_backend(agent, plugin, made) : ERROR_BACKEND;
 }
@@ -115,6 +122,7 @@ RETURNS(destroy_query_resp_list, free_object(ended), void *ended)
 CAPI(query_mem)(agent *agent, const void *list, void *results, const arguments *arguments) {
     if (arguments == NULL || arguments->backend == NULL) return ERROR_INVALID_PARAM;
     pthread_mutex_lock(&sim_lock);
+    sim_wait_if_held(NIXL_SIM_QUERY);
     num_queries[arguments->backend->plugin]++;
     const status outcome = query_outcome == NIXL_SIM_QUERY_FAILS ? ERROR_BACKEND : SUCCESS;
     pthread_mutex_unlock(&sim_lock);

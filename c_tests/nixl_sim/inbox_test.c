@@ -55,3 +55,30 @@ TEST(a_queue_reports_the_messages_and_then_the_loss) {
     CHECK_EQ(next_completion(queue).user_data, 5);
     expect_messages(agent, 0, MOST_MIB + 7, 1);
 }
+
+TEST(messages_arrive_though_another_backend_fails) {
+    OWNED(kvmem_agent) agent = open_agent();
+    NIXL(nixl_sim_set_notifications_fail(1));
+    NIXL(nixl_sim_deliver(0, 3, sizeof(uint64_t)));
+    expect_messages(agent, PATIENCE, 0, 3);
+    REFUSE(KVMEM_STATUS_NIXL, "get the notifications of agent 'near'", kvmem_agent_take_notifications, agent, 0);
+    NIXL(nixl_sim_set_notifications_fail(0));
+}
+
+/* NIXL finds a sender by counting from the first one. */
+TEST(senders_that_are_known_are_not_counted) {
+    enum { NUM_SENDERS = 4000, MOST_UNKNOWN = 4096 };
+    OWNED(kvmem_agent) agent = open_agent();
+    uint64_t steps = 0;
+    for (int round = 0; round < 2; round++) {
+        NIXL(nixl_sim_deliver_from_each(0, NUM_SENDERS));
+        OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, PATIENCE);
+        CHECK_EQ(kvmem_notifications_count(taken), NUM_SENDERS);
+        if (round == 0) steps = NIXL(nixl_sim_steps());
+    }
+    CHECK_EQ(NIXL(nixl_sim_steps()), steps);
+    NIXL(nixl_sim_deliver_from_each(NUM_SENDERS, MOST_UNKNOWN + 7));
+    OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, PATIENCE);
+    CHECK_EQ(kvmem_notifications_count(taken), MOST_UNKNOWN);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "has lost 7 notifications", kvmem_agent_take_notifications, agent, 0);
+}

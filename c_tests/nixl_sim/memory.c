@@ -97,6 +97,12 @@ void nixl_sim_go(void) {
 
 void nixl_sim_hold_forever(int call) { LOCKED(is_held_forever[call] = true); }
 
+void sim_pass(int call) {
+    pthread_mutex_lock(&sim_lock);
+    sim_wait_if_held(call);
+    pthread_mutex_unlock(&sim_lock);
+}
+
 bool sim_is_held_forever(int call) { return is_held_forever[call]; }
 
 uint64_t nixl_sim_waiting(void) { return LOCKED(num_waiting); }

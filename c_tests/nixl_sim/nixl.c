@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define METADATA "metadata of "
+/* NIXL's metadata begins with this, the length of the name, the name, and a '|'. */
+#define METADATA "nixlSerDes|Agent"
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_changed = PTHREAD_COND_INITIALIZER;
@@ -39,10 +41,14 @@ static void begin_static_objects(void) { require(atexit(end_static_objects) == 0
 
 CAPI(create_configured_agent)(const char *name, const void *config, agent **made) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static uint64_t num_created;
     pthread_once(&once, begin_static_objects);
+    sim_pass(NIXL_SIM_CREATE);
     *made = calloc(1, sizeof(agent));
     if (*made == NULL || strlen(name) >= NAME_SIZE) return ERROR_BACKEND;
     strcpy((*made)->name, name);
+    /* Other processes have other numbers. */
+    (*made)->number = ((uint64_t)getpid() << 32) + LOCKED(++num_created);
     return SUCCESS;
 }
 
@@ -59,24 +65,37 @@ CAPI(destroy_agent)(agent *ended) {
 
 bool sim_knows(const agent *agent, const char *name) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (strcmp(agent->peers[i], name) == 0) return true;
+        if (strcmp(agent->peers[i].name, name) == 0) return true;
     }
     return strcmp(agent->name, name) == 0;
 }
 
+/* The name and number of an agent. */
 CAPI(get_local_md)(agent *agent, void **data, size_t *size) {
-    *size = strlen(METADATA) + strlen(agent->name) + 1;
+    sim_pass(NIXL_SIM_METADATA);
+    const uint64_t length = strlen(agent->name);
+    *size = strlen(METADATA) + sizeof(length) + length + 1 + sizeof(agent->number);
     *data = malloc(*size);
     if (*data == NULL) return ERROR_BACKEND;
-    snprintf(*data, *size, "%s%s", METADATA, agent->name);
+    char *to = mempcpy(*data, METADATA, strlen(METADATA));
+    to = mempcpy(to, &length, sizeof(length));
+    to = mempcpy(to, agent->name, length);
+    *to++ = '|';
+    memcpy(to, &agent->number, sizeof(agent->number));
     return SUCCESS;
 }
 
-static status add_peer(agent *agent, const char *name) {
-    if (sim_knows(agent, name)) return SUCCESS;
+/* Metadata of another agent of the same name is refused. */
+static status add_peer(agent *agent, const char *name, uint64_t number) {
+    if (strcmp(agent->name, name) == 0) return ERROR_INVALID_PARAM;
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (agent->peers[i][0] == '\0') {
-            strcpy(agent->peers[i], name);
+        if (strcmp(agent->peers[i].name, name) == 0)
+            return agent->peers[i].number == number ? SUCCESS : ERROR_INVALID_PARAM;
+    }
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (agent->peers[i].name[0] == '\0') {
+            strcpy(agent->peers[i].name, name);
+            agent->peers[i].number = number;
             return SUCCESS;
         }
     }
@@ -84,20 +103,32 @@ static status add_peer(agent *agent, const char *name) {
 }
 
 CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name) {
-    const char *text = data;
-    const size_t before = strlen(METADATA);
-    if (size <= before || text[size - 1] != '\0' || size - before > NAME_SIZE) return ERROR_BACKEND;
-    const status outcome = LOCKED(add_peer(agent, text + before));
-    *name = outcome == SUCCESS ? strdup(text + before) : NULL;
-    return *name != NULL ? SUCCESS : ERROR_BACKEND;
+    uint64_t length, number;
+    const size_t before = strlen(METADATA) + sizeof(length);
+    sim_pass(NIXL_SIM_LOAD);
+    *name = NULL;
+    if (size <= before || memcmp(data, METADATA, strlen(METADATA)) != 0) return ERROR_BACKEND;
+    const char *text = (const char *)data + before;
+    memcpy(&length, text - sizeof(length), sizeof(length));
+    if (length >= NAME_SIZE || size - before != length + 1 + sizeof(number)) return ERROR_BACKEND;
+    memcpy(&number, text + length + 1, sizeof(number));
+    char *copy = strndup(text, length);
+    if (copy == NULL) return ERROR_BACKEND;
+    const status outcome = LOCKED(add_peer(agent, copy, number));
+    if (outcome == SUCCESS)
+        *name = copy;
+    else
+        free(copy);
+    return outcome;
 }
 
 CAPI(invalidate_remote_md)(agent *agent, const char *name) {
     status outcome = ERROR_NOT_FOUND;
+    sim_pass(NIXL_SIM_INVALIDATE);
     pthread_mutex_lock(&sim_lock);
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (strcmp(agent->peers[i], name) == 0) {
-            agent->peers[i][0] = '\0';
+        if (strcmp(agent->peers[i].name, name) == 0) {
+            agent->peers[i].name[0] = '\0';
             outcome = SUCCESS;
         }
     }
@@ -105,21 +136,29 @@ CAPI(invalidate_remote_md)(agent *agent, const char *name) {
     return outcome;
 }
 
-CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
+static status check_peer(const agent *agent, const char *name) {
     return LOCKED(sim_knows(agent, name)) ? SUCCESS : ERROR_NOT_FOUND;
+}
+
+CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
+    sim_pass(NIXL_SIM_CHECK);
+    return check_peer(agent, name);
+}
+
+CAPI(get_local_partial_md)(agent *agent, const void *list, void **data, size_t *size, const arguments *arguments) {
+    return nixl_capi_get_local_md(agent, data, size);
 }
 
 /* It has no listen thread. */
 RETURNS(send_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
 RETURNS(fetch_remote_md, ERROR_INVALID_STATE, agent *agent, const char *name, const arguments *arguments)
-RETURNS(get_local_partial_md, ERROR_NOT_FOUND, agent *agent, const void *list, void **data, size_t *size,
-        const arguments *arguments)
 RETURNS(send_local_partial_md, ERROR_INVALID_STATE, agent *agent, const void *list,
         const arguments *arguments)
 RETURNS(invalidate_local_md, ERROR_INVALID_STATE, agent *agent, const arguments *arguments)
 
 CAPI(agent_make_connection)(agent *agent, const char *name, const arguments *arguments) {
-    return nixl_capi_check_remote_md(agent, name, NULL);
+    sim_pass(NIXL_SIM_CONNECT);
+    return check_peer(agent, name);
 }
 
 CAPI(create_opt_args)(arguments **made) {
@@ -140,5 +179,6 @@ RETURNS(opt_args_set_skip_desc_merge, SUCCESS, arguments *arguments, bool skips)
 RETURNS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address)
 RETURNS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
 CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
-    return nixl_capi_check_remote_md(agent, peer, arguments);
+    sim_pass(NIXL_SIM_NOTIFY);
+    return check_peer(agent, peer);
 }

@@ -19,7 +19,35 @@ void nixl_sim_fail_status(uint64_t nth);
 void nixl_sim_fail_release(uint64_t nth);
 
 /* Calls that can be blocked. */
-enum { NIXL_SIM_REGISTER, NIXL_SIM_DEREGISTER, NIXL_SIM_POST, NIXL_SIM_DESTROY, NIXL_SIM_NUM_CALLS };
+enum {
+    NIXL_SIM_REGISTER,
+    NIXL_SIM_DEREGISTER,
+    NIXL_SIM_POST,
+    NIXL_SIM_DESTROY,       /* of an agent */
+    NIXL_SIM_CREATE,        /* of an agent */
+    NIXL_SIM_BACKEND,       /* creating one */
+    NIXL_SIM_PLUGINS,       /* listing them */
+    NIXL_SIM_PARAMETERS,    /* those of a backend */
+    NIXL_SIM_METADATA,      /* the agent's own */
+    NIXL_SIM_LOAD,
+    NIXL_SIM_INVALIDATE,
+    NIXL_SIM_CHECK,         /* whether metadata of a peer is loaded */
+    NIXL_SIM_NOTIFY,
+    NIXL_SIM_TAKE,          /* notifications */
+    NIXL_SIM_QUERY,
+    NIXL_SIM_CONNECT,
+    NIXL_SIM_PREPARE,       /* a list */
+    NIXL_SIM_RELEASE_LIST,
+    NIXL_SIM_REQUEST,       /* creating one */
+    NIXL_SIM_STATUS,
+    NIXL_SIM_RELEASE,       /* a request */
+    NIXL_SIM_CHOSEN,        /* the backend of a request */
+    NIXL_SIM_ESTIMATE,
+    NIXL_SIM_MEASURED,      /* the telemetry of a request */
+    NIXL_SIM_VIEW,
+    NIXL_SIM_RELEASE_VIEW,
+    NIXL_SIM_NUM_CALLS
+};
 /* From here on calls of this kind wait until nixl_sim_go. */
 void nixl_sim_hold(int call);
 void nixl_sim_go(void);
@@ -58,10 +86,15 @@ enum { NIXL_SIM_QUERY_FAILS, NIXL_SIM_QUERY_MISSING, NIXL_SIM_QUERY_EXISTS };
 void nixl_sim_set_query(int outcome);
 /* Number of queries of the backends of a plugin. */
 uint64_t nixl_sim_queries(const char *plugin);
-/* Number of calls for notifications, and whether these fail from here on. */
+/* Number of calls for notifications, and whether these fail from here on: those that were delivered arrive all the same, as
+   if another backend had received them. */
 uint64_t nixl_sim_notification_polls(void);
 void nixl_sim_set_notifications_fail(int fail);
 /* The next of these calls returns so many notifications of agent 'far'. Each begins with its number. */
 void nixl_sim_deliver(uint64_t first, uint64_t count, size_t size);
+/* Each of them is from an agent of its own, 'far N'. */
+void nixl_sim_deliver_from_each(uint64_t first, uint64_t count);
+/* The steps that finding senders by position took, as NIXL counts from the first one. */
+uint64_t nixl_sim_steps(void);
 
 #pragma GCC visibility pop

@@ -5,13 +5,20 @@
 #include "sim.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef enum state { IDLE, IN_FLIGHT, FAILED } state;
 
+/* The peer of a request, or of a prepared list. */
+typedef struct target {
+    char name[NAME_SIZE];
+} target;
+
 typedef struct request {
     state state;
     bool is_released;
+    target target;
 } request;
 
 static uint64_t failing_post;
@@ -35,31 +42,37 @@ CAPI(destroy_xfer_dlist)(void *ended) {
 
 CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device) { return SUCCESS; }
 
-CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, void **made, const arguments *arguments) {
-    return make_list(made);
+CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, target **made, const arguments *arguments) {
+    sim_pass(NIXL_SIM_PREPARE);
+    *made = calloc(1, sizeof(target));
+    if (*made == NULL) return ERROR_BACKEND;
+    strncpy((*made)->name, name, NAME_SIZE - 1);
+    return SUCCESS;
 }
 
-CAPI(release_xfer_dlist_handle)(agent *agent, void *ended) {
+CAPI(release_xfer_dlist_handle)(agent *agent, target *ended) {
+    sim_pass(NIXL_SIM_RELEASE_LIST);
     free(ended);
     return SUCCESS;
 }
 
-static status make_request(request **made) {
+static status make_request(request **made, const char *name) {
+    sim_pass(NIXL_SIM_REQUEST);
     *made = calloc(1, sizeof(request));
     if (*made == NULL) return ERROR_BACKEND;
+    strncpy((*made)->target.name, name, NAME_SIZE - 1);
     LOCKED(counts.alive++);
     return SUCCESS;
 }
 
 CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local,
-                    void *remote,
-                    const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
-    return make_request(made);
+                    const target *remote, const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
+    return make_request(made, remote->name);
 }
 
 CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name,
                       request **made, const arguments *arguments) {
-    return LOCKED(sim_knows(agent, name)) ? make_request(made) : ERROR_NOT_FOUND;
+    return LOCKED(sim_knows(agent, name)) ? make_request(made, name) : ERROR_NOT_FOUND;
 }
 
 static status post(request *request) {
@@ -80,7 +93,10 @@ CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments) 
     return LOCKED(post(request));
 }
 
-static status get_status(request *request) {
+/* Of a request in flight NIXL reports no end once its peer is not loaded any more. */
+static status get_status(const agent *agent, request *request) {
+    sim_wait_if_held(NIXL_SIM_STATUS);
+    if (request->state == IN_FLIGHT && !sim_knows(agent, request->target.name)) return ERROR_NOT_FOUND;
     if (request->state == IN_FLIGHT && sim_fails(&failing_status)) {
         request->state = FAILED;
         counts.in_flight--;
@@ -95,10 +111,11 @@ static status get_status(request *request) {
     }
 }
 
-CAPI(get_xfer_status)(agent *agent, request *request) { return LOCKED(get_status(request)); }
+CAPI(get_xfer_status)(agent *agent, request *request) { return LOCKED(get_status(agent, request)); }
 
 CAPI(release_xfer_req)(agent *agent, request *request) {
     pthread_mutex_lock(&sim_lock);
+    sim_wait_if_held(NIXL_SIM_RELEASE);
     const bool fails = request->is_released || sim_fails(&failing_release);
     if (!fails) {
         counts.in_flight -= request->state == IN_FLIGHT;
@@ -130,7 +147,11 @@ nixl_sim_requests nixl_sim_get_requests(void) { return LOCKED(counts); }
 /* It neither estimates nor measures. */
 CAPI(estimate_xfer_cost)(agent *agent, const request *request, const arguments *arguments, int64_t *duration,
                          int64_t *margin, unsigned *method) {
+    sim_pass(NIXL_SIM_ESTIMATE);
     return ERROR_BACKEND;
 }
 
-CAPI(get_xfer_telemetry)(agent *agent, const request *request, void *telemetry) { return ERROR_BACKEND; }
+CAPI(get_xfer_telemetry)(agent *agent, const request *request, void *telemetry) {
+    sim_pass(NIXL_SIM_MEASURED);
+    return ERROR_BACKEND;
+}

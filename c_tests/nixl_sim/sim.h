@@ -34,7 +34,11 @@ typedef struct backend {
 struct agent {
     char name[NAME_SIZE];
     bool has_plugin[NUM_PLUGINS];
-    char peers[MAX_PEERS][NAME_SIZE]; /* "": free */
+    uint64_t number;                  /* which no other agent has */
+    struct {
+        char name[NAME_SIZE]; /* "": free */
+        uint64_t number;
+    } peers[MAX_PEERS];
 };
 
 /* Optional arguments; the library names at most one backend. */
@@ -51,6 +55,8 @@ bool sim_knows(const agent *agent, const char *name);
 bool sim_fails(uint64_t *failing);
 /* Waits while calls of this kind are blocked. The caller holds the lock. */
 void sim_wait_if_held(int call);
+/* The same without the lock. */
+void sim_pass(int call);
 /* Counts the memory views that an agent leaves. The caller holds the lock. */
 void sim_note_end_of_agent(void);
 /* Whether such a call never returns. The caller holds the lock. */

@@ -28,7 +28,9 @@
     FUNCTION(nixl_sim_queries)                                                                       \
     FUNCTION(nixl_sim_notification_polls)                                                            \
     FUNCTION(nixl_sim_set_notifications_fail)                                                        \
-    FUNCTION(nixl_sim_deliver)
+    FUNCTION(nixl_sim_deliver)                                                                       \
+    FUNCTION(nixl_sim_deliver_from_each)                                                             \
+    FUNCTION(nixl_sim_steps)
 
 static struct {
 #define FUNCTION(name) __typeof__(name) *name;

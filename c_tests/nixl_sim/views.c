@@ -11,6 +11,7 @@ typedef struct view {
 static nixl_sim_views views;
 
 static status prepare(const agent *agent, view **made) {
+    sim_pass(NIXL_SIM_VIEW);
     *made = malloc(sizeof(view));
     if (*made == NULL) return ERROR_BACKEND;
     **made = (view){agent};
@@ -27,6 +28,7 @@ CAPI(prep_mem_view_remote)(const agent *agent, const void *list, view **made, co
 }
 
 CAPI(release_mem_view)(const agent *agent, view *ended) {
+    sim_pass(NIXL_SIM_RELEASE_VIEW);
     if (ended->owner != agent) return ERROR_INVALID_PARAM;
     pthread_mutex_lock(&sim_lock);
     views.alive--;

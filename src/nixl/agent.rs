@@ -48,6 +48,16 @@ pub fn within<R>(deadline: Option<Instant>, work: impl FnOnce() -> R) -> R {
     work()
 }
 
+/// The deadline that work on this thread has, see [`within`].
+pub fn limit() -> Option<Instant> {
+    LIMIT.get()
+}
+
+/// When a call that has begun ends at the latest, with or without a result; `None` for never.
+pub fn call_end(begun: Instant, call_timeout: Option<Duration>) -> Option<Instant> {
+    call_timeout.and_then(|timeout| begun.checked_add(timeout)?.checked_add(GRACE))
+}
+
 /// A NIXL agent. Whatever needs it holds it; its thread ends with the last holder.
 pub struct Agent {
     log_id: LogId,
@@ -106,7 +116,7 @@ impl Agent {
                 RecvTimeoutError::Timeout => {
                     // The thread ends as soon as it can.
                     let _ = commands.send(Command::Stop);
-                    Err(in_nixl(name))
+                    Err(in_call(name))
                 }
                 RecvTimeoutError::Disconnected => Err(thread_gone()),
             }),
@@ -137,6 +147,11 @@ impl Agent {
     /// Its number, which no other agent of this process has had.
     pub fn log_id(&self) -> LogId {
         self.log_id
+    }
+
+    /// How long its calls wait for NIXL; `None` for ever.
+    pub fn call_timeout(&self) -> Option<Duration> {
+        self.call_timeout
     }
 
     /// Whether NIXL's listen thread runs, which exchanges metadata by address.
@@ -330,7 +345,7 @@ impl Agent {
 
     /// The error of a wait whose deadline passes before the agent's thread replies.
     pub(super) fn is_busy(&self) -> Error {
-        in_nixl(&self.name)
+        in_call(&self.name)
     }
 }
 
@@ -385,7 +400,8 @@ impl Drop for Agent {
     }
 }
 
-fn in_nixl(name: &str) -> Error {
+/// The error of a wait for an agent whose thread does not reply.
+pub fn in_call(name: &str) -> Error {
     let message = format!("the thread of agent '{name}' is in a call of NIXL that has not returned");
     Error::new(Status::TimedOut, message)
 }

@@ -12,7 +12,7 @@ use crate::log::Count;
 const MOST_MESSAGES: usize = 1 << 16;
 const MOST_BYTES: usize = 64 << 20;
 /// The same for messages of this library.
-pub const LIMITS: &str = "at most 65536 of them, with 64 MiB, wait until they are taken";
+pub const LIMITS: &str = "at most 65536 of them, with 64 MiB, wait until they are taken, and at most 4096 unknown senders are read at a time";
 
 /// Messages that NIXL delivered and the caller has not taken. Once one does not fit, those after it are lost until the caller
 /// takes the messages: what it gets has no gap that was not reported in its place.
@@ -60,9 +60,15 @@ impl NotificationInbox {
             self.waiting.push(message);
             return false;
         }
+        self.lose(1)
+    }
+
+    /// Notes that so many messages were lost now. Returns whether the first of them is the first that is lost after those that
+    /// wait.
+    pub fn lose(&mut self, count: u64) -> bool {
         let lost = if self.waiting.is_empty() { &mut self.lost_before } else { &mut self.lost_after };
-        *lost += 1;
-        *lost == 1
+        *lost += count;
+        *lost == count
     }
 
     fn fits(&self, message: &Notification) -> bool {

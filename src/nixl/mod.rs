@@ -40,7 +40,7 @@ mod unbounded;
 #[cfg(test)]
 mod wakes;
 
-pub use agent::{Agent, within};
+pub use agent::{Agent, call_end, in_call, limit, within};
 pub use agent_config::{AgentConfig, SyncMode};
 pub use arguments::CallOptions;
 pub use descriptor::{Descriptor, MemoryType};

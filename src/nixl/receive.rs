@@ -25,15 +25,16 @@ impl ReceiveTask {
     }
 
     fn poll(&self, state: &mut AgentState) -> Option<Result<Arrivals>> {
-        if let Err(error) = state.receive() {
-            return Some(Err(error));
-        }
+        let received = state.receive();
         if let Some(arrivals) = state.inbox.take() {
             if let Arrivals::Messages(messages) = &arrivals {
                 let count = Count(messages.len() as u64, "notification");
                 log!(Debug, "agent {} took {count}", state.log_name());
             }
             return Some(Ok(arrivals));
+        }
+        if let Err(error) = received {
+            return Some(Err(error));
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         over.then(|| Err(state.none_arrived()))

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::sync::OnceCell;
 
 use super::call::c_string;
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Error, Result, Status};
 use crate::process::ProcessIdentity;
 
 /// The look-up in a directory that metadata was found by.
@@ -27,21 +27,26 @@ pub struct LookUp {
 #[derive(Debug)]
 pub struct Remote {
     name: String,
-    /// The same for NIXL.
+    /// Its name for NIXL: another one while NIXL needs an earlier peer of the same name.
     c_name: Arc<CStr>,
-    /// How many transfers with it are in flight, or [`INVALID`].
+    /// How many transfers with it are in flight, with [`INVALID`] once it was invalidated.
     in_flight: AtomicUsize,
     /// The process of the peer, once a layout was imported that names it: metadata does not.
     process: OnceCell<ProcessIdentity>,
 }
 
-const INVALID: usize = usize::MAX;
+const INVALID: usize = 1 << (usize::BITS - 1);
 
 impl Remote {
     pub(super) fn new(name: &str) -> Result<Arc<Self>> {
+        Self::known_as(name, name)
+    }
+
+    /// One that NIXL knows by another name.
+    pub(super) fn known_as(name: &str, nixl_name: &str) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             name: name.to_string(),
-            c_name: c_string("the peer's name", name)?.into(),
+            c_name: c_string("the peer's name", nixl_name)?.into(),
             in_flight: AtomicUsize::new(0),
             process: OnceCell::new(),
         }))
@@ -84,33 +89,26 @@ impl Remote {
 
     /// Fails if the metadata of the peer was invalidated.
     pub fn ensure_valid(&self) -> Result<()> {
-        if self.in_flight.load(Ordering::Acquire) == INVALID { Err(self.stale()) } else { Ok(()) }
+        if self.in_flight.load(Ordering::Acquire) & INVALID != 0 { Err(self.stale()) } else { Ok(()) }
     }
 
     /// Whether a transfer with the peer is in flight.
     pub(super) fn is_in_use(&self) -> bool {
-        !matches!(self.in_flight.load(Ordering::Acquire), 0 | INVALID)
+        self.in_flight.load(Ordering::Acquire) & !INVALID != 0
     }
 
-    /// Prevents invalidation until the hold is dropped.
+    /// Keeps NIXL's metadata of it until the hold is dropped.
     pub fn hold(self: &Arc<Self>) -> Result<RemoteHold> {
-        let one_more = |count| if count == INVALID { None } else { Some(count + 1) };
+        let one_more = |count| if count & INVALID == 0 { Some(count + 1) } else { None };
         match self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
             Ok(_) => Ok(RemoteHold(self.clone())),
             Err(_) => Err(self.stale()),
         }
     }
 
-    pub(super) fn invalidate(&self) -> Result<()> {
-        match self.in_flight.compare_exchange(0, INVALID, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) | Err(INVALID) => Ok(()),
-            Err(count) => fail!(
-                Busy,
-                "{count} transfers with agent '{}' are in flight; wait for them, or cancel them and wait, then \
-                 invalidate its metadata",
-                self.name
-            ),
-        }
+    /// Prevents further transfers. Those in flight hold it until they have ended.
+    pub(super) fn invalidate(&self) {
+        self.in_flight.fetch_or(INVALID, Ordering::AcqRel);
     }
 
     fn stale(&self) -> Error {
@@ -122,7 +120,7 @@ impl Remote {
     }
 }
 
-/// A transfer with a peer that is in flight. It prevents invalidating the peer's metadata.
+/// A transfer with a peer that is in flight. NIXL has the metadata of the peer until it has ended, also if it was invalidated.
 #[derive(Debug)]
 pub struct RemoteHold(Arc<Remote>);
 

@@ -164,6 +164,7 @@ impl TaskQueue {
         if self.step_all(state) {
             round = RoundOutcome::Progressed;
         }
+        state.forget_retired();
         round
     }
 

@@ -18,7 +18,6 @@ use super::{
 use crate::error::{Result, ensure};
 use crate::log::log;
 use crate::log_id::LogId;
-use crate::sync::Mutex;
 
 impl Region {
     /// Maps host memory.
@@ -107,7 +106,6 @@ impl Region {
             control,
             counts: Counts::default(),
             registrations: Registrations::default(),
-            resizing: Mutex::default(),
         });
         region.log_creation();
         region

@@ -363,20 +363,23 @@ impl ElasticMemory {
             .all(|(index, changes)| extents.get(index).is_some_and(|extent| extent.changes == *changes))
     }
 
-    /// Exports these extents for another process.
+    /// Exports these extents for another process. The driver is called without the lock, which getters take.
     pub(super) fn export(&self, wanted: &[usize], kind: HandleType) -> Result<Vec<ExportedExtent>> {
-        let extents = self.extents();
-        let each = |index: usize| {
-            let Some(extent) = extents.get(&index) else {
-                crate::error::fail!(InvalidState, "extent {index} is not committed");
+        let found: Option<Vec<_>> = {
+            let extents = self.extents();
+            let of = |index: &usize| {
+                extents.get(index).map(|found| (*index, found.mapping.clone(), found.changes))
             };
-            Ok(ExportedExtent {
-                index,
-                memory: extent.mapping.memory().export(kind)?,
-                changes: extent.changes,
-            })
+            wanted.iter().map(of).collect()
         };
-        wanted.iter().map(|index| each(*index)).collect()
+        let Some(found) = found else {
+            crate::error::fail!(InvalidState, "an extent is not committed");
+        };
+        let export = |(index, mapping, changes): (usize, Arc<DeviceMapping>, u32)| {
+            let memory = mapping.memory().export(kind)?;
+            Ok(ExportedExtent { index, memory, changes })
+        };
+        found.into_iter().map(export).collect()
     }
 
     fn ensure_own(&self) -> Result<()> {

@@ -14,7 +14,6 @@ use crate::cuda::vmm::HandleType;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::{Count, Microseconds, log};
 use crate::nixl::Descriptor;
-use crate::sync::MutexGuard;
 
 impl Region {
     /// Its elastic memory, if it is an elastic region or a view of one.
@@ -46,7 +45,7 @@ impl Region {
     /// Commits extents, and registers them with the agents that know the region. All of them, or none.
     fn commit_extents(&self, wanted: &[usize]) -> Result<()> {
         let registrations; // dropped after the lock: the last holder waits for an agent
-        let _resizing = self.resizing();
+        let _resizing = self.registrations.resize()?;
         registrations = self.registrations.held();
         self.grow(self.own_elastic_memory()?, &registrations, wanted)
     }
@@ -56,7 +55,7 @@ impl Region {
     /// when the extent is committed again.
     fn decommit_extents(&self, unwanted: &[usize]) -> Result<()> {
         let registrations; // dropped after the lock: the last holder waits for an agent
-        let _resizing = self.resizing();
+        let _resizing = self.registrations.resize()?;
         registrations = self.registrations.all()?;
         self.shrink(self.own_elastic_memory()?, &registrations, unwanted)
     }
@@ -66,7 +65,7 @@ impl Region {
     /// difference that they computed, and the result could be a mixture of both.
     pub fn set_committed(&self, wanted: &BTreeSet<usize>) -> Result<()> {
         let (held, all); // dropped after the lock: the last holder waits for an agent
-        let _resizing = self.resizing();
+        let _resizing = self.registrations.resize()?;
         let memory = self.own_elastic_memory()?;
         let committed: BTreeSet<usize> = memory.committed().into_iter().collect();
         let missing: Vec<_> = wanted.difference(&committed).copied().collect();
@@ -82,7 +81,7 @@ impl Region {
         Ok(())
     }
 
-    /// The caller holds the resizing lock.
+    /// The caller resizes the region: no other thread does.
     fn grow(
         &self,
         memory: &ElasticMemory,
@@ -112,7 +111,7 @@ impl Region {
         Ok(())
     }
 
-    /// The caller holds the resizing lock.
+    /// The caller resizes the region: no other thread does.
     fn shrink(
         &self,
         memory: &ElasticMemory,
@@ -150,8 +149,8 @@ impl Region {
 
     /// Exports the committed extents for another process. The hold keeps them committed.
     pub fn export_extents(self: &Arc<Self>, way: HandleType) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
-        let _unchanged = self.resizing();
         let memory = self.elastic_memory().ok_or_else(not_elastic)?;
+        let _unchanged = Self::root_of(self).0.registrations.resize()?;
         let committed = memory.committed();
         let exported = memory.export(&committed, way)?;
         let hold = ExtentHold::new(&[RegionExtents { region: self.clone(), indices: committed }].into())?;
@@ -172,11 +171,6 @@ impl Region {
             }
             _ => vec![self.descriptor()],
         }
-    }
-
-    /// Nothing grows, shrinks or is registered while this is held.
-    pub(super) fn resizing(&self) -> MutexGuard<'_, ()> {
-        self.resizing.lock()
     }
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {

@@ -82,7 +82,6 @@ use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
-use crate::sync::Mutex;
 
 /// The memory of a region.
 pub enum Backing {
@@ -139,7 +138,6 @@ pub struct Region {
     control: OnceCell<Arc<Control>>,
     counts: Counts,
     registrations: Registrations,
-    resizing: Mutex<()>,
 }
 
 impl Region {
@@ -244,7 +242,7 @@ impl Region {
             Backing::Elastic(memory) if memory.is_open_for(users)? => Ok(()),
             Backing::Elastic(memory) => {
                 // An extent that another thread commits now gets either the old or the new devices.
-                let _resizing = self.resizing();
+                let _resizing = self.registrations.resize()?;
                 memory.open_for(users)
             }
             Backing::Device(memory) => match &**memory {
@@ -399,10 +397,14 @@ impl Region {
         self.file().map_or(Ok(()), DiskFile::sync)
     }
 
-    /// Its current registrations.
-    pub fn registrations(&self) -> Vec<Arc<Registration>> {
-        let held = self.registrations.held();
-        held.into_iter().filter(|registration| registration.is_registered()).collect()
+    /// The names of the agents that it is registered with.
+    pub fn agents(&self) -> Vec<String> {
+        self.registrations.agents()
+    }
+
+    /// The number of these agents.
+    pub fn registration_count(&self) -> usize {
+        self.registrations.count()
     }
 
     /// Leaks the region if NIXL may still use its memory after a failed deregistration. Extents that NIXL may use are not

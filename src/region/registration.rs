@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::registrar::{Registered, Registrar, SpanFailure, SpanResult};
+use super::registrations::Found;
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
 use crate::log::{Count, Microseconds, log};
-use crate::nixl::{Agent, Descriptor};
+use crate::nixl::{Agent, Descriptor, within};
 use crate::sync::{Mutex, MutexGuard};
 
 /// A region that is registered with an agent. An elastic region is registered extent by extent, and later extents are
@@ -20,38 +21,54 @@ use crate::sync::{Mutex, MutexGuard};
 pub struct Registration {
     region: Arc<Region>,
     registrar: Registrar,
-    /// `None` once it was deregistered.
+    /// `None` once it was deregistered. Not locked while the agent is called: getters lock it.
     registered: Mutex<Option<Registered>>,
-    /// Incremented with the lock above, decremented without: holds also end on the agent's thread, and a thread that has the
-    /// lock may wait for the agent's thread.
+    /// Incremented with the lock above, decremented without.
     holds: AtomicUsize,
 }
 
 impl Registration {
     /// Registers a region. Fails if it is registered with this agent.
     pub fn create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
-        let known; // dropped after the lock: the last holder waits for an agent
-        let _unchanged = region.resizing();
-        known = region.registrations();
-        if Self::with(&known, agent).is_some() {
-            fail!(AlreadyExists, "the region is registered with agent '{}' already", agent.name());
+        match Self::find_or_register(region, agent, agent.call_deadline())? {
+            (registration, true) => Ok(registration),
+            (_, false) => {
+                fail!(AlreadyExists, "the region is registered with agent '{}' already", agent.name())
+            }
         }
-        Self::register(region, agent)
     }
 
-    /// Holds the registration that a region has with an agent, or registers it. Looking and registering are one step:
-    /// otherwise two callers could both find none, and the later one would fail.
+    /// Holds the registration that a region has with an agent, or registers it.
     pub fn hold_or_create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<RegistrationHold> {
-        let known; // dropped after the lock: the last holder waits for an agent
-        let _unchanged = region.resizing();
-        known = region.registrations();
-        match Self::with(&known, agent) {
-            Some(registration) => registration.hold(),
-            None => Self::register(region, agent)?.hold(),
+        let deadline = agent.call_deadline();
+        loop {
+            let (registration, _) = Self::find_or_register(region, agent, deadline)?;
+            match registration.hold() {
+                // Another thread has begun to deregister it since it was found.
+                Err(_) if !registration.is_registered() => {}
+                held => return held,
+            }
         }
     }
 
-    /// The caller holds the region's resizing lock.
+    /// Looking and registering are one step: otherwise two callers could both find none, and the later one would fail. Returns
+    /// whether the registration is new.
+    fn find_or_register(
+        region: &Arc<Region>,
+        agent: &Arc<Agent>,
+        deadline: Option<Instant>,
+    ) -> Result<(Arc<Self>, bool)> {
+        match region.registrations.find_or_begin(agent, deadline)? {
+            Found::Known(registration) => Ok((registration, false)),
+            Found::Missing(change) => {
+                let registration = within(deadline, || Self::register(region, agent))?;
+                change.made(&registration);
+                Ok((registration, true))
+            }
+        }
+    }
+
+    /// The caller has marked that the region is being registered with the agent.
     fn register(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
         ensure!(
             !(region.is_registered_whole() && matches!(region.backing(), Backing::View { .. })),
@@ -72,8 +89,6 @@ impl Registration {
                 memory.pieces()
             );
         }
-        // An earlier registration may have lost its last holder before the agent has deregistered it.
-        region.registrations.wait_for_removal(agent);
         let started = Instant::now();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
@@ -96,7 +111,6 @@ impl Registration {
             registered: Mutex::new(Some(registered)),
             holds: AtomicUsize::new(0),
         });
-        region.registrations.add(&registration);
         log!(
             Debug,
             "region {} registered with agent '{}' in {}, as {}",
@@ -110,11 +124,7 @@ impl Registration {
 
     /// The registration a region has with an agent.
     pub fn find(region: &Arc<Region>, agent: &Arc<Agent>) -> Option<Arc<Self>> {
-        Self::with(&region.registrations(), agent).cloned()
-    }
-
-    fn with<'a>(known: &'a [Arc<Self>], agent: &Arc<Agent>) -> Option<&'a Arc<Self>> {
-        known.iter().find(|registration| Arc::ptr_eq(registration.agent(), agent))
+        region.registrations.find(agent).filter(|registration| registration.is_registered())
     }
 
     /// The region.
@@ -155,14 +165,21 @@ impl Registration {
 
     /// Deregisters the region. Fails while the registration has holds.
     pub fn deregister(&self) -> Result<()> {
-        let _unchanged = self.region.resizing();
+        let deadline = self.agent().call_deadline();
+        let change = self.region.registrations.begin_end(self, deadline)?;
+        let (Some(change), Some(known)) = (change, self.take()?) else {
+            fail!(InvalidState, "the region is not registered with agent '{}'", self.agent().name());
+        };
+        let outcome = within(deadline, || self.registrar.deregister(known))
+            .map_err(|failure| self.region.leak_stuck(failure));
+        change.ended();
+        log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
+        outcome
+    }
+
+    /// Takes what is registered, so that nothing holds it any more. Fails while there are holds.
+    fn take(&self) -> Result<Option<Registered>> {
         let mut registered = self.registered();
-        ensure!(
-            registered.is_some(),
-            InvalidState,
-            "the region is not registered with agent '{}'",
-            self.agent().name()
-        );
         let holds = self.holds.load(Ordering::Acquire);
         ensure!(
             holds == 0,
@@ -171,34 +188,32 @@ impl Registration {
              both, then deregister again",
             self.agent().name()
         );
-        let outcome = match registered.take() {
-            Some(known) => {
-                self.registrar.deregister(known).map_err(|failure| self.region.leak_stuck(failure))
-            }
-            None => Ok(()),
-        };
-        self.region.registrations.remove(self);
-        log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
-        outcome
+        Ok(registered.take())
     }
 
-    /// Registers extents that were added to the region: all of them, or none.
+    /// Registers extents that were added to the region: all of them, or none. The caller resizes the region.
     pub(super) fn extend(&self, added: &[Descriptor]) -> SpanResult {
-        if let Some(Registered::Spans(spans)) = &mut *self.registered() {
+        if self.is_registered() {
             self.registrar.register(added).inspect_err(|failure| self.keep_region(failure))?;
-            spans.extend_from_slice(added);
+            self.change_spans(|spans| spans.extend_from_slice(added));
         }
         Ok(())
     }
 
-    /// Deregisters extents that are removed from the region.
+    /// Deregisters extents that are removed from the region. The caller resizes the region.
     pub(super) fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
-        if let Some(Registered::Spans(spans)) = &mut *self.registered() {
-            spans.retain(|descriptor| !removed.contains(descriptor));
+        if self.is_registered() {
+            self.change_spans(|spans| spans.retain(|descriptor| !removed.contains(descriptor)));
             let removed = Registered::Spans(removed.to_vec());
             self.registrar.deregister(removed).inspect_err(|failure| self.keep_region(failure))?;
         }
         Ok(())
+    }
+
+    fn change_spans(&self, change: impl FnOnce(&mut Vec<Descriptor>)) {
+        if let Some(Registered::Spans(spans)) = &mut *self.registered() {
+            change(spans);
+        }
     }
 
     fn keep_region(&self, failure: &SpanFailure) {
@@ -271,27 +286,30 @@ mod tests {
     use super::*;
     use crate::region::SystemConfig;
 
-    /// Like the agent's thread, for which the thread that grows the region waits.
     #[test]
-    fn a_hold_ends_while_the_registration_waits_for_its_agent() {
+    fn getters_and_holds_do_not_wait_while_the_registration_waits_for_its_agent() {
         let (agent, commands) = Agent::unattended();
         let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
         let registered = Mutex::new(Some(Registered::Spans(Vec::new())));
         let registrar = Registrar { agent, context: None, pages: crate::nixl::HostPages::Own };
         let registration =
             Arc::new(Registration { region, registrar, registered, holds: AtomicUsize::new(0) });
-        let hold = registration.hold().unwrap();
         let growing = std::thread::spawn({
             let registration = registration.clone();
             move || registration.extend(&[]).is_err()
         });
-        while registration.registered.try_lock().is_some() {
+        while commands.len() == 0 {
             std::thread::yield_now();
         }
         let (ended, seen) = channel();
-        std::thread::spawn(move || {
-            drop(hold);
-            ended.send(())
+        std::thread::spawn({
+            let registration = registration.clone();
+            move || {
+                let hold = registration.hold().unwrap();
+                assert!(hold.is_registered() && hold.store().is_none());
+                drop(hold);
+                ended.send(())
+            }
         });
         assert!(seen.recv_timeout(Duration::from_secs(20)).is_ok());
         drop(commands);

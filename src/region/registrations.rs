@@ -1,49 +1,161 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The registrations of a region, including those without holders that their agents have not deregistered yet.
+//! The registrations of a region, including those without holders that their agents have not deregistered yet, and the
+//! threads that change them.
+//!
+//! No lock is held while an agent is called: NIXL may not return, and a getter or another agent's registration must not wait
+//! for that. Instead a thread marks the entry of the agent that it calls, or the whole region if it resizes it. Threads that need
+//! the mark gone wait until their deadline.
 
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use super::Registration;
 use crate::error::{Error, Result, Status};
-use crate::nixl::Agent;
+use crate::nixl::{self, Agent};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Registrations from the time that their agents have registered the memory until they have deregistered it.
+/// Registrations from the time that their agents begin to register the memory until they have deregistered it.
 #[derive(Default)]
 pub(super) struct Registrations {
-    list: Mutex<Vec<Entry>>,
-    removal: Condvar,
+    state: Mutex<State>,
+    change: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// At most one of each agent.
+    entries: Vec<Entry>,
+    /// A thread grows or shrinks the region, or must not see that another one does.
+    is_resizing: bool,
 }
 
 struct Entry {
     /// The agent's address. It is only compared: the registration and the agent may have been destroyed.
     agent: usize,
+    agent_name: String,
+    call_timeout: Option<Duration>,
+    /// `Weak::new()` before the agent has registered the memory. It has no holders while the agent deregisters the memory
+    /// because the last one was dropped.
     registration: Weak<Registration>,
+    /// A thread registers or deregisters the memory.
+    is_changing: bool,
 }
 
+/// The registration that an agent has, or the right to make one.
+pub(super) enum Found<'a> {
+    Known(Arc<Registration>),
+    Missing(Changing<'a>),
+}
+
+/// The calling thread registers the region with an agent, or deregisters it. Nothing else does, or resizes the region, until this
+/// is dropped.
+pub(super) struct Changing<'a> {
+    all: &'a Registrations,
+    agent: usize,
+}
+
+/// Until this is dropped, the region does not grow or shrink on another thread, and is not registered or deregistered, except for
+/// registrations without holders.
+pub(super) struct Resizing<'a>(&'a Registrations);
+
 impl Registrations {
-    /// Adds a registration.
-    pub fn add(&self, registration: &Arc<Registration>) {
-        let agent = Arc::as_ptr(registration.agent()).addr();
-        self.list().push(Entry { agent, registration: Arc::downgrade(registration) });
-    }
-
-    /// Removes a registration after its agent has deregistered it.
-    pub fn remove(&self, over: *const Registration) {
-        self.list().retain(|entry| entry.registration.as_ptr() != over);
-        self.removal.notify_all();
-    }
-
-    /// Waits until an agent has deregistered the registrations without holders. A new registration would fail before that.
-    /// The agent's thread removes the old one without any lock that the caller may have.
-    pub fn wait_for_removal(&self, agent: &Arc<Agent>) {
-        let is_going = |list: &mut Vec<Entry>| {
-            let mut own = list.iter().filter(|entry| entry.agent == Arc::as_ptr(agent).addr());
-            own.any(|entry| entry.registration.strong_count() == 0)
+    /// The registration with an agent, or the right to make one. Waits until the previous registration has ended, because a new
+    /// one would fail before that.
+    pub fn find_or_begin(&self, agent: &Arc<Agent>, deadline: Option<Instant>) -> Result<Found<'_>> {
+        let begin = |state: &mut State| {
+            let Some(entry) = state.of(agent) else {
+                return (!state.is_resizing).then(|| Found::Missing(self.begin_new(state, agent)));
+            };
+            if entry.is_changing { None } else { entry.registration.upgrade().map(Found::Known) }
         };
-        drop(self.removal.wait_while(self.list(), is_going));
+        self.when(begin, |_| deadline)
+    }
+
+    fn begin_new(&self, state: &mut State, agent: &Arc<Agent>) -> Changing<'_> {
+        state.entries.push(Entry {
+            agent: address(agent),
+            agent_name: agent.name().to_string(),
+            call_timeout: agent.call_timeout(),
+            registration: Weak::new(),
+            is_changing: true,
+        });
+        Changing { all: self, agent: address(agent) }
+    }
+
+    /// The right to deregister a registration; `None` if it has ended.
+    pub fn begin_end(
+        &self,
+        registration: &Registration,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Changing<'_>>> {
+        let begin = |state: &mut State| {
+            let is_it = |entry: &&mut Entry| std::ptr::eq(entry.registration.as_ptr(), registration);
+            let is_resizing = state.is_resizing;
+            let Some(entry) = state.entries.iter_mut().find(is_it) else { return Some(None) };
+            if is_resizing || entry.is_changing {
+                return None;
+            }
+            entry.is_changing = true;
+            Some(Some(Changing { all: self, agent: entry.agent }))
+        };
+        self.when(begin, |_| deadline)
+    }
+
+    /// Keeps the region from being resized, registered and deregistered. Waits for threads that do; of these, those that are in
+    /// a call of an agent end with its limit.
+    pub fn resize(&self) -> Result<Resizing<'_>> {
+        let begun = Instant::now();
+        let begin = |state: &mut State| {
+            let is_free = !state.is_resizing && state.entries.iter().all(|entry| !entry.is_changing);
+            is_free.then(|| {
+                state.is_resizing = true;
+                Resizing(self)
+            })
+        };
+        self.when(begin, |state| state.limit(begun))
+    }
+
+    /// Waits until `begin` returns something. The deadline depends on the state, too.
+    fn when<R>(
+        &self,
+        mut begin: impl FnMut(&mut State) -> Option<R>,
+        deadline: impl Fn(&State) -> Option<Instant>,
+    ) -> Result<R> {
+        let mut state = self.state();
+        loop {
+            if let Some(begun) = begin(&mut state) {
+                return Ok(begun);
+            }
+            state = match deadline(&state).map(|deadline| deadline.saturating_duration_since(Instant::now()))
+            {
+                None => self.change.wait(state),
+                Some(left) if left.is_zero() => return Err(state.is_busy()),
+                Some(left) => self.change.wait_timeout(state, left).0,
+            };
+        }
+    }
+
+    /// Removes a registration without holders after its agent has deregistered it.
+    pub fn remove(&self, over: *const Registration) {
+        self.state().entries.retain(|entry| entry.registration.as_ptr() != over);
+        self.change.notify_all();
+    }
+
+    /// The names of the agents that the region is registered with. Holds no registration: the last holder waits for its agent.
+    pub fn agents(&self) -> Vec<String> {
+        self.state().registered().map(|entry| entry.agent_name.clone()).collect()
+    }
+
+    /// Their number.
+    pub fn count(&self) -> usize {
+        self.state().registered().count()
+    }
+
+    /// The registration with an agent.
+    pub fn find(&self, agent: &Arc<Agent>) -> Option<Arc<Registration>> {
+        self.state().of(agent).and_then(|entry| entry.registration.upgrade())
     }
 
     /// The registrations with holders.
@@ -63,10 +175,79 @@ impl Registrations {
 
     /// None of these may be dropped with the lock held: the last one waits for its agent's thread, which locks it too.
     fn upgraded(&self) -> Vec<Option<Arc<Registration>>> {
-        self.list().iter().map(|entry| entry.registration.upgrade()).collect()
+        self.state().entries.iter().map(|entry| entry.registration.upgrade()).collect()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.list.lock()
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
+}
+
+impl State {
+    fn of(&self, agent: &Arc<Agent>) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.agent == address(agent))
+    }
+
+    fn registered(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| !entry.is_changing && entry.registration.strong_count() > 0)
+    }
+
+    /// When a wait for calls of all agents ends. They end with the limits of these agents.
+    fn limit(&self, begun: Instant) -> Option<Instant> {
+        let of_entry = |entry: &Entry| nixl::call_end(begun, entry.call_timeout);
+        let of_agents: Option<Vec<_>> = self.entries.iter().map(of_entry).collect();
+        [of_agents.and_then(|ends| ends.into_iter().max()), nixl::limit()].into_iter().flatten().min()
+    }
+
+    /// The error of a wait that has taken too long.
+    fn is_busy(&self) -> Error {
+        let is_ending = |entry: &&Entry| entry.is_changing || entry.registration.strong_count() == 0;
+        match self.entries.iter().find(is_ending) {
+            Some(entry) => nixl::in_call(&entry.agent_name)
+                .context("another thread registers or deregisters the region, or has deregistered it"),
+            None => Error::new(Status::TimedOut, "another thread resizes the region"),
+        }
+    }
+}
+
+impl Changing<'_> {
+    /// The agent has registered the memory.
+    pub fn made(self, registration: &Arc<Registration>) {
+        self.becomes(Arc::downgrade(registration));
+    }
+
+    /// The agent has deregistered it, or does so as soon as NIXL returns, before it registers anything else.
+    pub fn ended(self) {
+        self.becomes(Weak::new());
+    }
+
+    fn becomes(&self, registration: Weak<Registration>) {
+        let mut state = self.all.state();
+        if let Some(entry) = state.entries.iter_mut().find(|entry| entry.agent == self.agent) {
+            entry.registration = registration;
+        }
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let none = Weak::new();
+        self.all.state().entries.retain_mut(|entry| {
+            let is_it = entry.agent == self.agent && entry.is_changing;
+            entry.is_changing &= !is_it;
+            !(is_it && entry.registration.ptr_eq(&none))
+        });
+        self.all.change.notify_all();
+    }
+}
+
+impl Drop for Resizing<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_resizing = false;
+        self.0.change.notify_all();
+    }
+}
+
+fn address(agent: &Arc<Agent>) -> usize {
+    Arc::as_ptr(agent).addr()
 }

@@ -196,7 +196,7 @@ impl Region {
         Ok(Holders {
             references: Arc::strong_count(self) as u64,
             views: self.counts.views.load(Ordering::Relaxed),
-            registrations: self.registrations().len() as u64,
+            registrations: self.registration_count() as u64,
             shares: self.counts.shares.load(Ordering::Relaxed),
             importers: self.control.get().map_or(Ok(0), |control| control.importers())?,
             handles: self.counts.handles.load(Ordering::Relaxed),

@@ -149,7 +149,6 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
 /// @param agent the agent that will access the memory
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
-///         KVMEM_STATUS_BUSY: the peer was restarted, and a transfer with its predecessor is in flight
 ///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
 ///           loaded; nothing has changed. Look the peer up again
 ///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent

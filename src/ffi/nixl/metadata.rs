@@ -108,11 +108,11 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
 /// @param name name of the peer
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded
-///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own
 ///
-/// Notes: a transfer is in flight from submit until its end is reported. If NIXL still has requests of the
-/// transfer then, as after KVMEM_STATUS_PEER_LOST, it stays in flight until NIXL has released them.
+/// A run in flight completes, or fails with KVMEM_STATUS_STALE if it has to create further requests. If the
+/// peer hangs, the run ends at its deadline, and kvmem keeps its memory until NIXL has released the requests.
+/// Another process of the same name can be loaded meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,
@@ -136,7 +136,8 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 /// Until it arrives, kvmem_layout_import fails with KVMEM_STATUS_NOT_FOUND for newer layouts.
 ///
 /// NIXL rejects the metadata of a restarted peer while older metadata is loaded. To wait for the arrival in
-/// all cases, call kvmem_agent_invalidate_remote_metadata first.
+/// all cases, call kvmem_agent_invalidate_remote_metadata first. While requests to the earlier process are in
+/// flight, only kvmem_agent_load_remote_metadata and directories can load its successor.
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param name name of the peer
@@ -147,6 +148,7 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, the port is
 ///           not in 1 to 65535, or the name is the agent's own
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_BUSY: requests to an earlier process of that name are in flight
 ///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
 ///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time, or the host was not found in time
@@ -316,7 +318,6 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
 /// @param agent an agent
 /// @param count receives the number of peers; may be NULL
 /// @return KVMEM_STATUS_OK: also if there was none
-///         KVMEM_STATUS_BUSY: a transfer with a peer is in flight; no peer was removed
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_all_remote_metadata(

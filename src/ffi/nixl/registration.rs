@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registrations.
 
-use crate::error::{Error, Status};
+use crate::error::ensure;
 use crate::ffi::agent::{kvmem_agent, kvmem_registration, memory_type};
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
@@ -107,14 +107,10 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     unsafe {
         call(error, |scope| {
             let name = Out::new(name)?;
-            let registrations = borrow(scope, region)?.registrations();
-            let past = || {
-                let message =
-                    format!("index is {index}, and the region has {} registrations", registrations.len());
-                Error::new(Status::NotFound, message)
-            };
-            let registration = registrations.get(index).ok_or_else(past)?;
-            name.set(blob::value(registration.agent().name().as_bytes().to_vec()));
+            let mut agents = borrow(scope, region)?.agents();
+            let count = agents.len();
+            ensure!(index < count, NotFound, "index is {index}, and the region has {count} registrations");
+            name.set(blob::value(agents.swap_remove(index).into_bytes()));
             Ok(())
         })
     }

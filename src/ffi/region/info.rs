@@ -141,7 +141,7 @@ fn describe(region: &Region) -> kvmem_region_info {
         device_id: region.ordinal().unwrap_or(-1),
         numa_node: -1,
         fd: region.fd().unwrap_or(-1),
-        registration_count: region.registrations().len() as u32,
+        registration_count: region.registration_count() as u32,
     };
     match region.root() {
         Backing::System(memory) => describe_pages(memory, &mut info),

@@ -62,7 +62,7 @@ impl AgentState {
         self.ensure_peer(peer, "an agent connects to a peer")?;
         let remote = self.remote(peer)?;
         remote.ensure_valid()?;
-        let name = c_string("the peer's name", peer)?;
+        let name = remote.c_name();
         let arguments = self.arguments(options)?;
         // SAFETY: live handles.
         let status =

@@ -53,26 +53,32 @@ impl AgentState {
         if let Some(memory_type) = impossible_memory_type(metadata) {
             fail!(Nixl, "the metadata is damaged: a list in it has memory type {memory_type}");
         }
+        self.forget_retired();
+        let owner = owner_of(metadata);
+        let known_as = owner.as_deref().and_then(|owner| self.other_name(owner));
+        let renamed = known_as.as_deref().and_then(|name| renamed(metadata, name));
+        let given = renamed.as_deref().unwrap_or(metadata);
         let load = || {
             let mut name = ptr::null_mut();
-            // SAFETY: live agent; `metadata` is copied; the name is ours on success.
+            // SAFETY: live agent; the bytes are copied; the name is ours on success.
             let status = unsafe {
                 sys::nixl_capi_load_remote_md(
                     self.agent,
-                    metadata.as_ptr().cast::<c_void>(),
-                    metadata.len(),
+                    given.as_ptr().cast::<c_void>(),
+                    given.len(),
                     &mut name,
                 )
             };
-            check(status, || format!("load {} bytes of metadata", metadata.len())).map(|()| name)
+            check(status, || format!("load {} bytes of metadata", given.len())).map(|()| name)
         };
         let name = load().or_else(|first| self.explain_load(first, metadata, load))?;
         // SAFETY: a string from malloc that is ours now.
-        let peer = unsafe { copied(name) };
+        let loaded = unsafe { copied(name) };
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(name.cast()) };
+        let peer = owner.filter(|_| renamed.is_some()).unwrap_or_else(|| loaded.clone());
         if !self.remotes.contains_key(&peer) {
-            self.remotes.insert(peer.clone(), Remote::new(&peer)?);
+            self.remotes.insert(peer.clone(), Remote::known_as(&peer, &loaded)?);
         }
         log!(Debug, "agent {} loaded {} bytes of metadata of '{peer}'", self.log_name(), metadata.len());
         Ok(peer)
@@ -107,7 +113,7 @@ impl AgentState {
             return Ok(());
         }
         if !known.contains(&peer) {
-            self.forget_remote(&peer)?;
+            self.retire(&peer)?;
         }
         fail!(Corrupt, "the metadata of agent '{name}' is that of another agent, '{peer}'")
     }
@@ -160,6 +166,12 @@ impl AgentState {
         if let Some(remote) = self.remotes.get(name) {
             return Ok(remote.clone());
         }
+        self.forget_retired();
+        ensure!(
+            !self.is_retired(name),
+            NotFound,
+            "the metadata of agent '{name}' was invalidated, and no other is loaded; load it first"
+        );
         let remote = Remote::new(name)?;
         let peer = remote.c_name();
         // SAFETY: live handles; a null list checks for the agent only.
@@ -176,8 +188,7 @@ impl AgentState {
 
     /// Whether a peer's metadata is loaded and covers all of `descriptors`.
     pub fn check_remote(&mut self, name: &str, descriptors: &[Descriptor]) -> Result<()> {
-        self.remote(name)?;
-        let peer = c_string("the peer's name", name)?;
+        let peer = self.remote(name)?.c_name();
         let list = match descriptors {
             [] => None,
             [first, ..] => {
@@ -196,37 +207,89 @@ impl AgentState {
         )
     }
 
-    /// Removes a peer; layouts that were imported from it become stale. Fails while a transfer with it is in flight.
+    /// Removes a peer; layouts that were imported from it become stale. NIXL keeps the metadata as long as transfers with the peer are
+    /// in flight: a peer may hang, and its successor must be able to replace it.
     pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
         // NIXL knows an agent under its own name, too, and does not forget that.
         self.ensure_peer(name, "only the metadata of a peer can be invalidated")?;
-        self.remote(name)?.invalidate()?;
+        self.remote(name)?;
         log!(Debug, "agent {} invalidates the metadata of '{name}'", self.log_name());
-        self.forget_remote(name)
+        self.retire(name)
     }
 
-    /// Forgets a peer: first its requests, all of which are idle, then its lists.
-    pub(super) fn forget_remote(&mut self, name: &str) -> Result<()> {
-        let Some(remote) = self.remotes.remove(name) else { return Ok(()) };
+    /// Prevents further transfers with a peer, and has NIXL forget it, now or after the last transfer in flight.
+    pub(super) fn retire(&mut self, name: &str) -> Result<()> {
         self.look_ups.remove(name);
+        let Some(remote) = self.remotes.remove(name) else { return Ok(()) };
+        remote.invalidate();
+        if remote.is_in_use() {
+            log!(Debug, "agent {}: transfers with '{name}' are still in flight", self.log_name());
+            self.retired.push(remote);
+            return Ok(());
+        }
+        self.forget(&remote)
+    }
+
+    /// Has NIXL forget invalidated peers with which no transfer is in flight any more.
+    pub(in crate::nixl) fn forget_retired(&mut self) {
+        if self.retired.is_empty() {
+            return;
+        }
+        let (used, over): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.retired).into_iter().partition(|remote| remote.is_in_use());
+        self.retired = used;
+        for remote in over {
+            if let Err(error) = self.forget(&remote) {
+                log!(Warn, "agent {}: {error}", self.log_name());
+            }
+        }
+    }
+
+    /// Whether NIXL still has an invalidated peer by this name.
+    fn is_retired(&self, nixl_name: &str) -> bool {
+        self.retired.iter().any(|remote| remote.c_name().to_bytes() == nixl_name.as_bytes())
+    }
+
+    /// The name by which NIXL is to know a peer, if that is not its own: NIXL identifies peers by name, and may still need an
+    /// invalidated one of the same name. Notifications and requests name the peer only to this process.
+    fn other_name(&mut self, name: &str) -> Option<String> {
+        match self.remotes.get(name).map(|remote| remote.c_name()) {
+            Some(known) => {
+                (known.to_bytes() != name.as_bytes()).then(|| known.to_string_lossy().into_owned())
+            }
+            None => self.is_retired(name).then(|| format!("{name} #{}", self.next_id())),
+        }
+    }
+
+    /// Has NIXL forget a peer with which no transfer is in flight: first its requests, all of which are idle, then its lists.
+    pub(super) fn forget(&mut self, remote: &Arc<Remote>) -> Result<()> {
         let requests: Vec<_> =
-            self.requests.iter().filter(|(_, r)| r.is_for(&remote)).map(|(id, _)| *id).collect();
+            self.requests.iter().filter(|(_, r)| r.is_for(remote)).map(|(id, _)| *id).collect();
         self.release_idle_requests(requests);
-        let lists: Vec<_> = self.lists.iter().filter(|(_, l)| l.is_for(&remote)).map(|(id, _)| *id).collect();
+        let lists: Vec<_> = self.lists.iter().filter(|(_, l)| l.is_for(remote)).map(|(id, _)| *id).collect();
         lists.into_iter().for_each(|id| self.release_list(id));
 
-        let peer = c_string("the peer's name", name)?;
+        let peer = remote.c_name();
         // SAFETY: live agent and string.
         let status = unsafe { sys::nixl_capi_invalidate_remote_md(self.agent, peer.as_ptr()) };
         // NOT_FOUND: NIXL itself has already removed it.
         if status == sys::NIXL_CAPI_ERROR_NOT_FOUND {
             return Ok(());
         }
-        check(status, || format!("invalidate the metadata of agent '{name}'"))
+        check(status, || format!("invalidate the metadata of agent '{}'", remote.name()))
     }
 
     /// Asks the listen thread of a peer at `address`:`port` for its metadata. It arrives later.
     pub fn request_remote(&mut self, name: &str, address: &str, port: u16) -> Result<()> {
+        self.forget_retired();
+        let is_replaced =
+            self.remotes.get(name).is_some_and(|remote| remote.c_name().to_bytes() != name.as_bytes());
+        ensure!(
+            !is_replaced && !self.is_retired(name),
+            Busy,
+            "transfers with an earlier process of agent '{name}' are in flight, and NIXL's listen thread cannot load another \
+             one of that name: load its metadata from bytes or a directory"
+        );
         let peer = c_string("the peer's name", name)?;
         let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.
@@ -271,19 +334,8 @@ impl AgentState {
         })
     }
 
-    /// Removes all peers; layouts that were imported from them become stale. Fails, and removes none, while a transfer with
-    /// one of them is in flight. Returns the number of peers.
+    /// Removes all peers, like [`Self::invalidate_remote`]. Returns their number.
     pub fn invalidate_all_remotes(&mut self) -> Result<usize> {
-        let busy: Vec<_> = self.remotes.values().filter(|remote| remote.is_in_use()).collect();
-        if let Some(remote) = busy.first() {
-            fail!(
-                Busy,
-                "transfers with {} of {} peers are in flight, the first of them agent '{}'; wait for them, then invalidate",
-                busy.len(),
-                self.remotes.len(),
-                remote.name()
-            );
-        }
         let names: Vec<_> = self.remotes.keys().cloned().collect();
         let mut outcome = Ok(names.len());
         for name in names {
@@ -303,4 +355,41 @@ fn impossible_memory_type(metadata: &[u8]) -> Option<u32> {
     const LAST: u32 = 4;
     let types = metadata.windows(LIST.len() + size_of::<u32>()).filter_map(|bytes| bytes.strip_prefix(LIST));
     types.filter_map(|bytes| bytes.try_into().ok().map(u32::from_le_bytes)).find(|known| *known > LAST)
+}
+
+/// What NIXL's metadata begins with, before the length of its owner's name and the name.
+const OWNER: &[u8] = b"nixlSerDes|Agent";
+
+/// The name of the agent whose metadata this is.
+fn owner_of(metadata: &[u8]) -> Option<String> {
+    let (length, rest) = metadata.strip_prefix(OWNER)?.split_at_checked(size_of::<u64>())?;
+    let length = usize::try_from(u64::from_le_bytes(length.try_into().ok()?)).ok()?;
+    let name = rest.get(..length).filter(|_| rest.get(length) == Some(&b'|'))?;
+    std::str::from_utf8(name).ok().map(str::to_string)
+}
+
+/// The same metadata with another name of its owner.
+fn renamed(metadata: &[u8], name: &str) -> Option<Vec<u8>> {
+    let rest = &metadata[OWNER.len() + size_of::<u64>() + owner_of(metadata)?.len()..];
+    Some([OWNER, &(name.len() as u64).to_le_bytes(), name.as_bytes(), rest].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_metadata_is_found_and_renamed() {
+        let of =
+            |name: &str| [OWNER, &(name.len() as u64).to_le_bytes(), name.as_bytes(), b"|Conns"].concat();
+        for (before, after) in [("prefill", "prefill #7"), ("e", ""), ("", "x")] {
+            assert_eq!(owner_of(&of(before)).as_deref(), Some(before));
+            assert_eq!(renamed(&of(before), after), Some(of(after)));
+        }
+        let whole = of("prefill");
+        for length in 0..OWNER.len() + 16 {
+            assert_eq!(owner_of(&whole[..length]), None, "{length}");
+        }
+        assert_eq!(owner_of(&[OWNER, &[0xff; 8], b"x|"].concat()), None);
+    }
 }

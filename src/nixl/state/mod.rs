@@ -26,7 +26,7 @@ use super::backend::Backend;
 use super::call::{c_string, check};
 use super::descriptor::Descriptor;
 use super::inbox::NotificationInbox;
-use super::notification::NotificationSupport;
+use super::notification::{KnownSenders, NotificationSupport};
 use super::raw::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
 use super::remote::{LookUp, Remote};
 use super::request::{ById, ListId, PreparedList, RequestHandle, RequestId};
@@ -54,6 +54,8 @@ pub struct AgentState {
     pub(super) raw_requests: ById<RequestId, Vec<RawSpans>>,
     pub(super) raw_lists: ById<ListId, RawSpans>,
     pub(super) remotes: HashMap<String, Arc<Remote>>,
+    /// Peers that were invalidated while transfers with them were in flight. NIXL forgets them when these have ended.
+    pub(super) retired: Vec<Arc<Remote>>,
     /// The last look-up that the metadata of each peer was found by, of peers that were found in a directory.
     pub(super) look_ups: HashMap<String, LookUp>,
     pub(super) lists: ById<ListId, PreparedList>,
@@ -61,6 +63,7 @@ pub struct AgentState {
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
+    known_senders: KnownSenders,
     /// Whether this looks for messages of peers, for threads that wait for the agent.
     pub(super) is_looking: Arc<AtomicBool>,
     /// The messages for services of this process.
@@ -105,11 +108,13 @@ impl AgentState {
             raw_requests: ById::default(),
             raw_lists: ById::default(),
             remotes: HashMap::new(),
+            retired: Vec::new(),
             look_ups: HashMap::new(),
             lists: ById::default(),
             requests: ById::default(),
             unreleased: Vec::new(),
             inbox: NotificationInbox::default(),
+            known_senders: KnownSenders::default(),
             is_looking: Arc::default(),
             services: Services::default(),
             carrier: NotificationSupport::Unknown,
@@ -163,9 +168,10 @@ impl Drop for AgentState {
         views.into_iter().for_each(|id| self.release_view(id));
         let lists: Vec<_> = self.lists.keys().copied().collect();
         lists.into_iter().for_each(|id| self.release_list(id));
-        let remotes: Vec<_> = self.remotes.keys().cloned().collect();
+        let retired = std::mem::take(&mut self.retired);
+        let remotes: Vec<_> = self.remotes.drain().map(|(_, remote)| remote).chain(retired).collect();
         for remote in remotes {
-            if let Err(error) = self.forget_remote(&remote) {
+            if let Err(error) = self.forget(&remote) {
                 log!(Warn, "{error}");
             }
         }

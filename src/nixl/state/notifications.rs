@@ -11,6 +11,7 @@ use crate::log::{Count, log};
 use crate::nixl::call::check;
 use crate::nixl::inbox;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
+use crate::nixl::remote::Remote;
 use crate::nixl::sys;
 
 impl AgentState {
@@ -18,8 +19,12 @@ impl AgentState {
     pub fn notify(&mut self, peer: &str, message: &[u8]) -> Result<()> {
         self.ensure_peer(peer, "a notification is sent to a peer")?;
         let remote = self.remote(peer)?;
-        remote.ensure_valid()?;
-        let name = remote.c_name();
+        self.notify_remote(&remote, message)
+    }
+
+    /// Sends a message to a peer that was invalidated at most while the caller holds it.
+    pub fn notify_remote(&mut self, remote: &Remote, message: &[u8]) -> Result<()> {
+        let (name, peer) = (remote.c_name(), remote.name());
         // NIXL fails for a null pointer, also with a size of 0.
         let data = if message.is_empty() { c"".as_ptr().cast::<c_void>() } else { message.as_ptr().cast() };
         // SAFETY: live agent; the message is copied.
@@ -56,9 +61,14 @@ impl AgentState {
             return Ok(());
         }
         self.carrier = NotificationSupport::Present;
-        check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
-        map.for_each(|message| self.accept(message));
-        Ok(())
+        // Also after a failure: NIXL asks one backend after the other, and the map has what the others have received.
+        let mut known = std::mem::take(&mut self.known_senders);
+        let left = map.for_each(&mut known, |message| self.accept(message));
+        self.known_senders = known;
+        if left > 0 && self.inbox.lose(left as u64) {
+            self.log_loss();
+        }
+        check(status, || format!("get the notifications of agent '{}'", self.display_name()))
     }
 
     /// Takes a message of a peer: for a service of this process, or for the caller.
@@ -68,8 +78,12 @@ impl AgentState {
             sum.notifications_received += 1;
         }
         if self.inbox.keep(message) {
-            log!(Warn, "agent {} loses notifications from here on: {}", self.log_name(), inbox::LIMITS);
+            self.log_loss();
         }
+    }
+
+    fn log_loss(&self) {
+        log!(Warn, "agent {} loses notifications from here on: {}", self.log_name(), inbox::LIMITS);
     }
 
     /// Looks for messages. Threads that post wait for it, rather than leave their requests to the agent's thread.

@@ -2,8 +2,9 @@
 //! Segments: raw descriptors that are registered with chosen backends, and what backends report about them.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use super::AgentState;
 use super::discovery::raw;
@@ -146,15 +147,15 @@ impl AgentState {
     pub fn create_view(&mut self, list: &Descriptors, options: &CallOptions) -> Result<(ViewId, usize)> {
         ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to view");
         let is_remote = list.entries().iter().any(|entry| entry.agent.is_some());
+        let mut peers = Vec::new();
         for entry in list.entries() {
-            if let Some(name) = entry.agent_name()? {
-                self.remote(name)?.ensure_valid()?;
-            }
+            let remote = entry.agent_name()?.map(|name| self.remote(name)).transpose()?;
+            peers.push(remote.map(|remote| remote.c_name()));
         }
         let arguments = self.arguments(options)?;
         let mut view = ptr::null_mut();
         let status = if is_remote {
-            let raw_list = RemoteList::of(list)?;
+            let raw_list = RemoteList::of(list, &peers)?;
             // SAFETY: live handles; the list is copied, and the output is ours on success.
             unsafe { sys::nixl_capi_prep_mem_view_remote(self.agent, raw_list.0, &mut view, raw(&arguments)) }
         } else {
@@ -248,14 +249,15 @@ fn ensure_paths(list: &Descriptors) -> Result<()> {
 struct RemoteList(sys::nixl_capi_remote_dlist_t);
 
 impl RemoteList {
-    fn of(list: &Descriptors) -> Result<Self> {
+    /// `peers` are the names of the agents for NIXL.
+    fn of(list: &Descriptors, peers: &[Option<Arc<CStr>>]) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
         let status = unsafe { sys::nixl_capi_create_remote_dlist(list.memory_type().raw(), &mut raw) };
         check(status.map_err(too_old)?, || "create a list of remote descriptors".to_string())?;
         let this = Self(raw);
-        for (span, entry) in list.spans().zip(list.entries()) {
-            let agent = entry.agent.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        for (span, peer) in list.spans().zip(peers) {
+            let agent = peer.as_ref().map_or(ptr::null(), |name| name.as_ptr());
             // SAFETY: live handle and string, which is copied.
             let status = unsafe {
                 sys::nixl_capi_remote_dlist_add_desc(

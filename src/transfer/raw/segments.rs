@@ -28,18 +28,19 @@ impl Segments {
 
     /// Deregisters them. Fails while a request on them is in flight.
     pub fn deregister(&self) -> Result<()> {
-        let mut id = self.id.lock();
-        let Some(registered) = *id else {
-            fail!(InvalidState, "the descriptors were deregistered already");
+        // Without the lock: NIXL may not return.
+        let Some(registered) = self.id.lock().take() else {
+            fail!(
+                InvalidState,
+                "the descriptors were deregistered already, or another thread deregisters them"
+            );
         };
         let outcome = self.agent.call(move |state| state.deregister_segments(registered));
-        if let Err(error) = &outcome {
-            if error.status() == Status::Busy {
-                return outcome;
-            }
-            leak::intentionally(self.list.clone());
+        match &outcome {
+            Err(error) if error.status() == Status::Busy => *self.id.lock() = Some(registered),
+            Err(_) => leak::intentionally(self.list.clone()),
+            Ok(()) => {}
         }
-        *id = None;
         outcome
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::cost::RequestRates;
@@ -26,7 +27,10 @@ pub(super) struct PreparedRequests {
     pub request_plan: Arc<RequestPlan>,
     /// How the bytes are moved.
     pub method: Method,
-    control: Mutex<ControlCache>,
+    /// The request that reads the peer's control block. Only the agent's thread locks it.
+    control_read: Mutex<Option<RequestId>>,
+    /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
+    is_abandoned: AtomicBool,
     /// The memory of the last run.
     flow: Mutex<Option<Flow>>,
     /// For the object of the next run.
@@ -57,14 +61,6 @@ pub(super) enum Method {
     Served(Arc<ServedPlan>),
 }
 
-/// The request that reads the peer's control block.
-#[derive(Default)]
-struct ControlCache {
-    read: Option<RequestId>,
-    /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
-    is_abandoned: bool,
-}
-
 /// The requests of one run.
 pub(super) struct RunRequests {
     pub flow: Flow,
@@ -74,7 +70,7 @@ pub(super) struct RunRequests {
 
 impl Drop for PreparedRequests {
     fn drop(&mut self) {
-        if let Some(request) = self.control.get_mut().read.take() {
+        if let Some(request) = self.control_read.get_mut().take() {
             self.agent.defer(move |state| state.release_idle_requests([request]));
         }
     }
@@ -95,7 +91,8 @@ impl PreparedRequests {
             method: Method::Listed(Arc::new(ListedPlan::new(&request_plan, &agent))),
             agent,
             request_plan,
-            control: Mutex::default(),
+            control_read: Mutex::default(),
+            is_abandoned: AtomicBool::new(false),
             flow: Mutex::default(),
             spare: Arc::default(),
             notification,
@@ -134,10 +131,10 @@ impl PreparedRequests {
 
     /// The requests of a run that begins, on the agent's thread.
     pub fn begin(&self, state: &mut AgentState) -> Result<RunRequests> {
-        let mut control = self.control.lock();
-        control.ensure_usable()?;
-        if let (Some(guard), None) = (&self.guard, control.read) {
-            control.read = Some(guard.request(state, &self.request_plan)?);
+        self.ensure_not_abandoned()?;
+        let mut control_read = self.control_read.lock();
+        if let (Some(guard), None) = (&self.guard, *control_read) {
+            *control_read = Some(guard.request(state, &self.request_plan)?);
         }
         let flow = match (self.flow.lock().take(), &self.method) {
             (Some(mut flow), _) => {
@@ -148,7 +145,7 @@ impl PreparedRequests {
             (None, Method::Staged(staged)) => Flow::Staged(StagedFlow::new(staged.clone())),
             (None, Method::Served(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
         };
-        Ok(RunRequests { flow, control_read: control.read })
+        Ok(RunRequests { flow, control_read: *control_read })
     }
 
     /// Keeps the memory of a run that has ended.
@@ -168,7 +165,7 @@ impl PreparedRequests {
     /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
     /// still use the memory.
     pub fn release_requests(&self, state: &mut AgentState) -> Result<()> {
-        let control = self.control.lock().read.take();
+        let control = self.control_read.lock().take();
         let released = control.map_or(Ok(()), |request| state.release_request(request));
         match &self.method {
             Method::Listed(listed) => released.and(listed.release(state)),
@@ -178,7 +175,7 @@ impl PreparedRequests {
 
     /// Prevents further runs.
     pub fn abandon(&self) {
-        self.control.lock().is_abandoned = true;
+        self.is_abandoned.store(true, Ordering::Release);
     }
 
     /// Fails if an earlier run was abandoned.
@@ -188,14 +185,12 @@ impl PreparedRequests {
             Method::Staged(staged) => staged.ensure_usable()?,
             Method::Served(served) => served.ensure_usable()?,
         }
-        self.control.lock().ensure_usable()
+        self.ensure_not_abandoned()
     }
-}
 
-impl ControlCache {
-    fn ensure_usable(&self) -> Result<()> {
+    fn ensure_not_abandoned(&self) -> Result<()> {
         ensure!(
-            !self.is_abandoned,
+            !self.is_abandoned.load(Ordering::Acquire),
             Panic,
             "an earlier run of this transfer hit a bug in kvmem, and NIXL may still move its bytes; create another \
              transfer with other memory"

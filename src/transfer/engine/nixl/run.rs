@@ -455,7 +455,7 @@ impl NixlRun {
     fn notify(&self, state: &mut AgentState) -> Result<()> {
         let message = self.prepared.as_ref().and_then(|prepared| prepared.notification.as_ref());
         match (message, self.peer()) {
-            (Some(message), Some(remote)) => state.notify(remote.peer.name(), message).map_err(|error| {
+            (Some(message), Some(remote)) => state.notify_remote(&remote.peer, message).map_err(|error| {
                 self.explain(error.context("the blocks have arrived, but the notification was not sent"))
             }),
             _ => Ok(()),

@@ -223,7 +223,7 @@ impl SessionFlow {
     fn send(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
         let Some(session) = &self.session else { return Ok(()) };
         Message { session: session.key, body }.write_to(&self.plan.served().id, &mut self.message)?;
-        state.notify(self.plan.peer().name(), &self.message)
+        state.notify_remote(self.plan.peer(), &self.message)
     }
 
     /// The next request to post, if there is one.

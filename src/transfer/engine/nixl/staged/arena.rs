@@ -10,7 +10,7 @@ use super::memory::StagingMemory;
 use super::shared::SharedObjects;
 use crate::error::{Result, ensure};
 use crate::leak;
-use crate::nixl::Agent;
+use crate::nixl::{self, Agent};
 use crate::process::PerProcess;
 use crate::region::{Region, Registration, RegistrationHold};
 use crate::sync::Mutex;
@@ -95,8 +95,9 @@ impl Arena {
     ) -> Result<Arc<Self>> {
         static ARENAS: PerProcess<SharedObjects<ArenaKey, Arena>> = PerProcess::new();
         let key = ArenaKey { agent: Arc::as_ptr(agent).addr(), purpose, kind, slot_size };
-        let make = || Self::allocate(agent, kind, slot_size);
-        ARENAS.get(SharedObjects::default).get(key, Self::is_usable, make)
+        let deadline = agent.call_deadline();
+        let make = || nixl::within(deadline, || Self::allocate(agent, kind, slot_size));
+        ARENAS.get(SharedObjects::default).get(key, deadline, Self::is_usable, make)
     }
 
     fn allocate(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64) -> Result<Self> {

@@ -3,9 +3,10 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
-use crate::error::Result;
-use crate::sync::Mutex;
+use crate::error::{Result, ensure};
+use crate::sync::{Condvar, Mutex};
 
 /// Objects by key. Making one may take long, and delays only threads that need one of the same key.
 pub struct SharedObjects<K, T>(Mutex<Vec<Arc<Cell<K, T>>>>);
@@ -13,8 +14,14 @@ pub struct SharedObjects<K, T>(Mutex<Vec<Arc<Cell<K, T>>>>);
 /// The object of a key, if it exists.
 struct Cell<K, T> {
     key: K,
-    /// Locked while the object is made.
-    current: Mutex<Weak<T>>,
+    current: Mutex<Current<T>>,
+    made: Condvar,
+}
+
+struct Current<T> {
+    /// A thread makes the object, without the lock.
+    is_making: bool,
+    object: Weak<T>,
 }
 
 impl<K, T> Default for SharedObjects<K, T> {
@@ -24,24 +31,43 @@ impl<K, T> Default for SharedObjects<K, T> {
 }
 
 impl<K: PartialEq, T> SharedObjects<K, T> {
-    /// The object of a key, or a new one if there is none that is usable. After a failure the next call makes one.
+    /// The object of a key, or a new one if there is none that is usable. After a failure the next call makes one. Waits for
+    /// another thread that makes it until `deadline`.
     pub fn get(
         &self,
         key: K,
+        deadline: Option<Instant>,
         is_usable: impl Fn(&T) -> bool,
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
         let cell = self.cell(key);
+        // Dropped after the lock: this may be the last reference, and dropping it may take long.
+        let known;
         let mut current = cell.current.lock();
-        let known = current.upgrade();
-        let found = match &known {
-            Some(known) if is_usable(known) => Ok(known.clone()),
-            _ => make().map(Arc::new).inspect(|made| *current = Arc::downgrade(made)),
-        };
+        while current.is_making {
+            current = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => cell.made.wait(current),
+                Some(left) => {
+                    ensure!(
+                        !left.is_zero(),
+                        TimedOut,
+                        "another thread still prepares the same staging memory"
+                    );
+                    cell.made.wait_timeout(current, left).0
+                }
+            };
+        }
+        known = current.object.upgrade();
+        if let Some(known) = known.as_ref().filter(|known| is_usable(known)) {
+            return Ok(known.clone());
+        }
+        current.is_making = true;
         drop(current);
-        // After the lock: this may be the last reference, and dropping it may take long.
-        drop(known);
-        found
+        let making = Making(&cell);
+        let made = Arc::new(make()?);
+        cell.current.lock().object = Arc::downgrade(&made);
+        drop(making);
+        Ok(made)
     }
 
     /// The cell of a key. Cells that no thread uses, and whose objects no longer exist, are removed.
@@ -51,7 +77,8 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
         if let Some(cell) = cells.iter().find(|cell| cell.key == key) {
             return cell.clone();
         }
-        let cell = Arc::new(Cell { key, current: Mutex::new(Weak::new()) });
+        let current = Mutex::new(Current { is_making: false, object: Weak::new() });
+        let cell = Arc::new(Cell { key, current, made: Condvar::new() });
         cells.push(cell.clone());
         cell
     }
@@ -59,7 +86,17 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
 
 impl<K, T> Cell<K, T> {
     fn has_object(&self) -> bool {
-        self.current.try_lock().is_none_or(|current| current.strong_count() > 0)
+        self.current.lock().object.strong_count() > 0
+    }
+}
+
+/// The thread makes the object of a cell, until this is dropped.
+struct Making<'a, K, T>(&'a Cell<K, T>);
+
+impl<K, T> Drop for Making<'_, K, T> {
+    fn drop(&mut self) {
+        self.0.current.lock().is_making = false;
+        self.0.made.notify_all();
     }
 }
 
@@ -78,7 +115,7 @@ mod tests {
     type Numbers = SharedObjects<&'static str, u32>;
 
     fn get(numbers: &Numbers, key: &'static str, number: u32) -> Arc<u32> {
-        numbers.get(key, |known| known % 2 == 0, || Ok(number)).unwrap()
+        numbers.get(key, None, |known| known % 2 == 0, || Ok(number)).unwrap()
     }
 
     fn make_at(gate: &Receiver<()>, number: u32) -> Result<u32> {
@@ -97,10 +134,12 @@ mod tests {
         });
         scope(|scope| {
             let (done, ends) = channel();
-            let first = scope.spawn(move || numbers.get("slow", |_| true, slow).unwrap());
+            let first = scope.spawn(move || numbers.get("slow", None, |_| true, slow).unwrap());
             begins.recv_timeout(PATIENCE).unwrap();
             scope.spawn(move || done.send(get(numbers, "other", 4)).unwrap());
             assert_eq!(ends.recv_timeout(PATIENCE).map(|other| *other), Ok(4));
+            let late = numbers.get("slow", Some(Instant::now()), |_| true, || unreachable!());
+            assert_eq!(late.unwrap_err().status(), Status::TimedOut);
             let again = scope.spawn(|| get(numbers, "slow", 6));
             open.send(()).unwrap();
             let (first, again) = (first.join().unwrap(), again.join().unwrap());
@@ -111,7 +150,7 @@ mod tests {
     #[test]
     fn an_object_is_made_again_after_a_failure_a_retirement_and_its_end() {
         let numbers = Numbers::default();
-        let failing = numbers.get("a", |_| true, || Err(Error::new(Status::Nixl, "deliberate")));
+        let failing = numbers.get("a", None, |_| true, || Err(Error::new(Status::Nixl, "deliberate")));
         assert_eq!(failing.unwrap_err().status(), Status::Nixl);
         let odd = get(&numbers, "a", 1);
         let even = get(&numbers, "a", 2);
