@@ -141,14 +141,15 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
     }
 }
 
-static void refuse_with(const kvmem_layout *source, const kvmem_layout *destination,
-                        const uint32_t *checksums, uint64_t flags, const char *part) {
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, part, kvmem_transfer_create, source, destination,
-           KV_OPTIONS(&all_layers, it.checksums = checksums, it.flags = flags));
+static void check_verified(const kvmem_layout *source, const kvmem_layout *destination,
+                           const uint32_t *checksums, uint64_t flags, kvmem_status status) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
+        KV_OPTIONS(&all_layers, it.checksums = checksums, it.flags = flags));
+    RUN_ENDS(status, "", transfer);
 }
 
-/* Received blocks are compared with the peer's checksums; sent blocks can be compared only by the peer. */
-TEST(blocks_read_from_a_peer_are_verified) {
+/* With checksums of the caller, and with blocks that are read from the peer once more. */
+TEST(blocks_read_from_and_written_to_a_peer_are_verified) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(kv_meeting, met, "near", "far", &config, &config);
     uint32_t checksums[8];
@@ -157,17 +158,17 @@ TEST(blocks_read_from_a_peer_are_verified) {
         checksums[i] = crc_of_block(&met.peer.model, all_layers.pairs[i].source, 0, 3);
     for (int i = 0; i < 2; i++) {
         checksums[0] += (uint32_t)i;
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, met.peer.model.layout, met.side.layout,
-            KV_OPTIONS(&all_layers, it.checksums = checksums));
-        RUN_ENDS(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, "", transfer);
+        check_verified(met.peer.model.layout, met.side.layout, checksums, 0,
+                       i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT);
     }
-    refuse_with(met.peer.model.layout, met.side.layout, NULL, KVMEM_TRANSFER_VERIFY, "remote source");
-    refuse_with(met.side.layout, met.peer.model.layout, checksums, 0, "remote destination");
-    refuse_with(met.side.layout, met.peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY, "remote destination");
+    check_verified(met.peer.model.layout, met.side.layout, NULL, KVMEM_TRANSFER_VERIFY, KVMEM_STATUS_OK);
+    check_verified(met.side.layout, met.peer.model.layout, checksums, 0, KVMEM_STATUS_CORRUPT);
+    check_verified(met.side.layout, met.peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY, KVMEM_STATUS_OK);
     const uint32_t block = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner",
                    kvmem_layout_checksum(met.peer.model.layout, &block, 1, checksums, ERR));
     kv_side_check_moved(&met.side, &met.peer.model, &all_layers);
+    kv_expect_moved(&met.peer.model, &met.side, &all_layers);
     kv_peer_check(&met.peer);
 }
 
@@ -201,7 +202,8 @@ TEST(transfers_that_a_peer_cannot_do_fail) {
     OPENED(kv_peer, peer, "far", &config, 1);
     kv_peer_meet(&peer, agent);
     OPENED(kv_side, unregistered, &config, NULL, 2);
-    refuse(unregistered.layout, peer.model.layout, KVMEM_STATUS_INVALID_STATE, "agent");
+    refuse(unregistered.layout, peer.model.layout, KVMEM_STATUS_INVALID_STATE,
+           "build it with agent 'near', which has imported the layout of agent 'far'");
     OPENED(kv_side, elsewhere, &config, other, 3);
     refuse(elsewhere.layout, peer.model.layout, KVMEM_STATUS_INVALID_ARGUMENT, "other");
     CHECK_HAS(test_last_message(), "near");
@@ -223,7 +225,8 @@ TEST(no_guarantee_is_given_for_transfers_to_a_peer) {
     for (size_t i = 0; i < 2 * NUM(flags); i++) {
         const kvmem_layout *source = i % 2 == 0 ? met.side.layout : met.peer.model.layout;
         const kvmem_layout *destination = i % 2 == 0 ? met.peer.model.layout : met.side.layout;
-        refuse_with(source, destination, NULL, flags[i / 2], "can't be guaranteed");
+        REFUSE(KVMEM_STATUS_UNSUPPORTED, "can't be guaranteed", kvmem_transfer_create, source, destination,
+               KV_OPTIONS(&all_layers, it.flags = flags[i / 2]));
     }
     read_from_peer(&met.side, &met.peer, &all_layers);
 }

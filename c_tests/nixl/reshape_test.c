@@ -106,6 +106,8 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
             run(source, expected, options, KVMEM_PATH_MEMCPY);
             kvmem_transfer_options forced = *options;
             forced.path = path;
+            /* Compared with the far agent's memory, too. Layers can't be. */
+            if ((forced.flags & KVMEM_TRANSFER_BY_LAYER) == 0) forced.flags |= KVMEM_TRANSFER_VERIFY;
             forced.staging_size = staged == 1 ? ARENA_SIZE : 0;
             run(writes ? source : remote, writes ? remote : destination, &forced, path);
             each_region(to, destination, expected, compare);

@@ -467,6 +467,28 @@ TEST(chunks_in_flight_do_not_exceed_the_slots_and_end_after_a_cancellation) {
     CHECK_EQ(requests().alive, 0);
 }
 
+/* The stand-in reports success and moves no bytes, so each read from the peer leaves the memory that it should fill. */
+TEST(bytes_that_a_transport_has_not_moved_are_detected) {
+    const kvmem_layout_config config = two_requests();
+    OPENED(pair, pair, &config);
+    const uint32_t ids[] = {5, 2, 9};
+    const kvmem_block_pair pairs[] = {{3, 5}, {8, 2}};
+    const kvmem_block_table source = {ids, NUM(ids), 1, 1}, destination = {ids, NUM(ids), 0, 1};
+    const kvmem_transfer_options blocks = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                                                  it.flags = KVMEM_TRANSFER_VERIFY);
+    const kvmem_transfer_options tokens =
+        OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
+                it.num_tokens = config.page_size + 1, it.flags = KVMEM_TRANSFER_VERIFY);
+    OWN(kvmem_transfer, of_blocks, kvmem_transfer_create, pair.remote, pair.local, &blocks);
+    OWN(kvmem_transfer, of_tokens, kvmem_transfer_create, pair.remote, pair.local, &tokens);
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "2 of 2 moved blocks are corrupt", of_blocks);
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "moved tokens are corrupt", of_tokens);
+    /* The memory of a verification is zeros until it is filled. */
+    memset(pair.near_side.memory, 0, pair.near_side.size);
+    RUN(of_blocks);
+    RUN(of_tokens);
+}
+
 TEST(a_run_without_progress_ends_in_time) {
     const kvmem_layout_config config = many_chunks();
     OPENED(pair, pair, &config);

@@ -197,10 +197,11 @@ impl Layout {
         self.memory.agent()
     }
 
-    /// The agent that memory must be registered with to copy blocks to it: NIXL alone reads objects and block storage.
+    /// The agent that memory must be registered with to copy blocks to it: NIXL alone reads objects, block storage and memory of
+    /// peers.
     pub fn agent_of_copies(&self) -> Option<Arc<Agent>> {
-        let by_nixl = matches!(self.memory_type(), MemoryType::Object | MemoryType::Block);
-        self.agent().filter(|_| by_nixl).cloned()
+        let is_storage = matches!(self.memory_type(), MemoryType::Object | MemoryType::Block);
+        self.agent().filter(|_| is_storage || self.memory.is_remote()).cloned()
     }
 
     /// The NIXL descriptor of each of its regions.

@@ -61,9 +61,10 @@ pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 2;
 pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
 /// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
-/// to the blocks. The source must not be remote. With a range of heads or block tables, only what has moved
-/// is compared, token by token; then files with direct I/O are not supported. Set `checksums` instead to
-/// compare with checksums that were computed before.
+/// to the blocks. With a range of heads or block tables, only what has moved is compared, token by token;
+/// then files with direct I/O are not supported. Blocks of a peer are read once more for the comparison, by
+/// the peer itself if it serves the layout (kvmem_layout_serve). Set `checksums` instead to compare with
+/// checksums that were computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
 /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
@@ -130,9 +131,9 @@ pub struct kvmem_transfer_options {
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
     /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
     /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
-    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Not supported for a
-    /// remote destination (its owner can compare), in a graph, and together with a range of heads, block
-    /// tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
+    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
+    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
     pub checksums: *const u32,
     /// First head in the source.
     pub source_head: u64,

@@ -3,17 +3,21 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::runs::{self, Needs, Runs};
 use super::{Engine, limits, select};
-use crate::error::Result;
+use crate::error::{Result, Status};
 use crate::layout::Layout;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 use crate::transfer::run::completion::{Account, Completion, Limit};
 
-/// A prepared move by the fastest path. It holds both layouts.
+/// How long a peer may make no progress. Threads for verification wait for these moves, and all peers share them.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A prepared move by the fastest path, or one that the owner of the source serves. It holds both layouts.
 pub struct RepeatedMove {
     engine: Box<dyn Engine>,
     needs: Needs,
@@ -37,7 +41,7 @@ impl RepeatedMove {
         let completion = Completion::new(plan.layers().count, None);
         let (bytes, described) = (plan.bytes(), limits::described(path, [source, destination], &plan));
         let touched = runs::touched(source, destination, &plan);
-        let engine = select::prepare(path, [source, destination], plan, &Preferences::default(), None)?;
+        let engine = prepare(path, [source, destination], plan)?;
         let needs =
             Needs::of(&*engine, touched, contexts, Account { bytes, is_limited, ..Account::default() });
         let runs = Runs::new([source.clone(), destination.clone()], completion);
@@ -59,4 +63,18 @@ impl RepeatedMove {
             advice: "Pass a longer timeout_ns, or fewer blocks".to_string(),
         }
     }
+}
+
+/// Prepares the engine. If the owner of a remote source serves it, the owner reads the blocks: it finds them by its own layout, and
+/// not by the addresses that the moved blocks may have been read from.
+fn prepare(path: TransferPath, sides: [&Arc<Layout>; 2], plan: Plan) -> Result<Box<dyn Engine>> {
+    let preferences = Preferences { stall_timeout: Some(PATIENCE), ..Preferences::default() };
+    if path == TransferPath::NixlRead && sides[0].served().is_some() {
+        let served = Preferences { path: Some(TransferPath::NixlReadServed), ..preferences.clone() };
+        match select::prepare(path, sides, plan.clone(), &served, None) {
+            Err(error) if error.status() == Status::Unsupported => {}
+            prepared => return prepared,
+        }
+    }
+    select::prepare(path, sides, plan, &preferences, None)
 }

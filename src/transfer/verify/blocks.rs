@@ -36,9 +36,10 @@ enum Reader {
 }
 
 impl BlockChecksums {
-    /// Those of blocks that exist, in memory that this process can access.
+    /// Those of blocks that exist.
     pub fn new(layout: &Layout, blocks: Arc<Vec<u32>>, slots: Slots) -> Self {
         let reader = match layout.memory_type() {
+            _ if layout.memory().is_remote() => Reader::None,
             MemoryType::Dram => Reader::Host(HostBlocks::new(layout, blocks.clone(), &slots)),
             MemoryType::Vram => GpuBlocks::new(layout, &blocks, &slots).map_or(Reader::None, Reader::Gpu),
             _ => Reader::None,

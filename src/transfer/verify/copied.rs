@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of blocks that the CPU can't access directly: as many as fit a buffer are copied to host memory at a time.
+//! Checksums of blocks that the CPU can't access directly, such as those of a file or a peer: as many as fit a buffer are copied to host memory at a time.
 //! Copies can be kept, so that computing the checksums again allocates nothing.
 #![forbid(unsafe_code)]
 

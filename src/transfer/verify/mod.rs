@@ -36,7 +36,7 @@ enum Against {
     Source([VerifiedSide; 2]),
     /// The source, of which only some heads or tokens are moved; both sides are host memory.
     Elements(Plan),
-    /// The same for other memory, by part of the layouts, with their names.
+    /// The same for other memory, and for that of a peer, by part of the layouts, with their names.
     Tokens(Vec<(String, Tokens)>),
 }
 
@@ -55,13 +55,6 @@ impl Verification {
             Unsupported,
             "a transfer by layer can't be verified: layers would be reported before they are compared; \
              remove one of the two flags, or compare with kvmem_layout_checksum"
-        );
-        let is_remote = |layout: &Layout| layout.memory().is_remote();
-        ensure!(
-            !is_remote(destination),
-            Unsupported,
-            "this process can't access blocks of a remote destination; its owner can verify them with \
-             kvmem_layout_checksum"
         );
         let blocks =
             |block: fn(&BlockPair) -> u32| lists::collect(step.pairs.iter().map(block)).map(Arc::new);
@@ -83,13 +76,9 @@ impl Verification {
                 Against::Checksums { expected, sources, destination }
             }
             Expected::Source => {
-                ensure!(
-                    !is_remote(source),
-                    Unsupported,
-                    "this process can't access blocks of a remote source; let its owner call kvmem_layout_checksum, \
-                     and pass the result as checksums"
-                );
-                let is_host = |layout: &Layout| layout.memory_type() == MemoryType::Dram;
+                let is_host = |layout: &Layout| {
+                    layout.memory_type() == MemoryType::Dram && !layout.memory().is_remote()
+                };
                 match is_host(source) && is_host(destination) {
                     _ if has_whole_blocks => Against::Source([
                         side(source, &sources, Selection::source)?,

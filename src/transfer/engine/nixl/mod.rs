@@ -39,7 +39,7 @@ use self::served::ServedPlan;
 use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result, Status, ensure};
-use crate::layout::Layout;
+use crate::layout::{Layout, Memory};
 use crate::log::log;
 use crate::nixl::{Agent, RemoteHold};
 use crate::transfer::path::TransferPath;
@@ -320,10 +320,17 @@ fn ensure_shares_backend(agent: &Agent, request_plan: &RequestPlan) -> Result<()
 /// The agent that knows both layouts.
 fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Agent>> {
     let missing = |what: &str| {
-        let message = format!(
-            "the {what} layout has no agent, so NIXL can't move its blocks; build it with an agent that has \
-             a POSIX backend for files, an OBJ backend for objects, or one that accepts block storage"
-        );
+        let remedy = match remote.memory() {
+            Memory::Remote(memory) => format!(
+                "build it with agent '{}', which has imported the layout of agent '{}'",
+                memory.agent.name(),
+                memory.peer.name()
+            ),
+            Memory::Local(_) => "build it with an agent that has a POSIX backend for files, an OBJ backend for objects, or one \
+                                 that accepts block storage"
+                .to_string(),
+        };
+        let message = format!("the {what} layout has no agent, so NIXL can't move its blocks; {remedy}");
         Error::new(Status::InvalidState, message)
     };
     // The storage first: memory that kvmem allocates to copy its blocks has the same agent, or none either.
