@@ -326,7 +326,8 @@ void measure(const options &chosen, results &found)
     warn_of_stand_in();
     const cuda::current_device current(device);
     const uint64_t most_bytes = chosen.quick ? 4 << 20 : 160 << 20;
-    const uint64_t size = arena_size(2 * most_bytes + few_large_blocks);
+    // The largest of the listed transfers has 500 MiB on each side, among twice as many blocks.
+    const uint64_t size = arena_size(chosen.quick ? 2 * most_bytes + few_large_blocks : uint64_t{1} << 30);
     const arena host(place::host, device, size);
     const arena gpu(place::device, device, size);
     const arena mirror(place::host, device, size);
@@ -336,8 +337,14 @@ void measure(const options &chosen, results &found)
     const stage on = {host, gpu, mirror, products, chosen.quick ? 4 : 16};
     regret_bench bench(chosen, found);
     points grid(chosen);
-    for (const random_transfer &point : draw_all(chosen, std::min(most_bytes, size / 4)))
-        grid.measure(point.title(), [&] { bench.measure(on, point); });
+    std::vector<random_transfer> all = listed_transfers();
+    const std::vector<random_transfer> drawn = draw_all(chosen, std::min(most_bytes, size / 4));
+    all.insert(all.end(), drawn.begin(), drawn.end());
+    for (const random_transfer &point : all)
+        if (point.gpu.num_blocks * point.block_bytes() > size)
+            grid.skip(point.title(), "more than " + std::to_string(size >> 20) + " MiB on a side");
+        else
+            grid.measure(point.title(), [&] { bench.measure(on, point); });
     bench.add_summary();
     grid.finish();
 }

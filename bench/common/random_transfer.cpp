@@ -156,6 +156,28 @@ random_transfer draw_blocks(std::mt19937_64 &random, uint64_t most_bytes)
     return of_size(random, made, std::min<uint64_t>(most_bytes / size, 65'536));
 }
 
+std::vector<random_transfer> listed_transfers()
+{
+    struct listed {
+        uint32_t blocks;
+        uint64_t piece_bytes;
+        bool to_device;
+    };
+    constexpr uint64_t kib = 1 << 10;
+    constexpr listed all[] = {{4, 18 * kib, true},      {4, 24 * kib, true},       {4, 18 * kib, false},
+                              {32'000, 2 * kib, false}, {16'000, 18 * kib, true},  {2'000, 24 * kib, true},
+                              {2'000, 48 * kib, false}, {16'000, 32 * kib, false}, {2'000, 96 * kib, true}};
+    std::vector<random_transfer> made;
+    for (const auto &[blocks, piece_bytes, to_device] : all)
+        for (const auto order : {host_order::scattered, host_order::in_runs})
+            for (const auto meanwhile : {compute::declared_idle, compute::idle}) {
+                kvmem_layout_config one_piece = config(1, 1, 1, piece_bytes);
+                one_piece.num_blocks = std::max(blocks * spread, run_length);
+                made.push_back({"listed", one_piece, one_piece, blocks, order, to_device, meanwhile});
+            }
+    return made;
+}
+
 random_transfer draw_engine(std::mt19937_64 &random, uint64_t most_bytes)
 {
     const std::vector<engine_shape> shapes = engine_shapes();

@@ -27,7 +27,7 @@ enum class compute {
 
 // One transfer between a GPU and page-locked host memory.
 struct random_transfer {
-    std::string shape; // "blocks", or the engine whose cache it is
+    std::string shape; // "blocks", "listed", or the engine whose cache it is
     kvmem_layout_config gpu;
     kvmem_layout_config host;
     uint32_t blocks; // that move; each side has twice as many
@@ -48,6 +48,10 @@ const char *name_of(compute meanwhile);
 // Draws 1 to 65,536 blocks of one piece, at most `most_bytes` in all. A piece has 512 bytes to 8 MiB, a multiple of 16
 // that is no power of two. The logarithms of sizes and counts are uniform.
 random_transfer draw_blocks(std::mt19937_64 &random, uint64_t most_bytes);
+
+// Transfers whose path was chosen wrongly by an earlier model: few short pieces, and many pieces that are scattered on both
+// sides.
+std::vector<random_transfer> listed_transfers();
 
 // Draws one of the caches of engines (KV heads and sizes of common models), and a number of blocks.
 random_transfer draw_engine(std::mt19937_64 &random, uint64_t most_bytes);

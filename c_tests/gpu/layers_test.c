@@ -2,7 +2,10 @@
 // GPU transfers by layer: work on another stream waits for its layers and finds their bytes; progress by layers;
 // invalid calls; thousands in flight.
 #include "gpu_flight.h"
+#include "rates_blob.h"
 #include "caller_context.h"
+
+#include <stdatomic.h>
 
 #define LAYERS 3
 
@@ -157,6 +160,43 @@ TEST(a_graph_moves_all_layers) {
     stream_launch(&work.transfer_stream, graph);
     stream_destroy_graph(&work.transfer_stream, graph);
     flight_check_moved(&work.flight);
+}
+
+typedef struct changing_rates {
+    rates_blob choices[2];
+    atomic_bool has_ended;
+} changing_rates;
+
+static void *change_rates(void *argument) {
+    changing_rates *rates = *(changing_rates **)argument;
+    for (size_t i = 0; !atomic_load(&rates->has_ended); i++) rates_set(0, &rates->choices[i % 2]);
+    return NULL;
+}
+
+/* All layers take the path of the first, also if another one becomes the fastest in between: kernels, or staged copies. */
+TEST(rates_may_change_while_a_transfer_by_layer_is_created) {
+    kvmem_block_pair pairs[2048];
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){i * 5 % NUM(pairs), i};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 16};
+    const kvmem_layout_config config =
+        WITH(side_config(&kv_kinds[1]), it.num_blocks = NUM(pairs), it.num_layers = 16);
+    OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move);
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    changing_rates rates = {.choices = {rates_get(0), rates_get(0)}};
+    rates_set_figure(&rates.choices[0], RATE_TO_HOST_KERNEL, 0.4 * rates_figure(&rates.choices[0], RATE_TO_HOST));
+    changing_rates *shared = &rates;
+    threads changer = {0};
+    threads_start(&changer, 1, change_rates, &shared, sizeof(shared));
+    uint32_t paths_seen = 0;
+    for (int i = 0; i < 200; i++) {
+        flight_create(&flight, it.path = 0, it.flags = KVMEM_TRANSFER_BY_LAYER, it.compute = KVMEM_COMPUTE_IDLE);
+        paths_seen |= flight_info(&flight).path == KVMEM_PATH_CUDA_STAGED ? 1 : 2;
+    }
+    atomic_store(&rates.has_ended, true);
+    threads_join(&changer);
+    CHECK_EQ(paths_seen, 3);
+    flight_run(&flight);
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 
 TEST(invalid_waits_on_a_stream_fail) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers on the caller's stream: in order with other work, in graphs, and invalid streams.
 #include "gpu_flight.h"
+#include "rates_blob.h"
 #include "caller_context.h"
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
@@ -12,15 +13,20 @@ typedef struct work {
     stream stream;
 } work;
 
+static void work_open_as(work *work, const flight_plan *plan, uint32_t path, uint64_t flags, uint32_t compute) {
+    stream_open(&work->stream, 0);
+    flight_open_as(&work->flight, plan);
+    work->before = engine_allocate_host(0, work->flight.source.model.size);
+    work->after = engine_allocate_host(0, work->flight.destination.model.size);
+    flight_create(&work->flight, it.path = path, it.flags = flags, it.compute = compute);
+}
+
 static void work_open_moving(work *work, route route, uint32_t path, const kv_move *move, uint64_t num_blocks) {
     const kvmem_layout_config source = WITH(side_config(&kv_kinds[1]), it.num_blocks = num_blocks);
     const kvmem_layout_config destination = WITH(side_config(&kv_kinds[2]), it.num_blocks = num_blocks);
-    stream_open(&work->stream, 0);
-    flight_open(&work->flight, .from = route.from, .to = route.to, .source = &source, .destination = &destination,
-                .move = move);
-    work->before = engine_allocate_host(0, work->flight.source.model.size);
-    work->after = engine_allocate_host(0, work->flight.destination.model.size);
-    flight_create(&work->flight, it.path = path);
+    const flight_plan plan = {
+        .from = route.from, .to = route.to, .source = &source, .destination = &destination, .move = move};
+    work_open_as(work, &plan, path, 0, KVMEM_COMPUTE_MAY_RUN);
 }
 
 static void work_open(work *work, place from, place to, uint32_t path) {
@@ -125,15 +131,19 @@ static void launch_and_check(work *work, CUgraphExec graph, uint32_t seed) {
     flight_check_moved(&work->flight);
 }
 
+static void run_by_graph(work *work) {
+    CUgraphExec graph = capture(work);
+    side_check(&work->flight.destination);
+    for (uint32_t seed = 0; seed < 3; seed++) launch_and_check(work, graph, seed);
+    run_in_order(work, 77); /* without the graph */
+    launch_and_check(work, graph, 78);
+    stream_destroy_graph(&work->stream, graph);
+}
+
 static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_blocks) {
     CLEANUP(work_close) work work;
     work_open_moving(&work, (route){PLACE_PINNED, PLACE_DEVICE}, path, move, num_blocks);
-    CUgraphExec graph = capture(&work);
-    side_check(&work.flight.destination);
-    for (uint32_t seed = 0; seed < 3; seed++) launch_and_check(&work, graph, seed);
-    run_in_order(&work, 77); /* without the graph */
-    launch_and_check(&work, graph, 78);
-    stream_destroy_graph(&work.stream, graph);
+    run_by_graph(&work);
 }
 
 /* A few blocks, and more blocks than fit in the parameter of the kernel. */
@@ -147,6 +157,34 @@ TEST(each_launch_of_a_graph_moves_the_current_bytes) {
             move_by_graph(paths[i], &move_of_many, NUM(many));
         }
     }
+}
+
+/* Rates with which staged copies of pieces that are scattered on the GPU only are the fastest path, and kernels the second. */
+static void prefer_staging(void) {
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    rates_blob rates = rates_get(0);
+    rates_set_figure(&rates, RATE_TO_HOST_KERNEL, 0.4 * rates_figure(&rates, RATE_TO_HOST));
+    rates_set(0, &rates);
+}
+
+/* Whole, and by layer. The caller names no path. */
+TEST(a_graph_takes_another_path_if_the_fastest_one_cannot_be_captured) {
+    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER};
+    kvmem_block_pair pairs[2048];
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){i * 5 % NUM(pairs), i};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_layout_config config = WITH(side_config(&kv_kinds[1]), it.num_blocks = NUM(pairs));
+    const flight_plan plan = {.from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move};
+    for (size_t i = 0; i < NUM(flags); i++) {
+        prefer_staging();
+        CLEANUP(work_close) work work;
+        work_open_as(&work, &plan, 0, flags[i], KVMEM_COMPUTE_IDLE);
+        const kvmem_transfer_explanation explanation =
+            flight_explain(&work.flight, "in a graph: CUDA kernel, estimated ");
+        CHECK_EQ(explanation.path, KVMEM_PATH_CUDA_STAGED);
+        run_by_graph(&work);
+    }
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 
 static void create_and_destroy_regions(void) {
@@ -184,7 +222,7 @@ TEST(kvmem_does_not_invalidate_captures) {
     }
 }
 
-TEST(a_staged_transfer_is_rejected_in_a_graph) {
+TEST(a_transfer_for_which_staging_is_requested_is_rejected_in_a_graph) {
     OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
     stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "request another path",

@@ -26,7 +26,8 @@ pub struct CUstream_st {
 ///
 /// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
 /// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
-/// the graph.
+/// the graph. If another path is better in a graph, or the path of the transfer cannot be captured, the graph
+/// takes the best path that can be captured, and kvmem_transfer_explain says which.
 ///
 /// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
 /// reported.
@@ -41,9 +42,9 @@ pub struct CUstream_st {
 ///           and no context is current
 ///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
 ///           transfer is verified
-///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the path cannot be captured, blocks are
-///           elastic, or the capture was invalidated; elastic blocks have no memory; or the GPU was reset
-///           after the transfer was created
+///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the caller has requested the path
+///           KVMEM_PATH_CUDA_STAGED, blocks are elastic, or the capture was invalidated; elastic blocks have
+///           no memory; or the GPU was reset after the transfer was created
 ///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started

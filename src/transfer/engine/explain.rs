@@ -151,7 +151,7 @@ fn rate(seconds: f64, bytes: u64) -> u64 {
 }
 
 /// What a model says.
-fn estimate(rate: u64) -> String {
+pub(super) fn estimate(rate: u64) -> String {
     if rate == 0 { String::new() } else { format!(", estimated {}", gigabytes(rate)) }
 }
 

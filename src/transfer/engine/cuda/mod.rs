@@ -5,6 +5,7 @@ mod choice;
 pub mod device;
 mod direction;
 mod flight;
+mod graphs;
 mod launch;
 mod listed;
 mod page_locks;
@@ -21,13 +22,14 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use self::choice::comparison::Comparison;
-use self::device::descriptor_ring::DescriptorSlot;
 use self::device::state::DeviceState;
 use self::flight::in_flight::InFlight;
 use self::flight::run::CudaRun;
 use self::flight::watcher::{Reservation, Watcher};
+use self::graphs::{CapturedCopy, GraphPath};
 use self::sides::CudaSides;
 use self::work::access::KernelAccess;
+use self::work::limits::PathLimits;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
 use super::{BeginRun, Candidate, Engine, OnStreams};
 use crate::cuda::stream::CallerStream;
@@ -62,8 +64,11 @@ pub struct CudaCopy {
     current: Mutex<Option<Arc<InFlight>>>,
     /// Objects of earlier runs.
     spares: Spares<InFlight>,
-    /// The descriptors of graphs that this copy was captured into.
-    captured: Mutex<Option<Arc<DescriptorSlot>>>,
+    limits: PathLimits,
+    /// The path of graphs, if it is another one.
+    in_graphs: Option<GraphPath>,
+    /// The copy of graphs, after the first capture.
+    captured: Mutex<Option<CapturedCopy>>,
 }
 
 impl CudaCopy {
@@ -87,7 +92,7 @@ impl CudaCopy {
         preferences: &Preferences,
     ) -> Result<Self> {
         ensure_apart(&sides.source, &sides.destination, &plan)?;
-        let Compared { tasks, path, candidates, busy } = match preferences.by_layer {
+        let Compared { tasks, path, candidates, busy, limits, in_graphs } = match preferences.by_layer {
             true => Compared::by_layer(&sides, &plan, preferences, &device)?,
             false => Compared::whole(&sides, &plan, preferences, &device)?,
         };
@@ -106,8 +111,24 @@ impl CudaCopy {
             sides,
             current: Mutex::default(),
             spares: Spares::default(),
+            limits,
+            in_graphs,
             captured: Mutex::default(),
         })
+    }
+
+    fn prepare_for_graphs(&self) -> Result<CapturedCopy> {
+        let tasks = match self.in_graphs {
+            None => self.tasks.clone(),
+            Some(GraphPath { path, .. }) => Arc::new(self.limits.prepare_all(
+                &self.sides,
+                &self.device,
+                &self.plan,
+                self.by_layer,
+                path,
+            )?),
+        };
+        CapturedCopy::new(tasks, &self.device)
     }
 
     fn watch(&self, reservation: Reservation, in_flight: Arc<InFlight>) {
@@ -118,10 +139,6 @@ impl CudaCopy {
     fn current(&self) -> MutexGuard<'_, Option<Arc<InFlight>>> {
         self.current.lock()
     }
-
-    fn captured(&self) -> MutexGuard<'_, Option<Arc<DescriptorSlot>>> {
-        self.captured.lock()
-    }
 }
 
 /// The tasks of the best path, and what the comparison found.
@@ -130,6 +147,8 @@ struct Compared {
     path: TransferPath,
     candidates: Vec<Candidate>,
     busy: Option<f64>,
+    limits: PathLimits,
+    in_graphs: Option<GraphPath>,
 }
 
 impl Compared {
@@ -142,10 +161,17 @@ impl Compared {
         let mut comparison = Comparison::new(sides, plan, preferences, device)?;
         let (path, task) = comparison.prepare_best()?;
         let tasks = TaskSequence::one(task, comparison.observer(path));
-        Ok(Self { tasks, path, busy: comparison.busy(), candidates: comparison.candidates })
+        Ok(Self {
+            tasks,
+            path,
+            busy: comparison.busy(),
+            limits: comparison.limits,
+            in_graphs: comparison.in_graphs(path),
+            candidates: comparison.candidates,
+        })
     }
 
-    /// All layers take the path of the first.
+    /// All layers take the path of the first: only its paths are compared, because rates may be measured meanwhile.
     #[inline(never)]
     fn by_layer(
         sides: &CudaSides,
@@ -157,15 +183,15 @@ impl Compared {
         let mut comparison = Comparison::new(sides, &first, preferences, device)?;
         let (path, task) = comparison.prepare_best()?;
         let layers = plan.layers().count;
-        let prepare = |layer| {
-            let plan = plan.layer(layer);
-            Comparison::new(sides, &plan, preferences, device)?.prepare(path)
-        };
+        let limits = comparison.limits;
+        let prepare = |layer| limits.prepare(sides, device, &plan.layer(layer), path);
         let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
         let tasks = TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?;
+        let mut in_graphs = comparison.in_graphs(path);
         let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
+        in_graphs.iter_mut().for_each(|graph| graph.seconds *= layers as f64);
         candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
-        Ok(Self { tasks, path, candidates, busy })
+        Ok(Self { tasks, path, candidates, busy, limits, in_graphs })
     }
 }
 
@@ -185,6 +211,7 @@ impl Engine for CudaCopy {
         let accesses = (self.path == TransferPath::CudaKernel).then(|| KernelAccess::of(&self.plan));
         self.busy.map(line).unwrap_or_default()
             + &accesses.map(|of| of.line(self.plan.bytes())).unwrap_or_default()
+            + &self.in_graphs.map(|graph| graph.line(self.path, self.plan.bytes())).unwrap_or_default()
     }
 
     /// Reuses the results of driver queries about both sides. Not if one side is on another device: whether a kernel can
@@ -271,13 +298,14 @@ impl OnStreams for CudaCopy {
             InvalidState,
             "extents of elastic memory may be decommitted between two runs of a graph; submit the transfer each time"
         );
-        let mut captured = self.captured();
-        if captured.is_none() {
-            *captured = self.tasks.slot_for_graphs(&self.device)?;
-        }
+        let mut captured = self.captured.lock();
+        let copy = match &*captured {
+            Some(copy) => copy,
+            None => captured.insert(self.prepare_for_graphs()?),
+        };
         // SAFETY: the plan checked all spans against their layouts. By contract, the layouts and this copy outlive the
         // graph, and the stream is valid.
-        unsafe { self.tasks.capture(&self.device, stream, captured.as_deref()) }
+        unsafe { copy.tasks.capture(&self.device, stream, copy.slot.as_deref()) }
     }
 
     fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {

@@ -105,7 +105,13 @@ impl Engine for HostCopy {
     /// The first call measures how fast this machine copies.
     fn candidates(&self) -> Vec<Candidate> {
         let seconds = rate::seconds(self.chunks.bytes(), self.chunks.rows(|| self.moves()), self.threads());
-        vec![Candidate { path: self.path(), seconds, reason: None, is_impossible: false }]
+        let reason = seconds.as_ref().err().map(|_| "there is no memory to measure how fast it is".into());
+        vec![Candidate {
+            path: self.path(),
+            seconds: seconds.unwrap_or_default(),
+            reason,
+            is_impossible: false,
+        }]
     }
 
     /// Counted at the first call: the copy needs no list of them.

@@ -4,6 +4,10 @@
 
 use std::time::Instant;
 
+use once_cell::sync::OnceCell;
+
+use crate::error::Result;
+use crate::lists;
 use crate::process::PerProcess;
 use crate::thread;
 use crate::transfer::run::threads::Pool;
@@ -26,10 +30,12 @@ struct Measured {
     row: f64,
 }
 
-/// Seconds in which so many threads copy `bytes` bytes in `rows` rows.
-pub fn seconds(bytes: u64, rows: u64, threads: usize) -> f64 {
-    static RATES: PerProcess<Measured> = PerProcess::new();
-    RATES.get(measure).seconds(bytes, rows, threads)
+/// Seconds in which so many threads copy `bytes` bytes in `rows` rows. Fails if there is no memory to measure that; the next
+/// call tries again.
+pub fn seconds(bytes: u64, rows: u64, threads: usize) -> Result<f64> {
+    static RATES: PerProcess<OnceCell<Measured>> = PerProcess::new();
+    let measured = RATES.get(OnceCell::new).get_or_try_init(measure)?;
+    Ok(measured.seconds(bytes, rows, threads))
 }
 
 impl Measured {
@@ -45,14 +51,26 @@ fn between(one: f64, all: f64, threads: usize) -> f64 {
     (one * threads.max(1) as f64).min(one.max(all))
 }
 
-fn measure() -> Measured {
-    let one = rate(1);
-    Measured { one, all: rate(Pool::parallelism()), row: row(one) }
+fn measure() -> Result<Measured> {
+    let one = rate(1)?;
+    Ok(Measured { one, all: rate(Pool::parallelism())?, row: row(one)? })
+}
+
+/// A source and a destination.
+fn buffers() -> Result<(Vec<u8>, Vec<u8>)> {
+    Ok((buffer(1)?, buffer(2)?))
+}
+
+fn buffer(value: u8) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    lists::reserve(&mut bytes, BYTES)?;
+    bytes.resize(BYTES, value);
+    Ok(bytes)
 }
 
 /// Seconds per row, beyond those of its bytes: short rows are gathered.
-fn row(rate: f64) -> f64 {
-    let (from, mut to) = (vec![1u8; BYTES], vec![2u8; BYTES]);
+fn row(rate: f64) -> Result<f64> {
+    let (from, mut to) = buffers()?;
     let rows = BYTES / ROW;
     // As in a transfer, the compiler does not know the size: it would replace the call by a move of a register.
     let size = std::hint::black_box(ROW);
@@ -66,17 +84,17 @@ fn row(rate: f64) -> f64 {
         started.elapsed().as_secs_f64()
     };
     let best = (0..ROUNDS).map(|_| gather(&mut to)).fold(f64::INFINITY, f64::min);
-    ((best - BYTES as f64 / rate) / rows as f64).max(0.0)
+    Ok(((best - BYTES as f64 / rate) / rows as f64).max(0.0))
 }
 
 /// The best of a few rounds.
-fn rate(threads: usize) -> f64 {
-    let mut buffers = vec![(vec![1u8; BYTES], vec![2u8; BYTES]); threads];
+fn rate(threads: usize) -> Result<f64> {
+    let mut buffers = (0..threads).map(|_| buffers()).collect::<Result<Vec<_>>>()?;
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
         best = best.min(copy_all(&mut buffers));
     }
-    (threads * BYTES) as f64 / best.max(1e-9)
+    Ok((threads * BYTES) as f64 / best.max(1e-9))
 }
 
 /// Duration of the slowest thread in seconds.
@@ -119,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_machine_copies_something() {
-        let (plain, rows) = (seconds(1 << 20, 1, 1), seconds(1 << 20, 1 << 14, 1));
+        let (plain, rows) = (seconds(1 << 20, 1, 1).unwrap(), seconds(1 << 20, 1 << 14, 1).unwrap());
         assert!(plain > 0.0 && rows.is_finite() && plain <= rows);
     }
 }

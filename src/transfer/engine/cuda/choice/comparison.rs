@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use super::super::device::staging;
 use super::super::device::state::DeviceState;
 use super::super::direction::CopyDirection;
-use super::super::launch;
+use super::super::graphs::GraphPath;
 use super::super::rates::known;
 use super::super::rates::known::Costs;
 use super::super::rates::observed::BatchDirection;
@@ -16,10 +15,8 @@ use super::super::rates::observer::{CostObserver, Measurement};
 use super::super::sides::CudaSides;
 use super::super::work::access::KernelAccess;
 use super::super::work::division::Division;
-use super::super::work::driver::DriverCopies;
-use super::super::work::kernel::KernelCopy;
+use super::super::work::limits::PathLimits;
 use super::super::work::quick::is_quick;
-use super::super::work::staged::StagedCopy;
 use super::super::work::task::CopyTask;
 use super::cost;
 use super::cost::{CopyCase, Staged};
@@ -29,10 +26,6 @@ use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
-/// Default size of staging memory: the bytes that the link transfers while kvmem's kernel waits for a large one.
-const STAGING: u64 = 128 << 20;
-/// Default size without concurrent compute: kernel and copy engine alternate sooner.
-const STAGING_ALONE: u64 = 64 << 20;
 /// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
 const LEAST_STAGED: u64 = 256 << 10;
 const TOO_FEW: &str = "less than 262144 bytes are too few for staging";
@@ -59,6 +52,8 @@ pub struct Comparison<'a> {
     pub(super) preferences: &'a Preferences,
     device: &'a Arc<DeviceState>,
     pub(super) case: CopyCase,
+    /// The resources of the copies.
+    pub limits: PathLimits,
     costs: Costs,
     division: std::result::Result<Division, Reason>,
     pub candidates: Vec<Candidate>,
@@ -77,7 +72,7 @@ impl<'a> Comparison<'a> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = device.context().device().multiprocessors();
         let move_size = plan.bytes() / plan.most_moves().max(1);
-        let ctas = launch::ctas(sides.direction, computes, multiprocessors, move_size);
+        let limits = PathLimits::new(sides.direction, preferences, multiprocessors, move_size);
         let costs = known::costs(device, sides.peer, sides.direction);
         let mut comparison = Self {
             sides,
@@ -92,11 +87,12 @@ impl<'a> Comparison<'a> {
                 is_pageable: sides.is_pageable,
                 computes,
                 busy: if computes { costs.busy } else { 0.0 },
-                ctas: if preferences.max_ctas > 0 { ctas.min(preferences.max_ctas) } else { ctas },
+                ctas: limits.ctas,
                 row_calls: 0,
                 first_copy: costs.first_copy,
                 staged: None,
             },
+            limits,
             costs,
             division: Err("neither side is host memory".into()),
             candidates: Vec::with_capacity(PATHS.len()),
@@ -167,14 +163,7 @@ impl<'a> Comparison<'a> {
             self.division = Err("its launches alone take longer than another path".into());
             return Ok(());
         }
-        let wanted = match self.preferences.staging_size {
-            0 if self.case.computes => STAGING,
-            0 => STAGING_ALONE,
-            given => given,
-        };
-        let most_parts = staging::staging_parts(self.case.computes);
-        let division = Division::of(self.plan, self.sides.to_host(), wanted, most_parts);
-        self.division = match division {
+        self.division = match self.limits.divide(self.sides, self.plan) {
             Err(error) if is_requested && error.status() == Status::OutOfMemory => return Err(error),
             other => other.map_err(|error| error.message().to_string().into()),
         };
@@ -303,42 +292,23 @@ impl<'a> Comparison<'a> {
     }
 
     /// Prepares this path, whatever its duration.
-    pub fn prepare(&self, path: TransferPath) -> Result<CopyTask> {
-        let task = match path {
-            TransferPath::CudaBatch => {
-                let from_host = self.sides.direction == CopyDirection::ToDevice;
-                CopyTask::Driver(DriverCopies::batch(self.sides, self.plan, from_host)?)
+    fn prepare(&self, path: TransferPath) -> Result<CopyTask> {
+        match (path, &self.division) {
+            (TransferPath::CudaStaged, Ok(division)) => {
+                self.limits.prepare_staged(self.sides, self.device, self.plan, division)
             }
-            TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)?),
-            TransferPath::CudaKernel => {
-                let copy = KernelCopy::prepare(self.plan, self.case.ctas)?;
-                let kernel = self.device.kernel()?;
-                kernel.provide(copy.launches())?;
-                CopyTask::Kernel(copy, kernel)
-            }
-            TransferPath::CudaStaged => self.prepare_staged()?,
-            _ => CopyTask::Driver(DriverCopies::one_by_one(self.sides, self.plan)?),
-        };
-        self.sides.locks.check()?;
-        Ok(task)
+            _ => self.limits.prepare(self.sides, self.device, self.plan, path),
+        }
     }
 
-    fn prepare_staged(&self) -> Result<CopyTask> {
-        let unsupported = |reason: String| Error::new(Status::Unsupported, reason);
-        let division = self.division.as_ref().map_err(|reason| unsupported(reason.to_string()))?;
-        let Some(host) = self.sides.host() else {
-            return Err(unsupported("neither side is host memory".to_string()));
-        };
-        let wanted = launch::staging_ctas(self.case.computes);
-        let ctas = match self.preferences.max_ctas {
-            0 => wanted,
-            most => wanted.min(most),
-        };
-        let copy = StagedCopy::prepare(self.sides, host, self.plan, division, ctas)?;
-        let kernel = self.device.kernel()?;
-        kernel.provide(copy.launches())?;
-        // Allocated now, so that no run has to.
-        copy.provide_staging(self.device)?;
-        Ok(CopyTask::Staged(Box::new(copy), kernel))
+    /// The path that a graph takes instead of `taken`, if it is better there, and its estimated duration. A path that the
+    /// caller has requested is not replaced.
+    pub fn in_graphs(&self, taken: TransferPath) -> Option<GraphPath> {
+        let seconds = |path| cost::seconds_in_graph(path, &self.case, &self.costs.rates);
+        let possible = self.candidates.iter().filter(|candidate| !candidate.is_impossible);
+        let timed =
+            possible.map(|candidate| GraphPath { path: candidate.path, seconds: seconds(candidate.path) });
+        let best = timed.min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
+        (self.preferences.path.is_none() && best.seconds < seconds(taken)).then_some(best)
     }
 }

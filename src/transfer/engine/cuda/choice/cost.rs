@@ -197,6 +197,16 @@ pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
+/// Estimated seconds of a path as a part of a graph: a batch becomes one copy after the other, and staging memory, which is
+/// shared with other transfers, can't be used.
+pub fn seconds_in_graph(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
+    match path {
+        TransferPath::CudaStaged => f64::INFINITY,
+        TransferPath::CudaBatch => seconds(TransferPath::CudaCopy, case, rates),
+        _ => seconds(path, case, rates),
+    }
+}
+
 /// Seconds per small copy, if each is a call. Within a GPU and between two, it takes as long as in a batch.
 fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     match host_is_a_side(case.direction) {

@@ -9,6 +9,7 @@ pub mod driver;
 mod gather;
 mod host_order;
 pub mod kernel;
+pub mod limits;
 pub mod quick;
 pub mod sequence;
 pub mod staged;
