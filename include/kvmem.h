@@ -881,8 +881,8 @@ kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
 
 /* ---- Regions: views, information, holders ---- */
 
-/// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is a
-/// view of the region.
+/// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
+/// a view of the region.
 ///
 /// @param region the parent
 /// @param offset bytes from the start of the parent
@@ -988,7 +988,8 @@ typedef struct kvmem_region_holders {
     /// References in this process: one per handle, view, registration and share; one or more per layout. A
     /// transfer in flight may add some. 1: only this handle.
     uint64_t references;
-    /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a view.
+    /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a
+    /// view.
     uint64_t views;
     /// Agents that it is registered with.
     uint64_t registrations;

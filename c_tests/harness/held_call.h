@@ -4,9 +4,17 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/syscall.h>
+
+/* The call that opens a file, and which of its arguments is the path. The flags follow. */
+#ifdef SYS_open
+enum { OPEN_CALL = SYS_open, OPENED_PATH = 0 };
+#else
+enum { OPEN_CALL = SYS_openat, OPENED_PATH = 1 };
+#endif
 
 /* Runs `body` on a thread, and returns once the thread makes a system call of this number for whose arguments
-   `wanted` returns true. Only one at a time in a process; the thread must not start others. Under the address
+   `wanted` returns true. Only one at a time in a process. Threads that it starts count as it. Under the address
    sanitizer no child can be forked meanwhile, because in_a_forked_child waits for the thread. */
 void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments));
 /* Performs the call, and waits until the thread has ended. */

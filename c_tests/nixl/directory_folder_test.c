@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Directories in a folder: the cases of directory_cases.c, and cases specific to folders.
 #include "directory_cases.h"
+#include "held_call.h"
+
+#include <semaphore.h>
 
 static const char *folder_of(const place *place) {
     return place->options.folder;
@@ -155,4 +158,76 @@ TEST(a_folder_that_cannot_be_used_fails) {
     snprintf(path, sizeof(path), "%s/file", files.path);
     write_file(path, "x", 1);
     REFUSE(KVMEM_STATUS_IO, path, kvmem_directory_create, &options);
+}
+
+static int lock_as(short kind, const char *path, int flags) {
+    const int file = open(path, flags | O_CLOEXEC);
+    CHECK(file >= 0);
+    struct flock lock = {.l_type = kind, .l_whence = SEEK_SET, .l_len = 1};
+    CHECK_EQ(fcntl(file, F_OFD_SETLK, &lock), 0);
+    return file;
+}
+
+/* Every process that may read the file can have a shared lock on it. */
+TEST(a_reader_does_not_keep_the_entry_of_an_ended_process) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    char bytes[65536];
+    CLEANUP(test_close) const int entry = open(path_of(&here, "north"), O_RDONLY | O_CLOEXEC);
+    const ssize_t size = read(entry, bytes, sizeof(bytes));
+    CHECK(size > 0 && size < (ssize_t)sizeof(bytes));
+    EXPECT_OK(kvmem_directory_withdraw(directory, "north", PATIENCE, ERR));
+    /* As the entry of a process that has ended is: complete, and not locked. */
+    write_file(TEXT("%s/aside", folder_of(&here)), bytes, (size_t)size);
+    CLEANUP(test_close) const int owner = lock_as(F_WRLCK, TEXT("%s/aside", folder_of(&here)), O_RDWR);
+    CHECK_EQ(rename(TEXT("%s/aside", folder_of(&here)), path_of(&here, "north")), 0);
+    OWN(kvmem_directory_entry, alive, kvmem_directory_look_up, directory, "north", PATIENCE);
+    struct flock unlock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_len = 1};
+    CHECK_EQ(fcntl(owner, F_OFD_SETLK, &unlock), 0);
+    CLEANUP(test_close) const int reader = lock_as(F_RDLCK, path_of(&here, "north"), O_RDONLY);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_look_up, directory, "north", PATIENCE);
+}
+
+/* Of two old files without their entry's name, the one that a process still writes is kept. */
+TEST(only_unfinished_entries_without_a_writer_are_removed) {
+    OPENED(place, here);
+    CHECK_EQ(mkdir(folder_of(&here), 0700), 0);
+    static const char *const names[] = {".0123456789abcdef.new", ".fedcba9876543210.new"};
+    for (size_t i = 0; i < NUM(names); i++) {
+        write_file(TEXT("%s/%s", folder_of(&here), names[i]), "x", 1);
+        const struct timespec old[] = {{.tv_sec = 1}, {.tv_sec = 1}};
+        CHECK_EQ(utimensat(AT_FDCWD, TEXT("%s/%s", folder_of(&here), names[i]), old, 0), 0);
+    }
+    CLEANUP(test_close) const int writer = lock_as(F_WRLCK, TEXT("%s/%s", folder_of(&here), names[0]), O_RDWR);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    CHECK_EQ(access(TEXT("%s/%s", folder_of(&here), names[0]), F_OK), 0);
+    CHECK(access(TEXT("%s/%s", folder_of(&here), names[1]), F_OK) != 0);
+}
+
+static const char *slow_folder;
+static kvmem_status opened;
+static sem_t has_returned;
+
+static void open_slowly(void) {
+    OWNED(kvmem_directory) directory = NULL;
+    opened = kvmem_directory_create(REF(OPTIONS(kvmem_directory_options, it.folder = slow_folder)), &directory, ERR);
+    test_forget_error();
+    CHECK_EQ(sem_post(&has_returned), 0);
+}
+
+static bool opens_the_folder(const uint64_t *arguments) {
+    return strcmp((const char *)(uintptr_t)arguments[OPENED_PATH], slow_folder) == 0;
+}
+
+/* The file system does not respond until the call has returned. */
+TEST(a_folder_that_does_not_open_ends_the_call) {
+    OPENED(place, here);
+    slow_folder = folder_of(&here);
+    CHECK_EQ(sem_init(&has_returned, 0, 0), 0);
+    held_call_begin(open_slowly, OPEN_CALL, opens_the_folder);
+    while (sem_wait(&has_returned) != 0) CHECK_EQ(errno, EINTR);
+    held_call_end();
+    CHECK_EQ(opened, KVMEM_STATUS_TIMED_OUT);
 }

@@ -7,13 +7,6 @@
 
 enum { BLOCKS = 64, BLOCK = 4096 };
 
-/* The call that opens a file, and which of its arguments is the path. The flags follow. */
-#ifdef SYS_open
-enum { OPEN_CALL = SYS_open, OPENED_PATH = 0 };
-#else
-enum { OPEN_CALL = SYS_openat, OPENED_PATH = 1 };
-#endif
-
 static const char *path;
 static kvmem_status outcome;
 

@@ -27,7 +27,13 @@ const SUFFIX: &str = ".agent";
 const UNFINISHED: &str = ".new";
 /// The byte of an entry that its process locks.
 const OWNER: u64 = 0;
-/// An unfinished entry this old has no writer any more.
+/// How a file of another process is opened: a FIFO or a device there must not block, nor a link lead elsewhere.
+const IN_FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+/// An unfinished entry this old has no writer any more, unless it is locked.
 const ABANDONED: Duration = Duration::from_secs(60);
 
 /// A folder.
@@ -119,8 +125,7 @@ impl Folder {
 
     /// Opens the file of an entry. Fails as [`Self::find`] does.
     fn open_entry(&self, name: &str) -> Result<Opened> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match retried::openat(&self.folder, &file_name(name), flags, Mode::empty()) {
+        let file = match retried::openat(&self.folder, &file_name(name), IN_FOLDER, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(Opened::Nothing),
             Err(Errno::LOOP) => return Ok(Opened::Invalid("its file is a symbolic link".to_string())),
@@ -245,9 +250,12 @@ impl Folder {
             if !is_unfinished(name.to_bytes()) {
                 continue;
             }
-            let stat = retried::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW);
-            let age = stat.map(|stat| now.as_secs().saturating_sub(stat.st_mtime as u64));
-            if age.is_ok_and(|age| age > ABANDONED.as_secs()) {
+            // A writer locks its file at once. The age is for the instant before, and the lock for clocks that jump.
+            let Ok(file) = retried::openat(&self.folder, name, IN_FOLDER, Mode::empty()) else { continue };
+            let age = retried::fstat(&file).map(|stat| now.as_secs().saturating_sub(stat.st_mtime as u64));
+            if age.is_ok_and(|age| age > ABANDONED.as_secs())
+                && is_locked(file.as_fd(), OWNER).is_ok_and(|is_locked| !is_locked)
+            {
                 let _ = retried::unlinkat(&self.folder, name, AtFlags::empty());
             }
         }

@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::store::{Reply, Request, Sink, Store};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result, Status, fail};
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::retried;
@@ -37,6 +37,8 @@ pub struct FolderStore {
     opened: Receiver<Result<()>>,
 }
 
+/// How long the file system may take to open the folder.
+const OPENING: Duration = Duration::from_secs(5);
 /// How long the end of the store waits for its thread: a file system may not respond, and then the thread ends later.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
@@ -62,9 +64,13 @@ impl FolderStore {
             }
         })
         .map_err(|error| Error::new(Status::OutOfMemory, format!("start the directory's thread: {error}")))?;
-        result
-            .recv()
-            .unwrap_or_else(|_| Err(Error::new(Status::Panic, "the directory's thread ended or panicked")))?;
+        match result.recv_timeout(OPENING) {
+            Ok(opened) => opened?,
+            Err(RecvTimeoutError::Timeout) => {
+                fail!(TimedOut, "open {location}: the file system has not responded for {OPENING:?}")
+            }
+            Err(RecvTimeoutError::Disconnected) => fail!(Panic, "the directory's thread ended or panicked"),
+        }
         Ok(Self { location, jobs: Some(jobs), wake, thread: Some(thread), opened: result })
     }
 

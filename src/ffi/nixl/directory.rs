@@ -107,7 +107,7 @@ pub unsafe extern "C" fn kvmem_directory_options_init(
 ///           password or the prefix
 ///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
 ///           reason
-///         KVMEM_STATUS_TIMED_OUT: etcd has not responded for 5 seconds
+///         KVMEM_STATUS_TIMED_OUT: etcd or the file system of the folder has not responded for 5 seconds
 ///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
 ///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
 ///

@@ -16,7 +16,8 @@ pub struct kvmem_region_holders {
     /// References in this process: one per handle, view, registration and share; one or more per layout. A
     /// transfer in flight may add some. 1: only this handle.
     pub references: u64,
-    /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a view.
+    /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a
+    /// view.
     pub views: u64,
     /// Agents that it is registered with.
     pub registrations: u64,

@@ -8,8 +8,8 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::Region;
 
-/// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is a
-/// view of the region.
+/// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
+/// a view of the region.
 ///
 /// @param region the parent
 /// @param offset bytes from the start of the parent

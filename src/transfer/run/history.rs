@@ -115,10 +115,12 @@ fn side(layout: &Layout) -> u64 {
     hasher.finish()
 }
 
-/// Identifies a file independently of its name. Distinguishes it from an earlier file with the same inode number.
+/// Identifies a file independently of its name. Distinguishes it from an earlier file with the same inode number. Does not wait for
+/// the file system.
 fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    let stat = retried::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = retried::statx(file, c"", flags, wanted).ok()?;
     let born = stat.stx_btime;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino, born.tv_sec, born.tv_nsec))
 }
