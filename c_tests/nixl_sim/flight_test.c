@@ -489,6 +489,36 @@ TEST(bytes_that_a_transport_has_not_moved_are_detected) {
     RUN(of_tokens);
 }
 
+/* More writes than there are threads for verification. Each reads its blocks back. All of these reads begin, and other transfers are
+   verified meanwhile. */
+TEST(a_peer_that_does_not_respond_delays_no_other_verification) {
+    kvmem_transfer *writes[20];
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OPENED(pair, pair, &config);
+    KV_SIDES(from, to, config, config);
+    const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
+    const kvmem_transfer_options verified = WITH(kv_transfer_options(&move), it.flags = KVMEM_TRANSFER_VERIFY);
+    memset(pair.near_side.memory, 0, pair.near_side.size); /* as what is read back, see above */
+    NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_READS));
+    for (size_t i = 0; i < NUM(writes); i++) {
+        writes[i] = MADE(kvmem_transfer, kvmem_transfer_create, pair.local, pair.remote, &verified);
+        EXPECT_OK(kvmem_transfer_submit(writes[i], ERR));
+    }
+    AWAIT(requests().in_flight == NUM(writes));
+    OWN(kvmem_transfer, local, kvmem_transfer_create, from.layout, to.layout, &verified);
+    RUN(local);
+    CHECK_EQ(requests().in_flight, NUM(writes));
+    /* The wait of a verification is limited by the caller. */
+    OWN(kvmem_transfer, impatient, kvmem_transfer_create, pair.local, pair.remote,
+        REF(WITH(verified, it.stall_timeout_ns = MILLISECONDS(10))));
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms", impatient);
+    NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
+    for (size_t i = 0; i < NUM(writes); i++) {
+        EXPECT_OK(kvmem_transfer_wait(writes[i], PATIENCE, ERR));
+        kvmem_transfer_destroy(writes[i]);
+    }
+}
+
 TEST(a_run_without_progress_ends_in_time) {
     const kvmem_layout_config config = many_chunks();
     OPENED(pair, pair, &config);

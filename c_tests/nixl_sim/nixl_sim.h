@@ -56,9 +56,10 @@ void nixl_sim_hold_forever(int call);
 /* Number of waiting calls. */
 uint64_t nixl_sim_waiting(void);
 
-/* Whether requests stay in flight once posted. Otherwise the post completes them. Setting 0 completes those
-   in flight. */
-void nixl_sim_set_pending(int pending);
+/* Which requests stay in flight once posted; the post completes the others. Setting it completes those in
+   flight that do not stay. */
+enum { NIXL_SIM_PENDING_NONE, NIXL_SIM_PENDING_ALL, NIXL_SIM_PENDING_READS };
+void nixl_sim_set_pending(int which);
 /* Completes one that is in flight, with the next status call. */
 void nixl_sim_complete_one(void);
 

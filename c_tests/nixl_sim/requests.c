@@ -18,6 +18,7 @@ typedef struct target {
 typedef struct request {
     state state;
     bool is_released;
+    bool reads;
     target target;
 } request;
 
@@ -25,7 +26,7 @@ static uint64_t failing_post;
 static uint64_t failing_status;
 static uint64_t failing_release;
 static uint64_t completing_status;
-static bool stays_pending;
+static int pending; /* NIXL_SIM_PENDING_* */
 static nixl_sim_requests counts;
 
 static status make_list(void **made) {
@@ -56,23 +57,28 @@ CAPI(release_xfer_dlist_handle)(agent *agent, target *ended) {
     return SUCCESS;
 }
 
-static status make_request(request **made, const char *name) {
+static status make_request(request **made, const char *name, int operation) {
     sim_pass(NIXL_SIM_REQUEST);
     *made = calloc(1, sizeof(request));
     if (*made == NULL) return ERROR_BACKEND;
     strncpy((*made)->target.name, name, NAME_SIZE - 1);
+    (*made)->reads = operation == 0;
     LOCKED(counts.alive++);
     return SUCCESS;
 }
 
 CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local,
                     const target *remote, const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
-    return make_request(made, remote->name);
+    return make_request(made, remote->name, operation);
 }
 
 CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name,
                       request **made, const arguments *arguments) {
-    return LOCKED(sim_knows(agent, name)) ? make_request(made, name) : ERROR_NOT_FOUND;
+    return LOCKED(sim_knows(agent, name)) ? make_request(made, name, operation) : ERROR_NOT_FOUND;
+}
+
+static bool stays_pending(const request *request) {
+    return pending == NIXL_SIM_PENDING_ALL || (pending == NIXL_SIM_PENDING_READS && request->reads);
 }
 
 static status post(request *request) {
@@ -84,9 +90,9 @@ static status post(request *request) {
         request->state = FAILED;
         return ERROR_BACKEND;
     }
-    request->state = stays_pending ? IN_FLIGHT : IDLE;
-    counts.in_flight += stays_pending;
-    return stays_pending ? IN_PROGRESS : SUCCESS;
+    request->state = stays_pending(request) ? IN_FLIGHT : IDLE;
+    counts.in_flight += stays_pending(request);
+    return stays_pending(request) ? IN_PROGRESS : SUCCESS;
 }
 
 CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments) {
@@ -100,7 +106,7 @@ static status get_status(const agent *agent, request *request) {
     if (request->state == IN_FLIGHT && sim_fails(&failing_status)) {
         request->state = FAILED;
         counts.in_flight--;
-    } else if (request->state == IN_FLIGHT && (!stays_pending || sim_fails(&completing_status))) {
+    } else if (request->state == IN_FLIGHT && (!stays_pending(request) || sim_fails(&completing_status))) {
         request->state = IDLE;
         counts.in_flight--;
     }
@@ -140,7 +146,7 @@ void nixl_sim_fail_release(uint64_t nth) { LOCKED(failing_release = nth); }
 
 void nixl_sim_complete_one(void) { LOCKED(completing_status = 1); }
 
-void nixl_sim_set_pending(int pending) { LOCKED(stays_pending = pending != 0); }
+void nixl_sim_set_pending(int which) { LOCKED(pending = which); }
 
 nixl_sim_requests nixl_sim_get_requests(void) { return LOCKED(counts); }
 

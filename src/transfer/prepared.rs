@@ -51,8 +51,7 @@ impl Route {
         };
         let kept = plan.clone();
         let touched = runs::touched(source, destination, &plan);
-        let by_layer = self.preferences.by_layer;
-        let verify = |expected| Verification::new(sides, &step, &plan, by_layer, expected);
+        let verify = |expected| Verification::new(sides, &step, &plan, &self.preferences, expected);
         let verification = expected.map(verify).transpose()?.map(Arc::new);
         let next = before.and_then(|before| before.engine.prepare_next(&plan, &self.preferences));
         let engine = match next {

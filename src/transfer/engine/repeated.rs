@@ -14,8 +14,17 @@ use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 use crate::transfer::run::completion::{Account, Completion, Limit};
 
-/// How long a peer may make no progress. Threads for verification wait for these moves, and all peers share them.
+/// How long a peer may make no progress, unless the caller sets it.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long runs may wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patience {
+    /// Runs will have a deadline. This is known before: threads make no calls for them that may not return.
+    pub is_limited: bool,
+    /// How long a peer may make no progress; `None` for the default.
+    pub stall_timeout: Option<Duration>,
+}
 
 /// A prepared move by the fastest path, or one that the owner of the source serves. It holds both layouts.
 pub struct RepeatedMove {
@@ -27,13 +36,12 @@ pub struct RepeatedMove {
 }
 
 impl RepeatedMove {
-    /// Prepares it. Nothing is moved. Whether runs will have a limit is known before: threads make no calls for them that may not
-    /// return.
+    /// Prepares it. Nothing is moved.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
         plan: Plan,
-        is_limited: bool,
+        patience: Patience,
     ) -> Result<Self> {
         let path = select::path(source, destination, None)?;
         let contexts = runs::contexts([source, destination], path.is_cuda());
@@ -41,7 +49,8 @@ impl RepeatedMove {
         let completion = Completion::new(plan.layers().count, None);
         let (bytes, described) = (plan.bytes(), limits::described(path, [source, destination], &plan));
         let touched = runs::touched(source, destination, &plan);
-        let engine = prepare(path, [source, destination], plan)?;
+        let is_limited = patience.is_limited;
+        let engine = prepare(path, [source, destination], plan, patience)?;
         let needs =
             Needs::of(&*engine, touched, contexts, Account { bytes, is_limited, ..Account::default() });
         let runs = Runs::new([source.clone(), destination.clone()], completion);
@@ -67,8 +76,14 @@ impl RepeatedMove {
 
 /// Prepares the engine. If the owner of a remote source serves it, the owner reads the blocks: it finds them by its own layout, and
 /// not by the addresses that the moved blocks may have been read from.
-fn prepare(path: TransferPath, sides: [&Arc<Layout>; 2], plan: Plan) -> Result<Box<dyn Engine>> {
-    let preferences = Preferences { stall_timeout: Some(PATIENCE), ..Preferences::default() };
+fn prepare(
+    path: TransferPath,
+    sides: [&Arc<Layout>; 2],
+    plan: Plan,
+    patience: Patience,
+) -> Result<Box<dyn Engine>> {
+    let stall_timeout = patience.stall_timeout.or(Some(PATIENCE));
+    let preferences = Preferences { stall_timeout, ..Preferences::default() };
     if path == TransferPath::NixlRead && sides[0].served().is_some() {
         let served = Preferences { path: Some(TransferPath::NixlReadServed), ..preferences.clone() };
         match select::prepare(path, sides, plan.clone(), &served, None) {

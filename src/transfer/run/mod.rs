@@ -256,8 +256,15 @@ impl Run {
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
         // may have to do, and it must not wait for itself.
         static CHECKS: PerProcess<Spares<Check>> = PerProcess::new();
+        let has_peer = self.held.as_ref().is_some_and(|held| held.peer.is_some());
         let check = CHECKS.get(Spares::default).take(|check| *check.0.get_mut() = Some(self));
-        if !Pool::checks().pass(&(check.clone() as Arc<dyn Shared>)) {
+        let shared = check.clone() as Arc<dyn Shared>;
+        // A peer that does not respond must not take the threads that all others share.
+        let has_thread = match has_peer {
+            true => Pool::services().run_alone(shared).is_ok(),
+            false => Pool::checks().pass(&shared),
+        };
+        if !has_thread {
             check.make(false);
         }
     }

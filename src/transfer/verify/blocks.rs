@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::copied::CopiedBlocks;
 use super::gpu::GpuBlocks;
@@ -21,6 +21,8 @@ pub struct BlockChecksums {
     blocks: Arc<Vec<u32>>,
     slots: Slots,
     reader: Reader,
+    /// How long a peer may make no progress.
+    stall_timeout: Option<Duration>,
     /// Copies of blocks that have no other reader, or whose reader can't be used; prepared when first needed.
     copied: Mutex<Option<CopiedBlocks>>,
 }
@@ -44,7 +46,12 @@ impl BlockChecksums {
             MemoryType::Vram => GpuBlocks::new(layout, &blocks, &slots).map_or(Reader::None, Reader::Gpu),
             _ => Reader::None,
         };
-        Self { blocks, slots, reader, copied: Mutex::default() }
+        Self { blocks, slots, reader, stall_timeout: None, copied: Mutex::default() }
+    }
+
+    /// The same with a limit for the time in which a peer makes no progress; `None` for the default.
+    pub fn stalling_for(self, stall_timeout: Option<Duration>) -> Self {
+        Self { stall_timeout, ..self }
     }
 
     /// Adds the checksum of each block to a list. The caller holds the layout. The next time this allocates nothing.
@@ -86,6 +93,6 @@ impl BlockChecksums {
     }
 
     fn prepare_copies(&self, layout: &Layout) -> Result<CopiedBlocks> {
-        CopiedBlocks::new(layout, self.blocks.len(), &self.slots)
+        CopiedBlocks::new(layout, self.blocks.len(), &self.slots, self.stall_timeout)
     }
 }

@@ -5,14 +5,14 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::host::{HostBlocks, Reading};
 use crate::error::{Error, Result};
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind};
 use crate::lists;
 use crate::region::SystemConfig;
-use crate::transfer::engine::repeated::RepeatedMove;
+use crate::transfer::engine::repeated::{Patience, RepeatedMove};
 use crate::transfer::plan::{Outline, Plan, Slots};
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
@@ -33,11 +33,11 @@ impl Copied {
         buffer: &Arc<Layout>,
         plan: Plan,
         count: u32,
-        is_limited: bool,
+        patience: Patience,
     ) -> Result<Self> {
         let ids = Arc::new(lists::collect(0..count)?);
         let blocks = HostBlocks::new(buffer, ids, &Slots::all(buffer.geometry()));
-        Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan, is_limited)?, blocks })
+        Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan, patience)?, blocks })
     }
 
     /// Copies them and computes the checksum of each block of the buffer.
@@ -53,13 +53,15 @@ pub struct CopiedBlocks {
     outline: Arc<Outline>,
     /// Blocks that fit the buffer.
     capacity: usize,
+    /// How long a peer may make no progress.
+    stall_timeout: Option<Duration>,
     /// The copies that were kept, in the order of the blocks.
     kept: Vec<Copied>,
 }
 
 impl CopiedBlocks {
     /// Allocates the buffer, for at most `most` blocks.
-    pub fn new(layout: &Layout, most: usize, slots: &Slots) -> Result<Self> {
+    pub fn new(layout: &Layout, most: usize, slots: &Slots, stall_timeout: Option<Duration>) -> Result<Self> {
         let geometry = layout.geometry();
         let to_buffer = |range: &Range<u64>| PairedRange {
             source: range.start,
@@ -74,7 +76,7 @@ impl CopiedBlocks {
         let buffer = buffer_for(layout, capacity, layers.count, outers.count)?;
         let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let outline = Arc::new(Outline::new(layout, &buffer, wanted, false).map_err(copying)?);
-        Ok(Self { buffer, outline, capacity: capacity as usize, kept: Vec::new() })
+        Ok(Self { buffer, outline, capacity: capacity as usize, stall_timeout, kept: Vec::new() })
     }
 
     /// Adds the checksum of each block. Keeps the copies for the next time, which is for the same blocks.
@@ -106,8 +108,9 @@ impl CopiedBlocks {
         let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
         let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
         let plan = Plan::new(&self.outline, &pairs, None);
+        let patience = Patience { is_limited, stall_timeout: self.stall_timeout };
         let copied =
-            plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32, is_limited));
+            plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32, patience));
         copied.map_err(copying)
     }
 }

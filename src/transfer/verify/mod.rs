@@ -16,7 +16,7 @@ use std::sync::Arc;
 use self::side::{VerifiedSide, part};
 use self::tokens::Tokens;
 use super::plan::{Plan, Selection, Slots};
-use super::request::{BlockPair, Expected, Step};
+use super::request::{BlockPair, Expected, Preferences, Step};
 use super::run::Verify;
 use super::run::completion::Outcome;
 use crate::error::{Error, Result, ensure, fail};
@@ -46,12 +46,13 @@ impl Verification {
         [source, destination]: [&Arc<Layout>; 2],
         step: &Step<'_>,
         plan: &Plan,
-        by_layer: bool,
+        preferences: &Preferences,
         expected: Expected<'_>,
     ) -> Result<Self> {
         let has_whole_blocks = step.tables.is_none() && plan.has_whole_pieces();
+        let stall_timeout = preferences.stall_timeout;
         ensure!(
-            !by_layer,
+            !preferences.by_layer,
             Unsupported,
             "a transfer by layer can't be verified: layers would be reported before they are compared; \
              remove one of the two flags, or compare with kvmem_layout_checksum"
@@ -61,7 +62,7 @@ impl Verification {
         let (sources, destinations) = (blocks(|pair| pair.source)?, blocks(|pair| pair.destination)?);
         let side = |layout, blocks: &Arc<Vec<u32>>, slots: fn(&Selection) -> Slots| {
             let parts = plan.selections().map(|(name, selection)| (name.to_string(), slots(selection)));
-            VerifiedSide::new(layout, blocks.clone(), parts)
+            VerifiedSide::new(layout, blocks.clone(), parts, stall_timeout)
         };
         let against = match expected {
             Expected::Checksums(checksums) => {
@@ -87,8 +88,8 @@ impl Verification {
                     true => Against::Elements(plan.clone()),
                     false => {
                         let tokens = plan.selections().map(|(name, selection)| {
-                            let tokens =
-                                Tokens::of([part(source, name)?, part(destination, name)?], step, selection);
+                            let sides = [part(source, name)?, part(destination, name)?];
+                            let tokens = Tokens::of(sides, step, selection, stall_timeout);
                             Ok((name.to_string(), tokens.map_err(|error| in_part(name, error))?))
                         });
                         Against::Tokens(tokens.collect::<Result<_>>()?)

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::blocks::BlockChecksums;
 use crate::error::Result;
@@ -35,11 +36,12 @@ impl VerifiedSide {
         layout: &Arc<Layout>,
         blocks: Arc<Vec<u32>>,
         parts: impl Iterator<Item = (String, Slots)>,
+        stall_timeout: Option<Duration>,
     ) -> Result<Self> {
         let verified = |(name, slots): (String, Slots)| {
             let part = part(layout, &name)?;
             let size = slots.size(part.geometry()) as usize;
-            let blocks = BlockChecksums::new(part, blocks.clone(), slots);
+            let blocks = BlockChecksums::new(part, blocks.clone(), slots).stalling_for(stall_timeout);
             Ok(VerifiedPart { name, size, blocks, checksums: Mutex::default() })
         };
         let parts = parts.map(verified).collect::<Result<_>>()?;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::copied::{BUFFER, Copied};
 use crate::error::{Error, Result, ensure, fail};
@@ -12,6 +13,7 @@ use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
 use crate::lists;
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
+use crate::transfer::engine::repeated::Patience;
 use crate::transfer::plan::{Outline, Plan, Selection};
 use crate::transfer::request::{BlockTable, PairedRange, Step, TokenTables, Wanted};
 use crate::transfer::run::completion::Outcome;
@@ -22,6 +24,7 @@ pub struct Tokens {
     sides: [Table; 2],
     count: u64,
     selection: Selection,
+    patience: Patience,
     /// The copies of both sides, in order; prepared by the first run.
     copied: Mutex<Option<Vec<CopiedTokens>>>,
 }
@@ -59,7 +62,12 @@ impl Table {
 
 impl Tokens {
     /// The tokens of a step. Fails if those of a side can't be copied one by one.
-    pub fn of(layouts: [&Arc<Layout>; 2], step: &Step<'_>, selection: &Selection) -> Result<Self> {
+    pub fn of(
+        layouts: [&Arc<Layout>; 2],
+        step: &Step<'_>,
+        selection: &Selection,
+        stall_timeout: Option<Duration>,
+    ) -> Result<Self> {
         for (name, layout) in ["source", "destination"].into_iter().zip(layouts) {
             ensure!(
                 layout.geometry().region_step(Axis::Token) == 0 && layout.io_alignment() == 1,
@@ -80,7 +88,8 @@ impl Tokens {
                 step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
             ),
         };
-        Ok(Self { sides, count, selection: *selection, copied: Mutex::default() })
+        let patience = Patience { is_limited: false, stall_timeout };
+        Ok(Self { sides, count, selection: *selection, patience, copied: Mutex::default() })
     }
 
     /// Compares the tokens of both sides. Allocates nothing after the first run.
@@ -157,7 +166,7 @@ impl Tokens {
                 let tables =
                     TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
                 let plan = Plan::of_tokens(&outlines[side], &tables, None)?;
-                Copied::new(&layouts[side], &buffers[side], plan, count, false)
+                Copied::new(&layouts[side], &buffers[side], plan, count, self.patience)
             };
             let sides = [of_side(0).map_err(copying)?, of_side(1).map_err(copying)?];
             Ok(CopiedTokens { tokens, sides })
