@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly tree=$1 target=$2
 
 main() {
-    local options=() nixl=
+    local options=()
     require cargo "Rust (rustup)"
     require cmake cmake
     require ninja ninja-build
@@ -20,14 +20,13 @@ main() {
     if ! has clang++ || ! has clang; then
         left_out "the C tests" clang
         options+=(-DKVMEM_BUILD_TESTS=OFF)
-    fi
-    if [[ -e build/nixl-library ]]; then
-        nixl=$(<build/nixl-library)
+    elif [[ -e build/nixl-library ]]; then
+        options+=(-DKVMEM_TEST_NIXL_LIBRARY="$(<build/nixl-library)")
     else
         left_out "tests, benches and examples that can find NIXL" NIXL
     fi
     cmake -S . -B "$tree" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVMEM_ETCD=ON -DKVMEM_BUILD_TESTS=ON "${options[@]}" \
-        -DKVMEM_CARGO_TARGET_DIR="$target" -DKVMEM_TEST_NIXL_LIBRARY="$nixl" \
+        -DKVMEM_CARGO_TARGET_DIR="$target" \
         -DKVMEM_TEST_LLAMA="$(scripts/llama-cpp.sh --if-built)" >/dev/null
 }
 
