@@ -6,7 +6,11 @@
 
 use std::io::Result;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
 
 use crate::sync::Mutex;
 
@@ -44,6 +48,39 @@ pub fn ensure_startable(count: usize) -> Result<()> {
     })
 }
 
+/// Lets other threads run before the calling thread polls again. Returns false if it should sleep instead: the processors are
+/// busy, so that a yield takes milliseconds, whereas a thread that sleeps runs as soon as it is woken. After a long yield it
+/// returns false at once for a while, in all threads.
+pub fn yields_soon() -> bool {
+    static BUSY_UNTIL: AtomicU64 = AtomicU64::new(0);
+    yields_soon_by(&BUSY_UNTIL, std::thread::yield_now)
+}
+
+/// A yield that takes longer has waited for a thread with work.
+const LONG_YIELD: Duration = Duration::from_micros(500);
+/// How long threads do not yield after a long yield.
+const BUSY: Duration = Duration::from_millis(100);
+
+fn yields_soon_by(busy_until: &AtomicU64, yield_now: impl Fn()) -> bool {
+    let begun = monotonic();
+    if begun.as_nanos() < u128::from(busy_until.load(Ordering::Relaxed)) {
+        return false;
+    }
+    yield_now();
+    let ended = monotonic();
+    let is_short = ended - begun < LONG_YIELD;
+    if !is_short {
+        busy_until.store((ended + BUSY).as_nanos() as u64, Ordering::Relaxed);
+    }
+    is_short
+}
+
+/// The time since the first call.
+fn monotonic() -> Duration {
+    static FIRST: OnceCell<Instant> = OnceCell::new();
+    FIRST.get_or_init(Instant::now).elapsed()
+}
+
 /// The calling thread blocks them while this lives. Threads that are started meanwhile, by whatever library, inherit that.
 pub struct SignalsBlocked {
     before: libc::sigset_t,
@@ -79,6 +116,16 @@ impl Drop for SignalsBlocked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_do_not_yield_for_a_while_after_a_long_yield() {
+        let busy_until = AtomicU64::new(0);
+        assert!(yields_soon_by(&busy_until, || ()));
+        assert!(!yields_soon_by(&busy_until, || std::thread::sleep(2 * LONG_YIELD)));
+        assert!(!yields_soon_by(&busy_until, || panic!("it yielded")));
+        busy_until.store(1, Ordering::Relaxed);
+        assert!(yields_soon_by(&busy_until, || ()));
+    }
 
     /// Signals that the calling thread blocks.
     fn blocked() -> Vec<i32> {

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-
 use super::agent_config::AgentConfig;
 use super::bell::Bell;
 use super::executor::Executor;
@@ -22,6 +20,7 @@ use super::notification::Notification;
 use super::receive::ReceiveTask;
 use super::state::AgentState;
 use super::thread::{AgentTask, Command};
+use super::token::Token;
 use super::unbounded::{self, unbounded};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
@@ -63,8 +62,8 @@ pub struct Agent {
     log_id: LogId,
     name: String,
     commands: unbounded::Sender<Command>,
-    /// Receives a token after each command. A capacity of one is enough: one token represents all pending commands.
-    wakes: Sender<()>,
+    /// Put after each command.
+    token: Arc<Token>,
     executor: Arc<Executor>,
     thread: Option<AgentThread>,
     thread_id: ThreadId,
@@ -80,8 +79,8 @@ pub struct Agent {
 
 struct AgentThread {
     handle: JoinHandle<()>,
-    /// Its sender is dropped when the thread ends.
-    created: Receiver<Result<()>>,
+    /// Its giver is dropped when the thread ends.
+    ended: Taker<()>,
 }
 
 impl Agent {
@@ -94,32 +93,33 @@ impl Agent {
         );
         library::load(None)?;
         let (commands, receiver) = unbounded();
-        let (wakes, wake) = bounded(1);
-        let (created, result) = bounded(1);
+        let token = Arc::<Token>::default();
+        let ((created, result), (end, ended)) = (handoff(), handoff::<()>());
         let log_id = LogId::next();
         let executor = Arc::new(Executor::new());
         let executing = executor.clone();
+        let woken_by = token.clone();
         let owned = (name.to_string(), config.clone());
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
-        let handle =
-            thread::spawn("kvmem-agent", move || match AgentState::create(&owned.0, log_id, &owned.1) {
+        let handle = thread::spawn("kvmem-agent", move || {
+            let _end = end;
+            match AgentState::create(&owned.0, log_id, &owned.1) {
                 Ok(state) => {
-                    let _ = created.send(Ok(()));
-                    executing.run(state, receiver, &wake, idle_poll);
+                    let _ = created.give(Ok(()));
+                    executing.run(state, receiver, &woken_by, idle_poll);
                 }
-                Err(error) => drop(created.send(Err(error))),
-            })
-            .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
-        match config.call_timeout {
-            None => result.recv().unwrap_or_else(|_| Err(thread_gone())),
-            Some(limit) => result.recv_timeout(limit).unwrap_or_else(|error| match error {
-                RecvTimeoutError::Timeout => {
-                    // The thread ends as soon as it can.
-                    let _ = commands.send(Command::Stop);
-                    Err(in_call(name))
-                }
-                RecvTimeoutError::Disconnected => Err(thread_gone()),
-            }),
+                Err(error) => drop(created.give(Err(error))),
+            }
+        })
+        .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
+        match result.take(config.call_timeout.and_then(|limit| Instant::now().checked_add(limit))) {
+            Taken::Value(outcome) => outcome,
+            Taken::Gone => Err(thread_gone()),
+            Taken::TooLate => {
+                // The thread ends as soon as it can.
+                let _ = commands.send(Command::Stop);
+                Err(in_call(name))
+            }
         }?;
         log!(Info, "agent {log_id} '{name}' created");
         let thread_id = handle.thread().id();
@@ -127,9 +127,9 @@ impl Agent {
             log_id,
             name: name.to_string(),
             commands,
-            wakes,
+            token,
             executor,
-            thread: Some(AgentThread { handle, created: result }),
+            thread: Some(AgentThread { handle, ended }),
             thread_id,
             has_listen_thread: config.listen_thread,
             call_timeout: config.call_timeout,
@@ -273,7 +273,7 @@ impl Agent {
         match self.executor.begin_here(work) {
             Ok(has_more) => {
                 if has_more {
-                    let _ = self.wakes.try_send(());
+                    self.token.put();
                 }
                 Ok(())
             }
@@ -301,8 +301,7 @@ impl Agent {
             }
             error
         })?;
-        // Full: the agent's thread has not yet seen an earlier token, and will find this command too.
-        let _ = self.wakes.try_send(());
+        self.token.put();
         Ok(())
     }
 
@@ -331,10 +330,10 @@ impl Agent {
 
     /// Waits for the end of the thread, unless NIXL does not return. Nothing of the caller's is in use by then: what uses memory
     /// holds the agent.
-    fn join(&self, AgentThread { handle, created }: AgentThread) {
+    fn join(&self, AgentThread { handle, ended }: AgentThread) {
         let shared = SharedPatience::get();
         let patience = shared.left();
-        if matches!(created.recv_timeout(patience), Err(RecvTimeoutError::Timeout)) {
+        if ended.take(Instant::now().checked_add(patience)) == Taken::TooLate {
             shared.used(patience);
             let (id, name) = (self.log_id, &self.name);
             log!(Warn, "NIXL did not destroy agent {id} '{name}' within {patience:?}; its thread continues");
@@ -358,9 +357,9 @@ impl Agent {
     }
 
     /// An agent whose thread is the calling one, once that runs the executor.
-    fn of_this_thread() -> (Arc<Self>, unbounded::Receiver<Command>, Receiver<()>) {
+    fn of_this_thread() -> (Arc<Self>, unbounded::Receiver<Command>, Arc<Token>) {
         let (commands, receiver) = unbounded();
-        let (wakes, wake) = bounded(1);
+        let token = Arc::<Token>::default();
         let thread_id = std::thread::current().id();
         let (name, trials) = ("unattended".to_string(), GdsTrials::default());
         let executor = Arc::new(Executor::new());
@@ -369,7 +368,7 @@ impl Agent {
                 log_id: LogId::next(),
                 name,
                 commands,
-                wakes,
+                token: token.clone(),
                 executor,
                 thread: None,
                 thread_id,
@@ -380,7 +379,7 @@ impl Agent {
                 trials,
             }),
             receiver,
-            wake,
+            token,
         )
     }
 }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
-
 use super::exit;
 use super::state::AgentState;
 use super::thread::{AWAKE, AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy, sleep_after};
+use super::token::Token;
 use super::unbounded::Receiver as CommandReceiver;
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
+use crate::thread::yields_soon;
 
 /// Attempts to get the lock before work is left to the agent's thread: about 5 µs.
 const LOCK_ATTEMPTS: usize = 100;
@@ -60,16 +60,16 @@ impl Executor {
         std::ptr::eq(DRIVEN.get(), self)
     }
 
-    /// Runs until it gets a stop command, then destroys the agent. `wakes` gets a token after each command. `idle_poll` is how
+    /// Runs until it gets a stop command, then destroys the agent. `token` is put after each command. `idle_poll` is how
     /// often an idle agent without a progress thread is driven.
     pub fn run(
         &self,
         state: AgentState,
         commands: CommandReceiver<Command>,
-        wakes: &Receiver<()>,
+        token: &Token,
         idle_poll: Option<Duration>,
     ) {
-        if let Some(running) = self.run_until_stopped(state, commands, wakes, idle_poll) {
+        if let Some(running) = self.run_until_stopped(state, commands, token, idle_poll) {
             exit::destroy(running);
         }
     }
@@ -78,7 +78,7 @@ impl Executor {
         &self,
         mut state: AgentState,
         commands: CommandReceiver<Command>,
-        wakes: &Receiver<()>,
+        token: &Token,
         idle_poll: Option<Duration>,
     ) -> Option<Running> {
         sleep_precisely();
@@ -91,16 +91,20 @@ impl Executor {
         {
             match patience {
                 _ if round == RoundOutcome::Progressed => last_progress = Instant::now(),
-                WaitPolicy::Spin => std::thread::yield_now(),
-                WaitPolicy::Listen => listen(wakes, last_progress),
-                WaitPolicy::Sleep(time) => drop(wakes.recv_timeout(time)),
+                WaitPolicy::Spin => {
+                    if !yields_soon() {
+                        token.wait(Some(BUSY_POLL));
+                    }
+                }
+                WaitPolicy::Listen => listen(token, last_progress),
+                WaitPolicy::Sleep(time) => drop(token.wait(Some(time))),
                 WaitPolicy::Idle(interval) => {
-                    while wakes.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                    while !token.wait(Some(interval)) {
                         self.drive_idle();
                     }
                 }
-                WaitPolicy::Watch => locked = self.watch(wakes, last_progress),
-                WaitPolicy::Forever => drop(wakes.recv()),
+                WaitPolicy::Watch => locked = self.watch(token, last_progress),
+                WaitPolicy::Forever => drop(token.wait(None)),
             }
         }
         self.lock().take()
@@ -125,8 +129,8 @@ impl Executor {
 
     /// Waits until a command arrives, or for the next look for messages. Returns the lock if it is free. While another thread has
     /// the agent, that thread looks, as in [`Self::drive_idle`].
-    fn watch(&self, wakes: &Receiver<()>, last_progress: Instant) -> Option<MutexGuard<'_, Option<Running>>> {
-        while wakes.recv_timeout(sleep_after(last_progress.elapsed())) == Err(RecvTimeoutError::Timeout) {
+    fn watch(&self, token: &Token, last_progress: Instant) -> Option<MutexGuard<'_, Option<Running>>> {
+        while !token.wait(Some(sleep_after(last_progress.elapsed()))) {
             let locked = self.running.try_lock();
             if locked.is_some() {
                 return locked;
@@ -202,7 +206,9 @@ impl Executor {
         while !is_over() && last_progress.elapsed() < SPIN {
             let Some(mut running) = self.running.try_lock() else {
                 // The agent's thread works, or another one that waits.
-                std::thread::yield_now();
+                if !yields_soon() {
+                    return;
+                }
                 continue;
             };
             if !self.driving(|| step_until(&mut running, &mut last_progress, &is_over)) {
@@ -260,11 +266,17 @@ impl Executor {
     }
 }
 
+/// How often requests in flight are polled while other threads keep the processors busy.
+const BUSY_POLL: Duration = Duration::from_micros(50);
+
 /// Waits without sleeping until a command has arrived or [`AWAKE`] is over. This does not take the executor's lock, which threads
 /// that post take for each request.
-fn listen(wakes: &Receiver<()>, last_progress: Instant) {
-    while last_progress.elapsed() < AWAKE && wakes.try_recv() == Err(TryRecvError::Empty) {
-        std::thread::yield_now();
+fn listen(token: &Token, last_progress: Instant) {
+    while last_progress.elapsed() < AWAKE && !token.take() {
+        if !yields_soon() {
+            token.wait(Some(AWAKE.saturating_sub(last_progress.elapsed())));
+            return;
+        }
     }
 }
 
@@ -283,7 +295,8 @@ fn step_until(
         }
         match tasks.step_all(state) {
             true => *last_progress = Instant::now(),
-            false => std::thread::yield_now(),
+            false if yields_soon() => {}
+            false => return false,
         }
     }
     true
@@ -310,24 +323,20 @@ fn sleep_precisely() {
 
 #[cfg(test)]
 mod tests {
-    use crossbeam_channel::bounded;
-
     use super::*;
     use crate::nixl::unbounded::unbounded;
 
     #[test]
     fn an_awake_thread_that_listens_stops_at_a_command_or_after_a_while() {
-        let (sender, wakes) = bounded(1);
-        sender.send(()).unwrap();
+        let token = Token::default();
+        token.put();
         let future = Instant::now() + Duration::from_secs(3600);
         // Its progress is in the future, so only the token ends this.
-        listen(&wakes, future);
-        assert!(wakes.is_empty(), "the token is used");
-        sender.send(()).unwrap();
-        listen(&wakes, Instant::now().checked_sub(2 * AWAKE).unwrap());
-        assert_eq!(wakes.len(), 1, "the next wait finds the token");
-        drop((wakes.recv(), sender));
-        listen(&wakes, future);
+        listen(&token, future);
+        assert!(!token.take(), "the token is used");
+        token.put();
+        listen(&token, Instant::now().checked_sub(2 * AWAKE).unwrap());
+        assert!(token.take(), "the next wait finds the token");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::sync::{Condvar, Mutex};
+use crate::thread::yields_soon;
 
 /// The side that waits.
 pub struct Taker<T>(Arc<Shared<T>>);
@@ -90,10 +91,9 @@ impl<T> Taker<T> {
     /// Many values come within microseconds, sooner than a thread falls asleep and wakes.
     fn poll_briefly(&self) {
         for _ in 0..YIELDS {
-            if !matches!(*self.0.state.lock(), State::Waiting) {
+            if !matches!(*self.0.state.lock(), State::Waiting) || !yields_soon() {
                 return;
             }
-            std::thread::yield_now();
         }
     }
 }

@@ -35,6 +35,7 @@ pub mod state;
 mod sys;
 mod tcp_send;
 mod thread;
+mod token;
 mod ucx_log;
 mod unbounded;
 #[cfg(test)]

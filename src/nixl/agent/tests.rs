@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{ThreadId, spawn, yield_now};
 
-use crossbeam_channel::unbounded as channel;
+use crossbeam_channel::{Receiver, Sender, unbounded as channel};
 
 use super::super::handoff::Giver;
 use super::super::thread::TaskStep::{self, Done, InFlight, Progressed, Waiting};
@@ -31,12 +31,12 @@ impl Attended {
     fn begin() -> Self {
         let ((created, agents), (end, ended)) = (channel(), channel());
         spawn(move || {
-            let (agent, commands, wakes) = Agent::of_this_thread();
+            let (agent, commands, token) = Agent::of_this_thread();
             let executor = agent.executor.clone();
             created.send((agent, std::fs::canonicalize("/proc/thread-self").unwrap())).unwrap();
             let state = std::mem::ManuallyDrop::into_inner(AgentState::unloaded());
             // NIXL would destroy the agent, and there is none.
-            std::mem::forget(executor.run_until_stopped(state, commands, &wakes, None));
+            std::mem::forget(executor.run_until_stopped(state, commands, &token, None));
             end.send(()).unwrap();
         });
         let (agent, folder) = agents.recv().unwrap();

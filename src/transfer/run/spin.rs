@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::thread::yields_soon;
+
 /// How long a waiting thread polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
@@ -18,9 +20,8 @@ pub fn is_met_soon(deadline: Option<Instant>, is_met: impl Fn() -> bool) -> bool
         if is_met() {
             return true;
         }
-        if Instant::now() >= until {
-            return false;
+        if Instant::now() >= until || !yields_soon() {
+            return is_met();
         }
-        std::thread::yield_now();
     }
 }
