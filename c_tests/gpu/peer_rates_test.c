@@ -23,7 +23,7 @@ static void load_defaults(int device) { EXPECT_OK(kvmem_cuda_use_default_rates(d
 static void check_figures(const rates_blob *rates) {
     for (size_t i = 0; i < NUM_PEER_RATES; i++)
         CHECK(isfinite(rates_figure(rates, i)) && rates_figure(rates, i) > 0);
-    CHECK(rates_figure(rates, PEER_RATE_WRITE_KERNEL) <= 1.1 * rates_figure(rates, PEER_RATE_WRITE));
+    CHECK(rates_figure(rates, PEER_RATE_WRITE_KERNEL) <= 4 * rates_figure(rates, PEER_RATE_WRITE));
 }
 
 /* Rates measured with the stand-in may be implausible, so that defaults replace them. */

@@ -72,8 +72,8 @@ impl<'a> Comparison<'a> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = device.context().device().multiprocessors();
         let move_size = plan.bytes() / plan.most_moves().max(1);
-        let limits = PathLimits::new(sides.direction, preferences, multiprocessors, move_size);
         let costs = known::costs(device, sides.peer, sides.direction);
+        let limits = PathLimits::new(sides.direction, preferences, multiprocessors, move_size, &costs.rates);
         let mut comparison = Self {
             sides,
             plan,
@@ -143,7 +143,7 @@ impl<'a> Comparison<'a> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
         let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
         let shows = copies >= LEAST_COPIES && (copies <= MOST_QUEUED || bytes < measured);
-        let calls = cost::calls_of_batch(copies);
+        let calls = cost::calls_of(&self.case, &self.costs.rates);
         shows.then_some(Measurement::Batch { direction, copies, calls, measured })
     }
 

@@ -9,14 +9,18 @@
 #![forbid(unsafe_code)]
 
 use super::super::direction::CopyDirection;
-use super::super::launch::{SMALL, staging_ctas};
+use super::super::launch::{MOST_BESIDE, cta_share_beside, staging_ctas};
 use super::super::rates::Rates;
 use super::super::rates::observed::FIRST_COPIES;
 use super::super::work::access::KernelAccess;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::access_time;
 use super::access_time::KernelRates;
-use crate::cuda::copy::{EngineLoad, FIRST_CALL, equal_calls};
+use super::beside::{
+    KERNEL_MISSES, KERNEL_MOVE_IN_GAP, KERNEL_TO_DEVICE, KERNEL_TO_HOST, LONG_WAIT, STAGE_IN_GAP,
+    STAGED_MISSES, STAGED_TO_DEVICE, STAGED_TO_HOST, TURN,
+};
+use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
 use crate::transfer::path::TransferPath;
 
 /// The properties of a copy that its duration depends on.
@@ -69,15 +73,27 @@ const START: f64 = 6.0 * US;
 /// A call of a batch, without its copies.
 const CALL: f64 = 0.4 * US;
 /// Additional time for each of the first copies of a run, until the driver's code and data are cached.
-const COLD_COPY: f64 = 0.8 * US;
+const COLD_COPY: f64 = 0.4 * US;
 /// Number of copies with cold caches: those of a batch's first call.
 const COLD_COPIES: u64 = FIRST_CALL as u64;
+/// Copies of fewer bytes from the host are written into the commands of the copy engine by the CPU, if the engine is idle:
+/// the first one, or all of the first call of a batch. On an H100, 4 pieces of 18 KiB took 21 us, and to the host 14.
+const INLINE_BELOW: u64 = 64 << 10;
+/// A copy that is written so, without its bytes.
+const INLINE_COPY: f64 = 0.4 * US;
+/// The rate at which they are written, relative to that of copies from pageable memory, for which the CPU reads and writes too.
+const INLINE_RATE: f64 = 0.77;
 /// Waking another thread of kvmem to make many calls.
 const WAKE: f64 = 20.0 * US;
 /// A single copy.
 const ONLY_COPY: f64 = 0.3 * US;
 /// Time of the copy engine between two copies of a batch.
 const GAP: f64 = 0.06 * US;
+/// The same of a staged copy to the host, which one copy engine executes: a part of the time of its bytes, and at most so much.
+/// Batches without staging memory are spread over several engines. Measured on an H100 with copies of 36 KiB to 1.5 MiB, and on
+/// H200 hosts.
+const STAGED_GAP: f64 = 0.38 * US;
+const STAGED_GAP_SHARE: f64 = 0.14;
 /// A contiguous span that the kernel copies with all CTAs.
 const KERNEL_MOVE: f64 = 0.002 * US;
 /// The same within a GPU, for more spans than so many: 65,536 blocks of 4 KiB took 31 us longer than their bytes and the start,
@@ -85,16 +101,20 @@ const KERNEL_MOVE: f64 = 0.002 * US;
 /// warp like a span of 4 KiB.
 const KERNEL_MOVE_ON_DEVICE: f64 = 0.0002 * US;
 const ON_DEVICE_FROM: f64 = 10_000.0;
-/// A contiguous span with the few CTAs that the kernel gets if compute may run.
+/// A contiguous span with the few CTAs that the kernel gets if compute may run, of elements that are transposed, or beside large
+/// kernels.
 const KERNEL_MOVE_FEW: f64 = 0.008 * US;
+/// The same from the host on an idle device: 32,000 pieces of 2 KiB took 1.86 ms instead of the 1.34 ms of many CTAs, on H100 and H200.
+/// Writes to the host are not waited for, and cost no more than with many.
+const KERNEL_READ_FEW: f64 = 0.017 * US;
 /// The rate of six CTAs that read host memory, relative to that of many.
 const FEW_READERS: f64 = 0.98;
 /// The two launches and the events of a staged copy of one or two chunks.
 const STAGE: f64 = 26.0 * US;
 /// The same for more chunks: another thread of kvmem is woken and makes the calls.
 const HAND_OVER: f64 = 45.0 * US;
-/// A launch and four events per chunk, which do not overlap with the copies.
-const CHUNK: f64 = 6.0 * US;
+/// A launch and four events per chunk, as far as they do not overlap with the copies.
+const CHUNK: f64 = 1.6 * US;
 /// The duration from which the submission is a negligible part of a transfer.
 const SHORT: f64 = 60.0 * US;
 /// How much longer than the fastest path another one may take that is chosen for its short calls: a fraction, and seconds.
@@ -111,74 +131,16 @@ const ROW: f64 = 0.05 * US;
 /// A copy within a GPU or between two, in CPU time, by a call of its own or in a batch: 64 of them took 223 to 255 us on an
 /// H200 host (row 2 of `bench/results/2026-11-21-nvidia-h200`).
 const DEVICE_COPY: f64 = 3.5 * US;
-/// Interval in which a kernel of kvmem starts once on a device that executes large kernels.
-const TURN: f64 = 1700.0 * US;
-
-/// How kernels of kvmem get onto a device that executes large kernels, one after the other: in the gap in which the last CTAs
-/// of one end and the first of the next have not begun. Of transfers that follow each other, one gap takes as many as
-/// their time alone allows, then the next one waits for a large kernel. Measured beside products of 8192 x 8192 matrices.
-struct Beside {
-    /// From one gap to the next, when one transfer fits each.
-    turn: f64,
-    gap: f64,
-}
-
-const KERNEL_TO_DEVICE: Beside = Beside { turn: 1600.0 * US, gap: 110.0 * US };
-/// A kernel that writes host memory need not wait until the bytes have arrived.
-const KERNEL_TO_HOST: Beside = Beside { turn: 1600.0 * US, gap: 155.0 * US };
-const STAGED_TO_DEVICE: Beside = Beside { turn: 1600.0 * US, gap: 120.0 * US };
-const STAGED_TO_HOST: Beside = Beside { turn: 1530.0 * US, gap: 110.0 * US };
-/// The relative variation of a gap.
-const JITTER: f64 = 0.2;
-
-impl Beside {
-    /// Mean duration of transfers that take `alone` in a gap.
-    fn mean(&self, alone: f64) -> f64 {
-        let fitting = self.gap / alone;
-        self.turn / (1.0 + mean_floor(fitting * (1.0 - JITTER), fitting * (1.0 + JITTER)))
-    }
-}
-
-/// The mean of the integers below the numbers from `low` to `high`.
-fn mean_floor(low: f64, high: f64) -> f64 {
-    let sum = |to: f64| to.floor() * (to.floor() - 1.0) / 2.0 + to.floor() * (to - to.floor());
-    (sum(high) - sum(low)) / (high - low)
-}
-
-/// A contiguous span that the kernel copies in a gap.
-const KERNEL_MOVE_IN_GAP: f64 = 0.03 * US;
-/// Time of a staged copy in a gap, without its bytes: the events between kernel and copy engine.
-const STAGE_IN_GAP: f64 = 19.0 * US;
-
-/// Transfers that take nearly as long as a large kernel miss the next gap, and wait for another large kernel.
-struct Misses {
-    /// The duration from which one of them does, and from which all do.
-    from: f64,
-    all: f64,
-    cost: f64,
-}
-
-/// Of a staged copy, by the time of the copy engine and that of the kernel that does not overlap with it.
-const STAGED_MISSES: Misses = Misses { from: 1320.0 * US, all: 1580.0 * US, cost: 1400.0 * US };
-/// Of a kernel that reads host memory. One that writes it has not been seen to.
-const KERNEL_MISSES: Misses = Misses { from: 1850.0 * US, all: 2050.0 * US, cost: 1000.0 * US };
-
-impl Misses {
-    fn mean(&self, duration: f64) -> f64 {
-        ((duration - self.from) / (self.all - self.from)).clamp(0.0, 1.0) * self.cost
-    }
-}
-
-/// Time until the last kernel of a staged copy starts, if it takes several gaps.
-const LONG_WAIT: f64 = 0.35 * TURN;
-
 /// Estimated seconds of a path on a device with these rates.
 pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let own = rates.of(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
     match path {
-        TransferPath::CudaBatch => batch(case, bytes / moves.max(1.0) / rate, own.batched),
+        TransferPath::CudaBatch => {
+            let inlined = inlined(case, rates, case.moves, COLD_COPIES);
+            batch(case, bytes / moves.max(1.0) / rate, own.batched, inlined)
+        }
         TransferPath::Cuda2d => {
             let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
             let each = if host_is_a_side(case.direction) { ROW } else { DEVICE_COPY };
@@ -192,9 +154,19 @@ pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
             let wake = if case.moves > QUICK_CALLS as u64 { WAKE } else { 0.0 };
             let cold = (case.moves.min(COLD_COPIES) as f64 - 0.5).max(0.0) * COLD_COPY;
             let each = copy_call(case, rates);
-            START + ONLY_COPY + wake + cold + (moves - 1.0).max(0.0) * each + bytes / rate
+            let first = ONLY_COPY + inlined(case, rates, case.moves, 1);
+            START + first + wake + cold + (moves - 1.0).max(0.0) * each + bytes / rate
         }
     }
+}
+
+/// CPU time of the first `most` of so many equal copies, if they are written into the commands of the copy engine.
+fn inlined(case: &CopyCase, rates: &Rates, copies: u64, most: u64) -> f64 {
+    let size = case.bytes / copies.max(1);
+    if case.direction != CopyDirection::ToDevice || case.is_pageable || size >= INLINE_BELOW {
+        return 0.0;
+    }
+    copies.min(most) as f64 * (INLINE_COPY + size as f64 / (INLINE_RATE * rates.pageable))
 }
 
 /// Estimated seconds of a path as a part of a graph: a batch becomes one copy after the other, and staging memory, which is
@@ -246,25 +218,26 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
         TransferPath::CudaBatch => {
             let batched = rates.of(case.direction).batched;
             let first = case.moves.min(FIRST_COPIES) as f64 * case.first_copy;
-            calls_of_batch(case.moves) + first + moves * if is_host_a_side { batched } else { DEVICE_COPY }
+            calls_of(case, rates) + first + moves * if is_host_a_side { batched } else { DEVICE_COPY }
         }
         TransferPath::Cuda2d => {
             case.row_calls as f64 * ROW_CALL + moves * if is_host_a_side { COLD_COPY } else { DEVICE_COPY }
         }
         _ => {
             let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
-            cold + moves * if is_host_a_side { COPY_CALL } else { DEVICE_COPY }
+            let inlined = inlined(case, rates, case.moves, 1);
+            cold + inlined + moves * if is_host_a_side { COPY_CALL } else { DEVICE_COPY }
         }
     }
 }
 
 /// Seconds of a batch. The CPU makes one call after the other, and the copy engine executes the copies of the calls that
-/// have returned.
-fn batch(case: &CopyCase, bytes: f64, batched: f64) -> f64 {
+/// have returned. `inlined` is additional CPU time of the first call.
+fn batch(case: &CopyCase, bytes: f64, batched: f64, inlined: f64) -> f64 {
     let (copies, mut first) = (case.moves, FIRST_COPIES);
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
-    let (mut cpu, mut engine) = (START + wake + cold, 0.0f64);
+    let (mut cpu, mut engine) = (START + wake + cold + inlined, 0.0f64);
     for (size, calls) in equal_calls(copies as usize, EngineLoad::Idle) {
         let of_first = first.min(size as u64);
         first -= of_first;
@@ -279,7 +252,12 @@ fn batch(case: &CopyCase, bytes: f64, batched: f64) -> f64 {
     engine
 }
 
-/// CPU time of the calls of a batch, in seconds, without the time per copy.
+/// CPU time of the calls of a batch on an idle copy engine, in seconds, without the time that it takes to submit each copy.
+pub fn calls_of(case: &CopyCase, rates: &Rates) -> f64 {
+    calls_of_batch(case.moves) + inlined(case, rates, case.moves, COLD_COPIES)
+}
+
+/// The same if no copy is written into the commands of the copy engine.
 pub fn calls_of_batch(copies: u64) -> f64 {
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     let calls: usize = equal_calls(copies as usize, EngineLoad::Idle).map(|(_, calls)| calls).sum();
@@ -304,8 +282,13 @@ fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     };
     let own = rates.of(case.direction);
     let readers = if case.computes && case.direction == CopyDirection::ToDevice { FEW_READERS } else { 1.0 };
-    let few = case.computes && host_is_a_side(case.direction);
-    let each = if few { KERNEL_MOVE_FEW } else { KERNEL_MOVE };
+    let transposed = case.access.transposed as f64 / case.bytes.max(1) as f64;
+    let with_few = |each: f64| transposed * KERNEL_MOVE_FEW + (1.0 - transposed) * each;
+    let each = match (case.computes, case.direction) {
+        (true, CopyDirection::ToDevice) => with_few(KERNEL_READ_FEW),
+        (true, CopyDirection::ToHost) => with_few(KERNEL_MOVE),
+        _ => KERNEL_MOVE,
+    };
     let within = rates.on_device.kernel;
     let alone = with(
         each,
@@ -340,14 +323,9 @@ fn kernel_moves(case: &CopyCase) -> f64 {
 /// The rates of the kernel concurrently with compute: each CTA is slower, and all together reach nine tenths.
 fn kernel_rates_beside(case: &CopyCase, rates: &Rates) -> KernelRates {
     let own = rates.of(case.direction);
-    let (most, each) = match case.direction {
-        CopyDirection::ToDevice => (0.9, 8.0 / 17.0),
-        CopyDirection::ToHost if case.moves * SMALL > case.bytes => (0.9, 9.5 / 26.0),
-        CopyDirection::ToHost => (0.9, 12.0 / 26.0),
-        _ => (1.0, 1.0),
-    };
+    let each = cta_share_beside(case.direction, case.bytes / case.moves.max(1));
     KernelRates {
-        most: most * own.kernel,
+        most: MOST_BESIDE * own.kernel,
         ctas: f64::from(case.ctas) * each * own.cta,
         own: rates.on_device.kernel,
     }
@@ -362,27 +340,41 @@ pub fn least_staged(case: &CopyCase, rates: &Rates) -> f64 {
     START + STAGE + case.bytes as f64 / rates.of(case.direction).link
 }
 
+/// Time of the copy engine between two staged copies, each of which takes `copying` for its bytes.
+fn staged_gap(direction: CopyDirection, copying: f64) -> f64 {
+    match direction {
+        CopyDirection::ToHost => (STAGED_GAP_SHARE * copying).clamp(GAP, STAGED_GAP),
+        _ => GAP,
+    }
+}
+
 fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let Some(Staged { chunk, parts, copies, more_launches, are_batched, is_quick }) = case.staged else {
         return [f64::INFINITY; 2];
     };
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
     let own = rates.of(case.direction);
+    let chunks = (bytes / chunk).ceil();
+    let inlined = inlined(case, rates, copies, COLD_COPIES);
     let (copies, rate) = (copies as f64, own.link);
-    let submitting = copies * own.batched + copies.min(FIRST_COPIES as f64) * case.first_copy;
+    let submitting = copies * own.batched + copies.min(FIRST_COPIES as f64) * case.first_copy + inlined;
+    let copying = bytes / rate;
+    let engine = copies * staged_gap(case.direction, copying / copies.max(1.0)) + copying;
+    // The last call has half of the copies of a full one on average. The calls of the first chunk grow.
+    let last_call = (FULL_CALL as f64).min(if chunks > 1.0 { copies / chunks } else { copies / 3.0 }) / 2.0;
     let link = match are_batched {
-        // The CPU submits the next chunk's copies while the copy engine executes this one's.
-        true => submitting.max(copies * GAP + bytes / rate),
-        false => copies * rates.copy + bytes / rate,
+        // The CPU submits the next call's copies while the copy engine executes those of this one.
+        true => engine.max(submitting + engine * last_call / copies.max(1.0)),
+        false => copies * rates.copy + copying,
     };
     let launches = more_launches as f64 * LAUNCH;
-    let calls = launches + if is_quick { STAGE } else { HAND_OVER + (bytes / chunk).ceil() * CHUNK };
+    let calls = launches + if is_quick { STAGE } else { HAND_OVER + chunks * CHUNK };
     // The copy engine waits until the kernel has gathered the first chunk, or the kernel scatters the last, which may be
     // smaller. Concurrently with compute, the kernel fills or drains all parts whenever it starts, and the copy engine
     // works on them until it starts again.
     let exposed = match case.direction {
         CopyDirection::ToHost => chunk,
-        _ => bytes - chunk * ((bytes / chunk).ceil() - 1.0).max(0.0),
+        _ => bytes - chunk * (chunks - 1.0).max(0.0),
     };
     let within = &rates.on_device;
     let gathering = within.kernel.min(f64::from(staging_ctas(case.computes)) * within.cta);
@@ -395,7 +387,7 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let turns = if rounds > 1.0 { rounds * TURN } else { 0.0 };
     // To the host, the copies are submitted while the kernel waits.
     let (beside, copying) = match case.direction {
-        CopyDirection::ToHost => (STAGED_TO_HOST, (0.5 * submitting).max(copies * GAP + bytes / rate)),
+        CopyDirection::ToHost => (STAGED_TO_HOST, (0.5 * submitting).max(copies * GAP + copying)),
         _ => (STAGED_TO_DEVICE, link),
     };
     let busy = link + gather;

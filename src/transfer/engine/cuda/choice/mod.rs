@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access_time;
+mod beside;
 pub mod cost;
 pub mod rows;
 #[cfg(test)]

@@ -55,6 +55,9 @@ struct Machine {
     /// Seconds of the copy engine between two copies: of separate calls, and of a batch.
     gap: f64,
     batch_gap: f64,
+    /// The same of staged copies: a part of the time of their bytes, and at most so much.
+    staged_gap_share: f64,
+    staged_gap: f64,
     /// Seconds until a kernel moves bytes, and per piece with all CTAs.
     kernel_start: f64,
     piece: f64,
@@ -128,7 +131,9 @@ impl Machine {
             gathered = gathered.max(host).max(*part) + gather;
             host += copies as f64 * self.batched;
             engine = engine.max(gathered).max(host - copies as f64 * self.batched) + self.gap;
-            engine = (engine + bytes / self.link + copies as f64 * self.batch_gap).max(host);
+            let copying = bytes / self.link;
+            let each = (self.staged_gap_share * copying / copies as f64).min(self.staged_gap);
+            engine = (engine + copying + copies as f64 * each.max(self.batch_gap)).max(host);
             *part = engine;
         }
         engine
@@ -233,10 +238,10 @@ fn regret(
 fn any_machine() -> impl Strategy<Value = Machine> {
     let rates = (12e9..60e9f64, 0.6..0.97f64, 0.2..0.8f64, 300e9..900e9f64);
     let cpu = (5.0..7.0f64, 0.2..0.6f64, 0.25..1.6f64, 1.0..2.5f64);
-    let cold = (0.4..1.2f64, 14.0..26.0f64, 0.0..0.4f64);
-    let engine = (2.0..4.0f64, 0.05..0.08f64);
+    let cold = (0.2..0.7f64, 14.0..26.0f64, 0.0..0.4f64);
+    let engine = (2.0..4.0f64, 0.05..0.08f64, 0.10..0.18f64, 0.3..0.45f64);
     let kernel = (6.0..14.0f64, 0.001..0.003f64);
-    let chunks = (5.0..9.0f64, 25.0..45.0f64, 5.0..8.0f64);
+    let chunks = (5.0..9.0f64, 25.0..45.0f64, 1.0..2.5f64);
     (rates, cpu, cold, engine, kernel, chunks).prop_map(|(rates, cpu, cold, engine, kernel, chunks)| {
         Machine {
             link: rates.0,
@@ -252,6 +257,8 @@ fn any_machine() -> impl Strategy<Value = Machine> {
             first_copy: cold.2 * cpu.2 * US,
             gap: engine.0 * US,
             batch_gap: engine.1 * US,
+            staged_gap_share: engine.2,
+            staged_gap: engine.3 * US,
             kernel_start: kernel.0 * US,
             piece: kernel.1 * US,
             stage: chunks.0 * US,
@@ -309,16 +316,18 @@ fn the_choice_follows_the_observed_cost_of_batches() {
         call: 0.4 * US,
         batched: 0.45 * US,
         cold: 1.5,
-        cold_copy: 0.8 * US,
+        cold_copy: 0.4 * US,
         first_copy: 0.1 * US,
         hand_over: 20.0 * US,
         gap: 2.8 * US,
         batch_gap: 0.06 * US,
+        staged_gap_share: 0.14,
+        staged_gap: 0.38 * US,
         kernel_start: 8.0 * US,
         piece: 0.003 * US,
         stage: 7.0 * US,
         wake: 35.0 * US,
-        chunk: 6.0 * US,
+        chunk: 1.6 * US,
     };
     let slow = Machine { batched: 1.2 * US, ..fast };
     let transfer = Transfer { piece: 60_000, pieces: 1000, copies: 1000 };

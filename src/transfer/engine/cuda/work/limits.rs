@@ -8,6 +8,7 @@ use super::super::device::staging;
 use super::super::device::state::DeviceState;
 use super::super::direction::CopyDirection;
 use super::super::launch;
+use super::super::rates::Rates;
 use super::super::sides::CudaSides;
 use super::division::Division;
 use super::driver::DriverCopies;
@@ -45,14 +46,21 @@ impl PathLimits {
         preferences: &Preferences,
         multiprocessors: u32,
         move_size: u64,
+        rates: &Rates,
     ) -> Self {
         let computes = !preferences.compute_is_idle;
+        let ctas = match (computes, direction) {
+            (true, CopyDirection::ToDevice | CopyDirection::ToHost) => {
+                launch::ctas_beside(direction, multiprocessors, move_size, rates.of(direction))
+            }
+            _ => launch::ctas(direction, computes, multiprocessors, move_size),
+        };
         let limited = |ctas: u32| match preferences.max_ctas {
             0 => ctas,
             most => ctas.min(most),
         };
         Self {
-            ctas: limited(launch::ctas(direction, computes, multiprocessors, move_size)),
+            ctas: limited(ctas),
             staging_ctas: limited(launch::staging_ctas(computes)),
             staging_size: match preferences.staging_size {
                 0 if computes => STAGING,

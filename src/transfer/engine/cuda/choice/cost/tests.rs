@@ -2,9 +2,10 @@
 //! The cost model compared with measurements on H200 hosts, and the paths that it selects.
 #![forbid(unsafe_code)]
 
+use super::super::beside::{Beside, JITTER};
 use super::*;
 use crate::transfer::engine::cuda::launch::{UNNOTICED, ctas};
-use crate::transfer::engine::cuda::rates::DEFAULT;
+use crate::transfer::engine::cuda::rates::{DEFAULT, DirectionRates};
 
 fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
     super::seconds(path, case, &DEFAULT)
@@ -304,5 +305,81 @@ fn beside_compute_estimates_of_kernels_are_within_a_third_of_the_measurement() {
     {
         let estimate = seconds(TransferPath::CudaKernel, &case(direction, block, count, true)) / US;
         assert!((estimate / measured - 1.0f64).abs() < 0.33, "{block} x {count}: {estimate} for {measured}");
+    }
+}
+
+/// The rates of an H100 with PCIe 5 x16, whose CPU takes 0.8 to 0.85 us for each copy of a batch.
+fn h100() -> Rates {
+    let cpu = 0.82 * US;
+    Rates {
+        to_device: DirectionRates { link: 55.3e9, batched: cpu, kernel: 51.5e9, cta: 33e9 },
+        to_host: DirectionRates { link: 55.0e9, batched: cpu, kernel: 52.3e9, cta: 41.6e9 },
+        on_device: DirectionRates { link: 1543e9, batched: 4.28 * US, kernel: 1361e9, cta: 45e9 },
+        pageable: 10.8e9,
+        copy: 2.2 * US,
+        kernel_start: 10.2 * US,
+        ..DEFAULT
+    }
+}
+
+/// Measured on that H100, in microseconds (`bench/notes/19-regret.md`). `copies` are those between staging memory and host.
+#[test]
+fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement() {
+    use CopyDirection::{ToDevice, ToHost};
+    use TransferPath::{CudaBatch, CudaKernel, CudaStaged};
+    const KIB: u64 = 1 << 10;
+    let points = [
+        // Few pieces: durations of the same path differ by a fifth.
+        (CudaBatch, ToDevice, 18 * KIB, 4, 0, false, 21.3, 0.25),
+        (CudaBatch, ToDevice, 18 * KIB, 8, 0, false, 42.4, 0.25),
+        (CudaBatch, ToDevice, 24 * KIB, 4, 0, false, 30.1, 0.25),
+        (CudaBatch, ToDevice, 24 * KIB, 8, 0, false, 48.7, 0.25),
+        (CudaBatch, ToDevice, 64 * KIB, 4, 0, false, 19.0, 0.25),
+        (CudaBatch, ToHost, 18 * KIB, 4, 0, false, 14.2, 0.25),
+        (CudaBatch, ToHost, 24 * KIB, 8, 0, false, 21.3, 0.25),
+        (CudaKernel, ToDevice, 18 * KIB, 4, 0, false, 19.6, 0.25),
+        // Blocks that are scattered on the host. Half of them are adjacent to the one before, in host order.
+        (CudaStaged, ToHost, 32 * KIB, 16_000, 8000, false, 11_272.0, 0.05),
+        (CudaStaged, ToHost, 48 * KIB, 2000, 1000, false, 2122.6, 0.05),
+        (CudaStaged, ToHost, 96 * KIB, 2000, 1000, false, 4009.4, 0.05),
+        (CudaStaged, ToHost, 24 * KIB, 2000, 1000, false, 1102.3, 0.05),
+        (CudaStaged, ToHost, 32 * KIB, 16_000, 1000, false, 10_076.0, 0.05),
+        (CudaStaged, ToHost, 32 * KIB, 16_000, 62, false, 9732.0, 0.05),
+        (CudaStaged, ToDevice, 48 * KIB, 2000, 1000, false, 1912.1, 0.05),
+        (CudaStaged, ToDevice, 18 * KIB, 16_000, 8000, false, 7052.2, 0.05),
+        (CudaStaged, ToDevice, 32 * KIB, 16_000, 62, false, 9839.0, 0.05),
+        // The few CTAs that a kernel has by default.
+        (CudaKernel, ToDevice, 2 * KIB, 32_000, 0, true, 1866.0, 0.05),
+        (CudaKernel, ToHost, 2 * KIB, 32_000, 0, true, 1295.0, 0.05),
+    ];
+    for (path, direction, block, count, copies, computes, measured, most) in points {
+        let staged =
+            Staged { chunk: 8 << 20, parts: 8, copies, more_launches: 0, are_batched: true, is_quick: false };
+        let point = CopyCase {
+            staged: (copies > 0).then_some(staged),
+            busy: 0.0,
+            ..case(direction, block, count, computes)
+        };
+        let estimate = super::seconds(path, &point, &h100()) / US;
+        assert!(
+            (estimate / measured - 1.0f64).abs() < most,
+            "{path} {direction:?} {count} x {block}: {estimate} for {measured}"
+        );
+    }
+}
+
+/// Few small pieces from the host: by a kernel. The driver would write them into its commands.
+#[test]
+fn a_kernel_copies_four_short_pieces_from_the_host() {
+    for block in [18 << 10, 24 << 10] {
+        for rates in [DEFAULT, h100()] {
+            let four = case(CopyDirection::ToDevice, block, 4, false);
+            let paths = DIRECT.map(|path| (path, super::seconds(path, &four, &rates)));
+            assert_eq!(
+                super::best(paths.into_iter(), &four, &rates),
+                Some(TransferPath::CudaKernel),
+                "{paths:?}"
+            );
+        }
     }
 }
