@@ -53,6 +53,7 @@ main() {
     fi
     nixl
     cp LICENSE "$fresh/"
+    cp c_tests/gpu/alone.txt "$fresh/alone"
     install -m 755 scripts/gpu-run.sh "$fresh/run"
     about >"$fresh/about"
     check_size

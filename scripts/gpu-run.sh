@@ -39,10 +39,12 @@ main() {
 usage() {
     cat <<END
 ./run test [--jobs N] [NAME...]
-                        runs the tests, one or N at a time, all or the named ones of
+                        runs the tests, N at a time (default here: $(usual_jobs)), all or the named ones of
                         $(names tests | xargs)
-                        and also writes their output to tests.txt in \$OUT, or in ./results. A test that takes longer than
-                        \$KVMEM_TEST_SECONDS (600) fails; gpu_nixl_python and
+                        and also writes their output to tests.txt in \$OUT, or in ./results. All take less than ten minutes
+                        on one GPU with 16 processors. $(alone | xargs)
+                        run one by one after the others, because they measure the GPU or its free memory. A test
+                        that takes longer than \$KVMEM_TEST_SECONDS (600) fails; gpu_nixl_python and
                         gpu_nixl_python_tcp need PyTorch with Python (\$PYTHON, or python3)
 ./run bench [NAME...] [OPTION...]
                         measures, and writes results.json to \$OUT, or to ./results: all benches, or the named ones of
@@ -68,29 +70,62 @@ END
 
 names() { find "$here/$1" -type f -printf '%f\n' | sort; }
 
+# The tests that must run alone.
+alone() { cat "$here/alone"; }
+
+# The tests that take longest, so that they begin first; the longest at the top.
+readonly longest='gpu_nixl_served gpu_ipc gpu_copy gpu_resets gpu_paths gpu_two_devices gpu_share_other_gpu gpu_copy_refuse
+    gpu_share_lifetime gpu_share_mapped gpu_layers gpu_stream gpu_share_fds gpu_share_rights gpu_share_region gpu_nixl_share
+    gpu_nixl_gds gpu_nixl_python gpu_nixl_python_tcp gpu_reshape gpu_pairs gpu_checksum gpu_nixl_elastic_peer gpu_nixl_transfer
+    gpu_transpose gpu_elastic_region gpu_vmm_import'
+
+# Each test has up to four processes with a context, 8 GiB of GPU memory in all, and keeps two processors busy.
+usual_jobs() {
+    local free most
+    most=$(($(nproc) / 2))
+    free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits 2>/dev/null | sort -n | head -n 1) || free=
+    [[ ! $free =~ ^[0-9]+$ ]] || ((free / 8192 >= most)) || most=$((free / 8192))
+    ((most <= 8)) || most=8
+    ((most > 0)) || most=1
+    echo "$most"
+}
+
+# Prints the given names: those of `longest` first, in that order.
+by_duration() {
+    local name
+    for name in $longest; do printf '%s\n' "$@" | grep -x "$name" || true; done
+    # shellcheck disable=SC2086
+    printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' $longest)" || true
+}
+
 # Prints a line per program, and finally the number that passed. The output of a failed program follows its line, or the
 # reasons of skips.
 run_tests() {
-    local at_once=1 name reports passed failed skipped
+    local at_once name reports passed failed skipped together apart start=$SECONDS
     if [[ ${1:-} == --jobs ]]; then
         at_once=$2
         shift 2
+    else
+        at_once=$(usual_jobs)
     fi
     cat "$here/about"
     echo "$at_once at a time, each at most $deadline s"
     # shellcheck disable=SC2046
     (($#)) || set -- $(names tests)
+    together=$(by_duration "$@" | grep -vxF "$(alone)") || true
+    apart=$(by_duration "$@" | grep -xF "$(alone)") || true
     reports=$(mktemp -d)
-    for name in "$@"; do
+    for name in $together; do
         (($(jobs -rp | wc -l) < at_once)) || wait -n || true
         report_test "$name" "$reports" &
     done
     wait
+    for name in $apart; do report_test "$name" "$reports"; done
     passed=$(count_status 0 "$reports")
     skipped=$(count_status "$skipped_status" "$reports")
     failed=$(($# - passed - skipped))
     rm -r "$reports"
-    echo "$passed passed, $failed failed, $skipped with skips"
+    echo "$passed passed, $failed failed, $skipped with skips, in $((SECONDS - start)) s"
     ((passed > 0 && failed == 0))
 }
 

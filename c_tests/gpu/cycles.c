@@ -28,6 +28,13 @@ static void await_released(size_t threads_before, uint64_t memory_before) {
         patience_wait(end, "threads to end and memory to be freed");
 }
 
+/* The driver frees memory later than the call returns, and thousands of cycles would fill a GPU meanwhile. */
+static void await_most_memory(uint64_t memory_before) {
+    const uint64_t most_in_use = 1024 * MIB;
+    const uint64_t end = patience_end();
+    while (free_memory(0) + most_in_use < memory_before) patience_wait(end, "memory to be freed");
+}
+
 /* Returns the resident memory of the process after the allocator has returned free memory to the system. */
 static uint64_t memory_in_use(void) {
     malloc_trim(0);
@@ -50,7 +57,10 @@ void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
     const uint64_t memory_before = free_memory(0);
     const size_t files_before = count_open_files();
     const uint64_t used_before = memory_in_use();
-    for (uint32_t i = 0; i < num_cycles; i++) cycle(place, i);
+    for (uint32_t i = 0; i < num_cycles; i++) {
+        cycle(place, i);
+        if (i % 64 == 0) await_most_memory(memory_before);
+    }
     await_released(threads_before, memory_before);
     CHECK_EQ(count_open_files(), files_before);
     const uint64_t used = memory_in_use();
