@@ -64,10 +64,11 @@
  *           uint64_t. A GPU is its ordinal in the order of CUDA_VISIBLE_DEVICES.
  *
  * Threads.  Functions without a handle may be called by any thread at any time. The comment of each type says
- *           which functions may use one object at the same time. A call that waits (kvmem_transfer_wait,
- *           kvmem_transfer_wait_layers, kvmem_queue_wait, kvmem_agent_take_notifications) may run code of
- *           NIXL on the calling thread: give that thread an ordinary stack, and do not end it by
- *           pthread_cancel.
+ *           which functions may use one object at the same time. A call that starts a transfer or request
+ *           (kvmem_transfer_start, kvmem_transfer_submit and its variants, kvmem_request_post), asks for its
+ *           state or waits (kvmem_transfer_wait, kvmem_transfer_wait_layers, kvmem_request_poll,
+ *           kvmem_request_wait, kvmem_queue_wait, kvmem_agent_take_notifications) may run code of NIXL on
+ *           the calling thread: give that thread an ordinary stack, and do not end it by pthread_cancel.
  */
 
 #ifndef KVMEM_H

@@ -95,7 +95,8 @@ void kvmem_agent_options_init(kvmem_agent_options *options, size_t struct_size);
 /// @param options options of the agent; NULL for the defaults
 /// @param agent receives the agent; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked
+///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
+///           and NIXL's objects are destroyed
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread of the agent could not be started
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL
@@ -134,6 +135,7 @@ typedef struct kvmem_parameter {
 ///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin
 ///         KVMEM_STATUS_INVALID_ARGUMENT: with a parameter the plugin GUSLI would end the process, or the
 ///           plugin OBJ would never end a request; the message has the parameter
+///         KVMEM_STATUS_INVALID_STATE: the process exits, and NIXL's objects are destroyed
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX or OBJ cannot be started
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns; it may exist later
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has
@@ -683,7 +685,7 @@ kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **met
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
 ///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
-///           restarted; call kvmem_agent_invalidate_remote_metadata first
+///           restarted; call kvmem_agent_invalidate_remote_metadata first. Or the agent itself has that name
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer
 kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent,
@@ -777,7 +779,8 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
 /// Returns metadata of some of an agent's memory. A peer adds it to the metadata that it has loaded.
 ///
 /// The metadata of an empty list is the connection information; that of other lists does not have it. So a
-/// peer first loads the metadata of an empty list, or all metadata.
+/// peer first loads the metadata of an empty list, or all metadata. Before it imports a layout, it also loads
+/// that of some host memory, or all metadata: these identify the agent.
 ///
 /// @param agent an agent
 /// @param descriptors registered memory
@@ -830,14 +833,21 @@ kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
-/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent.
-/// If the peer uses kvmem, its transfers then fail.
+/// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
+/// loaded the metadata again. Layouts that are exported from here on can be imported with metadata from here
+/// on only, also by other peers.
+///
+/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent,
+/// which fail.
 kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent,
                                                    const char *address,
                                                    uint32_t port,
                                                    kvmem_error **error);
 
 /// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
+///
+/// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
+/// only if a function was called with its name before, such as kvmem_agent_check_remote_metadata.
 ///
 /// @param agent an agent
 /// @param count receives the number of peers; may be NULL
@@ -879,8 +889,9 @@ kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descri
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a descriptor
 ///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the memory of
-///           the layout
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
+///           same name, or does not cover the memory of the layout
+///         KVMEM_STATUS_STALE: the metadata of another process is loaded under the name of the owner
 ///         KVMEM_STATUS_PEER_LOST: the process that exported the layout has ended
 kvmem_status kvmem_layout_import(kvmem_agent *agent,
                                  const void *data,
@@ -897,8 +908,8 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
 /// @param descriptors one descriptor per region of the layout, in their order, each at least as large
 /// @param layout receives the layout; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, or one is
-///           not aligned
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
+///           not aligned, or two of them overlap in the bytes that the layout needs
 ///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor is too small, or exceeds the address space
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
 ///         KVMEM_STATUS_UNSUPPORTED: the descriptors are neither host memory nor GPU memory
@@ -1386,10 +1397,11 @@ typedef struct kvmem_notification {
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
 ///           requests of kvmem itself do
+///         KVMEM_STATUS_OUT_OF_RANGE: the message has more than 64 MiB less 4 KiB, which no peer keeps
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended, or the connection to a peer on another
+///           machine or in another PID namespace has failed; known only if a layout of the peer was imported
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_agent_notify(kvmem_agent *agent,
                                 const char *remote,

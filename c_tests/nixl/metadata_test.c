@@ -94,6 +94,35 @@ TEST(metadata_with_an_impossible_memory_type_is_not_loaded) {
     agent_load(near, &metadata);
 }
 
+/* Names are compared, and not found anywhere in the bytes. */
+TEST(metadata_with_a_loaded_name_in_it_is_not_that_agent) {
+    OWNED(kvmem_agent) near = agent_open("decode");
+    OWNED(kvmem_agent) letter = agent_open("e");
+    OWNED(kvmem_agent) one = agent_open("prefill-1");
+    OWNED(kvmem_agent) twelve = agent_open("prefill-12");
+    OWNED(kvmem_agent) seven = agent_open("decode-7");
+    agents_introduce(near, letter);
+    agents_introduce(near, one);
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "not NIXL metadata",
+                   kvmem_agent_load_remote_metadata(near, "hello", 5, NULL, ERR));
+    kvmem_agent *others[] = {twelve, seven};
+    for (size_t i = 0; i < NUM(others); i++) {
+        CLEANUP(message_free) message metadata = agent_metadata(others[i]);
+        EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "damaged",
+                       kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size / 2, NULL, ERR));
+        EXPECT_OK(kvmem_agent_check_remote_metadata(near, "prefill-1", ERR));
+        agent_load(near, &metadata);
+    }
+}
+
+TEST(a_namesake_is_not_the_agent_itself) {
+    OWNED(kvmem_agent) one = agent_open("same");
+    OWNED(kvmem_agent) other = agent_open("same");
+    CLEANUP(message_free) message metadata = agent_metadata(other);
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "another agent that is named 'same'",
+                   kvmem_agent_load_remote_metadata(one, metadata.data, metadata.size, NULL, ERR));
+}
+
 TEST(an_agents_own_metadata_is_recognized) {
     OWNED(kvmem_agent) agent = agent_open("alice");
     CLEANUP(message_free) message metadata = agent_metadata(agent);
@@ -138,13 +167,12 @@ static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
 /* Two agents that listen; the port is that of the far one. */
 typedef struct listeners {
     kvmem_agent *near, *far;
-    uint32_t port;
+    uint32_t port, near_port;
 } listeners;
 
 static void listeners_open(listeners *both) {
-    uint32_t near_port = 0;
     both->far = listening_agent("far", &both->port);
-    both->near = listening_agent("near", &near_port);
+    both->near = listening_agent("near", &both->near_port);
 }
 
 static void listeners_close(listeners *both) {
@@ -259,6 +287,79 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     while (kvmem_agent_connect(far, "near", NULL, NULL) == KVMEM_STATUS_OK) {
         nanosleep(&pause, NULL); /* NIXL removes it on its own thread */
     }
+}
+
+/* A layout of the far agent of two that listen, and transfers of it on two paths: one prepares its lists, the other lists
+   memory for each request. */
+typedef struct meeting {
+    listeners both;
+    kv_side near, far;
+    kvmem_layout *remote;
+    kvmem_transfer *transfers[2];
+} meeting;
+
+static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
+
+static void meeting_open(meeting *meeting) {
+    static const uint32_t paths[] = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED};
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    listeners_open(&meeting->both);
+    kv_side_open(&meeting->near, &config, meeting->both.near, 1);
+    kv_side_open(&meeting->far, &config, meeting->both.far, 2);
+    EXPECT_OK(fetch_far(&meeting->both, "127.0.0.1", PATIENCE));
+    meeting->remote = layout_import(meeting->both.near, meeting->far.layout);
+    for (size_t i = 0; i < NUM(paths); i++) {
+        meeting->transfers[i] = MADE(kvmem_transfer, kvmem_transfer_create, meeting->remote, meeting->near.layout,
+                                     KV_OPTIONS(&move, it.path = paths[i]));
+        RUN(meeting->transfers[i]);
+    }
+}
+
+static void meeting_close(meeting *meeting) {
+    for (size_t i = 0; i < NUM(meeting->transfers); i++) kvmem_transfer_destroy(meeting->transfers[i]);
+    kvmem_layout_destroy(meeting->remote);
+    kv_side_close(&meeting->far);
+    kv_side_close(&meeting->near);
+    listeners_close(&meeting->both);
+}
+
+static void withdraw_far(const meeting *meeting, uint32_t near_port) {
+    EXPECT_OK(kvmem_agent_invalidate_local_metadata(meeting->both.far, "127.0.0.1", near_port, ERR));
+    await_metadata(meeting->both.near, "far", KVMEM_STATUS_NOT_FOUND);
+}
+
+static void expect_stale(const meeting *meeting) {
+    for (size_t i = 0; i < NUM(meeting->transfers); i++) {
+        EXPECT(KVMEM_STATUS_STALE, submit_and_wait(meeting->transfers[i], PATIENCE));
+        CHECK_HAS(test_last_message(), "far");
+    }
+    REFUSE(KVMEM_STATUS_STALE, "far", kvmem_transfer_create, meeting->remote, meeting->near.layout, KV_OPTIONS(&move));
+}
+
+/* NIXL's thread removes the metadata, and loads it again. */
+TEST(layouts_of_a_peer_that_withdrew_are_stale_after_it_came_back) {
+    OPENED(meeting, meeting);
+    withdraw_far(&meeting, meeting.both.near_port);
+    EXPECT_OK(fetch_far(&meeting.both, "127.0.0.1", PATIENCE));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(meeting.both.near, "far", ERR)); /* the call has waited for it */
+    expect_stale(&meeting);
+    OWNED(kvmem_layout) again = layout_import(meeting.both.near, meeting.far.layout);
+    kv_run(again, meeting.near.layout, &move);
+}
+
+/* Nothing asks for the peer while it is away. */
+TEST(a_peer_that_withdrew_and_came_back_unseen_is_another) {
+    OPENED(meeting, meeting);
+    EXPECT_OK(kvmem_agent_invalidate_local_metadata(meeting.both.far, "127.0.0.1", meeting.both.near_port, ERR));
+    EXPECT_OK(kvmem_agent_send_local_metadata(meeting.both.far, "127.0.0.1", meeting.both.near_port, ERR));
+    CLEANUP(message_free) message descriptor = layout_descriptor(meeting.far.layout);
+    const struct timespec pause = {0, 1000000};
+    kvmem_layout *again = NULL; /* until NIXL's thread has done both */
+    while (kvmem_layout_import(meeting.both.near, descriptor.data, descriptor.size, &again, NULL) != KVMEM_STATUS_OK)
+        nanosleep(&pause, NULL);
+    expect_stale(&meeting);
+    kv_run(again, meeting.near.layout, &move);
+    kvmem_layout_destroy(again);
 }
 
 /* NIXL does not report the reason. */

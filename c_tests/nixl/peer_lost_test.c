@@ -3,6 +3,9 @@
 // an error in time, the process survives, and other peers are served.
 #include "harness.h"
 
+#include <fcntl.h>
+#include <sched.h>
+
 /* A transfer with a dead peer must fail within this time. A timeout fails the test. */
 #define TIME_TO_FAIL SECONDS(5)
 
@@ -106,4 +109,25 @@ TEST(notifying_a_lost_peer_fails_in_time) {
     const kvmem_status status = kvmem_agent_notify(fixture.agent, "victim", "y", 1, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NIXL);
     expect_survivor_works(&fixture);
+}
+
+/* As in another container. Its end is not visible here, but that of the connection is. */
+TEST(a_killed_peer_in_another_pid_namespace_is_lost) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    OWNED(kvmem_agent) agent = agent_open("survivor");
+    OPENED(kv_side, side, &config, agent, 1);
+    const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    CHECK(own >= 0);
+    if (unshare(CLONE_NEWPID) != 0) FAIL("this machine allows no PID namespace: %s", strerror(errno));
+    OPENED(kv_peer, victim, "victim", &config, 2);
+    CHECK_EQ(setns(own, CLONE_NEWPID), 0);
+    close(own);
+    kv_peer_meet(&victim, agent);
+    OWNED(kvmem_transfer) read = kv_transfer(victim.model.layout, side.layout, &move);
+    EXPECT_OK(submit_and_wait(read, PATIENCE));
+    kv_peer_crash(&victim);
+    for (int i = 0; i < 2; i++) {
+        expect_peer_lost(submit_and_wait(read, PATIENCE));
+        CHECK_HAS(test_last_message(), "another machine, or in another PID namespace");
+    }
 }

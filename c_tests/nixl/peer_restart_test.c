@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A peer that restarts under the name of one that died: it is distinguished, and fails until the old one is
-// invalidated.
+// Peers of one name: one that restarts under the name of one that died, and two that live. They are distinguished, also if their
+// addresses are equal, and the other fails until the first is invalidated.
 #include "harness.h"
 
+#include <fcntl.h>
 #include <sys/personality.h>
 
 KV_PEER_ROLE
@@ -63,4 +64,84 @@ TEST(an_old_descriptor_fails_though_its_addresses_match) {
     kv_peer_meet(&restarted, agent);
     const message *descriptor = &old.descriptor;
     REFUSE(KVMEM_STATUS_PEER_LOST, "phoenix", kvmem_layout_import, agent, descriptor->data, descriptor->size);
+}
+
+/* Two living peers of one name, without address randomization, as replicas are that were forked from one process. */
+typedef struct twins {
+    kvmem_agent *agent;
+    kv_side side;
+    kv_peer first, second;
+} twins;
+
+static void twins_open(twins *twins) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    twins->agent = agent_open("near");
+    kv_side_open(&twins->side, &config, twins->agent, 1);
+    const int randomised = personality(ADDR_NO_RANDOMIZE);
+    CHECK(randomised >= 0);
+    kv_peer_open(&twins->first, "twin", &config, 2);
+    kv_peer_open(&twins->second, "twin", &config, 3);
+    CHECK(personality((unsigned long)randomised) >= 0);
+}
+
+static void twins_close(twins *twins) {
+    kv_peer_close(&twins->first);
+    kv_peer_close(&twins->second);
+    kv_side_close(&twins->side);
+    kvmem_agent_destroy(twins->agent);
+}
+
+static uint64_t first_address(const kvmem_layout *layout) {
+    GET(kvmem_block, block, kvmem_layout_get_block, layout, 0, 0, 0);
+    return block.address;
+}
+
+static void expect_import_fails(kvmem_agent *agent, const kv_peer *peer) {
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "not of the agent that exported the layout", kvmem_layout_import, agent,
+           peer->descriptor.data, peer->descriptor.size);
+}
+
+static void expect_bytes_of(twins *twins, kv_peer *peer) {
+    kv_run(peer->model.layout, twins->side.layout, &move);
+    kv_expect_moved(&twins->side, &peer->model, &move);
+}
+
+TEST(a_layout_is_imported_only_with_the_metadata_of_its_own_agent) {
+    OPENED(twins, twins);
+    kvmem_agent *agent = twins.agent;
+    agent_load(agent, &twins.first.metadata);
+    expect_import_fails(agent, &twins.second); /* also as the first one */
+    kv_peer_meet(&twins.first, agent);
+    const uint64_t address = first_address(twins.first.model.layout);
+    expect_import_fails(agent, &twins.second);
+    expect_bytes_of(&twins, &twins.first);
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "twin", ERR));
+    kv_peer_meet(&twins.second, agent);
+    CHECK_EQ(first_address(twins.second.model.layout), address); /* nothing else distinguishes them */
+    expect_import_fails(agent, &twins.first);
+    expect_bytes_of(&twins, &twins.second);
+}
+
+/* NIXL would report its reason on stderr. */
+TEST(another_agent_of_a_loaded_name_is_not_given_to_nixl) {
+    OPENED(twins, twins);
+    const message *metadata = &twins.second.metadata;
+    agent_load(twins.agent, &twins.first.metadata);
+    SCRATCH(directory);
+    const char *path = scratch_file(&directory, "stderr");
+    const int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600), before = dup(STDERR_FILENO);
+    CHECK(file >= 0 && before >= 0);
+    CHECK(dup2(file, STDERR_FILENO) >= 0);
+    const kvmem_status status =
+        kvmem_agent_load_remote_metadata(twins.agent, metadata->data, metadata->size, NULL, ERR);
+    CHECK(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+    char text[4096];
+    const ssize_t size = pread(file, text, sizeof(text) - 1, 0);
+    close(file);
+    CHECK(size >= 0);
+    text[size] = 0;
+    CHECK_EQ(status, KVMEM_STATUS_ALREADY_EXISTS);
+    CHECK_HAS(test_last_message(), "agent 'twin' is loaded already");
+    CHECK_STR(text, "");
 }

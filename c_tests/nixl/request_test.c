@@ -326,6 +326,23 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
            files);
 }
 
+TEST(layers_in_the_same_raw_memory_are_no_layout) {
+    OPENED(pair, both, 0);
+    kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    CHECK_EQ(config.kind, KVMEM_LAYOUT_LAYER_SEPARATE);
+    const uint64_t size = kv_region_size(&config);
+    CHECK(config.num_layers * size <= 2 * NUM_BLOCKS * BLOCK);
+    OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    for (uint64_t i = 0; i < config.num_layers; i++) {
+        const kvmem_descriptor layer = {.address = (uintptr_t)both.there + i * size, .size = size};
+        EXPECT_OK(kvmem_descriptors_add(there, &layer, 1, ERR));
+    }
+    OWN(kvmem_layout, remote, kvmem_layout_create_remote, both.near, "far", &config, there);
+    const kvmem_descriptor first = {.address = (uintptr_t)both.there, .size = size};
+    EXPECT_OK(kvmem_descriptors_set(there, config.num_layers - 1, &first, ERR));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_layout_create_remote, both.near, "far", &config, there);
+}
+
 /* A region in a list is kept with its registration. */
 TEST(a_request_keeps_the_registration_of_a_region) {
     OPENED(pair, both, 0);

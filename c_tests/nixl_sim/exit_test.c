@@ -61,6 +61,23 @@ ROLE(destroys_an_agent_at_the_very_end) {
     late = agent_open("late");
 }
 
+static void create_late(void) {
+    kvmem_agent *agent = NULL;
+    const kvmem_status status = kvmem_agent_create("too late", NULL, &agent, ERR);
+    const kvmem_status backend = kvmem_agent_create_backend(late, "UCX", NULL, 0, NULL);
+    if (status == KVMEM_STATUS_INVALID_STATE && strstr(test_last_message(), "the process exits") != NULL &&
+        backend == KVMEM_STATUS_INVALID_STATE)
+        return;
+    fprintf(stderr, "created an agent at the end: %d, a backend: %d\n", status, backend);
+    _Exit(EXIT_FAILURE);
+}
+
+ROLE(creates_an_agent_at_the_very_end) {
+    (void)socket;
+    CHECK_EQ(atexit(create_late), 0);
+    late = MADE(kvmem_agent, kvmem_agent_create, "late", NULL);
+}
+
 static void expect_good_end(const char *role) {
     peer process = peer_start(role);
     peer_finish(&process);
@@ -72,6 +89,10 @@ TEST(a_process_that_exits_waits_for_agents_that_are_being_destroyed) {
 
 TEST(a_destroy_call_and_the_end_of_a_process_return_in_time) {
     expect_good_end("exits_though_nixl_never_destroys_an_agent");
+}
+
+TEST(no_agent_is_created_after_the_end_of_the_static_objects_of_nixl) {
+    expect_good_end("creates_an_agent_at_the_very_end");
 }
 
 TEST(an_agent_that_outlives_the_static_objects_of_nixl_is_not_destroyed) {

@@ -44,6 +44,7 @@ CAPI(create_configured_agent)(const char *name, const void *config, agent **made
     static uint64_t num_created;
     pthread_once(&once, begin_static_objects);
     sim_pass(NIXL_SIM_CREATE);
+    require(!LOCKED(is_over), "an agent is created after the end of its static objects");
     *made = calloc(1, sizeof(agent));
     if (*made == NULL || strlen(name) >= NAME_SIZE) return ERROR_BACKEND;
     strcpy((*made)->name, name);

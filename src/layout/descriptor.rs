@@ -15,7 +15,7 @@ use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use super::served::Served;
 use crate::error::{Error, Result, Status, ensure, fail};
-use crate::nixl::{Agent, AgentState, Descriptor};
+use crate::nixl::{Agent, AgentState, Descriptor, MemoryType};
 use crate::process::ProcessIdentity;
 use crate::region::{Region, Tier};
 use crate::wire::Form;
@@ -37,6 +37,9 @@ struct Payload {
     /// Readers that know no services ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served: Option<Served>,
+    /// What the metadata of this agent contains, and that of no other agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<Descriptor>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,11 +124,11 @@ impl Layout {
 /// Serialises a layout that peers can access.
 fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
-    if let Some(agent) = &local.agent {
-        agent
-            .call(|driver| driver.ensure_reaches_peers())
-            .map_err(|error| error.context("export the layout"))?;
-    }
+    let identity = |driver: &mut AgentState| driver.ensure_reaches_peers().map(|()| driver.identity());
+    let identity = match &local.agent {
+        Some(agent) => agent.call(identity).map_err(|error| error.context("export the layout"))?,
+        None => None,
+    };
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
         process: ProcessIdentity::current()?,
@@ -136,6 +139,7 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
         bases: layout.placement().bases().to_vec(),
         elastic: elastic(&local.regions)?,
         served: layout.served().cloned(),
+        identity,
     };
     FORM.write(payload.kind.version(), &payload)
 }
@@ -188,7 +192,7 @@ fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
 /// Imports a layout without parts. Its claims are checked against the metadata that the agent has of the peer.
 fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
     let Checked { payload, placement, claimed } = checked;
-    let Payload { agent: peer, process, tier, regions: descriptors, elastic, served, .. } = payload;
+    let Payload { agent: peer, process, tier, regions: descriptors, elastic, served, identity, .. } = payload;
     ensure!(
         !process.is_gone(),
         PeerLost,
@@ -197,12 +201,14 @@ fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
         process.pid
     );
     let of_service = served.as_ref().map(Served::descriptors).unwrap_or_default();
-    let peer = agent.call(move |state| {
+    let (peer, process) = agent.call(move |state| {
+        // Before the rest: another agent of the name may have the same addresses.
+        let remote = state.exporter(&peer, identity)?;
         state.check_remote(&peer, &claimed)?;
         check_service(state, &peer, &of_service)?;
-        state.remote(&peer)
+        remote.note_process(&process)?;
+        Ok((remote, process))
     })?;
-    peer.note_process(&process);
     let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     let layout = Layout::new(placement, Memory::Remote(memory));
     served.map_or(Ok(()), |served| layout.set_served(served))?;
@@ -291,6 +297,7 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
         payload.bases.len()
     );
     let placement = Placement::new(geometry, payload.bases.clone()).map_err(corrupt)?;
+    placement.ensure_separate().map_err(corrupt)?;
     let size = placement.geometry().region_size();
     for (index, (region, base)) in payload.regions.iter().zip(placement.bases()).enumerate() {
         ensure!(
@@ -316,6 +323,11 @@ fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
         payload.tier.name()
     );
     payload.served.iter().try_for_each(Served::validate)?;
+    ensure!(
+        payload.identity.is_none_or(|identity| identity.memory_type == MemoryType::Dram),
+        Corrupt,
+        "the identity in the layout descriptor is not in host memory"
+    );
     let claimed = match &payload.elastic {
         Some(elastic) => elastic.validate(&placement, payload.regions[0].device_id)?,
         None => payload.regions.clone(),

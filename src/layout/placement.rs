@@ -58,6 +58,24 @@ impl Placement {
         Self::new(geometry, bases)
     }
 
+    /// Fails if two regions have a byte in common, which blocks would share.
+    pub fn ensure_separate(&self) -> Result<()> {
+        let mut order: Vec<_> = (0..self.bases.len()).collect();
+        order.sort_unstable_by_key(|index| self.bases[*index]);
+        let size = self.geometry.region_size();
+        for pair in order.windows(2) {
+            ensure!(
+                self.bases[pair[1]] - self.bases[pair[0]] >= size,
+                InvalidArgument,
+                "regions {} and {} of {} bytes overlap, so blocks would share bytes",
+                pair[0].min(pair[1]),
+                pair[0].max(pair[1]),
+                size
+            );
+        }
+        Ok(())
+    }
+
     /// The shape.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -123,7 +141,23 @@ fn out_of_range(dimensions: &Dimensions, block: u64, layer: u64, outer: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::LayoutKind;
+    use crate::layout::{BlockDim, LayoutKind};
+
+    #[test]
+    fn regions_with_a_byte_in_common_are_refused() {
+        let kind = LayoutKind::LayerSeparate(BlockDim::First);
+        let geometry = Geometry::new(Dimensions::small(), kind).unwrap();
+        let size = geometry.region_size();
+        let at =
+            |second: u64| Placement::new(geometry.clone(), vec![size * 2, second]).unwrap().ensure_separate();
+        let alignment = geometry.dimensions().alignment;
+        for second in [size * 2, size * 3 - alignment, size + alignment] {
+            assert_eq!(at(second).unwrap_err().status(), Status::InvalidArgument, "{second}");
+        }
+        for second in [size * 3, size, 0] {
+            at(second).unwrap();
+        }
+    }
 
     #[test]
     fn indices_out_of_range_are_refused() {

@@ -16,7 +16,8 @@ use crate::process::ProcessIdentity;
 use crate::region::Tier;
 
 impl Layout {
-    /// A remote layout with one descriptor per region. The loaded metadata of the owner must cover the descriptors.
+    /// A remote layout with one descriptor per region. The loaded metadata of the owner must cover the descriptors, and no two
+    /// blocks may have a byte in common.
     pub fn of_raw(
         agent: &Arc<Agent>,
         owner: &str,
@@ -35,6 +36,7 @@ impl Layout {
         let descriptors: Vec<Descriptor> = list.descriptors().collect();
         let bases = descriptors.iter().map(|descriptor| descriptor.address).collect();
         let placement = Placement::new(Geometry::new(dimensions, kind)?, bases)?;
+        placement.ensure_separate()?;
         let size = placement.geometry().region_size();
         for (index, Descriptor { size: given, .. }) in descriptors.iter().enumerate() {
             ensure!(

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::error::{Result, ensure};
 use crate::leak;
 use crate::log::{Count, log};
 use crate::process::PerProcess;
@@ -88,6 +89,16 @@ pub fn precedes(creator: &str) {
     if unsafe { libc::atexit(at_exit) } != 0 {
         log!(Warn, "a process that exits does not wait for agents that are being destroyed: out of memory");
     }
+}
+
+/// Fails once the process exits: NIXL's static objects do not exist any more, and a call that needs them would abort.
+pub fn ensure_running() -> Result<()> {
+    ensure!(
+        !EXIT.get(Exit::default).state.lock().has_begun,
+        InvalidState,
+        "the process exits, and NIXL's objects are destroyed; use NIXL before, not in an exit handler or a static destructor"
+    );
+    Ok(())
 }
 
 /// Destroys an agent, unless the process exits.

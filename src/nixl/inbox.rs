@@ -11,6 +11,10 @@ use crate::log::Count;
 /// The maximum number of messages that wait, and their bytes with the names of their senders, which a peer chooses too.
 const MOST_MESSAGES: usize = 1 << 16;
 const MOST_BYTES: usize = 64 << 20;
+/// The bytes of a sender's name that a message has space for.
+pub const MAX_NAME: usize = 4096;
+/// The bytes of one message that an empty inbox keeps.
+pub const MAX_MESSAGE: usize = MOST_BYTES - MAX_NAME;
 /// The same for messages of this library.
 pub const LIMITS: &str = "at most 65536 of them, with 64 MiB, wait until they are taken, and at most 4096 unknown senders are read at a time";
 

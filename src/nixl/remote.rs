@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use once_cell::sync::OnceCell;
 
 use super::call::c_string;
-use crate::error::{Error, Result, Status};
+use super::descriptor::Descriptor;
+use super::peer_metadata::Connections;
+use super::sys;
+use crate::error::{Cause, Error, Result, Status, ensure};
 use crate::process::ProcessIdentity;
 
 /// The look-up in a directory that metadata was found by.
@@ -22,7 +25,27 @@ pub struct LookUp {
     pub number: u64,
 }
 
-/// A peer whose metadata is loaded. Once invalidated, this value remains invalid, also if metadata of the same name is
+/// What an agent knows of a peer whose metadata is loaded.
+pub(super) struct LoadedPeer {
+    pub remote: Arc<Remote>,
+    /// The last look-up that its metadata was found by, if it was found in a directory.
+    pub look_up: Option<LookUp>,
+    /// Empty if NIXL's listen thread has loaded it.
+    pub connections: Connections,
+    /// That of the first layout that was imported from it.
+    pub identity: Option<Descriptor>,
+}
+
+impl LoadedPeer {
+    pub fn note_look_up(&mut self, look_up: LookUp) {
+        let last = self.look_up.get_or_insert(look_up);
+        if last.incarnation != look_up.incarnation || last.number < look_up.number {
+            *last = look_up;
+        }
+    }
+}
+
+/// A peer. Once its metadata is invalidated, this value remains invalid, also if metadata of the same name is
 /// loaded later: that is a different peer.
 #[derive(Debug)]
 pub struct Remote {
@@ -62,9 +85,20 @@ impl Remote {
         &self.name
     }
 
-    /// Notes the process of the peer, as its layouts state it.
-    pub fn note_process(&self, process: &ProcessIdentity) {
-        let _ = self.process.set(process.clone());
+    /// Notes the process of the peer, as its layouts state it. Fails if a layout of another process was imported before: the
+    /// metadata is that of one of them.
+    pub fn note_process(&self, process: &ProcessIdentity) -> Result<()> {
+        let known = self.process.get_or_init(|| process.clone());
+        ensure!(
+            known == process,
+            Stale,
+            "the loaded metadata of agent '{}' is that of process {}, and the layout is that of process {}; agents need different \
+             names. Invalidate the metadata, then load that of the layout's process",
+            self.name,
+            known.pid,
+            process.pid
+        );
+        Ok(())
     }
 
     /// A failure of a request to the peer: NIXL does not say that a peer's process has ended.
@@ -73,6 +107,22 @@ impl Remote {
             Some(process) => self.lost(process, error),
             None => error,
         }
+    }
+
+    /// The failure of a request to the peer that was posted. UCX closes the connection to a peer after any failure of it, and NIXL
+    /// returns one status for all. So if it cannot be known whether the process has ended, the peer is lost.
+    pub fn explain_posted(&self, error: Error) -> Error {
+        let is_of_connection = error.cause() == Some(&Cause::Nixl(sys::NIXL_CAPI_ERROR_BACKEND));
+        let is_hidden = self.process.get().is_some_and(|process| !process.is_visible());
+        if is_of_connection && is_hidden {
+            let reason = format!(
+                "the connection to agent '{}' has failed. Whether its process has ended is not visible from here: it is on another \
+                 machine, or in another PID namespace. Invalidate its metadata, then load that of its successor, or its own again",
+                self.name
+            );
+            return error.context(reason).with_status(Status::PeerLost);
+        }
+        self.explain(error)
     }
 
     /// The failure of a request to the peer, whose process has ended. A part of the request may have reported that already.
@@ -89,7 +139,11 @@ impl Remote {
 
     /// Fails if the metadata of the peer was invalidated.
     pub fn ensure_valid(&self) -> Result<()> {
-        if self.in_flight.load(Ordering::Acquire) & INVALID != 0 { Err(self.stale()) } else { Ok(()) }
+        if self.is_invalid() { Err(self.stale()) } else { Ok(()) }
+    }
+
+    fn is_invalid(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) & INVALID != 0
     }
 
     /// Whether a transfer with the peer is in flight.
@@ -111,9 +165,10 @@ impl Remote {
         self.in_flight.fetch_or(INVALID, Ordering::AcqRel);
     }
 
-    fn stale(&self) -> Error {
+    pub(super) fn stale(&self) -> Error {
         let message = format!(
-            "the metadata of agent '{}' was invalidated; load it again, then import its layouts and create the requests again",
+            "the metadata of agent '{}' was invalidated, or withdrawn by that agent; load it again, then import its layouts and \
+             create the requests again",
             self.name
         );
         Error::new(Status::Stale, message)
@@ -127,5 +182,42 @@ pub struct RemoteHold(Arc<Remote>);
 impl Drop for RemoteHold {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_became_invalid_in_flight_remains_invalid() {
+        let remote = Remote::new("far").unwrap();
+        let holds = [remote.hold().unwrap(), remote.hold().unwrap()];
+        remote.invalidate();
+        assert!(remote.is_in_use());
+        drop(holds);
+        assert!(!remote.is_in_use());
+        assert_eq!(remote.ensure_valid().unwrap_err().status(), Status::Stale);
+        assert_eq!(remote.hold().unwrap_err().status(), Status::Stale);
+    }
+
+    #[test]
+    fn a_layout_of_another_process_is_stale() {
+        let remote = Remote::new("far").unwrap();
+        let one = ProcessIdentity::sample();
+        let twin = ProcessIdentity { pid: one.pid + 1, ..one.clone() };
+        remote.note_process(&one).unwrap();
+        remote.note_process(&one).unwrap();
+        let lost = remote.explain_posted(Error::new(Status::Nixl, "a request failed"));
+        assert_eq!(lost.status(), Status::Nixl, "not a failure of NIXL's");
+        let failure = || {
+            Error::new(Status::Nixl, "a request failed").with_cause(Cause::Nixl(sys::NIXL_CAPI_ERROR_BACKEND))
+        };
+        assert_eq!(remote.explain_posted(failure()).status(), Status::PeerLost);
+        assert_eq!(remote.explain(failure()).status(), Status::Nixl);
+        assert_eq!(Remote::new("near").unwrap().explain_posted(failure()).status(), Status::Nixl);
+        let error = remote.note_process(&twin).unwrap_err();
+        assert_eq!(error.status(), Status::Stale);
+        assert!(error.message().contains("process 7") && error.message().contains("process 8"), "{error}");
     }
 }

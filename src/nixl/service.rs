@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::inbox::MAX_MESSAGE;
 use super::notification::Notification;
 use crate::error::{Result, ensure};
 
@@ -32,13 +33,19 @@ impl ServiceId {
     }
 }
 
-/// Fails for a caller's notification that a peer would take for a request to a service.
-pub fn ensure_not_for_services(notification: &[u8]) -> Result<()> {
+/// Fails for a caller's notification that a peer would take for a request to a service, or could never keep.
+pub fn ensure_sendable(notification: &[u8]) -> Result<()> {
     ensure!(
         !notification.starts_with(SERVICE_MAGIC),
         InvalidArgument,
         "notifications that begin with '{}' are requests of kvmem itself; begin with other bytes",
         SERVICE_MAGIC.escape_ascii()
+    );
+    ensure!(
+        notification.len() <= MAX_MESSAGE,
+        OutOfRange,
+        "the notification has {} bytes, and a peer keeps at most {MAX_MESSAGE} in one; send less, or move the bytes as blocks",
+        notification.len()
     );
     Ok(())
 }
@@ -93,7 +100,9 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
+    use super::super::inbox::{MAX_NAME, NotificationInbox};
     use super::*;
+    use crate::error::Status;
 
     const ID: ServiceId = ServiceId([7; 16]);
 
@@ -113,8 +122,12 @@ mod tests {
         assert_eq!(services.keep(request), None);
         assert_eq!(services.take(&ID), (vec![message(b"ask")], 0));
         services.close(&ID);
-        assert!(ensure_not_for_services(b"KVMEMSR").is_ok());
-        assert!(ensure_not_for_services(b"KVMEMSRV.").is_err());
+        assert!(ensure_sendable(b"KVMEMSR").is_ok());
+        assert!(ensure_sendable(b"KVMEMSRV.").is_err());
+        assert!(ensure_sendable(&vec![0; MAX_MESSAGE]).is_ok());
+        assert_eq!(ensure_sendable(&vec![0; MAX_MESSAGE + 1]).unwrap_err().status(), Status::OutOfRange);
+        let largest = Notification { agent: "a".repeat(MAX_NAME), data: vec![0; MAX_MESSAGE] };
+        assert!(!NotificationInbox::default().keep(largest), "its receiver loses it");
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub type nixl_capi_xfer_telemetry_t = *mut nixl_capi_xfer_telemetry_s;
 
 pub use nixl_sys::{NIXL_CAPI_ERROR_NOT_FOUND, NIXL_CAPI_IN_PROG, NIXL_CAPI_SUCCESS};
 /// nixl-sys does not export these.
+/// Also for failures that NIXL itself distinguishes, among them a lost connection.
+pub const NIXL_CAPI_ERROR_BACKEND: nixl_capi_status_t = -2;
 const NIXL_CAPI_ERROR_INVALID_STATE: nixl_capi_status_t = -3;
 pub const NIXL_CAPI_ERROR_NO_TELEMETRY: nixl_capi_status_t = -5;
 

@@ -61,9 +61,13 @@ impl ProcessIdentity {
     /// Whether the process is proven to have ended. False for a process of another machine or pid namespace, which
     /// can't be examined from here.
     pub fn is_gone(&self) -> bool {
-        let is_comparable = boot_id().is_ok_and(|boot_id| boot_id == self.boot_id)
-            && pid_namespace().is_ok_and(|namespace| namespace == self.pid_namespace);
-        is_comparable && (pid_has_ended(self.pid) || self.is_pid_reused())
+        self.is_visible() && (pid_has_ended(self.pid) || self.is_pid_reused())
+    }
+
+    /// Whether this process can find out whether the process has ended: both are of one machine and pid namespace.
+    pub fn is_visible(&self) -> bool {
+        boot_id().is_ok_and(|boot_id| boot_id == self.boot_id)
+            && pid_namespace().is_ok_and(|namespace| namespace == self.pid_namespace)
     }
 
     /// Whether the pid is proven to be another process's now. False if the process is hidden, or if the start times
@@ -127,7 +131,19 @@ fn read(path: &str) -> Result<String> {
 }
 
 fn unreadable(path: &str, errno: Errno) -> Error {
-    Error::errno(format!("read the identity of this process from {path}"), errno)
+    let error = Error::errno(format!("read the identity of this process from {path}"), errno);
+    if is_proc_mounted() {
+        return error;
+    }
+    error
+        .with_status(Status::Unsupported)
+        .followed_by("/proc is not mounted; mount it in this container or chroot")
+}
+
+/// Whether the file system at /proc is proc.
+fn is_proc_mounted() -> bool {
+    retried::call(|| rustix::fs::statfs("/proc"))
+        .is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
 /// Whether /proc numbers processes as this one does: in a new pid namespace it can be the outer one's.
@@ -204,8 +220,13 @@ mod tests {
         let own = ProcessIdentity::current().unwrap();
         let absent = ProcessIdentity { pid: i32::MAX as u32, ..own };
         assert!(absent.is_gone());
-        assert!(!ProcessIdentity { boot_id: "elsewhere".into(), ..absent.clone() }.is_gone());
-        assert!(!ProcessIdentity { pid_namespace: 1, ..absent }.is_gone());
+        let elsewhere = [
+            ProcessIdentity { boot_id: "elsewhere".into(), ..absent.clone() },
+            ProcessIdentity { pid_namespace: 1, ..absent.clone() },
+            ProcessIdentity::unknown(),
+        ];
+        assert!(elsewhere.iter().all(|process| !process.is_gone() && !process.is_visible()));
+        assert!(absent.is_visible());
     }
 
     #[test]

@@ -88,7 +88,11 @@ const TABLE: [(kvmem_status, &str, &str); 23] = [
     (Status::Cuda as i32, "KVMEM_STATUS_CUDA\0", "The CUDA driver reported an error.\0"),
     (Status::Nixl as i32, "KVMEM_STATUS_NIXL\0", "NIXL reported an error.\0"),
     (Status::Io as i32, "KVMEM_STATUS_IO\0", "The operating system reported an error.\0"),
-    (Status::PeerLost as i32, "KVMEM_STATUS_PEER_LOST\0", "The peer process has ended.\0"),
+    (
+        Status::PeerLost as i32,
+        "KVMEM_STATUS_PEER_LOST\0",
+        "The peer process has ended, or the connection to it has failed.\0",
+    ),
     (Status::Stale as i32, "KVMEM_STATUS_STALE\0", "The object that the handle refers to has changed.\0"),
     (Status::Corrupt as i32, "KVMEM_STATUS_CORRUPT\0", "Received or stored bytes are damaged.\0"),
     (

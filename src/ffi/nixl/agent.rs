@@ -79,7 +79,8 @@ pub unsafe extern "C" fn kvmem_agent_options_init(options: *mut kvmem_agent_opti
 /// @param options options of the agent; NULL for the defaults
 /// @param agent receives the agent; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked
+///         KVMEM_STATUS_INVALID_STATE: NIXL was loaded before this process was forked, or the process exits,
+///           and NIXL's objects are destroyed
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread of the agent could not be started
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL, KVMEM_STATUS_NIXL
@@ -139,6 +140,7 @@ pub struct kvmem_parameter {
 ///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin
 ///         KVMEM_STATUS_INVALID_ARGUMENT: with a parameter the plugin GUSLI would end the process, or the
 ///           plugin OBJ would never end a request; the message has the parameter
+///         KVMEM_STATUS_INVALID_STATE: the process exits, and NIXL's objects are destroyed
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the threads of UCX or OBJ cannot be started
 ///         KVMEM_STATUS_TIMED_OUT: NIXL has not created it within call_timeout_ns; it may exist later
 ///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend cannot be created; the message has

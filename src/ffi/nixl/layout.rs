@@ -77,8 +77,9 @@ pub unsafe extern "C" fn kvmem_layout_export(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a descriptor
 ///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the memory of
-///           the layout
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, is that of another agent of the
+///           same name, or does not cover the memory of the layout
+///         KVMEM_STATUS_STALE: the metadata of another process is loaded under the name of the owner
 ///         KVMEM_STATUS_PEER_LOST: the process that exported the layout has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_import(
@@ -108,8 +109,8 @@ pub unsafe extern "C" fn kvmem_layout_import(
 /// @param descriptors one descriptor per region of the layout, in their order, each at least as large
 /// @param layout receives the layout; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, or one is
-///           not aligned
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
+///           not aligned, or two of them overlap in the bytes that the layout needs
 ///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor is too small, or exceeds the address space
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
 ///         KVMEM_STATUS_UNSUPPORTED: the descriptors are neither host memory nor GPU memory

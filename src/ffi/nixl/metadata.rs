@@ -53,7 +53,7 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0, or the metadata is the agent's own
 ///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
-///           restarted; call kvmem_agent_invalidate_remote_metadata first
+///           restarted; call kvmem_agent_invalidate_remote_metadata first. Or the agent itself has that name
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer
 #[unsafe(no_mangle)]
@@ -213,7 +213,8 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
 /// Returns metadata of some of an agent's memory. A peer adds it to the metadata that it has loaded.
 ///
 /// The metadata of an empty list is the connection information; that of other lists does not have it. So a
-/// peer first loads the metadata of an empty list, or all metadata.
+/// peer first loads the metadata of an empty list, or all metadata. Before it imports a layout, it also loads
+/// that of some host memory, or all metadata: these identify the agent.
 ///
 /// @param agent an agent
 /// @param descriptors registered memory
@@ -294,8 +295,12 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
 ///         KVMEM_STATUS_NIXL
 ///
-/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent.
-/// If the peer uses kvmem, its transfers then fail.
+/// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
+/// loaded the metadata again. Layouts that are exported from here on can be imported with metadata from here
+/// on only, also by other peers.
+///
+/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent,
+/// which fail.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
     agent: *mut kvmem_agent,
@@ -314,6 +319,9 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
 }
 
 /// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
+///
+/// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
+/// only if a function was called with its name before, such as kvmem_agent_check_remote_metadata.
 ///
 /// @param agent an agent
 /// @param count receives the number of peers; may be NULL

@@ -20,7 +20,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::Notification;
-use crate::nixl::service::ensure_not_for_services;
+use crate::nixl::service::ensure_sendable;
 use crate::transfer::QueueEntry;
 
 /// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
@@ -53,10 +53,11 @@ pub struct kvmem_notification {
 /// @return KVMEM_STATUS_OK: NIXL has accepted the message
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own; the bytes begin with KVMEMSRV, as
 ///           requests of kvmem itself do
+///         KVMEM_STATUS_OUT_OF_RANGE: the message has more than 64 MiB less 4 KiB, which no peer keeps
 ///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
-///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
-///           imported
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended, or the connection to a peer on another
+///           machine or in another PID namespace has failed; known only if a layout of the peer was imported
 ///         KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_notify(
@@ -72,7 +73,7 @@ pub unsafe extern "C" fn kvmem_agent_notify(
             let agent = &borrow(scope, agent)?.agent;
             let remote = text::required(remote, "remote")?.to_string();
             let message = text::bytes(data, size, "data")?.to_vec();
-            ensure_not_for_services(&message)?;
+            ensure_sendable(&message)?;
             agent.call(move |driver| driver.notify(&remote, &message))
         })
     }

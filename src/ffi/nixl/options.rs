@@ -13,7 +13,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
-use crate::nixl::service::ensure_not_for_services;
+use crate::nixl::service::ensure_sendable;
 use crate::transfer::raw::RunOptions;
 
 /// Send the notification, also if it has no bytes.
@@ -138,7 +138,7 @@ unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
             fail!(InvalidArgument, "backends has '{name}' twice");
         }
         let notification = text::bytes(options.notification, options.notification_size, "notification")?;
-        ensure_not_for_services(notification)?;
+        ensure_sendable(notification)?;
         let notifies = options.flags & KVMEM_NIXL_NOTIFY != 0 || !notification.is_empty();
         let parameter =
             text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;

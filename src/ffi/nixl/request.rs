@@ -19,7 +19,7 @@ use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
 use crate::ffi::nixl::prepared::kvmem_prepared;
 use crate::ffi::nixl::telemetry::nanoseconds;
 use crate::nixl::Operation;
-use crate::nixl::service::ensure_not_for_services;
+use crate::nixl::service::ensure_sendable;
 use crate::transfer::raw::Request;
 
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn kvmem_request_post(
     unsafe {
         call_on(request, error, |request| {
             let message = text::bytes(notification, size, "notification")?;
-            ensure_not_for_services(message)?;
+            ensure_sendable(message)?;
             request.post(message)
         })
     }

@@ -13,7 +13,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
-use crate::nixl::service::ensure_not_for_services;
+use crate::nixl::service::ensure_sendable;
 use crate::transfer::{
     BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
 };
@@ -199,7 +199,7 @@ pub(in crate::ffi) unsafe fn request<'a>(
         // The pair of the core has the layout of C's pair, field by field.
         let pairs = items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?;
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
-        ensure_not_for_services(message)?;
+        ensure_sendable(message)?;
         let queue = borrow_nullable(scope, options.queue)?;
         Ok(TransferRequest {
             step: Step {

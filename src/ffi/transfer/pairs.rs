@@ -13,7 +13,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{checksums, kvmem_block_pair, kvmem_block_table, limit, tables};
-use crate::nixl::service::ensure_not_for_services;
+use crate::nixl::service::ensure_sendable;
 use crate::transfer::{BlockPair, Step};
 
 /// Options of kvmem_transfer_submit_pairs: the blocks of the next run.
@@ -102,7 +102,7 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
     // SAFETY: the caller's promise, for all below.
     unsafe {
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
-        ensure_not_for_services(message)?;
+        ensure_sendable(message)?;
         Ok(Step {
             // The pair of the core has the layout of C's pair, field by field.
             pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?,

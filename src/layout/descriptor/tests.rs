@@ -22,6 +22,7 @@ fn payload() -> Payload {
         bases: vec![0x10000, 0x20000],
         elastic: None,
         served: None,
+        identity: None,
     }
 }
 

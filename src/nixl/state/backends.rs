@@ -65,6 +65,10 @@ impl AgentState {
         backend.most_parts = most_parts;
         self.backends.insert(plugin.to_string(), backend);
         self.carrier = self.carrier.after_new_backend();
+        // Layouts can be exported without it; then an importer cannot distinguish agents of one name.
+        if let Err(error) = self.identify(plugin) {
+            log!(Warn, "{error}");
+        }
         log!(Info, "agent {} has a {plugin} backend", self.log_name());
         Ok(())
     }
@@ -151,6 +155,7 @@ impl AgentState {
 
     /// The names of the plugins that NIXL finds, sorted.
     pub(super) fn available_plugins(&self) -> Result<Vec<String>> {
+        exit::ensure_running()?;
         let mut list = ptr::null_mut();
         let mut names = Vec::new();
         // SAFETY: live handles; the strings are copied before their list is freed.

@@ -8,6 +8,7 @@ mod discovery;
 mod metadata;
 mod notifications;
 mod objects;
+mod peers;
 mod raw_requests;
 mod registrations;
 mod requests;
@@ -25,10 +26,11 @@ use super::agent_config::AgentConfig;
 use super::backend::Backend;
 use super::call::{c_string, check};
 use super::descriptor::Descriptor;
+use super::identity::Identity;
 use super::inbox::NotificationInbox;
 use super::notification::{KnownSenders, NotificationSupport};
 use super::raw::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
-use super::remote::{LookUp, Remote};
+use super::remote::{LoadedPeer, Remote};
 use super::request::{ById, ListId, PreparedList, RequestHandle, RequestId};
 use super::service::Services;
 use super::{exit, signals, sys};
@@ -53,11 +55,11 @@ pub struct AgentState {
     /// The memory of this agent that requests on raw descriptors use, and prepared lists of them.
     pub(super) raw_requests: ById<RequestId, Vec<RawSpans>>,
     pub(super) raw_lists: ById<ListId, RawSpans>,
-    pub(super) remotes: HashMap<String, Arc<Remote>>,
+    pub(super) peers: HashMap<String, LoadedPeer>,
     /// Peers that were invalidated while transfers with them were in flight. NIXL forgets them when these have ended.
     pub(super) retired: Vec<Arc<Remote>>,
-    /// The last look-up that the metadata of each peer was found by, of peers that were found in a directory.
-    pub(super) look_ups: HashMap<String, LookUp>,
+    /// Its own identity, once a backend reaches peers.
+    pub(super) identity: Option<Identity>,
     pub(super) lists: ById<ListId, PreparedList>,
     pub(super) requests: ById<RequestId, RequestHandle>,
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
@@ -71,6 +73,8 @@ pub struct AgentState {
     pub(super) carrier: NotificationSupport,
     pub(super) uses_gpu: bool,
     has_progress_thread: bool,
+    /// Whether peers can change what is loaded of them.
+    pub(super) has_listen_thread: bool,
     /// The sum of what NIXL measured; `None` if the agent measures nothing.
     pub(super) sum: Option<AgentTelemetry>,
     next_id: u64,
@@ -79,6 +83,7 @@ pub struct AgentState {
 impl AgentState {
     /// Creates the agent. The library must be loaded.
     pub(super) fn create(name: &str, log_id: LogId, config: &AgentConfig) -> Result<Self> {
+        exit::ensure_running()?;
         let name = c_string("the agent's name", name)?;
         let raw = config.raw();
         let mut agent = ptr::null_mut();
@@ -90,6 +95,7 @@ impl AgentState {
         exit::precedes("agents");
         let mut state = Self::around(agent, name.into(), log_id);
         state.has_progress_thread = config.progress_thread;
+        state.has_listen_thread = config.listen_thread;
         state.sum = config.telemetry.then(AgentTelemetry::default);
         Ok(state)
     }
@@ -107,9 +113,9 @@ impl AgentState {
             views: HashMap::new(),
             raw_requests: ById::default(),
             raw_lists: ById::default(),
-            remotes: HashMap::new(),
+            peers: HashMap::new(),
             retired: Vec::new(),
-            look_ups: HashMap::new(),
+            identity: None,
             lists: ById::default(),
             requests: ById::default(),
             unreleased: Vec::new(),
@@ -120,6 +126,7 @@ impl AgentState {
             carrier: NotificationSupport::Unknown,
             uses_gpu: false,
             has_progress_thread: false,
+            has_listen_thread: false,
             sum: None,
             next_id: 0,
         }
@@ -169,7 +176,8 @@ impl Drop for AgentState {
         let lists: Vec<_> = self.lists.keys().copied().collect();
         lists.into_iter().for_each(|id| self.release_list(id));
         let retired = std::mem::take(&mut self.retired);
-        let remotes: Vec<_> = self.remotes.drain().map(|(_, remote)| remote).chain(retired).collect();
+        let peers = self.peers.drain().map(|(_, peer)| peer.remote);
+        let remotes: Vec<_> = peers.chain(retired).collect();
         for remote in remotes {
             if let Err(error) = self.forget(&remote) {
                 log!(Warn, "{error}");

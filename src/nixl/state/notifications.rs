@@ -32,7 +32,7 @@ impl AgentState {
             sys::nixl_capi_gen_notif(self.agent, name.as_ptr(), data, message.len(), ptr::null_mut())
         };
         check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
-            .map_err(|error| remote.explain(error))?;
+            .map_err(|error| remote.explain_posted(error))?;
         if let Some(sum) = &mut self.sum {
             sum.notifications_sent += 1;
         }

@@ -40,6 +40,7 @@ impl AgentState {
         options: &CallOptions,
     ) -> Result<ListId> {
         let id = self.prepare_range(side, list, 0..list.entries().len(), options).map_err(|error| {
+            let error = self.explain_missing(side, false, error);
             let named = match error.status() {
                 Status::NotFound => self.name_unresolved(error, side, list, options),
                 _ => error,
@@ -156,13 +157,19 @@ impl AgentState {
         })
         .map_err(|error| {
             let lists = [(&RequestSide::Local, local), (side, remote)];
-            let error = self.unresolved(lists, options).unwrap_or_else(|| explain(error, side));
+            let error = self.explain_missing(side, false, error);
+            let error = match error.status() {
+                Status::Stale => return error,
+                _ => self.unresolved(lists, options).unwrap_or_else(|| explain(error, side)),
+            };
             match remote.memory_type() {
                 MemoryType::Block => self.explain_refused(error, local.memory_type(), local.spans()),
                 _ => error,
             }
         })?;
-        Ok(self.keep_raw(request, operation, side.clone(), [local, remote]))
+        let id = self.keep_raw(request, operation, side.clone(), [local, remote]);
+        self.ensure_unreplaced(id)?;
+        Ok(id)
     }
 
     /// Why NIXL does not create a request, if one of its lists is the cause. NIXL returns one code for all causes, but a
@@ -220,7 +227,7 @@ impl AgentState {
             let count = Count(local_indices.len() as u64, "index pair");
             format!("create a request of {count}{}", self.whose(&side))
         })
-        .map_err(|error| explain(error, &side))?;
+        .map_err(|error| explain(self.explain_missing(&side, true, error), &side))?;
         Ok(self.keep_raw(request, operation, side, chosen))
     }
 
@@ -302,7 +309,7 @@ impl AgentState {
         if has_reply {
             self.note_reply(id);
         }
-        check(status, || "post a request".to_string())?;
+        check(status, || "post a request".to_string()).map_err(|error| self.stale_if_missing(id, error))?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
 

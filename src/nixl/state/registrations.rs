@@ -140,7 +140,7 @@ impl AgentState {
     }
 
     /// Registers a list with one backend. If UCX refuses it, the attempt is repeated to collect what UCX logs.
-    fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
+    pub(super) fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
         let backend = self.backend(plugin)?;
         let arguments = Arguments::of_backend(backend.raw())?;
         let register = || {
@@ -240,7 +240,7 @@ pub(super) struct RegistrationList {
 
 impl RegistrationList {
     /// A list of one span, without metadata.
-    fn new(descriptor: &Descriptor) -> Result<Self> {
+    pub fn new(descriptor: &Descriptor) -> Result<Self> {
         let list = Self::empty(descriptor.memory_type)?;
         list.add(descriptor, &[])?;
         Ok(list)
@@ -263,7 +263,7 @@ impl RegistrationList {
         Ok(Self { raw, memory_type })
     }
 
-    fn add(&self, descriptor: &Descriptor, metadata: &[u8]) -> Result<()> {
+    pub fn add(&self, descriptor: &Descriptor, metadata: &[u8]) -> Result<()> {
         // SAFETY: live list; the metadata is copied.
         let status = unsafe {
             sys::nixl_capi_reg_dlist_add_desc(

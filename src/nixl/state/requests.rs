@@ -36,7 +36,8 @@ impl AgentState {
         let status = unsafe {
             sys::nixl_capi_prep_xfer_dlist(self.agent, owner.as_ptr(), list.raw(), &mut raw, ptr::null_mut())
         };
-        check(status, || format!("prepare a list of {} memory", memory_type.name()))?;
+        check(status, || format!("prepare a list of {} memory", memory_type.name()))
+            .map_err(|error| self.explain_missing(side, false, error))?;
         let id = ListId(self.next_id());
         self.lists.insert(id, PreparedList { raw, side: side.clone() });
         Ok(id)
@@ -91,7 +92,8 @@ impl AgentState {
                 ptr::null_mut(),
             )
         };
-        check(status, || format!("create a request of {} blocks", local_indices.len()))?;
+        check(status, || format!("create a request of {} blocks", local_indices.len()))
+            .map_err(|error| self.explain_missing(&side, true, error))?;
         Ok(self.keep(raw, operation, side, None))
     }
 
@@ -134,8 +136,13 @@ impl AgentState {
                 self.backend_names()
             )
         })
-        .map_err(|error| self.explain_refused(error, local_type, own.into_iter()))?;
-        Ok(self.keep(raw, operation, side.clone(), ObjectRequest::of(devices)))
+        .map_err(|error| {
+            let error = self.explain_missing(side, false, error);
+            self.explain_refused(error, local_type, own.into_iter())
+        })?;
+        let id = self.keep(raw, operation, side.clone(), ObjectRequest::of(devices));
+        self.ensure_unreplaced(id)?;
+        Ok(id)
     }
 
     pub(super) fn keep(
@@ -195,8 +202,23 @@ impl AgentState {
                 self.note_reply(id);
             }
         }
-        check(status, || "a request failed in flight".to_string())?;
+        check(status, || "a request failed in flight".to_string())
+            .map_err(|error| self.stale_if_missing(id, error))?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
+    }
+
+    /// The failure of a request, which may be that its peer has withdrawn its metadata.
+    #[cold]
+    pub(super) fn stale_if_missing(&mut self, id: RequestId, error: Error) -> Error {
+        let side = self.requests.get(&id).map(|request| request.remote.clone());
+        side.map_or(error.clone(), |side| self.explain_missing(&side, true, error))
+    }
+
+    /// Releases a new request if the metadata of its peer was replaced before it was created. If it is replaced later, NIXL does not
+    /// post the request.
+    pub(super) fn ensure_unreplaced(&mut self, id: RequestId) -> Result<()> {
+        let side = self.request(id)?.remote.clone();
+        self.ensure_current(&side).inspect_err(|_| self.release_idle_requests([id]))
     }
 
     /// Releases a request, if it still exists. If that fails, NIXL may use its memory until the process ends.

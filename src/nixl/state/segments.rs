@@ -205,7 +205,7 @@ impl AgentState {
     /// descriptors, and only connection information if there are none.
     pub fn partial_metadata(&mut self, list: &Descriptors, options: &CallOptions) -> Result<Vec<u8>> {
         self.ensure_registered(list, options)?;
-        let raw_list = RegistrationList::of(list)?;
+        let raw_list = self.partial_list(list)?;
         let arguments = self.arguments(options)?;
         let (mut data, mut size): (*mut c_void, usize) = (ptr::null_mut(), 0);
         // SAFETY: live handles; the outputs are ours on success.

@@ -113,6 +113,7 @@ fn every_constant_matches_the_crate() {
     for (name, value) in [
         ("NIXL_CAPI_SUCCESS", i64::from(NIXL_CAPI_SUCCESS)),
         ("NIXL_CAPI_IN_PROG", i64::from(NIXL_CAPI_IN_PROG)),
+        ("NIXL_CAPI_ERROR_BACKEND", i64::from(NIXL_CAPI_ERROR_BACKEND)),
         ("NIXL_CAPI_ERROR_NOT_FOUND", i64::from(NIXL_CAPI_ERROR_NOT_FOUND)),
         ("NIXL_CAPI_MEM_DRAM", i64::from(NIXL_CAPI_MEM_DRAM)),
         ("NIXL_CAPI_MEM_VRAM", i64::from(NIXL_CAPI_MEM_VRAM)),

@@ -85,7 +85,7 @@ impl RequestRun {
         let (Some(resource), Some(run)) = (self.resource.take(), self.run.take()) else { return };
         let outcome = outcome.map_err(|error| match &resource.side {
             RequestSide::Peer(remote) => {
-                remote.explain(error.context(format!("with agent '{}'", remote.name())))
+                remote.explain_posted(error.context(format!("with agent '{}'", remote.name())))
             }
             RequestSide::Local | RequestSide::Own => state.explain_object(resource.id, error),
         });

@@ -340,7 +340,7 @@ impl NixlRun {
             .failure
             .as_ref()
             .is_some_and(|(error, since)| error.status() != Status::Cancelled && since.elapsed() < DYING);
-        recent && self.peer().is_some_and(|remote| !remote.process.is_gone())
+        recent && self.peer().is_some_and(|remote| remote.process.is_visible() && !remote.process.is_gone())
     }
 
     /// Adds to an error where in the run it occurred, unless the caller ended the run.
@@ -357,7 +357,9 @@ impl NixlRun {
             // The cause is already known.
             _ if matches!(error.status(), Status::Stale | Status::Cancelled) => error,
             Some(remote) if remote.process.is_gone() => remote.peer.lost(&remote.process, error),
-            Some(remote) => error.context(format!("with agent '{}'", remote.peer.name())),
+            Some(remote) => {
+                remote.peer.explain_posted(error.context(format!("with agent '{}'", remote.peer.name())))
+            }
             None => error,
         }
     }
