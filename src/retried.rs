@@ -44,6 +44,7 @@ retried! {
     fs::statat(folder: impl AsFd + Copy, path: impl Arg + Copy, flags: AtFlags) -> Stat;
     fs::statx(folder: impl AsFd + Copy, path: impl Arg + Copy, flags: AtFlags, mask: StatxFlags) -> Statx;
     fs::fstatfs(file: impl AsFd + Copy) -> StatFs;
+    fs::statfs(path: impl Arg + Copy) -> StatFs;
     fs::fstatvfs(file: impl AsFd + Copy) -> StatVfs;
     fs::mkdir(path: impl Arg + Copy, mode: Mode) -> ();
     fs::unlink(path: impl Arg + Copy) -> ();

@@ -142,8 +142,7 @@ fn unreadable(path: &str, errno: Errno) -> Error {
 
 /// Whether the file system at /proc is proc.
 fn is_proc_mounted() -> bool {
-    retried::call(|| rustix::fs::statfs("/proc"))
-        .is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
+    retried::statfs("/proc").is_ok_and(|found| found.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
 
 /// Whether /proc numbers processes as this one does: in a new pid namespace it can be the outer one's.
