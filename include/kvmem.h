@@ -757,7 +757,7 @@ typedef void (*kvmem_release_callback)(void *user_data);
 typedef struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     size_t struct_size;
-    /// KVMEM_ADOPT_READ_ONLY or 0; 0 for GPU memory.
+    /// KVMEM_ADOPT_READ_ONLY or 0.
     uint64_t flags;
     /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
     /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
@@ -798,8 +798,9 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
 /// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
 /// called.
 ///
-/// The driver confirms that all of it is memory of that GPU. It may span several allocations and VMM
-/// mappings.
+/// The driver confirms that all of it is memory of that GPU, and that the GPU may read and write it, or only
+/// read it with KVMEM_ADOPT_READ_ONLY. It may span several allocations and VMM mappings. Adopt it again after
+/// the access of a mapping has been reduced.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
@@ -807,6 +808,7 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
 ///           another GPU
+///         KVMEM_STATUS_PERMISSION_DENIED: the GPU may not access it, or only read it
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA

@@ -25,6 +25,7 @@ pub mod error;
 pub mod ffi;
 mod file_limit;
 pub mod guarded;
+mod keyed;
 pub mod layout;
 mod leak;
 mod lists;

@@ -26,6 +26,7 @@ static CUresult check_need(function which) {
 
 call call_begin(function which) {
     pthread_mutex_lock(&sim.lock);
+    faults_wait_if_held(which);
     call begun = {.result = CUDA_SUCCESS};
     failure_time when = AT_ONCE;
     CUresult result = CUDA_SUCCESS;

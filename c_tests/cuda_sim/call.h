@@ -51,6 +51,8 @@ void resets_take(bool is_check);
 
 /* In faults.c. Returns whether sim_exempt_thread applies to the calling thread. */
 bool faults_is_exempt(void);
+/* Blocks the call if a test holds it. */
+void faults_wait_if_held(function which);
 /* Makes every call of a function fail; `text` is its name and the result: "cuCtxCreate_v3 2". Under the lock. */
 void faults_plan(const char *text);
 /* Counts the call. Returns whether a failure is planned for it, and which. */

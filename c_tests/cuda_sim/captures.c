@@ -50,6 +50,16 @@ CUresult captures_permit(function which) {
     return result;
 }
 
+bool captures_invalidate_of(const context *of) {
+    bool any = false;
+    EACH(stream, known, sim.streams) {
+        if (known->context != of || known->captured == NULL) continue;
+        known->capture.is_invalid = true;
+        any = true;
+    }
+    return any;
+}
+
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     DRIVER_CALL(cuThreadExchangeStreamCaptureMode);
     INVALID_IF(mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED);

@@ -6,3 +6,5 @@
 
 /* Returns whether the calling thread may call the function now. Otherwise invalidates the captures that forbid it. */
 CUresult captures_permit(function which);
+/* Invalidates all captures of a context. Returns whether there are any. */
+bool captures_invalidate_of(const context *of);

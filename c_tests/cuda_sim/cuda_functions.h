@@ -133,6 +133,7 @@
               void **parameters, void **extra))                                                              \
     FUNCTION(cuEventCreate, CONTEXT, ACTS, (CUevent *event, unsigned flags))                                 \
     FUNCTION(cuEventRecord, HANDLE, ACTS, (CUevent event, CUstream stream))                                  \
+    FUNCTION(cuCtxRecordEvent, HANDLE, ACTS, (CUcontext context, CUevent event))                             \
     FUNCTION(cuEventQuery, HANDLE, ACTS, (CUevent event))                                                    \
     FUNCTION(cuEventSynchronize, HANDLE, ACTS, (CUevent event))                                              \
     FUNCTION(cuEventElapsedTime, HANDLE, ACTS, (float *milliseconds, CUevent first, CUevent last))           \

@@ -55,12 +55,19 @@ uint64_t sim_copied(void);
  *
  * sim_hold holds all submitted work back. Queries return CUDA_ERROR_NOT_READY. These calls block until sim_go:
  * - calls that wait for work;
- * - calls that free or unregister memory, or destroy a context;
+ * - calls that free or unregister memory, load or unload a module, or destroy a context;
  * - copies to host memory that is not page-locked, and large copies from it;
  * - synchronous copies, which wait for the legacy default stream. */
 void sim_hold(void);
 /* Executes all work that is held back, and ends the hold. */
 void sim_go(void);
+
+/* Makes the next call of a function block, before it has an effect, until sim_go_calls or sim_reset, as a driver that waits.
+ * Calls of other threads go on. */
+void sim_hold_call(const char *function);
+/* Returns the number of calls that block. */
+uint64_t sim_held_calls(void);
+void sim_go_calls(void);
 
 /* Sets the seed of a random order of tasks that streams do not order. 0: the task submitted last runs first. The
  * default is the environment variable KVMEM_SIM_ORDER, or 0. */

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events: each refers to its latest record, if it was recorded.
+#include "captures.h"
 #include "contexts.h"
 #include "queue.h"
 
@@ -62,6 +63,20 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
     return CUDA_SUCCESS;
 }
 
+/* It is complete when all work of the context is that was submitted before, on every stream. Invalidates all captures of
+   the context, whatever the mode of the thread. kvmem only queries such an event, so nothing else supports it here. */
+CUresult cuCtxRecordEvent(CUcontext of, CUevent handle) {
+    DRIVER_CALL(cuCtxRecordEvent);
+    TRY_GET(event *, recorded, find(handle, &recorded));
+    RETURN_IF(of == NULL || recorded->context != of, CUDA_ERROR_INVALID_HANDLE);
+    if (captures_invalidate_of(of)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    record_release(recorded->record);
+    recorded->record = record_create();
+    recorded->record->context = of;
+    recorded->record->number = queue_last_number();
+    return CUDA_SUCCESS;
+}
+
 /* The stream waits for the latest record; a later record does not change that. */
 CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     DRIVER_CALL(cuStreamWaitEvent);
@@ -81,6 +96,9 @@ CUresult cuEventQuery(CUevent handle) {
     DRIVER_CALL(cuEventQuery);
     TRY_GET(event *, queried, find(handle, &queried));
     queue_advance();
+    record *latest = queried->record;
+    const bool is_of_context = latest != NULL && latest->context != NULL && !latest->is_complete;
+    if (is_of_context && queue_has_finished(latest->context, latest->number)) record_complete(latest, CUDA_SUCCESS);
     return record_is_complete(queried->record) ? error_of(queried) : CUDA_ERROR_NOT_READY;
 }
 

@@ -28,6 +28,9 @@ static const char *last_failed;
 static _Thread_local bool is_exempt;
 static bool checks_are_exempt;
 
+static function held_function = NUM_FUNCTIONS;
+static uint64_t held_calls, hold_number;
+
 static failure_time how_it_fails(const plan *plan, function which) {
     if (plan->is_later) return LATER;
     return functions[which].manner == RELEASES && !plan->is_without_effect ? AFTERWARDS : AT_ONCE;
@@ -140,6 +143,12 @@ void sim_cancel_failures(void) {
     memset(plans, 0, sizeof(plans));
 }
 
+static void go_calls(void) {
+    held_function = NUM_FUNCTIONS;
+    hold_number++;
+    pthread_cond_broadcast(&sim.work_done);
+}
+
 void sim_reset(void) {
     LOCKED;
     memset(plans, 0, sizeof(plans));
@@ -148,5 +157,30 @@ void sim_reset(void) {
     is_exempt = checks_are_exempt = false;
     attributes_reset();
     order_reset();
+    go_calls();
     queue_go();
+}
+
+void faults_wait_if_held(function which) {
+    if (is_exempt || which != held_function) return;
+    const uint64_t number = hold_number;
+    held_function = NUM_FUNCTIONS;
+    held_calls++;
+    while (number == hold_number) pthread_cond_wait(&sim.work_done, &sim.lock);
+    held_calls--;
+}
+
+void sim_hold_call(const char *name) {
+    LOCKED;
+    held_function = find(name);
+}
+
+uint64_t sim_held_calls(void) {
+    LOCKED;
+    return held_calls;
+}
+
+void sim_go_calls(void) {
+    LOCKED;
+    go_calls();
 }

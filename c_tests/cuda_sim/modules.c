@@ -39,6 +39,7 @@ CUresult cuModuleLoadData(CUmodule *loaded, const void *image) {
     INVALID_IF(loaded == NULL || image == NULL);
     RETURN_IF(strstr(image, ".version") == NULL || strstr(image, ".target") == NULL,
               CUDA_ERROR_INVALID_IMAGE);
+    queue_drain(context_current()); /* as a real driver does, also for lazy loading */
     module *added = list_add(&sim.modules, sizeof(*added));
     added->context = context_current();
     added->text = strdup(image);

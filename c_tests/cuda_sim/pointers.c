@@ -2,6 +2,7 @@
 // Attributes of addresses, and the ranges that contain them.
 #include "call.h"
 #include "contexts.h"
+#include "devices.h"
 #include "reach.h"
 #include "spans.h"
 
@@ -53,6 +54,13 @@ static bool is_rdma_capable(const span *known) {
     return is_plain(known) || (known->memory != NULL && known->memory->prop.allocFlags.gpuDirectRDMACapable);
 }
 
+/* Some systems give page-locked memory of the program another address on devices. */
+static uint64_t device_address(const span *known, CUdeviceptr address) {
+    const bool is_equal = known->kind != SPAN_REGISTRATION ||
+                          attribute_is_set(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
+    return is_equal ? address : address + 4096;
+}
+
 /* Returns false if this memory does not have the attribute. */
 static bool describe(const span *known, CUpointer_attribute attribute, CUdeviceptr address, attribute_value *found) {
     const context *current = context_current();
@@ -81,7 +89,7 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
         ATTRIBUTE(ACCESS_FLAGS, int, access)
 #undef ATTRIBUTE
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        *found = attribute_u64(address);
+        *found = attribute_u64(device_address(known, address));
         has_it = access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:

@@ -116,6 +116,10 @@ static bool is_any_unfinished(const context *of, uint64_t number) {
     return false;
 }
 
+uint64_t queue_last_number(void) { return last_number; }
+
+bool queue_has_finished(const context *of, uint64_t number) { return !is_any_unfinished(of, number); }
+
 static bool is_done(const awaited *what) {
     if (what->record != NULL) return record_is_complete(what->record);
     if (what->stream == NULL) return !is_any_unfinished(what->context, what->number);

@@ -50,6 +50,10 @@ bool queue_is_done(const stream *queried);
 
 /* Run tasks, or block while work is held back, until the tasks that were submitted before the call are complete: of a
  * context (NULL for all), on a stream, before a record. */
+/* The number of the last task that was submitted. */
+uint64_t queue_last_number(void);
+/* Returns whether a context has no unfinished tasks up to this number. */
+bool queue_has_finished(const context *of, uint64_t number);
 void queue_drain(const context *of);
 void queue_wait_for_stream(const stream *stream);
 void queue_wait_for_record(record *record);

@@ -8,6 +8,8 @@
 typedef struct record {
     uint64_t references;
     bool is_complete;
+    const context *context; /* if the work of a context was recorded: the context, */
+    uint64_t number;        /* and the number of the last task of the device then */
     CUresult error;      /* the error of its stream at completion */
     double completed_at; /* milliseconds of the monotonic clock */
 } record;

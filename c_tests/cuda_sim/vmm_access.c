@@ -79,7 +79,11 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
     DRIVER_CALL(cuMemGetAccess);
     const span *known = span_at(address);
-    INVALID_IF(flags == NULL || location == NULL || known == NULL || known->kind != SPAN_MAPPING);
+    INVALID_IF(flags == NULL || location == NULL || known == NULL);
+    if (known->kind != SPAN_MAPPING) {
+        *flags = 0; /* also for memory that every device may access */
+        return CUDA_SUCCESS;
+    }
     if (is_host(location)) {
         *flags = known->host_access;
         return CUDA_SUCCESS;

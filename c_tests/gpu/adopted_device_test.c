@@ -75,6 +75,38 @@ TEST(memory_can_be_adopted_twice) {
     expect_releases(&releases, 2);
 }
 
+/* A copy that violates the access of a mapping would destroy the context. */
+TEST(memory_is_adopted_with_the_access_that_the_gpu_has) {
+    kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.size = 0);
+    GET(uint64_t, granularity, kvmem_vmm_get_granularity, &options, KVMEM_GRANULARITY_MINIMUM);
+    options.size = granularity;
+    OWN(kvmem_vmm_range, range, kvmem_vmm_range_create, 2 * granularity, 0);
+    OWN(kvmem_vmm_memory, first, kvmem_vmm_memory_create, &options);
+    OWN(kvmem_vmm_memory, second, kvmem_vmm_memory_create, &options);
+    OWN(kvmem_vmm_mapping, writable, kvmem_vmm_mapping_create, range, 0, first);
+    OWN(kvmem_vmm_mapping, other, kvmem_vmm_mapping_create, range, granularity, second);
+    EXPECT_OK(kvmem_vmm_mapping_set_access(writable, 0, KVMEM_ACCESS_READ_WRITE, ERR));
+    uint64_t address = 0, size = 0;
+    EXPECT_OK(kvmem_vmm_mapping_get_span(writable, &address, &size, ERR));
+    retain_device(0); /* VMM memory has no context */
+    refuse(address, 2 * granularity, 0, KVMEM_STATUS_PERMISSION_DENIED, "no access");
+    refuse(address + granularity, 1, 0, KVMEM_STATUS_PERMISSION_DENIED, "no access");
+    EXPECT_OK(kvmem_vmm_mapping_set_access(other, 0, KVMEM_ACCESS_READ, ERR));
+    refuse(address, 2 * granularity, 0, KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY");
+    const kvmem_adopt_options read_only =
+        WITH(adopt_options(address, 2 * granularity, NULL), it.flags = KVMEM_ADOPT_READ_ONLY);
+    OWN(kvmem_region, region, kvmem_region_adopt_device, &read_only, 0);
+    CHECK(region_info(region).flags & KVMEM_REGION_READ_ONLY);
+    OWNED(kvmem_layout) layout = region_lay_out(region);
+    const kvmem_block_pair pair = {0, 0};
+    const kvmem_transfer_options move = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_transfer_create, layout, layout, &move);
+    EXPECT_OK(kvmem_vmm_mapping_set_access(other, 0, KVMEM_ACCESS_READ_WRITE, ERR));
+    OWNED(kvmem_region) whole = adopt(address, 2 * granularity, 0, NULL);
+    CHECK(!(region_info(whole).flags & KVMEM_REGION_READ_ONLY));
+    release_device(0);
+}
+
 TEST(a_range_past_the_end_is_rejected) {
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     ENGINE_MEMORY(address, 0, ALLOCATION);

@@ -207,7 +207,7 @@ TEST(every_device_is_found_by_its_uuid) {
     }
     static const uint8_t unknown[16] = {0xAB, 0xCD};
     int32_t found = 77;
-    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-abcd0000-0000-0000-0000-000000000000",
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "UUID abcd0000-0000-0000-0000-000000000000",
                    kvmem_cuda_find_device(unknown, &found, ERR));
     CHECK_EQ(found, 77);
 }

@@ -70,7 +70,7 @@ TEST(rates_are_described_without_a_gpu) {
     const rates_blob rates = rates_get(0);
     OWNED(kvmem_blob) text = NULL;
     EXPECT_OK(kvmem_cuda_describe_rates(rates.bytes, rates.size, NULL, &text, ERR));
-    CHECK_HAS((const char *)kvmem_blob_data(text), "copy rates of GPU-");
+    CHECK_HAS((const char *)kvmem_blob_data(text), "copy rates of the GPU with UUID ");
     CHECK_HAS((const char *)kvmem_blob_data(text), "host to GPU: 55.5 GB/s");
     CHECK_HAS((const char *)kvmem_blob_data(text), "launch of a copy kernel: 6.00 us");
 }
@@ -106,7 +106,7 @@ TEST(invalid_rates_and_rates_of_another_gpu_are_rejected) {
            kvmem_cuda_describe_rates(rates.bytes, rates.size, NULL, NULL, ERR));
     if (driver_devices() > 1) {
         rates = rates_get(1);
-        refuse(&rates, KVMEM_STATUS_INVALID_ARGUMENT, "device 0 is GPU-");
+        refuse(&rates, KVMEM_STATUS_INVALID_ARGUMENT, "device 0 has UUID ");
         rates = rates_get_peer(0, 1);
         refuse(&rates, KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_cuda_set_peer_rates");
     }

@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 namespace doctor {
 
@@ -15,8 +16,9 @@ namespace {
 
 using kvmem::DeviceCapability;
 
-std::string uuid_text(const kvmem::Uuid &uuid) {
-    std::string text = "GPU-";
+// The name of a MIG instance says so, as in "NVIDIA H100 MIG 1g.10gb".
+std::string uuid_text(const kvmem::Uuid &uuid, const std::string_view name) {
+    std::string text = name.find(" MIG ") == std::string_view::npos ? "GPU-" : "MIG-";
     for (std::size_t i = 0; i < uuid.size(); ++i) {
         char byte[3];
         std::snprintf(byte, sizeof byte, "%02x", static_cast<unsigned>(uuid[i]));
@@ -115,7 +117,7 @@ private:
         device.text = info_.name + ", " + size_text(info_.total_memory) + ", compute capability " + version +
                       (info_.numa_node < 0 ? "" : ", NUMA node " + std::to_string(info_.numa_node));
         device.data = {{"name", info_.name},
-                       {"uuid", uuid_text(info_.uuid)},
+                       {"uuid", uuid_text(info_.uuid, info_.name)},
                        {"memory_bytes", info_.total_memory},
                        {"compute_capability", version},
                        {"multiprocessors", info_.multiprocessors},

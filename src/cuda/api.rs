@@ -125,6 +125,7 @@ functions! {
     fn memcpy_async = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
     fn memcpy_2d_async = "cuMemcpy2DAsync_v2"(*const RawRows, CUstream);
 
+    optional fn ctx_record_event = "cuCtxRecordEvent"(CUcontext, CUevent);
     optional fn memcpy_batch_async = "cuMemcpyBatchAsync"(
         *mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize,
         *mut CUmemcpyAttributes, *mut usize, usize, *mut usize, CUstream

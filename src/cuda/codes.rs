@@ -23,6 +23,7 @@ pub(super) const NOT_READY: Code = 600;
 pub(super) const CONTEXT_IS_DESTROYED: Code = 709;
 pub(super) const NOT_PERMITTED: Code = 800;
 pub(super) const NOT_SUPPORTED: Code = 801;
+pub(super) const STREAM_CAPTURE_UNSUPPORTED: Code = 900;
 pub(super) const STREAM_CAPTURE_INVALIDATED: Code = 901;
 
 /// Whether the driver returned one of these codes. False for an error whose status is OUT_OF_MEMORY: when a resource

@@ -131,6 +131,10 @@ impl Context {
         self.identity().ensure_alive()
     }
 
+    pub(super) fn raw(&self) -> CUcontext {
+        self.raw
+    }
+
     /// Whether it has this handle.
     pub(super) fn is(&self, raw: CUcontext) -> bool {
         self.raw == raw

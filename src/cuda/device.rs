@@ -25,14 +25,15 @@ pub struct Device {
     raw: CUdevice,
 }
 
-/// A device's UUID as tools and CUDA_VISIBLE_DEVICES write it.
+/// A device's UUID. Tools and CUDA_VISIBLE_DEVICES write it with a prefix: GPU- or, for a MIG instance, MIG-. The UUID does not
+/// show which of them, so this writes none.
 pub struct UuidText<'a>(pub &'a [u8; 16]);
 
 impl std::fmt::Display for UuidText<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("GPU")?;
+        f.write_str("UUID ")?;
         for (index, byte) in self.0.iter().enumerate() {
-            let dash = if matches!(index, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
             write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
@@ -67,7 +68,7 @@ impl Device {
         }
         fail!(
             NotFound,
-            "{} is not one of the {count} GPUs that this process may use: it is on another machine, or hidden by \
+            "none of the {count} GPUs that this process may use has the {}: it is on another machine, or hidden by \
              CUDA_VISIBLE_DEVICES or the container",
             UuidText(uuid)
         )
@@ -194,6 +195,6 @@ mod tests {
     #[test]
     fn a_uuid_has_the_format_of_nvidia_smi() {
         let uuid = std::array::from_fn(|index| index as u8 * 17);
-        assert_eq!(UuidText(&uuid).to_string(), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(UuidText(&uuid).to_string(), "UUID 00112233-4455-6677-8899-aabbccddeeff");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent;
 
-use super::codes::NOT_READY;
+use super::codes::{NOT_READY, STREAM_CAPTURE_UNSUPPORTED};
 use super::context::Context;
 use crate::error::Result;
 use crate::log::log;
@@ -58,6 +58,20 @@ impl Event {
         } else {
             driver.check_work(result, "copy blocks").map(|()| true)
         }
+    }
+
+    /// Records all work that was submitted to the context. Returns false if the driver cannot: it is older than CUDA 12.5, or
+    /// a stream of the context is being captured.
+    pub(super) fn record_context(&self) -> Result<bool> {
+        let driver = self.context.driver();
+        let Some(record) = driver.api.ctx_record_event else { return Ok(false) };
+        let entered = self.context.enter()?;
+        // SAFETY: a live event of the current context.
+        let result = entered.call(|| unsafe { record.call(self.context.raw(), self.raw) })?;
+        if result.code == STREAM_CAPTURE_UNSUPPORTED {
+            return Ok(false);
+        }
+        driver.check(result, "record the work of a context").map(|()| true)
     }
 
     /// Seconds since another event, by the device's clock. Both must have timing and be complete.

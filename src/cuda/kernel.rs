@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The copy kernels: their parameter, which src/cuda/kernels/copy.h declares too, and their launch.
 
-use std::ffi::CStr;
 use std::sync::Arc;
 
-use once_cell::sync::OnceCell;
-
 use super::context::Context;
-use super::module::{Function, Module};
+use super::module::{Function, LazyFunction};
 use super::stream::Active;
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Result, ensure};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;
@@ -264,22 +261,23 @@ impl Blocks {
 
 /// The kernels in a context.
 pub struct CopyKernel {
-    blocks: Function,
-    /// Loaded when rows are first copied: the driver takes as long to compile it as the other one.
-    rows: OnceCell<Function>,
-    /// The same.
-    transpose: OnceCell<Function>,
-    /// The same.
-    vectors: OnceCell<Function>,
+    blocks: LazyFunction,
+    rows: LazyFunction,
+    transpose: LazyFunction,
+    vectors: LazyFunction,
     context: Arc<Context>,
 }
 
 impl CopyKernel {
-    /// Loads the one for units.
-    pub fn load(context: &Arc<Context>) -> Result<Self> {
-        let blocks = load(context, BLOCKS, c"kvmem_copy_blocks")?;
-        let [rows, transpose, vectors] = [const { OnceCell::new() }; 3];
-        Ok(Self { blocks, rows, transpose, vectors, context: context.clone() })
+    /// The kernels of a context, each loaded when it is first needed.
+    pub fn new(context: &Arc<Context>) -> Self {
+        Self {
+            blocks: LazyFunction::new(BLOCKS, c"kvmem_copy_blocks"),
+            rows: LazyFunction::new(ROWS, c"kvmem_copy_rows"),
+            transpose: LazyFunction::new(TRANSPOSE, c"kvmem_transpose_blocks"),
+            vectors: LazyFunction::new(VECTORS, c"kvmem_transpose_vectors"),
+            context: context.clone(),
+        }
     }
 
     /// Loads those that launches need, so that no submission has to.
@@ -287,31 +285,25 @@ impl CopyKernel {
         launches.try_for_each(|blocks| self.of(blocks).map(drop))
     }
 
+    /// Loads the one for units.
+    pub fn provide_blocks(&self) -> Result<()> {
+        self.blocks.get(&self.context).map(drop)
+    }
+
     /// Loads the one for rows.
     pub fn provide_rows(&self) -> Result<()> {
-        self.rows().map(drop)
-    }
-
-    fn rows(&self) -> Result<&Function> {
-        self.rows.get_or_try_init(|| load(&self.context, ROWS, c"kvmem_copy_rows"))
-    }
-
-    fn transpose(&self) -> Result<&Function> {
-        self.transpose.get_or_try_init(|| load(&self.context, TRANSPOSE, c"kvmem_transpose_blocks"))
-    }
-
-    fn vectors(&self) -> Result<&Function> {
-        self.vectors.get_or_try_init(|| load(&self.context, VECTORS, c"kvmem_transpose_vectors"))
+        self.rows.get(&self.context).map(drop)
     }
 
     /// The one that a launch is for.
     fn of(&self, blocks: &Blocks) -> Result<&Function> {
-        match blocks {
-            _ if blocks.are_vectors() => self.vectors(),
-            _ if blocks.are_transposed() => self.transpose(),
-            _ if blocks.are_rows() => self.rows(),
-            _ => Ok(&self.blocks),
-        }
+        let kernel = match blocks {
+            _ if blocks.are_vectors() => &self.vectors,
+            _ if blocks.are_transposed() => &self.transpose,
+            _ if blocks.are_rows() => &self.rows,
+            _ => &self.blocks,
+        };
+        kernel.get(&self.context)
     }
 
     /// Starts the one that a launch is for.
@@ -324,12 +316,6 @@ impl CopyKernel {
         // SAFETY: the parameter of all kernels; the caller's promise.
         unsafe { kernel.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
     }
-}
-
-fn load(context: &Arc<Context>, ptx: &str, name: &CStr) -> Result<Function> {
-    let broken = |_| Error::new(Status::Unsupported, "the copy kernels hold a NUL");
-    let ptx = CStr::from_bytes_with_nul(ptx.as_bytes()).map_err(broken)?;
-    Module::load(context, ptx)?.function(name)
 }
 
 #[cfg(test)]

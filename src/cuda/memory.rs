@@ -18,9 +18,14 @@ const MEMORY_TYPE: c_int = 2;
 const DEVICE_POINTER: c_int = 3;
 const BUFFER_ID: c_int = 7;
 const IS_MANAGED: c_int = 8;
+/// The access that the device of the current context has.
+const ACCESS_FLAGS: c_int = 16;
 const DEVICE_ORDINAL: c_int = 9;
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
+/// Access flags.
+const READ: u64 = 1;
+const READ_AND_WRITE: u64 = 3;
 /// A memory type.
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
@@ -122,8 +127,9 @@ pub struct DeviceRange {
     pub ends: Vec<u64>,
 }
 
-/// Fails unless the driver knows `size` bytes at `address` as memory of one device.
-pub fn identify(address: u64, size: u64) -> Result<DeviceRange> {
+/// Fails unless the driver knows `size` bytes at `address` as memory of one device, which the device may read, and write if
+/// `write` is set: a copy that violates the access of a VMM mapping destroys the context.
+pub fn identify(address: u64, size: u64, write: bool) -> Result<DeviceRange> {
     let device = owner_of(address)?;
     let end = address.checked_add(size);
     ensure!(end.is_some(), InvalidArgument, "{size} bytes at {address:#x} exceed the address space");
@@ -148,12 +154,36 @@ pub fn identify(address: u64, size: u64) -> Result<DeviceRange> {
             "{size} bytes at {address:#x} are located on device {} and on device {owner}; adopt each part on its own",
             device.ordinal()
         );
+        ensure_access(&context, next, write)?;
         let (base, length) = range_in(&context, next).map_err(ends_here)?;
         next = base + length;
         pieces += 1;
     }
     let ends = if pieces > 1 { piece_ends(address, size)? } else { Vec::new() };
     Ok(DeviceRange { device, pieces, ends })
+}
+
+/// Fails unless the device of a context may read memory at an address, and write it if `write` is set.
+fn ensure_access(context: &Context, address: u64, write: bool) -> Result<()> {
+    let _entered = context.enter()?;
+    let flags: u32 = match attribute(ACCESS_FLAGS, address) {
+        // The driver does not know the attribute: it knows the address.
+        Err(error) if has_code(&error, &[INVALID_VALUE]) => return Ok(()),
+        flags => flags?,
+    };
+    let ordinal = context.device().ordinal();
+    ensure!(
+        u64::from(flags) & READ == READ,
+        PermissionDenied,
+        "device {ordinal} has no access to the memory at {address:#x}: set its access (cuMemSetAccess)"
+    );
+    ensure!(
+        !write || u64::from(flags) & READ_AND_WRITE == READ_AND_WRITE,
+        PermissionDenied,
+        "device {ordinal} may only read the memory at {address:#x}: give it write access (cuMemSetAccess), or adopt the memory \
+         with KVMEM_ADOPT_READ_ONLY"
+    );
+    Ok(())
 }
 
 /// The range of host memory that contains an address, and that the driver allocated or page-locked by one call; `None` if
@@ -193,8 +223,6 @@ fn piece_ends(address: u64, size: u64) -> Result<Vec<u64>> {
 
 /// Whether a device may read VMM memory at an address, or write it.
 pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> {
-    const READ: u64 = 1;
-    const READ_AND_WRITE: u64 = 3;
     let driver = device.driver();
     let location = RawLocation::device(device.ordinal());
     let mut flags = 0;

@@ -2,6 +2,7 @@
 //! CUDA through the driver API: an engine brings its own runtime.
 
 mod api;
+mod buffer;
 pub mod checksum;
 mod codes;
 pub mod context;
@@ -18,10 +19,12 @@ pub mod memory;
 pub mod module;
 pub mod page_lock;
 pub mod peer;
+mod quiet;
 mod raw;
 pub mod stream;
 pub mod vmm;
 
+pub use buffer::DeviceBuffer;
 pub use context::{Context, ContextIdentity};
 pub use device::Device;
 pub use device_properties::DeviceProperties;

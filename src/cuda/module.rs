@@ -3,13 +3,17 @@
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::{CUfunction, CUmodule};
+use once_cell::sync::OnceCell;
 
 use super::context::Context;
+use super::quiet::ensure_quiet;
 use super::stream::Active;
 use crate::error::{Error, Result, Status};
 use crate::log::log;
+use crate::sync::Mutex;
 
 /// Code in a context. It is unloaded when its last function is dropped.
 pub struct Module {
@@ -23,8 +27,9 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Compiles and loads PTX.
-    pub fn load(context: &Arc<Context>, ptx: &CStr) -> Result<Arc<Self>> {
+    /// Compiles and loads PTX. Fails with BUSY while the device is busy with other work, for which the driver would wait.
+    pub(super) fn load(context: &Arc<Context>, ptx: &CStr) -> Result<Arc<Self>> {
+        ensure_quiet(context)?;
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
         let entered = context.enter()?;
@@ -36,7 +41,7 @@ impl Module {
     }
 
     /// Returns a kernel by name.
-    pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function> {
+    pub(super) fn function(self: &Arc<Self>, name: &CStr) -> Result<Function> {
         let driver = self.context.driver();
         let mut raw = std::ptr::null_mut();
         let entered = self.context.enter()?;
@@ -60,6 +65,46 @@ impl Drop for Module {
         if let Err(error) = unloaded {
             log!(Warn, "{error}");
         }
+    }
+}
+
+/// How long a failure to load a kernel is remembered. Each attempt takes the time of a compilation, or waits for the device.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+/// A kernel that is loaded when it is first needed: the driver compiles each in about 100 ms.
+pub struct LazyFunction {
+    ptx: &'static str,
+    name: &'static CStr,
+    loaded: OnceCell<Function>,
+    failed: Mutex<Option<(Error, Instant)>>,
+}
+
+impl LazyFunction {
+    /// A kernel of a text that ends with a NUL.
+    pub const fn new(ptx: &'static str, name: &'static CStr) -> Self {
+        Self { ptx, name, loaded: OnceCell::new(), failed: Mutex::new(None) }
+    }
+
+    /// The kernel, loaded in `context`, which is the same at each call. A failure is returned again for a second.
+    pub fn get(&self, context: &Arc<Context>) -> Result<&Function> {
+        if let Some(loaded) = self.loaded.get() {
+            return Ok(loaded);
+        }
+        let mut failed = self.failed.lock();
+        if let Some((error, at)) = &*failed
+            && at.elapsed() < REMEMBERED
+        {
+            return Err(error.clone());
+        }
+        let loaded = self.loaded.get_or_try_init(|| self.load(context));
+        *failed = loaded.as_ref().err().map(|error| (error.clone(), Instant::now()));
+        loaded
+    }
+
+    fn load(&self, context: &Arc<Context>) -> Result<Function> {
+        let broken = |_| Error::new(Status::Unsupported, "the copy kernels hold a NUL");
+        let ptx = CStr::from_bytes_with_nul(self.ptx.as_bytes()).map_err(broken)?;
+        Module::load(context, ptx)?.function(self.name)
     }
 }
 

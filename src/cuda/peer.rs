@@ -35,15 +35,21 @@ pub fn enable(own: &Context, peer: &Context) -> Result<std::result::Result<(), S
     }
 }
 
-/// How kernels of `device` read `size` bytes at `address`, which are memory of the device of `owner`, that device's
+/// How kernels of `device` read, or write, `size` bytes at `address`, which are memory of the device of `owner`, that device's
 /// primary context. The range may consist of several allocations or mappings; the most restricted one counts.
 ///
 /// Only memory of cuMemAlloc supports legacy IPC, and only such memory is mapped when peer access is enabled: all memory
 /// of a context at once. VMM memory has access rights per device. Memory of a pool cannot be queried.
-pub fn peer_reach(device: Device, owner: &Context, address: u64, size: u64) -> Result<PeerReach> {
+pub fn peer_reach(
+    device: Device,
+    owner: &Context,
+    address: u64,
+    size: u64,
+    write: bool,
+) -> Result<PeerReach> {
     let (mut next, mut reach) = (address, PeerReach::Mapped);
     while next < address + size {
-        match reach_at(device, owner, next)? {
+        match reach_at(device, owner, next, write)? {
             PeerReach::None => return Ok(PeerReach::None),
             PeerReach::OncePeersAreEnabled => reach = PeerReach::OncePeersAreEnabled,
             PeerReach::Mapped => {}
@@ -54,12 +60,12 @@ pub fn peer_reach(device: Device, owner: &Context, address: u64, size: u64) -> R
     Ok(reach)
 }
 
-fn reach_at(device: Device, owner: &Context, address: u64) -> Result<PeerReach> {
+fn reach_at(device: Device, owner: &Context, address: u64, write: bool) -> Result<PeerReach> {
     if attribute::<u32>(IS_LEGACY_CUDA_IPC_CAPABLE, address)? != 0 {
         let context: u64 = attribute(CONTEXT, address)?;
         return Ok(if owner.is(context as _) { PeerReach::OncePeersAreEnabled } else { PeerReach::None });
     }
-    match is_accessible(device, address, false) {
+    match is_accessible(device, address, write) {
         Ok(true) => Ok(PeerReach::Mapped),
         Ok(false) => Ok(PeerReach::None),
         Err(error) if has_code(&error, &[INVALID_VALUE]) => Ok(PeerReach::None),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::mapped_device::MappedDevice;
+use super::origin::Access;
 use super::release::{Release, ReleaseCallback};
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
@@ -40,6 +41,7 @@ pub struct AdoptedDevice {
     address: u64,
     size: u64,
     ordinal: i32,
+    access: Access,
     pieces: usize,
     /// Addresses at which copies must be split; empty if nowhere.
     ends: Vec<u64>,
@@ -83,12 +85,19 @@ impl DeviceMemory {
     /// guarantees no larger alignment.
     pub const START_ALIGNMENT: u64 = 256;
 
-    /// Adopts memory of the caller. Fails unless all of it is memory of device `ordinal`. `release` is called only if this
-    /// succeeds.
-    pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<ReleaseCallback>) -> Result<Self> {
+    /// Adopts memory of the caller. Fails unless all of it is memory of device `ordinal`, to which the device has this access.
+    /// `release` is called only if this succeeds.
+    pub fn adopt(
+        address: u64,
+        size: u64,
+        ordinal: i32,
+        access: Access,
+        release: Option<ReleaseCallback>,
+    ) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         ensure!(size > 0, InvalidArgument, "the size to adopt is 0 bytes; it must be at least 1");
-        let DeviceRange { device, pieces, ends } = memory::identify(address, size)?;
+        let DeviceRange { device, pieces, ends } =
+            memory::identify(address, size, access == Access::ReadWrite)?;
         ensure!(
             device.ordinal() == ordinal,
             InvalidArgument,
@@ -97,7 +106,7 @@ impl DeviceMemory {
         );
         let stamp = AllocationStamp::of(address)?;
         let _release = release.map(|release| Release::new(release, address, size)).transpose()?;
-        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, stamp, _release }))
+        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, access, pieces, ends, stamp, _release }))
     }
 
     /// Opens memory of another process by its legacy IPC handle.
@@ -127,6 +136,11 @@ impl DeviceMemory {
             Self::Imported(memory) => memory.size,
             Self::Mapped(memory) => memory.size(),
         }
+    }
+
+    /// Whether the caller adopted it to be read only.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::Adopted(memory) if memory.access == Access::Read)
     }
 
     /// The number of adjacent allocations or mappings that contain it.

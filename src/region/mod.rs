@@ -354,6 +354,9 @@ impl Region {
             Backing::Adopted(memory) if memory.is_read_only() => {
                 Some("it was adopted with KVMEM_ADOPT_READ_ONLY")
             }
+            Backing::Device(memory) if memory.is_read_only() => {
+                Some("it was adopted with KVMEM_ADOPT_READ_ONLY")
+            }
             Backing::Disk(file) if !file.is_writable() => Some("it was opened with KVMEM_DISK_READ_ONLY"),
             _ => None,
         }

@@ -19,6 +19,9 @@
     FUNCTION(sim_copied)                                                                             \
     FUNCTION(sim_hold)                                                                               \
     FUNCTION(sim_go)                                                                                 \
+    FUNCTION(sim_hold_call)                                                                          \
+    FUNCTION(sim_held_calls)                                                                         \
+    FUNCTION(sim_go_calls)                                                                           \
     FUNCTION(sim_set_order)                                                                          \
     FUNCTION(sim_set_attribute)                                                                      \
     FUNCTION(sim_set_peer_access)                                                                    \

@@ -25,15 +25,21 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 /// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same paths.
 ///
 /// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies on a
-/// stream of kvmem, with 64 MiB of GPU memory and 10 MiB of host memory, for 15 to 30 ms. Rates that cannot
-/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their number.
-/// Other threads that need the rates of the GPU wait.
+/// stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU memory: eight
+/// times the level 2 cache, and at most an eighth of the free memory. It also uses 10 MiB of host memory, of which
+/// 8 stay page-locked while kvmem has layouts on the GPU. Rates that cannot be measured are defaults; the log has
+/// the reason, and kvmem_cuda_describe_rates returns their number.
+///
+/// Waits up to 5 s. Creating a transfer waits up to 40 ms, and uses default rates until they are measured. Call
+/// this when an engine starts: it also loads the copy kernel, which the driver does not load while a kernel of the
+/// engine runs.
 ///
 /// @param device the GPU
 /// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
 ///         blob
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
 ///         KVMEM_STATUS_CUDA: the GPU has no usable context
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///
@@ -95,6 +101,7 @@ pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
 ///         KVMEM_STATUS_CUDA: the GPU has no usable context
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 #[unsafe(no_mangle)]

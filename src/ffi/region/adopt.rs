@@ -35,7 +35,7 @@ pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
 pub struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     pub struct_size: usize,
-    /// KVMEM_ADOPT_READ_ONLY or 0; 0 for GPU memory.
+    /// KVMEM_ADOPT_READ_ONLY or 0.
     pub flags: u64,
     /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
     /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
@@ -102,8 +102,9 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 /// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
 /// called.
 ///
-/// The driver confirms that all of it is memory of that GPU. It may span several allocations and VMM
-/// mappings.
+/// The driver confirms that all of it is memory of that GPU, and that the GPU may read and write it, or only
+/// read it with KVMEM_ADOPT_READ_ONLY. It may span several allocations and VMM mappings. Adopt it again after
+/// the access of a mapping has been reduced.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
@@ -111,6 +112,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
 ///           another GPU
+///         KVMEM_STATUS_PERMISSION_DENIED: the GPU may not access it, or only read it
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
@@ -129,9 +131,15 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        check_flags("kvmem_adopt_options", options.flags, 0)?;
+        check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        let memory = DeviceMemory::adopt(options.address as u64, options.size, device, release)?;
+        let memory = DeviceMemory::adopt(
+            options.address as u64,
+            options.size,
+            device,
+            access(options.flags),
+            release,
+        )?;
         region.set(Region::device(memory).into());
         Ok(())
     };

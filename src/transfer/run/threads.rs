@@ -164,6 +164,11 @@ impl Pool {
         Ok(())
     }
 
+    /// Runs `work` once, as [`Self::run_alone`].
+    pub fn run_once_alone(&'static self, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.run_alone(Arc::new(Once(Mutex::new(Some(Box::new(|_| work()))))))
+    }
+
     fn add_thread(&'static self, state: &mut State) -> Result<()> {
         (self.start_thread)(self.name, Box::new(|| self.serve())).map_err(|error| {
             Error::new(Status::OutOfMemory, format!("start a thread of kvmem ({}): {error}", self.name))

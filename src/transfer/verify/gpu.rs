@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use super::pieces::Pieces;
 use super::remainder::{ENDS, power, product};
+use crate::cuda::DeviceBuffer;
 use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::cuda::ipc::DevicePair;
-use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::{Axis, Layout, TouchedExtents};
@@ -46,7 +46,7 @@ pub struct Checker {
     /// Page-locked memory: block ids, checksums, and the factor of each tile of a block.
     host: PinnedMemory,
     /// The same data on the device, so that the kernel does not wait for the link at each tile.
-    device: Allocation,
+    device: DeviceBuffer,
 }
 
 impl Checker {
@@ -63,7 +63,7 @@ impl Checker {
             further: std::array::from_fn(|bit| product(1 << bit, row)),
             words: std::array::from_fn(|word| power((ROW - word) as u64 * WORD)),
             host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
-            device: Allocation::new(ordinal, size)?,
+            device: DeviceBuffer::new(device.context().device(), size)?,
         })
     }
 

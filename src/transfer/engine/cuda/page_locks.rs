@@ -33,11 +33,15 @@ impl PageLocks {
     /// Queries the driver. Pinned memory of kvmem is page-locked, and its locks are known.
     pub fn of(host: &Layout, ordinal: i32) -> Result<Self> {
         let mut locks = Self { are_complete: true, ..Self::default() };
-        if host.memory().tier() == Tier::Pinned {
-            return Ok(locks);
-        }
         let context = Context::retain(Device::get(ordinal)?)?;
         let entered = context.enter()?;
+        if host.memory().tier() == Tier::Pinned {
+            // Not on every system: kernels and copies get the host address.
+            for region in host.memory().regions() {
+                locks.are_complete &= is_mapped_at(&entered, region.address())?;
+            }
+            return Ok(locks);
+        }
         for region in host.memory().regions() {
             locks.add_region(region, &entered)?;
         }

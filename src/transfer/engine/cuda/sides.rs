@@ -12,7 +12,7 @@ use crate::cuda::peer::{self, PeerReach, peer_reach};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
+use crate::region::{Backing, DeviceMemory, DeviceUsers, Region, Tier};
 use crate::transfer::engine::Reason;
 use crate::transfer::path::TransferPath;
 
@@ -70,11 +70,15 @@ impl CudaSides {
 
     fn query(&mut self, placed: [(&Layout, Option<DevicePair>); 2]) -> Result<()> {
         if let Some(host) = self.host() {
+            let tier = host.memory().tier();
             self.locks = PageLocks::of(host, self.ordinal)?;
             if !self.locks.are_complete() {
                 self.is_pageable = true;
-                self.kernel_reaches =
-                    Err("the host memory is not page-locked, so kernels cannot access it".into());
+                self.kernel_reaches = Err(match tier {
+                    Tier::Pinned => "the device has another address for the host memory than the host",
+                    _ => "the host memory is not page-locked, so kernels cannot access it",
+                }
+                .into());
             }
         }
         let own = DevicePair::on(self.ordinal);
@@ -97,6 +101,7 @@ impl CudaSides {
         if self.devices_are_apart {
             return Ok(Err(format!("device {} cannot access device {owner}", self.ordinal)));
         }
+        let write = std::ptr::eq(side, &raw const *self.destination);
         let mut has_plain = false;
         for region in side.memory().regions() {
             region.open_for(DeviceUsers::Device(self.ordinal))?;
@@ -109,11 +114,11 @@ impl CudaSides {
                         self.ordinal, self.ordinal
                     )));
                 }
-                PeerMemory::Vmm(address) if is_accessible(own, address, false)? => {}
+                PeerMemory::Vmm(address) if is_accessible(own, address, write)? => {}
                 PeerMemory::Plain => has_plain = true,
                 PeerMemory::Adopted { address, size } => {
                     let peer = Context::retain(Device::get(owner)?)?;
-                    match peer_reach(own, &peer, address, size)? {
+                    match peer_reach(own, &peer, address, size, write)? {
                         PeerReach::Mapped => {}
                         PeerReach::OncePeersAreEnabled => has_plain = true,
                         PeerReach::None => return Ok(Err(self.not_mapped(owner))),
@@ -130,7 +135,10 @@ impl CudaSides {
     }
 
     fn not_mapped(&self, owner: i32) -> String {
-        format!("memory of device {owner} is not mapped for device {}", self.ordinal)
+        format!(
+            "memory of device {owner} is not mapped for device {} with the access that the transfer needs",
+            self.ordinal
+        )
     }
 
     /// The side in host memory.

@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
-use crate::cuda::{Context, Event};
+use crate::cuda::{Context, DeviceBuffer, Event};
 use crate::error::Result;
 
 /// Number of parts of the staging memory. Concurrently with compute, there are few and large parts: each needs a launch, and
@@ -21,7 +20,7 @@ pub const MOST_PARTS: u64 = 8;
 
 /// Device memory in parts that are filled and drained in rotation, and the events that synchronise kernel and copy engine.
 pub struct Staging {
-    memory: Allocation,
+    memory: DeviceBuffer,
     parts: Vec<StagingPart>,
     /// The stream of the copy engine.
     pub copier: Stream,
@@ -42,7 +41,7 @@ impl Staging {
     pub fn new(context: &Arc<Context>, size: u64) -> Result<Self> {
         // Otherwise the allocation would create the context again that the program has reset.
         context.ensure_alive()?;
-        let memory = Allocation::new(context.device().ordinal(), size)?;
+        let memory = DeviceBuffer::new(context.device(), size)?;
         let part = |_| Ok(StagingPart { filled: Event::new(context)?, drained: Event::new(context)? });
         let parts = (0..MOST_PARTS).map(part).collect::<Result<_>>()?;
         Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })

@@ -19,7 +19,9 @@ use crate::cuda::kernel::{CopyKernel, KernelRun};
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::error::{Error, Result, Status};
+use crate::keyed::Keyed;
 use crate::layout::Layout;
+use crate::region::PinnedMemory;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The maximum number of runs that the driver executes at a time; more runs wait.
@@ -30,7 +32,7 @@ const MOST_STAGED: usize = 1;
 /// The state of one device.
 pub struct DeviceState {
     context: Arc<Context>,
-    kernel: Mutex<Option<Arc<CopyKernel>>>,
+    kernel: Arc<CopyKernel>,
     rings: Mutex<Vec<Arc<DescriptorRing>>>,
     streams: Arc<ResourcePool<Stream>>,
     events: Arc<ResourcePool<Event>>,
@@ -40,40 +42,44 @@ pub struct DeviceState {
     pub waiting: WaitCounts,
     /// Runs in flight.
     pub run_counter: Arc<RunCounter>,
+    /// Page-locked memory of measurements. It is kept, because unlocking it would wait for all work on the device.
+    pub bench_memory: Mutex<Vec<PinnedMemory>>,
     is_broken: AtomicBool,
     /// State that a module above attaches to the device.
     attached: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
 
-/// By ordinal. Entries of dropped states are removed when the next state is created.
-static STATES: Mutex<Vec<(i32, Weak<DeviceState>)>> = Mutex::new(Vec::new());
+/// By ordinal.
+static STATES: Keyed<i32, Mutex<Weak<DeviceState>>> = Keyed::new();
 
 impl DeviceState {
     /// The state of a device.
     pub fn of(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
+        let slot = STATES.of(ordinal);
         // Dropped after the lock: the last holder of an unusable state frees its memory, which may wait for
         // the GPU.
-        let known: Vec<Arc<Self>>;
-        let mut states = STATES.lock();
-        known = states.iter().filter(|(of, _)| *of == ordinal).filter_map(|(_, it)| it.upgrade()).collect();
-        if let Some(state) = known.iter().find(|state| state.is_usable()) {
+        let known: Option<Arc<Self>>;
+        let mut slot = slot.lock();
+        known = slot.upgrade();
+        if let Some(state) = known.as_ref().filter(|state| state.is_usable()) {
             return Ok(state.clone());
         }
+        let context = Arc::new(Context::retain(device)?);
         let state = Arc::new(Self {
-            context: Arc::new(Context::retain(device)?),
-            kernel: Mutex::default(),
+            kernel: Arc::new(CopyKernel::new(&context)),
+            context,
             rings: Mutex::default(),
             streams: ResourcePool::new(MOST_STREAMS),
             events: ResourcePool::new(usize::MAX),
             stagings: [ResourcePool::new(MOST_STAGED), ResourcePool::new(MOST_STAGED)],
             waiting: WaitCounts::default(),
             run_counter: Arc::default(),
+            bench_memory: Mutex::default(),
             is_broken: AtomicBool::new(false),
             attached: OnceCell::new(),
         });
-        states.retain(|(_, state)| state.strong_count() > 0);
-        states.push((ordinal, Arc::downgrade(&state)));
+        *slot = Arc::downgrade(&state);
         Ok(state)
     }
 
@@ -95,16 +101,12 @@ impl DeviceState {
         &self.context
     }
 
-    /// The copy kernel, loaded at first use, with the descriptor ring that it needs.
+    /// The copy kernel, loaded at first use, with the descriptor ring that it needs. Fails with BUSY while the device is busy
+    /// with other work, for which the driver would wait.
     pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
         self.ensure_ring()?;
-        let mut kernel = self.kernel.lock();
-        if let Some(kernel) = &*kernel {
-            return Ok(kernel.clone());
-        }
-        let loaded = Arc::new(CopyKernel::load(&self.context)?);
-        *kernel = Some(loaded.clone());
-        Ok(loaded)
+        self.kernel.provide_blocks()?;
+        Ok(self.kernel.clone())
     }
 
     fn ensure_ring(&self) -> Result<()> {

@@ -12,16 +12,16 @@ use super::task::{BATCH_BLOCK, BLOCK, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_S
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, KernelRun, Layer};
-use crate::cuda::memory::{Allocation, free_memory};
+use crate::cuda::memory::free_memory;
 use crate::cuda::stream::{Active, Stream};
-use crate::cuda::vmm::{
-    AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, Granularity, PhysicalMemory,
-};
-use crate::cuda::{Context, Device, Event};
+use crate::cuda::{Context, Device, DeviceBuffer, Event};
 use crate::error::{Error, Result, Status};
 use crate::leak;
 use crate::region::{PinnedConfig, PinnedMemory};
 
+/// How long the thread polls before it sleeps between polls.
+const SPIN: Duration = Duration::from_millis(20);
+const SLEEP: Duration = Duration::from_millis(1);
 /// Bytes of a copy whose duration is the call's alone.
 const TINY: u64 = 512;
 
@@ -37,7 +37,7 @@ pub struct Bench<'a> {
 
 struct Memory {
     /// Two adjacent buffers.
-    device: Allocation,
+    device: DeviceBuffer,
     /// The size of each.
     device_size: u64,
     /// The last `BLOCK` bytes hold the descriptor of the kernel's run.
@@ -47,34 +47,23 @@ struct Memory {
 }
 
 /// Memory of another device.
-enum Peer {
-    /// Mapped for the device. This needs no context of the peer.
-    Mapped(Arc<DeviceMapping>),
-    /// The device cannot access it: only the driver copies from and to it.
-    Apart(Allocation),
+struct Peer {
+    memory: DeviceBuffer,
+    /// Kernels of the device can access it. This needs no context of the peer.
+    is_mapped: bool,
 }
 
 impl Peer {
     fn allocate(device: Device, ordinal: i32) -> Result<Self> {
         let peer = Device::get(ordinal)?;
-        if !peer.has_vmm() || !device.can_access(&peer)? {
-            return Allocation::new(ordinal, PEER_SIZE).map(Self::Apart);
-        }
-        let properties = AllocationProperties::on_device(ordinal);
-        let granularity = properties.granularity(Granularity::Minimum)?;
-        let memory = PhysicalMemory::create(PEER_SIZE.next_multiple_of(granularity), properties)?;
-        let range = AddressRange::reserve(memory.size(), granularity)?;
-        let mapping = DeviceMapping::create(&range, 0, &memory)?;
-        let accesses = [ordinal, device.ordinal()].map(|ordinal| (ordinal, DeviceAccess::ReadWrite));
-        DeviceMapping::set_access_of_all(std::slice::from_ref(&mapping), &accesses)?;
-        Ok(Self::Mapped(mapping))
-    }
-
-    fn address(&self) -> u64 {
-        match self {
-            Self::Mapped(mapping) => mapping.address(),
-            Self::Apart(memory) => memory.address(),
-        }
+        let is_accessible = device.can_access(&peer)?;
+        let users = [ordinal, device.ordinal()];
+        let memory = match is_accessible {
+            true => DeviceBuffer::with_users(peer, PEER_SIZE, &users)?,
+            false => DeviceBuffer::new(peer, PEER_SIZE)?,
+        };
+        let is_mapped = is_accessible && matches!(memory, DeviceBuffer::Mapped(_));
+        Ok(Self { memory, is_mapped })
     }
 }
 
@@ -83,7 +72,7 @@ impl<'a> Bench<'a> {
     pub fn open(device: &'a DeviceState) -> Result<Self> {
         let context = device.context();
         let free = free_memory(context).map_or(0, |(free, _)| free as u64);
-        let open = |size| Self::with(device, size, HOST_SIZE, PAGEABLE_SIZE, None);
+        let open = |size| Self::with(device, size, PAGEABLE_SIZE, None);
         match open(device_size(context.device().cache_size(), free)) {
             // The program has allocated meanwhile, or memory is fragmented.
             Err(error) if error.status() == Status::OutOfMemory => open(device_size(0, 0)),
@@ -93,35 +82,29 @@ impl<'a> Bench<'a> {
 
     /// For copies between a device and a peer.
     pub fn open_with_peer(device: &'a DeviceState, peer: i32) -> Result<Self> {
-        Self::with(device, PEER_SIZE / 2, 0, 0, Some(peer))
+        Self::with(device, PEER_SIZE / 2, 0, Some(peer))
     }
 
     /// Allocates two adjacent buffers of `device_size` bytes each on the device, and host memory.
     fn with(
         device: &'a DeviceState,
         device_size: u64,
-        host_size: u64,
         pageable_size: u64,
         peer: Option<i32>,
     ) -> Result<Self> {
         let context: &Arc<Context> = device.context();
         let ordinal = context.device().ordinal();
-        let config = PinnedConfig { size: host_size + BLOCK, ordinal, threads: 1, ..PinnedConfig::default() };
-        let memory = Memory {
-            device: Allocation::new(ordinal, 2 * device_size)?,
-            device_size,
-            host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
-            pageable: vec![1; pageable_size as usize],
-            peer: peer.map(|peer| Peer::allocate(context.device(), peer)).transpose()?,
-        };
-        Ok(Self {
-            device,
-            stream: Stream::new(context)?,
-            begun: Event::timed(context)?,
-            ended: Event::timed(context)?,
-            kernel: device.kernel(),
-            memory: Some(memory),
-        })
+        let size = HOST_SIZE + BLOCK;
+        let config = PinnedConfig { size, ordinal, threads: 1, ..PinnedConfig::default() };
+        let (stream, begun, ended) = (Stream::new(context)?, Event::timed(context)?, Event::timed(context)?);
+        let buffers = DeviceBuffer::new(context.device(), 2 * device_size)?;
+        let peer = peer.map(|peer| Peer::allocate(context.device(), peer)).transpose()?;
+        // Last, because a failure after it would unlock it.
+        let kept = device.bench_memory.lock().pop();
+        let host = kept.map_or_else(|| PinnedMemory::allocate(&config, &mut |_, _| true), Ok)?;
+        let pageable = vec![1; pageable_size as usize];
+        let memory = Memory { device: buffers, device_size, host, pageable, peer };
+        Ok(Self { device, stream, begun, ended, kernel: device.kernel(), memory: Some(memory) })
     }
 
     /// The size of each buffer on the device.
@@ -158,9 +141,11 @@ impl<'a> Bench<'a> {
             }
         };
         on.record(&self.ended)?;
-        // Polled, because the driver must not be in a call with the event when the program resets its device.
+        // Polled, because the driver must not be in a call with the event when the program resets its device. Without a
+        // deadline: a kernel of the program may occupy the device for any time, and nothing else waits for this thread.
+        let begun = Instant::now();
         while !self.ended.is_done()? {
-            std::thread::yield_now();
+            if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
         }
         if was_done { self.ended.seconds_since(&self.begun) } else { Ok(f64::INFINITY) }
     }
@@ -174,7 +159,7 @@ impl<'a> Bench<'a> {
         ctas: u32,
     ) -> Result<bool> {
         let Ok(kernel) = &self.kernel else { return Ok(false) };
-        if matches!(memory.peer, Some(Peer::Apart(_))) {
+        if memory.peer.as_ref().is_some_and(|peer| !peer.is_mapped) {
             return Ok(false);
         }
         memory.launch(kernel, on, direction, part, ctas).map(|()| true)
@@ -199,6 +184,8 @@ impl Drop for Bench<'_> {
         if !self.is_over() {
             // A copy is in progress and still uses the memory.
             leak::intentionally(self.memory.take());
+        } else if let Some(memory) = self.memory.take() {
+            self.device.bench_memory.lock().push(memory.host);
         }
     }
 }
@@ -207,7 +194,7 @@ impl Memory {
     /// The addresses of source and destination.
     fn ends(&self, direction: CopyDirection) -> (u64, u64) {
         let (device, host) = (self.device.address(), self.host.memory().address() as u64);
-        let peer = self.peer.as_ref().map_or(0, Peer::address);
+        let peer = self.peer.as_ref().map_or(0, |peer| peer.memory.address());
         match direction {
             CopyDirection::ToDevice => (host, device),
             CopyDirection::ToHost => (device, host),

@@ -12,18 +12,36 @@ use super::measure;
 use super::observed::{BatchDirection, BatchFactors, ObservedCosts};
 use super::peer::PeerRates;
 use super::saved::{Saved, Uuid};
-use super::{Rates, Source};
+use super::{DEFAULT, Rates, Source};
 use crate::cuda::device::UuidText;
 use crate::cuda::{Device, driver};
-use crate::error::{Result, ensure, fail};
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::guarded::guarded;
+use crate::keyed::Keyed;
 use crate::log::log;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex};
+use crate::transfer::run::threads::Pool;
 
-/// The store's entry for a key, once it exists. The thread that measures holds the lock, and other threads wait for it.
-type Known<R> = Arc<Mutex<Option<Entry<R>>>>;
+/// How long a transfer's creation waits for the first measurement, which takes 10 to 30 ms on a GPU without other work. A
+/// kernel of the program may occupy the GPU for any time: then defaults are used until the measurement has ended.
+const PATIENCE: Duration = Duration::from_millis(40);
+/// How long a caller waits who requests the rates.
+const QUERY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Rates by device, or by pair of devices.
-struct Store<K, R>(Mutex<Vec<(K, Known<R>)>>);
+/// The rates of a device, or of a pair of devices. The lock is never held while they are measured.
+struct Known<R> {
+    state: Mutex<State<R>>,
+    /// A measurement has ended.
+    ended: Condvar,
+}
+
+struct State<R> {
+    entry: Option<Entry<R>>,
+    /// When the measurement in progress has begun.
+    measuring: Option<Instant>,
+    /// Increased when the rates are set: the result of a measurement that began before is discarded.
+    generation: u64,
+}
 
 /// Rates, and when to measure them again if the last measurement failed.
 struct Entry<R> {
@@ -56,50 +74,84 @@ impl<R> Entry<R> {
     }
 }
 
-static DEVICES: Store<i32, Rates> = Store(Mutex::new(Vec::new()));
-/// Keys are the device that executes the copies, and its peer.
-static PEERS: Store<(i32, i32), PeerRates> = Store(Mutex::new(Vec::new()));
-
-impl<K: Copy + PartialEq, R: Clone> Store<K, R> {
-    fn known(&self, key: K) -> Known<R> {
-        let mut all = lock(&self.0);
-        if let Some((_, known)) = all.iter().find(|(of, _)| *of == key) {
-            return known.clone();
-        }
-        let known = Known::default();
-        all.push((key, known.clone()));
-        known
-    }
-
-    /// Returns the known rates, or measures them. If `measure` returns a failure too, it is called again at a later use.
-    fn get_or_measure(&self, key: K, measure: impl FnOnce() -> (R, Result<()>)) -> R {
-        let known = self.known(key);
-        let mut known = lock(&known);
-        let retry = match &mut *known {
-            None => Retry::FIRST,
-            Some(entry) => match entry.retry.as_mut().and_then(Retry::after_use) {
-                Some(next) => next,
-                None => return entry.rates.clone(),
-            },
-        };
-        let (rates, outcome) = measure();
-        *known = Some(Entry { rates: rates.clone(), retry: outcome.is_err().then_some(retry) });
-        rates
-    }
-
-    /// The known rates.
-    fn get(&self, key: K) -> Option<R> {
-        lock(&self.known(key)).as_ref().map(|entry| entry.rates.clone())
-    }
-
-    /// Replaces the known rates; `None` discards them.
-    fn set(&self, key: K, rates: Option<R>) {
-        *lock(&self.known(key)) = rates.map(Entry::certain);
+impl<R> Default for Known<R> {
+    fn default() -> Self {
+        let state = State { entry: None, measuring: None, generation: 0 };
+        Self { state: Mutex::new(state), ended: Condvar::new() }
     }
 }
 
+impl<R: Clone + Send + 'static> Known<R> {
+    /// The rates. If they are unknown, `measure` is called on a thread of its own, and this waits for it until `patience` has
+    /// passed since it began; `None` if it takes longer. If the last measurement failed, it is repeated at a later use, for
+    /// which this does not wait.
+    fn get_or_measure(
+        self: &Arc<Self>,
+        patience: Duration,
+        measure: impl FnOnce() -> (R, Result<()>) + Send + 'static,
+    ) -> Option<R> {
+        let mut state = self.state.lock();
+        let next = match &mut state.entry {
+            None => Some(Retry::FIRST),
+            Some(entry) => entry.retry.as_mut().and_then(Retry::after_use),
+        };
+        if let (Some(next), None) = (next, state.measuring) {
+            state.measuring = Some(Instant::now());
+            let (known, generation) = (self.clone(), state.generation);
+            let started = Pool::services().run_once_alone(move || {
+                let measured = guarded(measure).inspect_err(|panic| log!(Error, "measure copies: {panic}"));
+                known.publish(generation, measured.ok(), next);
+            });
+            if let Err(error) = started {
+                log!(Warn, "measure copies: {error}");
+                state.measuring = None;
+            }
+        }
+        while let (None, Some(begun)) = (&state.entry, state.measuring) {
+            let left = patience.checked_sub(begun.elapsed())?;
+            state = self.ended.wait_timeout(state, left).0;
+        }
+        state.entry.as_ref().map(|entry| entry.rates.clone())
+    }
+
+    fn is_known(&self) -> bool {
+        self.state.lock().entry.is_some()
+    }
+
+    fn publish(&self, generation: u64, measured: Option<(R, Result<()>)>, retry: Retry) {
+        let mut state = self.state.lock();
+        state.measuring = None;
+        if let (Some((rates, outcome)), true) = (measured, state.generation == generation) {
+            state.entry = Some(Entry { rates, retry: outcome.is_err().then_some(retry) });
+        }
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    /// The known rates. Waits until `patience` has passed for a measurement in progress.
+    fn get(&self, patience: Duration) -> Option<R> {
+        let mut state = self.state.lock();
+        while let Some(begun) = state.measuring {
+            let Some(left) = patience.checked_sub(begun.elapsed()) else { break };
+            state = self.ended.wait_timeout(state, left).0;
+        }
+        state.entry.as_ref().map(|entry| entry.rates.clone())
+    }
+
+    /// Replaces the known rates; `None` discards them.
+    fn set(&self, rates: Option<R>) {
+        let mut state = self.state.lock();
+        state.entry = rates.map(Entry::certain);
+        state.generation += 1;
+    }
+}
+
+static DEVICES: Keyed<i32, Known<Rates>> = Keyed::new();
+/// Keys are the device that executes the copies, and its peer.
+static PEERS: Keyed<(i32, i32), Known<PeerRates>> = Keyed::new();
+
 /// Costs that runs of transfers have shown, by device.
-static OBSERVED: Store<i32, Arc<Mutex<ObservedCosts>>> = Store(Mutex::new(Vec::new()));
+static OBSERVED: Keyed<i32, Mutex<ObservedCosts>> = Keyed::new();
 
 /// The inputs of the cost model for one transfer.
 pub struct Costs {
@@ -116,13 +168,13 @@ pub struct Costs {
 }
 
 /// The costs of a transfer on a device, in one direction, with its peer if it has one.
-pub fn costs(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) -> Costs {
+pub fn costs(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirection) -> Costs {
     let mut rates = between(device, peer, direction);
     if !matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost) {
         return Costs { rates, first_copy: 0.0, busy: 0.0, measured_batch: None, observed: None };
     }
-    let observed = observed(device.context().device().ordinal());
-    let (seen, now) = (*lock(&observed), Instant::now());
+    let observed = OBSERVED.of(device.context().device().ordinal());
+    let (seen, now) = (*observed.lock(), Instant::now());
     let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
     let mut first_copy = 0.0;
     if measured_batch.is_some() {
@@ -140,16 +192,22 @@ pub fn costs(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) 
     Costs { rates, first_copy, busy: seen.busy(now), measured_batch, observed: Some(observed) }
 }
 
-fn observed(ordinal: i32) -> Arc<Mutex<ObservedCosts>> {
-    OBSERVED.get_or_measure(ordinal, || (Arc::default(), Ok(())))
+/// The rates of a device. Defaults replace rates that cannot be measured, or not yet.
+fn of(device: &Arc<DeviceState>) -> Rates {
+    measured(device, PATIENCE).unwrap_or(DEFAULT)
 }
 
-/// The rates of a device. Defaults replace rates that cannot be measured.
-pub fn of(device: &DeviceState) -> Rates {
+/// The rates of a device, measured if they are unknown; `None` if that takes longer than `patience`.
+fn measured(device: &Arc<DeviceState>, patience: Duration) -> Option<Rates> {
     let ordinal = device.context().device().ordinal();
-    DEVICES.get_or_measure(ordinal, || {
+    let known = DEVICES.of(ordinal);
+    let device = device.clone();
+    if !known.is_known() && is_too_busy(&device) {
+        return None;
+    }
+    known.get_or_measure(patience, move || {
         let started = Instant::now();
-        let (times, outcome) = measure::measure(device);
+        let (times, outcome) = measure::measure(&device);
         log_failure(&format!("device {ordinal}"), &outcome);
         let rates = Rates::plausible(&times.rates());
         log_rates(ordinal, &rates, started.elapsed());
@@ -157,17 +215,29 @@ pub fn of(device: &DeviceState) -> Rates {
     })
 }
 
-/// The rates of a device, with those of its peer if it has one.
-fn between(device: &DeviceState, peer: Option<i32>, direction: CopyDirection) -> Rates {
-    let own = of(device);
-    peer.map_or(own, |peer| of_peer(device, peer).complete(own, direction))
+/// Whether the kernels cannot be loaded now because the device is busy: then nothing is measured.
+fn is_too_busy(device: &DeviceState) -> bool {
+    device.kernel().is_err_and(|error| error.status() == Status::Busy)
 }
 
-fn of_peer(device: &DeviceState, peer: i32) -> PeerRates {
+/// The rates of a device, with those of its peer if it has one.
+fn between(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirection) -> Rates {
+    let own = of(device);
+    let Some(peer) = peer else { return own };
+    let unknown = || PeerRates::plausible(&PeerRates::default());
+    measured_peer(device, peer, PATIENCE).unwrap_or_else(unknown).complete(own, direction)
+}
+
+fn measured_peer(device: &Arc<DeviceState>, peer: i32, patience: Duration) -> Option<PeerRates> {
     let ordinal = device.context().device().ordinal();
-    PEERS.get_or_measure((ordinal, peer), || {
+    let known = PEERS.of((ordinal, peer));
+    let device = device.clone();
+    if !known.is_known() && is_too_busy(&device) {
+        return None;
+    }
+    known.get_or_measure(patience, move || {
         let started = Instant::now();
-        let (times, outcome) = measure::measure_peer(device, peer);
+        let (times, outcome) = measure::measure_peer(&device, peer);
         log_failure(&format!("device {ordinal} and its peer {peer}"), &outcome);
         let rates = PeerRates::plausible(&times.peer_rates());
         log_peer_rates(ordinal, peer, &rates, started.elapsed());
@@ -219,22 +289,33 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Returns the rates of a device. Measures them if they are unknown.
+/// Returns the rates of a device. Measures them if they are unknown. Fails with BUSY if that takes too long.
 pub fn get(ordinal: i32) -> Result<Rates> {
     Device::get(ordinal)?;
-    match DEVICES.get(ordinal) {
+    match DEVICES.of(ordinal).get(QUERY_PATIENCE) {
         Some(rates) => Ok(rates),
-        None => Ok(of(&*DeviceState::of(ordinal)?)),
+        None => measured(&DeviceState::of(ordinal)?, QUERY_PATIENCE).ok_or_else(|| not_measured(ordinal)),
     }
 }
 
 /// Returns the rates between a device, which executes the copies, and a peer. Measures them if they are unknown.
 pub fn get_peer(ordinal: i32, peer: i32) -> Result<PeerRates> {
     ensure_two(ordinal, peer)?;
-    match PEERS.get((ordinal, peer)) {
+    match PEERS.of((ordinal, peer)).get(QUERY_PATIENCE) {
         Some(rates) => Ok(rates),
-        None => Ok(of_peer(&*DeviceState::of(ordinal)?, peer)),
+        None => measured_peer(&DeviceState::of(ordinal)?, peer, QUERY_PATIENCE)
+            .ok_or_else(|| not_measured(ordinal)),
     }
+}
+
+fn not_measured(ordinal: i32) -> Error {
+    Error::formatted(
+        Status::Busy,
+        format_args!(
+            "the copy rates of device {ordinal} are not measured yet, because other work occupies it; query them again later, \
+             or set rates by kvmem_cuda_set_copy_rates or kvmem_cuda_use_default_rates"
+        ),
+    )
 }
 
 /// Serializes the rates of a device, for a later process.
@@ -295,13 +376,13 @@ pub fn use_defaults(ordinal: i32) -> Result<()> {
 
 fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     Device::get(ordinal)?;
-    DEVICES.set(ordinal, given.map(Rates::loaded));
-    *lock(&observed(ordinal)) = ObservedCosts::default();
+    DEVICES.of(ordinal).set(given.map(Rates::loaded));
+    *OBSERVED.of(ordinal).lock() = ObservedCosts::default();
     Ok(())
 }
 
 fn set_peer(ordinal: i32, peer: i32, given: Option<PeerRates>) -> Result<()> {
-    PEERS.set((ordinal, peer), given.map(PeerRates::loaded));
+    PEERS.of((ordinal, peer)).set(given.map(PeerRates::loaded));
     Ok(())
 }
 
@@ -310,7 +391,7 @@ fn ensure_device(device: Device, ordinal: i32, expected: &Uuid) -> Result<()> {
     ensure!(
         found == *expected,
         InvalidArgument,
-        "the rates are of {}, device {ordinal} is {}: measure them again, or set rates that were saved on this GPU",
+        "the rates are of the GPU with {}, device {ordinal} has {}: measure them again, or set rates that were saved on this GPU",
         UuidText(expected),
         UuidText(&found)
     );
@@ -328,28 +409,32 @@ fn ensure_two(ordinal: i32, peer: i32) -> Result<()> {
     Ok(())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
     use super::*;
-    use crate::error::{Error, Status};
+
+    /// Longer than any thread takes to start.
+    const LONG: Duration = Duration::from_secs(20);
 
     /// The uses, from 1, at which the rates are measured, if the first `failures` measurements fail.
     fn attempts(failures: usize, uses: u32) -> Vec<u32> {
-        let store = Store(Mutex::new(Vec::new()));
-        let mut attempts = Vec::new();
+        let known = Arc::new(Known::default());
+        let attempts = Arc::new(Mutex::new(Vec::new()));
         for number in 1..=uses {
-            store.get_or_measure(0, || {
+            let attempts = attempts.clone();
+            known.get_or_measure(LONG, move || {
+                let mut attempts = attempts.lock();
                 attempts.push(number);
                 let failed = attempts.len() <= failures;
                 let failure = || Error::new(Status::OutOfMemory, "no memory for buffers");
                 ((), if failed { Err(failure()) } else { Ok(()) })
             });
+            // A repetition that this use has begun.
+            known.get(LONG);
         }
-        attempts
+        attempts.lock().clone()
     }
 
     #[test]
@@ -370,10 +455,47 @@ mod tests {
 
     #[test]
     fn rates_that_are_set_are_not_measured() {
-        let store = Store(Mutex::new(Vec::new()));
-        store.set(0, Some(5));
-        assert_eq!((0..100).map(|_| store.get_or_measure(0, || (7, Ok(())))).max(), Some(5));
-        store.set(0, None);
-        assert_eq!((store.get(0), store.get_or_measure(0, || (7, Ok(())))), (None, 7));
+        let known = Arc::new(Known::default());
+        known.set(Some(5));
+        assert_eq!((0..100).map(|_| known.get_or_measure(LONG, || (7, Ok(())))).max(), Some(Some(5)));
+        known.set(None);
+        assert_eq!((known.get(LONG), known.get_or_measure(LONG, || (7, Ok(())))), (None, Some(7)));
+    }
+
+    /// A measurement that a busy device holds up delays nobody beyond the patience, and neither queries nor settings at all.
+    #[test]
+    fn a_measurement_in_progress_holds_nobody_up() {
+        let known = Arc::new(Known::default());
+        let (go, held) = channel::<()>();
+        let endless = move || {
+            let _ = held.recv();
+            (7, Ok(()))
+        };
+        assert_eq!(known.get_or_measure(Duration::from_millis(1), endless), None);
+        assert_eq!(known.get_or_measure(Duration::from_millis(1), || panic!("one is in progress")), None);
+        assert_eq!(known.get(Duration::ZERO), None);
+        drop(go);
+        assert_eq!(known.get(LONG), Some(7));
+    }
+
+    #[test]
+    fn a_measurement_does_not_replace_rates_that_were_set_meanwhile() {
+        let known = Arc::new(Known::default());
+        let (go, held) = channel::<()>();
+        let measure = move || {
+            let _ = held.recv();
+            (7, Ok(()))
+        };
+        assert_eq!(known.get_or_measure(Duration::from_millis(1), measure), None);
+        known.set(Some(5));
+        drop(go);
+        assert_eq!((known.get(LONG), known.get(LONG)), (Some(5), Some(5)));
+    }
+
+    #[test]
+    fn a_measurement_that_panics_is_repeated() {
+        let known = Arc::new(Known::default());
+        assert_eq!(known.get_or_measure(LONG, || panic!("deliberate")), None);
+        assert_eq!(known.get_or_measure(LONG, || (7, Ok(()))), Some(7));
     }
 }

@@ -120,7 +120,12 @@ impl Saved {
 }
 
 fn write_device(text: &mut String, device: &Uuid, rates: &Rates) -> std::fmt::Result {
-    writeln!(text, "copy rates of {}, {}", UuidText(device), provenance(rates.source, rates.num_defaults))?;
+    writeln!(
+        text,
+        "copy rates of the GPU with {}, {}",
+        UuidText(device),
+        provenance(rates.source, rates.num_defaults)
+    )?;
     write_directions(
         text,
         &[
@@ -137,7 +142,7 @@ fn write_device(text: &mut String, device: &Uuid, rates: &Rates) -> std::fmt::Re
 fn write_pair(text: &mut String, device: &Uuid, peer: &Uuid, rates: &PeerRates) -> std::fmt::Result {
     writeln!(
         text,
-        "copy rates of {} with {}, {}",
+        "copy rates of the GPU with {} and the one with {}, {}",
         UuidText(device),
         UuidText(peer),
         provenance(rates.source, rates.num_defaults)
@@ -245,7 +250,7 @@ mod tests {
     #[test]
     fn the_text_has_the_figures_with_units() {
         let text = device().text();
-        assert!(text.starts_with("copy rates of GPU-07070707-"), "{text}");
+        assert!(text.starts_with("copy rates of the GPU with UUID 07070707-"), "{text}");
         assert!(text.contains("measured, 2 of them scaled defaults"), "{text}");
         assert!(text.contains("host to GPU: 55.5 GB/s by the driver"), "{text}");
         assert!(text.contains("launch of a copy kernel: 6.00 us"), "{text}");

@@ -10,6 +10,7 @@ use super::inbox::Inbox;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, ContextIdentity, Device, Event};
 use crate::error::{Error, Result, Status};
+use crate::keyed::Keyed;
 use crate::process::PerProcess;
 use crate::region::{PinnedConfig, PinnedMemory};
 use crate::sync::Mutex;
@@ -22,7 +23,6 @@ const PAGE: u64 = 4096;
 /// Page-locked memory, and the stream that copies between it and the GPU. Transfers, runs and layouts of the
 /// GPU hold it.
 pub struct StagingRing {
-    ordinal: i32,
     slot_size: u64,
     memory: PinnedMemory,
     /// The stream of the copies.
@@ -38,11 +38,12 @@ pub struct StagingRing {
 impl StagingRing {
     /// A ring of a device with slots of at least `slot` bytes: an existing one, or a new one.
     pub fn of(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
-        static RINGS: PerProcess<Mutex<Vec<Weak<StagingRing>>>> = PerProcess::new();
-        let rings = RINGS.get(Mutex::default);
+        static RINGS: PerProcess<Keyed<i32, Mutex<Vec<Weak<StagingRing>>>>> = PerProcess::new();
+        let rings = RINGS.get(Keyed::default).of(ordinal);
+        // Held while memory is allocated: the next transfer on this GPU uses the same ring.
         let mut rings = rings.lock();
         rings.retain(|ring| ring.strong_count() > 0);
-        let suits = |ring: &Arc<Self>| ring.ordinal == ordinal && ring.slot_size >= slot && ring.is_usable();
+        let suits = |ring: &Arc<Self>| ring.slot_size >= slot && ring.is_usable();
         if let Some(ring) = rings.iter().filter_map(Weak::upgrade).find(suits) {
             return Ok(ring);
         }
@@ -60,7 +61,6 @@ impl StagingRing {
         let copied = [event()?, event()?, event()?, event()?];
         let config = PinnedConfig { size, ordinal, ..PinnedConfig::default() };
         Ok(Self {
-            ordinal,
             slot_size,
             copied,
             stream: Stream::new(&context)?,

@@ -51,8 +51,9 @@ enum Slot {
     AtFile(RunIndex),
     /// The GPU copies from or to it.
     AtDevice(RunIndex),
-    /// A copy failed to start, or its event failed. Copies that were started may still run.
-    Failing(RunIndex),
+    /// A copy failed to start, or its event failed. Copies that were started may still run. `behind` is set if the slot's event
+    /// was recorded behind them; otherwise the whole stream is waited for, which other runs may keep busy.
+    Failing { index: RunIndex, behind: bool },
 }
 
 /// The index of the run that uses a slot.
@@ -102,7 +103,8 @@ impl StagingSession {
     }
 
     fn rest(&self, inbox: &Inbox, progress: Instant) {
-        let at_device = self.slots.iter().any(|slot| matches!(slot, Slot::AtDevice(_) | Slot::Failing(_)));
+        let at_device =
+            self.slots.iter().any(|slot| matches!(slot, Slot::AtDevice(_) | Slot::Failing { .. }));
         match at_device {
             false => inbox.sleep(LONG),
             true if progress.elapsed() < SPIN => std::thread::yield_now(),
@@ -169,11 +171,17 @@ impl StagingSession {
         let outcome = self.enqueue(slot, index);
         self.slots[slot] = match outcome {
             Ok(()) => Slot::AtDevice(index),
-            Err(error) => {
-                self.fail(index, error);
-                Slot::Failing(index)
-            }
+            Err(error) => self.failing(slot, index, error),
         };
+    }
+
+    /// Fails a run, and marks the end of the copies of its slot that were started.
+    fn failing(&mut self, slot: usize, index: RunIndex, error: Error) -> Slot {
+        let behind = self.runs[index].as_ref().is_some_and(|StagedRun { ring, .. }| {
+            ring.stream.activate().and_then(|on| on.record(&ring.copied[slot])).is_ok()
+        });
+        self.fail(index, error);
+        Slot::Failing { index, behind }
     }
 
     fn enqueue(&mut self, slot: usize, index: RunIndex) -> Result<()> {
@@ -200,18 +208,19 @@ impl StagingSession {
                 Slot::AtDevice(index) => {
                     (index, self.query(index, &mut failure, |ring| ring.copied[slot].is_done()))
                 }
-                Slot::Failing(index) => {
-                    (index, self.query(index, &mut failure, |ring| ring.stream.is_done()))
+                Slot::Failing { index, behind } => {
+                    let is_done = |ring: &StagingRing| match behind {
+                        true => ring.copied[slot].is_done(),
+                        false => ring.stream.is_done(),
+                    };
+                    (index, self.query(index, &mut failure, is_done))
                 }
                 _ => continue,
             };
-            let is_failing = matches!(self.slots[slot], Slot::Failing(_));
+            let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
             match failure {
-                // Its event may be wrong after a failure, so the thread waits for the whole stream.
-                Some(error) if !is_failing => {
-                    self.slots[slot] = Slot::Failing(index);
-                    self.fail(index, error);
-                }
+                // Its event may be wrong after a failure.
+                Some(error) if !is_failing => self.slots[slot] = self.failing(slot, index, error),
                 _ if done => self.copied(slot, index),
                 _ => continue,
             }
@@ -235,7 +244,7 @@ impl StagingSession {
     }
 
     fn copied(&mut self, slot: usize, index: RunIndex) {
-        let is_failing = matches!(self.slots[slot], Slot::Failing(_));
+        let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
         match self.writes(index) && !is_failing {
             true => self.transfer(slot, index),
             false => self.free_slot(slot, index, Ok(())),

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A kernel of the engine that runs until the host lets it end, as persistent kernels do.
+#pragma once
+
+#include "streams.h"
+
+typedef struct busy {
+    stream stream;
+    CUmodule module;
+    volatile uint32_t *words; /* page-locked: the kernel sets the second when it runs, and ends when the first is set */
+} busy;
+
+/* Starts the kernel on device 0 and waits until it runs. With the stand-in driver, all submitted work is held back. */
+void busy_begin(busy *busy);
+/* Lets the kernel end, and waits for that. */
+void busy_end(busy *busy);

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of the driver that blocks, for each call that kvmem makes for an operation on GPU 0: operations on GPU 1 and on host
+// memory, and queries of the objects involved, do not wait for it.
+#include "control.h"
+#include "gpu_flight.h"
+#include "patience.h"
+#include "rates_blob.h"
+#include "threads.h"
+#include "caller_context.h"
+
+#include <stdatomic.h>
+
+typedef enum operation { TRANSFER, DEVICE_REGION, PINNED_REGION, RATES } operation;
+
+typedef struct row {
+    const char *function; /* the call that blocks */
+    operation operation;
+    uint32_t path;
+} row;
+
+static const row rows[] = {
+    {"cuDevicePrimaryCtxRetain", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuCtxRecordEvent", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuModuleLoadData", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuModuleGetFunction", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuMemHostRegister_v2", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuPointerGetAttribute", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuStreamCreateWithPriority", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuLaunchKernel", TRANSFER, KVMEM_PATH_CUDA_KERNEL},
+    {"cuMemCreate", TRANSFER, KVMEM_PATH_CUDA_STAGED},
+    {"cuMemAddressReserve", TRANSFER, KVMEM_PATH_CUDA_STAGED},
+    {"cuMemSetAccess", TRANSFER, KVMEM_PATH_CUDA_STAGED},
+    {"cuEventCreate", TRANSFER, KVMEM_PATH_CUDA_STAGED},
+    {"cuEventRecord", TRANSFER, KVMEM_PATH_CUDA_STAGED},
+    {"cuMemcpyAsync", TRANSFER, KVMEM_PATH_CUDA_COPY},
+    {"cuMemcpyBatchAsync", TRANSFER, KVMEM_PATH_CUDA_BATCH},
+    {"cuMemAlloc_v2", DEVICE_REGION, 0},
+    {"cuMemFree_v2", DEVICE_REGION, 0},
+    {"cuMemHostRegister_v2", PINNED_REGION, 0},
+    {"cuMemHostUnregister", PINNED_REGION, 0},
+    {"cuMemCreate", RATES, 0},
+    {"cuMemHostRegister_v2", RATES, 0},
+    {"cuModuleLoadData", RATES, 0},
+    {"cuEventQuery", RATES, 0},
+    {"cuLaunchKernel", RATES, 0},
+    {"cuMemUnmap", RATES, 0},
+};
+
+typedef struct actor {
+    const row *row;
+    const flight *flight;
+    atomic_bool is_over;
+    kvmem_status status;
+} actor;
+
+static kvmem_status transfer(const flight *flight, uint32_t path) {
+    const kvmem_transfer_options options = WITH(flight_options(flight), it.path = path);
+    kvmem_transfer *made = NULL;
+    kvmem_status status = kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
+                                                &made, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(made, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(made, PATIENCE, NULL);
+    kvmem_transfer_destroy(made);
+    return status;
+}
+
+static kvmem_status device_region(void) {
+    const kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = MIB);
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_create_device(&options, &region, NULL);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status pinned_region(void) {
+    const kvmem_pinned_options options = OPTIONS(kvmem_pinned_options, it.size = MIB);
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_create_pinned(&options, &region, NULL);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status rates(void) {
+    kvmem_blob *rates = NULL;
+    kvmem_cuda_set_copy_rates(0, NULL, 0, NULL);
+    const kvmem_status status = kvmem_cuda_get_copy_rates(0, &rates, NULL);
+    kvmem_blob_destroy(rates);
+    return status;
+}
+
+static void *act(void *argument) {
+    actor *actor = argument;
+    switch (actor->row->operation) {
+    case TRANSFER: actor->status = transfer(actor->flight, actor->row->path); break;
+    case DEVICE_REGION: actor->status = device_region(); break;
+    case PINNED_REGION: actor->status = pinned_region(); break;
+    case RATES: actor->status = rates(); break;
+    }
+    actor->is_over = true;
+    return NULL;
+}
+
+static void use_the_other_gpu(uint32_t path) {
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .from_device = 1, .to_device = 1, .has_queue = true);
+    flight_create(&flight, it.path = path);
+    flight_submit(&flight);
+    flight_expect_completion(&flight, KVMEM_STATUS_OK);
+    flight_check_moved(&flight);
+}
+
+static void use_host_memory(void) {
+    OPENED(flight, flight, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .has_queue = true);
+    flight_create(&flight, it.path = 0);
+    flight_submit(&flight);
+    flight_expect_completion(&flight, KVMEM_STATUS_OK);
+    flight_check_moved(&flight);
+}
+
+static void query(const flight *flight) {
+    region_info(flight->source.whole);
+    region_info(flight->destination.whole);
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, flight->destination.model.layout);
+    CHECK(info.num_blocks > 0);
+}
+
+static void hold(const row *row) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    actor actor = {.row = row, .flight = &flight};
+    threads thread;
+    SIM(sim_hold_call(row->function));
+    threads_start(&thread, 1, act, &actor, 0);
+    const uint64_t end = patience_end();
+    while (SIM(sim_held_calls()) == 0 && !actor.is_over) patience_wait(end, row->function);
+    CHECK_EQ(SIM(sim_held_calls()), 1);
+    query(&flight);
+    use_host_memory();
+    use_the_other_gpu(row->path);
+    SIM(sim_go_calls());
+    threads_join(&thread);
+    CHECK_EQ(actor.status, KVMEM_STATUS_OK);
+}
+
+TEST(other_gpus_and_queries_do_not_wait_for_a_call_of_the_driver) {
+    for (size_t i = 0; i < NUM(rows); i++) hold(&rows[i]);
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+}
