@@ -29,6 +29,14 @@ static CUresult relaxed(action then) {
     CHECK_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
     return result;
 }
+static CUresult record_context(void) {
+    CU_GET(CUcontext, current, cuCtxGetCurrent(&current));
+    CU_GET(CUevent, event, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    const CUresult result = cuCtxRecordEvent(current, event);
+    CU(cuEventDestroy_v2(event));
+    return result;
+}
+static CUresult record_context_relaxed(void) { return relaxed(record_context); }
 static CUresult query_relaxed(void) { return relaxed(query); }
 static CUresult allocate_relaxed(void) { return relaxed(allocate); }
 static CUresult synchronize_relaxed(void) { return relaxed(synchronize); }
@@ -96,4 +104,6 @@ TEST(in_relaxed_mode_only_context_synchronisation_is_forbidden) {
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, allocate_relaxed, false);
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, synchronize_relaxed, true);
     check(CU_STREAM_CAPTURE_MODE_RELAXED, false, synchronize, true);
+    check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, record_context_relaxed, true);
+    check(CU_STREAM_CAPTURE_MODE_RELAXED, false, record_context, true);
 }

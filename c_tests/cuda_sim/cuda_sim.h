@@ -61,6 +61,8 @@ uint64_t sim_copied(void);
 void sim_hold(void);
 /* Executes all work that is held back, and ends the hold. */
 void sim_go(void);
+/* Executes some of the work that is held back, in order. */
+void sim_advance(uint64_t tasks);
 
 /* Makes the next call of a function block, before it has an effect, until sim_go_calls or sim_reset, as a driver that waits.
  * Calls of other threads go on. */

@@ -184,6 +184,16 @@ void sim_hold(void) {
     is_holding = true;
 }
 
+void sim_advance(uint64_t tasks) {
+    LOCKED;
+    for (uint64_t i = 0; i < tasks; i++) {
+        stream *on = order_next_stream();
+        if (on == NULL) break;
+        run_next_task(on);
+    }
+    pthread_cond_broadcast(&sim.work_done);
+}
+
 void sim_go(void) {
     LOCKED;
     queue_go();

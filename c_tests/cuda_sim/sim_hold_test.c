@@ -108,3 +108,37 @@ TEST(sim_reset_ends_the_hold) {
     CU(cuStreamQuery(stream));
     check_device_filled(address, 6, 64);
 }
+
+/* An event of a context is complete when all earlier work of all streams is. */
+TEST(the_work_of_a_context_is_recorded) {
+    HELD_DEVICE(own);
+    CU(cuMemsetD8Async(address, 2, 64, stream));
+    CU(cuCtxRecordEvent(own, event));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(event));
+    sim_go();
+    CU(cuEventQuery(event));
+    sim_hold();
+    CU(cuCtxRecordEvent(own, event));
+    CU(cuMemsetD8Async(address, 3, 64, stream));
+    CU(cuEventQuery(event)); /* later work does not delay it */
+    sim_go();
+}
+
+static CUresult load_module(void) {
+    CUmodule module = NULL;
+    const CUresult result = cuModuleLoadData(&module, ".version 7.0\n.target sm_70\n");
+    return result == CUDA_SUCCESS ? cuModuleUnload(module) : result;
+}
+
+TEST(loading_a_module_waits_for_all_work) {
+    HELD_DEVICE(own);
+    waiter waiter = {.wait = load_module, .context = own};
+    threads thread;
+    CU(cuMemsetD8Async(address, 2, 64, stream));
+    threads_start(&thread, 1, wait_on_thread, &waiter, 0);
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    sim_go();
+    threads_join(&thread);
+    CHECK_EQ(waiter.result, CUDA_SUCCESS);
+    CHECK(waiter.was_ready);
+}

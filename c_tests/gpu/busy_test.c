@@ -88,5 +88,6 @@ TEST(later_transfers_on_a_busy_device) {
     busy_end(&busy);
     engine_free(0, memory);
     flight_run(&flight);
+    rates_get(0); /* waits for the measurement that has begun */
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }

@@ -59,7 +59,7 @@ ROLE(be_importer_with_one_gpu) {
     frame_expect_into(socket, HANDLE, &handle, sizeof(handle));
     int32_t device = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "UUID ", kvmem_cuda_find_device(handle.uuid, &device, ERR));
-    CHECK_HAS(test_last_message(), "not one of the 1 GPUs");
+    CHECK_HAS(test_last_message(), "none of the 1 GPUs");
     CHECK_EQ(device, 77);
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
     memcpy(options.handle, handle.handle, sizeof(options.handle));

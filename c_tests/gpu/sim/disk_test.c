@@ -133,6 +133,24 @@ static void fail_after_copies(const char *function, uint64_t nth, uint64_t copie
 
 TEST_CALL(after_a_failed_copy_earlier_copies_are_waited_for, fail_after_copies("cuMemcpyAsync", 3, 3))
 
+/* The copies of another run are behind the failed one on the stream of the ring, and held back. */
+TEST(a_failed_run_is_reported_while_another_uses_its_ring) {
+    OPENED(disk_flight, failed, routes[0]);
+    OPENED(disk_flight, other, routes[0]);
+    SIM(sim_hold());
+    SIM(sim_fail("cuMemcpyAsync", 1, CUDA_ERROR_INVALID_VALUE));
+    flight_submit(&failed);
+    await_calls("cuMemcpyAsync", 1);
+    flight_submit(&other);
+    await_calls("cuMemcpyAsync", 4);
+    SIM(sim_advance(1)); /* the event behind the failed run */
+    expect_failed(&failed, "CUDA_ERROR_INVALID_VALUE");
+    flight_expect_in_progress(&other);
+    SIM(sim_go());
+    finish(&other);
+    run(&failed);
+}
+
 /* Without the completion event of a copy, there is no event to query. */
 TEST_CALL(after_a_failed_event_its_copy_is_waited_for, fail_after_copies("cuEventRecord", 1, 1))
 

@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod known;
 pub mod measure;
+pub mod measured;
 pub mod observed;
 pub mod observer;
 pub mod peer;

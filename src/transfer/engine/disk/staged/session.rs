@@ -171,17 +171,18 @@ impl StagingSession {
         let outcome = self.enqueue(slot, index);
         self.slots[slot] = match outcome {
             Ok(()) => Slot::AtDevice(index),
-            Err(error) => self.failing(slot, index, error),
+            Err(error) => {
+                let behind = self.record_behind(slot, index);
+                self.fail(index, error);
+                Slot::Failing { index, behind }
+            }
         };
     }
 
-    /// Fails a run, and marks the end of the copies of its slot that were started.
-    fn failing(&mut self, slot: usize, index: RunIndex, error: Error) -> Slot {
-        let behind = self.runs[index].as_ref().is_some_and(|StagedRun { ring, .. }| {
-            ring.stream.activate().and_then(|on| on.record(&ring.copied[slot])).is_ok()
-        });
-        self.fail(index, error);
-        Slot::Failing { index, behind }
+    /// Records the event of a slot behind the copies that were started. Returns whether that worked.
+    fn record_behind(&self, slot: usize, index: RunIndex) -> bool {
+        let Some(StagedRun { ring, .. }) = &self.runs[index] else { return false };
+        ring.stream.activate().and_then(|on| on.record(&ring.copied[slot])).is_ok()
     }
 
     fn enqueue(&mut self, slot: usize, index: RunIndex) -> Result<()> {
@@ -219,8 +220,11 @@ impl StagingSession {
             };
             let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
             match failure {
-                // Its event may be wrong after a failure.
-                Some(error) if !is_failing => self.slots[slot] = self.failing(slot, index, error),
+                // Events may be wrong after a failure of the device, so the thread waits for the whole stream.
+                Some(error) if !is_failing => {
+                    self.slots[slot] = Slot::Failing { index, behind: false };
+                    self.fail(index, error);
+                }
                 _ if done => self.copied(slot, index),
                 _ => continue,
             }
