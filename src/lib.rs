@@ -28,6 +28,7 @@ pub mod guarded;
 mod keyed;
 pub mod layout;
 mod leak;
+mod leases;
 mod lists;
 pub mod log;
 mod log_id;

@@ -224,6 +224,80 @@ TEST(handles_are_destroyed_in_any_order_while_in_flight) {
     CHECK_EQ(number, 720);
 }
 
+/* Peers that are stopped take neither the staging memory of an agent nor its copies of control blocks from others. */
+enum { STOPPED = 2, RUNS = 9, NUM_BLOCKS = 128 };
+
+typedef struct crowd {
+    kvmem_agent *near;
+    kv_side sides[RUNS];
+    kv_peer stopped[STOPPED], healthy;
+} crowd;
+
+static kvmem_layout_config crowd_config(void) {
+    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = NUM_BLOCKS, it.inner_dim = 24);
+}
+
+static void crowd_open(crowd *crowd, const char *name) {
+    const kvmem_layout_config config = crowd_config();
+    const kvmem_serve_options serve = OPTIONS(kvmem_serve_options, it.arena_size = 8 * 4096);
+    crowd->near = agent_open(name);
+    for (int i = 0; i < RUNS; i++) kv_side_open(&crowd->sides[i], &config, crowd->near, 1);
+    for (int i = 0; i <= STOPPED; i++) {
+        kv_peer *peer = i < STOPPED ? &crowd->stopped[i] : &crowd->healthy;
+        char peer_name[32];
+        snprintf(peer_name, sizeof(peer_name), "%s %d", i < STOPPED ? "stopped" : "healthy", i);
+        kv_peer_open_served(peer, peer_name, &config, 2, &serve);
+        kv_peer_meet(peer, crowd->near);
+    }
+}
+
+static void crowd_close(crowd *crowd) {
+    for (int i = 0; i <= STOPPED; i++) {
+        kv_peer *peer = i < STOPPED ? &crowd->stopped[i] : &crowd->healthy;
+        DESTROYED(kvmem_layout, peer->model.layout);
+        kv_peer_close(peer);
+    }
+    for (int i = 0; i < RUNS; i++) kv_side_close(&crowd->sides[i]);
+    DESTROYED(kvmem_agent, crowd->near);
+}
+
+static kvmem_transfer *crowd_read(const crowd *crowd, const kv_peer *peer, int side, uint32_t path) {
+    static kvmem_block_pair pairs[NUM_BLOCKS];
+    for (uint32_t i = 0; i < NUM_BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
+    const kv_move all = {pairs, NUM_BLOCKS, 0, 0, crowd_config().num_layers};
+    return MADE(kvmem_transfer, kvmem_transfer_create, peer->model.layout, crowd->sides[side].layout,
+                KV_OPTIONS(&all, it.path = path, it.staging_size = 8 * 4096, it.stall_timeout_ns = SECONDS(5)));
+}
+
+static void others_move_while_peers_are_stopped(uint32_t path, const char *name) {
+    static crowd crowd;
+    crowd_open(&crowd, name);
+    kvmem_transfer *reads[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        const kv_peer *peer = i < RUNS - 1 ? &crowd.stopped[i % STOPPED] : &crowd.healthy;
+        reads[i] = crowd_read(&crowd, peer, i, path);
+        RUN(reads[i]);
+    }
+    kvmem_transfer *healthy = reads[RUNS - 1];
+    for (int i = 0; i < STOPPED; i++) peer_freeze(&crowd.stopped[i].process);
+    for (int i = 0; i < RUNS - 1; i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
+    RUN(healthy); /* while they wait */
+    for (int i = 0; i < RUNS - 1; i++)
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(reads[i], PATIENCE, ERR));
+    RUN(healthy); /* and while NIXL still uses their memory */
+    for (int i = 0; i < STOPPED; i++) peer_thaw(&crowd.stopped[i].process);
+    for (int i = 0; i < RUNS; i++) DESTROYED(kvmem_transfer, reads[i]);
+    crowd_close(&crowd);
+}
+
+TEST(stopped_peers_leave_staging_memory_for_others) {
+    others_move_while_peers_are_stopped(KVMEM_PATH_NIXL_READ_STAGED, "staging");
+}
+
+TEST(stopped_owners_leave_copies_of_control_blocks_for_others) {
+    others_move_while_peers_are_stopped(KVMEM_PATH_NIXL_READ_SERVED, "serving");
+}
+
 int main(int argc, char **argv) {
     /* Shared memory needs no help of the peer, TCP does. Set before NIXL is loaded; peers inherit it. */
     setenv("UCX_TLS", "tcp,self", 1);

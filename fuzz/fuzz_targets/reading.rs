@@ -122,7 +122,9 @@ fn served(bytes: &[u8]) -> bool {
     let Body::Open(open) = message.body else { return true };
     let placement = served_layout();
     let part = LayoutPart { name: "", placement: &placement, first_region: 0 };
-    let Ok(plan) = open.terms.placed_in(std::iter::once(part)) else { return true };
+    let Ok(checked) = open.terms.checked_in(std::iter::once(part)) else { return true };
+    let Ok(plan) = checked.placed() else { return true };
+    assert_eq!(checked.bytes(), plan.bytes(), "bytes are counted before spans are listed");
     let (base, size) = (placement.bases()[0], placement.geometry().region_size());
     // A request may contain the same bytes repeatedly, so only the first rows are checked.
     for row in plan.rows_in(0..plan.bytes().min(1 << 16)) {

@@ -53,7 +53,7 @@ pub use notification::Notification;
 pub use raw::{AgentTelemetry, CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
 pub use remote::{LookUp, Remote, RemoteHold};
 pub use request::{ListId, Operation, RequestId, RequestSide, Span};
-pub use service::ServiceId;
+pub use service::{ServiceId, ServiceMail};
 pub use state::AgentState;
 pub use sys::status_name;
 #[cfg(test)]

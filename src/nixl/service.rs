@@ -10,14 +10,23 @@ use serde::{Deserialize, Serialize};
 use super::inbox::MAX_MESSAGE;
 use super::notification::Notification;
 use crate::error::{Result, ensure};
+use crate::leases::Leases;
 
 /// The first bytes of a notification for a service. Callers cannot send any that begin so.
 pub const SERVICE_MAGIC: &[u8; 8] = b"KVMEMSRV";
 /// Bytes before the message: the magic and the id of the service.
 const PREFIX: usize = 24;
-/// The maximum number of messages that wait for a service, and their bytes. Peers send again what they need.
-const MOST_MESSAGES: usize = 256;
+/// Bytes of a short message, with the name of its sender, at most.
+const SHORT: usize = 1 << 10;
+/// Short messages that wait for a service, of all peers and of one. Peers send again what they need.
+const MOST_SHORT: usize = 512;
+const MOST_SHORT_OF_ONE: usize = 128;
+/// Bytes of longer messages.
 const MOST_BYTES: usize = 4 << 20;
+const MOST_BYTES_OF_ONE: usize = 1 << 20;
+/// Short messages, and longer ones, that are taken at a time.
+const SHORT_AT_A_TIME: usize = 32;
+const LONG_AT_A_TIME: usize = 2;
 
 /// 128 random bits that identify a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -54,11 +63,30 @@ pub fn ensure_sendable(notification: &[u8]) -> Result<()> {
 #[derive(Default)]
 pub struct Services(HashMap<ServiceId, Waiting>);
 
-#[derive(Default)]
+/// Long messages wait apart: those of a peer do not displace its short ones, which end its sessions.
 struct Waiting {
-    messages: Vec<Notification>,
-    bytes: usize,
+    short: Leases<String, Vec<u8>>,
+    long: Leases<String, Vec<u8>>,
     dropped: u64,
+}
+
+/// Messages for a service.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ServiceMail {
+    /// The messages, without the prefix: short ones in order of arrival, then longer ones. More may wait.
+    pub messages: Vec<Notification>,
+    /// How many were dropped since the last time.
+    pub dropped: u64,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self {
+            short: Leases::new(MOST_SHORT, MOST_SHORT_OF_ONE),
+            long: Leases::new(MOST_BYTES, MOST_BYTES_OF_ONE),
+            dropped: 0,
+        }
+    }
 }
 
 impl Services {
@@ -80,21 +108,27 @@ impl Services {
         }
         let id = notification.data.get(SERVICE_MAGIC.len()..PREFIX)?.try_into().ok().map(ServiceId)?;
         let waiting = self.0.get_mut(&id)?;
-        let size = notification.data.len();
-        if waiting.messages.len() >= MOST_MESSAGES || waiting.bytes + size > MOST_BYTES {
-            waiting.dropped += 1;
-            return None;
-        }
-        waiting.bytes += size;
+        let size = notification.data.len() + notification.agent.len();
         notification.data.drain(..PREFIX);
-        waiting.messages.push(notification);
+        let (kind, units) = match size <= SHORT {
+            true => (&mut waiting.short, 1),
+            false => (&mut waiting.long, size),
+        };
+        if kind.add(notification.agent, units, notification.data).is_err() {
+            waiting.dropped += 1;
+        }
         None
     }
 
-    /// Takes the messages for a service, without the prefix, and how many were dropped before them.
-    pub fn take(&mut self, id: &ServiceId) -> (Vec<Notification>, u64) {
-        let taken = self.0.get_mut(id).map(std::mem::take).unwrap_or_default();
-        (taken.messages, taken.dropped)
+    /// Takes the next messages for a service.
+    pub fn take(&mut self, id: &ServiceId) -> ServiceMail {
+        let Some(waiting) = self.0.get_mut(id) else { return ServiceMail::default() };
+        let mut messages = Vec::new();
+        for (kind, most) in [(&mut waiting.short, SHORT_AT_A_TIME), (&mut waiting.long, LONG_AT_A_TIME)] {
+            let next = std::iter::from_fn(|| kind.end(|_| true)).take(most);
+            messages.extend(next.map(|lease| Notification { agent: lease.peer, data: lease.item }));
+        }
+        ServiceMail { messages, dropped: std::mem::take(&mut waiting.dropped) }
     }
 }
 
@@ -110,6 +144,24 @@ mod tests {
         Notification { agent: "peer".into(), data: data.to_vec() }
     }
 
+    fn request(agent: &str, size: usize) -> Notification {
+        Notification { agent: agent.into(), data: [&ID.prefix()[..], &vec![0; size]].concat() }
+    }
+
+    /// All messages that wait, and how many were dropped.
+    fn take_all(services: &mut Services) -> (Vec<Notification>, u64) {
+        let (mut all, mut lost) = (Vec::new(), 0);
+        loop {
+            let ServiceMail { messages, dropped } = services.take(&ID);
+            lost += dropped;
+            assert!(messages.len() <= SHORT_AT_A_TIME + LONG_AT_A_TIME);
+            match messages.is_empty() {
+                true => return (all, lost),
+                false => all.extend(messages),
+            }
+        }
+    }
+
     #[test]
     fn only_messages_for_open_services_are_kept() {
         let mut services = Services::default();
@@ -117,10 +169,10 @@ mod tests {
         assert_eq!(services.keep(message(b"hello")), Some(message(b"hello")));
         assert_eq!(services.keep(request.clone()), None);
         assert_eq!(services.keep(message(SERVICE_MAGIC)), None);
-        assert_eq!(services.take(&ID), (Vec::new(), 0), "it was not open");
+        assert_eq!(services.take(&ID), ServiceMail::default(), "it was not open");
         services.open(ID);
         assert_eq!(services.keep(request), None);
-        assert_eq!(services.take(&ID), (vec![message(b"ask")], 0));
+        assert_eq!(services.take(&ID).messages, [message(b"ask")]);
         services.close(&ID);
         assert!(ensure_sendable(b"KVMEMSR").is_ok());
         assert!(ensure_sendable(b"KVMEMSRV.").is_err());
@@ -132,16 +184,34 @@ mod tests {
 
     #[test]
     fn a_flood_takes_bounded_memory() {
-        let mut services = Services::default();
-        services.open(ID);
-        for size in [1, MOST_BYTES / 8] {
-            for _ in 0..2 * MOST_MESSAGES {
-                services.keep(message(&[&ID.prefix()[..], &vec![0; size]].concat()));
+        for (size, most) in [(1, MOST_SHORT), (MOST_BYTES / 32, 31)] {
+            let mut services = Services::default();
+            services.open(ID);
+            for number in 0..4096 {
+                services.keep(request(&format!("peer {}", number % 64), size));
             }
-            let (kept, dropped) = services.take(&ID);
+            let (kept, dropped) = take_all(&mut services);
+            assert_eq!((kept.len(), kept.len() as u64 + dropped), (most, 4096));
             assert!(kept.iter().map(|kept| kept.data.len()).sum::<usize>() <= MOST_BYTES);
-            assert_eq!(kept.len() as u64 + dropped, 2 * MOST_MESSAGES as u64);
-            assert!(dropped > 0);
+        }
+    }
+
+    #[test]
+    fn a_flood_of_one_peer_displaces_no_message_of_another() {
+        for size in [1, MOST_BYTES / 32] {
+            let mut services = Services::default();
+            services.open(ID);
+            (0..4096).for_each(|_| drop(services.keep(request("flooder", size))));
+            services.keep(request("other", size));
+            services.keep(request("flooder", 2));
+            let (kept, _) = take_all(&mut services);
+            assert_eq!(kept.iter().filter(|message| message.agent == "other").count(), 1);
+            let is_short = |message: &&Notification| message.agent == "flooder" && message.data.len() == 2;
+            assert_eq!(
+                kept.iter().filter(is_short).count(),
+                usize::from(size > SHORT),
+                "its own long ones neither"
+            );
         }
     }
 }

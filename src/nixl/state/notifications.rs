@@ -122,7 +122,7 @@ mod tests {
         while !state.inbox.keep(message(b"")) {}
         state.accept(message(&[&service.prefix()[..], b"ask"].concat()));
         state.accept(message(b"hello"));
-        assert_eq!(state.services.take(&service), (vec![message(b"ask")], 0));
+        assert_eq!(state.services.take(&service).messages, [message(b"ask")]);
         assert!(matches!(state.inbox.take(), Some(Arrivals::Messages(_))));
         let error = state.inbox.take().unwrap().into_messages("near").unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::heads::HeadView;
 use super::linear::{AxisOrder, INNER_AXES, LinearPlan, OneSide};
+use super::outline::too_large;
 use super::side::Side;
 use super::tokens::common_divisor;
 use super::{Plan, PlanPart};
@@ -16,8 +17,8 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry, LayoutPart, MOST_PARTS};
 use crate::lists;
 
-/// The maximum number of spans of tokens.
-pub(super) const MOST_SPANS: usize = 1 << 20;
+/// The maximum number of spans of tokens: the owner's agent lists them, and does nothing else meanwhile.
+pub(super) const MOST_SPANS: usize = 1 << 16;
 /// The maximum number of sections: the tokens of a part are in at most three.
 const MOST_SECTIONS: usize = 3 * MOST_PARTS;
 /// Bytes of an entry of [`Section::spans`].
@@ -145,34 +146,60 @@ impl Terms {
         Ok(Self { sections: sections.collect::<Result<_>>()? })
     }
 
-    /// The bytes in a row, where these parts of a layout have them. The terms may be anything: what the parts do not have is
+    /// Compares the terms with these parts of a layout, and lists nothing. They may be anything: what the parts do not have is
     /// refused.
-    pub fn placed_in<'a>(&self, parts: impl Iterator<Item = LayoutPart<'a>> + Clone) -> Result<LinearPlan> {
+    pub fn checked_in<'a>(
+        &'a self,
+        parts: impl Iterator<Item = LayoutPart<'a>> + Clone,
+    ) -> Result<CheckedTerms<'a>> {
         let count = self.sections.len();
         ensure!(
             (1..=MOST_SECTIONS).contains(&count),
             InvalidArgument,
             "the request has {count} sections; it has 1 to {MOST_SECTIONS}"
         );
-        let mut spans = 0;
-        let place = |section: &Section| {
+        let (mut checked, mut spans, mut bytes) = (Vec::new(), 0, 0u64);
+        for section in &self.sections {
             let Some(part) = parts.clone().find(|part| part.name == section.part) else {
                 let name = section.part.escape_debug();
                 let message = format!("the request is for part '{name}', which the layout does not have");
                 return Err(Error::new(Status::NotFound, message));
             };
-            let side = section.placed_in(&part)?;
-            spans += side.ids.len();
-            ensure!(
-                spans <= MOST_SPANS,
-                OutOfRange,
-                "the request has more than {MOST_SPANS} spans of tokens"
-            );
-            Ok((section.axis_order()?, side))
-        };
-        let placed: Vec<_> = self.sections.iter().map(place).collect::<Result<_>>()?;
-        LinearPlan::new(placed.into_iter().map(Ok))
+            let section = section.checked_in(part, &mut spans)?;
+            bytes = bytes.checked_add(section.bytes).ok_or_else(too_large)?;
+            lists::push(&mut checked, section)?;
+        }
+        Ok(CheckedTerms { sections: checked, bytes })
     }
+}
+
+/// Terms that a layout allows.
+pub struct CheckedTerms<'a> {
+    sections: Vec<CheckedSection<'a>>,
+    bytes: u64,
+}
+
+impl CheckedTerms<'_> {
+    /// Number of bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes in a row, where the layout has them.
+    pub fn placed(&self) -> Result<LinearPlan> {
+        LinearPlan::new(self.sections.iter().map(|section| Ok((section.order, section.placed()?))))
+    }
+}
+
+/// A section that a part of a layout has.
+struct CheckedSection<'a> {
+    section: &'a Section,
+    part: LayoutPart<'a>,
+    order: AxisOrder,
+    /// First index and number of each axis of a block.
+    ranges: [[u64; 2]; INNER_AXES.len()],
+    spans: usize,
+    bytes: u64,
 }
 
 #[cfg(test)]
@@ -250,8 +277,8 @@ impl Section {
         Error::new(Status::InvalidArgument, format!("the order '{shown}' does not have each axis once"))
     }
 
-    /// Where a part of a layout has the section.
-    fn placed_in(&self, part: &LayoutPart<'_>) -> Result<OneSide> {
+    /// Fails unless a part of a layout has the section. Adds its spans to those before.
+    fn checked_in<'a>(&'a self, part: LayoutPart<'a>, spans: &mut usize) -> Result<CheckedSection<'a>> {
         let geometry = part.placement.geometry();
         ensure!(
             self.element_size == geometry.element_size(),
@@ -260,10 +287,7 @@ impl Section {
             self.element_size,
             geometry.element_size()
         );
-        let Some(view) = HeadView::with(geometry, self.of_heads) else {
-            let message = format!("the request is for a layout of {} heads", self.of_heads);
-            return Err(Error::new(Status::InvalidArgument, message));
-        };
+        let view = self.view(geometry)?;
         ensure!(
             geometry.region_step(Axis::Block) == 0 && geometry.region_step(Axis::Token) == 0,
             Unsupported,
@@ -271,7 +295,7 @@ impl Section {
         );
         let elements = view.count(geometry, Axis::Element);
         let ranges = [self.layers, self.outers, [0, self.tokens], self.heads, [0, elements]];
-        let (mut regions, mut bytes) = (0, 0);
+        let mut bytes = self.element_size;
         for (axis, [first, count]) in INNER_AXES.into_iter().zip(ranges) {
             let have = view.count(geometry, axis);
             ensure!(
@@ -280,23 +304,19 @@ impl Section {
                 "the request is for {count} from {first} on of the {have} indices of axis {}",
                 axis.letter()
             );
-            regions += first * geometry.region_step(axis) as u64;
-            bytes += first * view.stride(geometry, axis);
+            bytes = bytes.checked_mul(count).ok_or_else(too_large)?;
         }
-        let token_stride = geometry.stride(Axis::Token);
-        let spans = self.ids(geometry)?;
-        let axes = std::array::from_fn(|index| {
-            let axis = INNER_AXES[index];
-            let step = if axis == Axis::Token { self.token_step } else { 1 };
-            let stride = step.saturating_mul(view.stride(geometry, axis));
-            (ranges[index][1], stride, geometry.region_step(axis) as u32)
-        });
-        Ok(OneSide {
-            side: Side::of_part(part).with_stride(spans.unit),
-            start: (regions as u32, bytes + spans.token * token_stride),
-            axes,
-            element_size: self.element_size,
-            ids: spans.ids,
+        let before = *spans;
+        self.count_spans(geometry, spans)?;
+        let spans = *spans - before;
+        let bytes = bytes.checked_mul(spans as u64).ok_or_else(too_large)?;
+        Ok(CheckedSection { section: self, order: self.axis_order()?, part, ranges, spans, bytes })
+    }
+
+    fn view(&self, geometry: &Geometry) -> Result<HeadView> {
+        HeadView::with(geometry, self.of_heads).ok_or_else(|| {
+            let message = format!("the request is for a layout of {} heads", self.of_heads);
+            Error::new(Status::InvalidArgument, message)
         })
     }
 
@@ -308,8 +328,8 @@ impl Section {
         })
     }
 
-    /// The spans as distances from block 0. Fails if one is not in a block.
-    fn ids(&self, geometry: &Geometry) -> Result<SpanIds> {
+    /// Adds the spans to those before. Fails if one is not in a block.
+    fn count_spans(&self, geometry: &Geometry, count: &mut usize) -> Result<()> {
         let (blocks, page) = (geometry.count(Axis::Block), geometry.count(Axis::Token));
         ensure!(
             !self.spans.is_empty() && self.spans.len().is_multiple_of(SPAN_BYTES),
@@ -318,7 +338,6 @@ impl Section {
             self.spans.len()
         );
         let length = (self.tokens - 1).checked_mul(self.token_step).filter(|_| self.token_step > 0);
-        let mut count = 0u64;
         for SpanRun { block, token, blocks: run } in self.runs() {
             let is_inside = run > 0
                 && u64::from(block) + u64::from(run) <= blocks
@@ -332,25 +351,59 @@ impl Section {
                 self.tokens,
                 self.token_step
             );
-            count += u64::from(run);
+            *count = count.saturating_add(run as usize);
             ensure!(
-                count <= MOST_SPANS as u64,
+                *count <= MOST_SPANS,
                 OutOfRange,
                 "the request has more than {MOST_SPANS} spans of tokens"
             );
         }
-        let first = self.runs().next().map_or(0, |run| run.token);
+        Ok(())
+    }
+}
+
+impl CheckedSection<'_> {
+    /// Where the part has the section.
+    fn placed(&self) -> Result<OneSide> {
+        let geometry = self.part.placement.geometry();
+        let view = self.section.view(geometry)?;
+        let (mut regions, mut bytes) = (0, 0);
+        for (axis, [first, _]) in INNER_AXES.into_iter().zip(self.ranges) {
+            regions += first * geometry.region_step(axis) as u64;
+            bytes += first * view.stride(geometry, axis);
+        }
+        let token_stride = geometry.stride(Axis::Token);
+        let spans = self.ids(geometry)?;
+        let axes = std::array::from_fn(|index| {
+            let axis = INNER_AXES[index];
+            let step = if axis == Axis::Token { self.section.token_step } else { 1 };
+            let stride = step.saturating_mul(view.stride(geometry, axis));
+            (self.ranges[index][1], stride, geometry.region_step(axis) as u32)
+        });
+        Ok(OneSide {
+            side: Side::of_part(&self.part).with_stride(spans.unit),
+            start: (regions as u32, bytes + spans.token * token_stride),
+            axes,
+            element_size: self.section.element_size,
+            ids: spans.ids,
+        })
+    }
+
+    /// The spans as distances from block 0.
+    fn ids(&self, geometry: &Geometry) -> Result<SpanIds> {
+        let runs = || self.section.runs();
+        let first = runs().next().map_or(0, |run| run.token);
         let block_stride = geometry.stride(Axis::Block);
-        if self.runs().all(|run| run.token == first) {
-            let ids = lists::collect(self.runs().flat_map(|run| run.block..run.block + run.blocks))?;
+        if runs().all(|run| run.token == first) {
+            let ids = lists::collect(runs().flat_map(|run| run.block..run.block + run.blocks))?;
             return Ok(SpanIds { ids, unit: block_stride, token: first.into() });
         }
-        let granule = self.runs().fold(0, |granule, run| common_divisor(granule, run.token.into()));
+        let granule = runs().fold(0, |granule, run| common_divisor(granule, run.token.into()));
         let token_stride = geometry.stride(Axis::Token);
         let unit = common_divisor(block_stride, granule * token_stride).max(1);
         let mut ids = Vec::new();
-        lists::reserve(&mut ids, count as usize)?;
-        for run in self.runs() {
+        lists::reserve(&mut ids, self.spans)?;
+        for run in runs() {
             for block in run.block..run.block + run.blocks {
                 let distance = u64::from(block) * block_stride + u64::from(run.token) * token_stride;
                 ids.push(span_id(distance, unit)?);

@@ -90,6 +90,24 @@ impl Flow {
         Ok(true)
     }
 
+    /// Whether it waits for staging memory of this process, which other transfers have.
+    pub fn lacks_memory(&self) -> bool {
+        match self {
+            Self::Listed(_) => false,
+            Self::Staged(flow) => flow.lacks_memory(),
+            Self::Served(flow) => flow.lacks_memory(),
+        }
+    }
+
+    /// After a panic: never frees staging memory that NIXL may still use.
+    pub fn abandon(&mut self) {
+        match self {
+            Self::Listed(_) => {}
+            Self::Staged(flow) => flow.abandon(),
+            Self::Served(flow) => flow.abandon(),
+        }
+    }
+
     /// Begins to count the bytes that have moved, before the first request.
     pub fn count_bytes(&mut self) {
         if let Self::Listed(flow) = self {

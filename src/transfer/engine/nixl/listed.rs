@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::request_plan::{Place, RequestList, RequestPlan};
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::log::log;
 use crate::nixl::{Agent, AgentState, RequestId};
 use crate::sync::Mutex;
@@ -71,7 +71,7 @@ impl ListedPlan {
         while flow.has_more() && !flow.exceeds_kept {
             flow.next(state)?;
         }
-        flow.release_own(state);
+        ensure!(!flow.close(state), Nixl, "a request that was created was not released");
         Ok(())
     }
 

@@ -131,7 +131,7 @@ impl PreparedRequests {
 
     /// The requests of a run that begins, on the agent's thread.
     pub fn begin(&self, state: &mut AgentState) -> Result<RunRequests> {
-        self.ensure_not_abandoned()?;
+        self.ensure_usable()?;
         let mut control_read = self.control_read.lock();
         if let (Some(guard), None) = (&self.guard, *control_read) {
             *control_read = Some(guard.request(state, &self.request_plan)?);
@@ -180,15 +180,6 @@ impl PreparedRequests {
 
     /// Fails if an earlier run was abandoned.
     pub fn ensure_usable(&self) -> Result<()> {
-        match &self.method {
-            Method::Listed(_) => {}
-            Method::Staged(staged) => staged.ensure_usable()?,
-            Method::Served(served) => served.ensure_usable()?,
-        }
-        self.ensure_not_abandoned()
-    }
-
-    fn ensure_not_abandoned(&self) -> Result<()> {
         ensure!(
             !self.is_abandoned.load(Ordering::Acquire),
             Panic,

@@ -125,6 +125,9 @@ impl AgentTask for NixlRun {
         if let Some(prepared) = &self.prepared {
             prepared.abandon();
         }
+        if let Some(flow) = &mut self.flow {
+            flow.abandon();
+        }
         if let Some(run) = self.run.take() {
             run.abandon(error);
         }
@@ -378,7 +381,8 @@ impl NixlRun {
         } else if let Some(patience) =
             self.patience().filter(|patience| self.last_progress.elapsed() >= *patience)
         {
-            stalled(remote.peer.name(), patience)
+            let lacks_memory = self.flow.as_ref().is_some_and(Flow::lacks_memory);
+            stalled((!lacks_memory).then(|| remote.peer.name()), patience)
         } else {
             return;
         };
@@ -465,11 +469,18 @@ impl NixlRun {
     }
 }
 
-fn stalled(peer: &str, patience: Duration) -> Error {
-    let message = format!(
-        "nothing was moved to or from agent '{peer}' for {} ms; check whether its process runs, or increase \
-         stall_timeout_ns",
-        patience.as_millis()
-    );
+/// The error of a run that has moved nothing for too long: because of its peer, or for lack of staging memory.
+fn stalled(peer: Option<&str>, patience: Duration) -> Error {
+    let ms = patience.as_millis();
+    let message = match peer {
+        Some(peer) => format!(
+            "nothing was moved to or from agent '{peer}' for {ms} ms; check whether its process runs, or increase \
+             stall_timeout_ns"
+        ),
+        None => format!(
+            "this process has had no staging memory for the transfer for {ms} ms, because other transfers with this peer or \
+             with others that do not respond have it; submit fewer at a time, or check whether those processes run"
+        ),
+    };
     Error::new(Status::TimedOut, message)
 }

@@ -47,7 +47,7 @@ fn through_rows(
     let slices = led.slices(1 - leader, most_bytes)?;
     for slice in &slices {
         let words = serde_round_trip(&slice.terms(1 - leader)?, most_bytes.max(LEAST_TERMS));
-        let other = places(&words.placed_in(parts(sides[1 - leader]))?, step);
+        let other = places(&words.checked_in(parts(sides[1 - leader]))?.placed()?, step);
         let own = places(&slice.linear(leader)?, step);
         let [sources, destinations] = if leader == 0 { [own, other] } else { [other, own] };
         assert_eq!(sources.len(), destinations.len());
@@ -138,7 +138,9 @@ proptest! {
             spans.iter().flat_map(|(block, token, count)| [*block, *token, *count]).flat_map(u32::to_le_bytes).collect();
         bytes.extend(odd.then_some(7));
         let terms = Terms::raw(order, range(0), range(2), range(4), [3, at(6), at(7), 2], bytes);
-        let Ok(plan) = terms.placed_in(parts(&layout)) else { return Ok(()) };
+        let Ok(checked) = terms.checked_in(parts(&layout)) else { return Ok(()) };
+        let Ok(plan) = checked.placed() else { return Ok(()) };
+        prop_assert_eq!(checked.bytes(), plan.bytes());
         let size = layout.geometry().region_size();
         for each in plan.rows_in(0..plan.bytes()).flat_map(Matrix::moves) {
             let base = layout.bases()[each.source_region as usize];
@@ -171,13 +173,13 @@ fn terms_that_a_layout_does_not_have_are_refused_by_name() {
         (raw("BLONHC", [0, 3], [3, 2, 1, 2], Vec::new()), "at least one"),
         (raw("BLONHC", [0, 3], [3, 2, 1, 2], span(0, 0, u32::MAX)), "of 4294967295 blocks"),
     ] {
-        let error = terms.placed_in(parts(&layout)).unwrap_err();
+        let error = terms.checked_in(parts(&layout)).err().unwrap();
         assert!(error.message().contains(expected), "{error}");
     }
     assert_eq!(BLOCKS, 9);
     let part = Placement::clone(&layout);
     let named = std::iter::once(LayoutPart { name: "keys", placement: &part, first_region: 0 });
-    let error = raw("BLONHC", [0, 3], [3, 4, 1, 2], span(0, 0, 1)).placed_in(named).unwrap_err();
+    let error = raw("BLONHC", [0, 3], [3, 4, 1, 2], span(0, 0, 1)).checked_in(named).err().unwrap();
     assert_eq!(error.status(), Status::NotFound);
 }
 

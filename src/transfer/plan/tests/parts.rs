@@ -109,7 +109,7 @@ proptest! {
         let mut moved = BTreeMap::new();
         for slice in led.slices(1 - leader, most_bytes).unwrap() {
             let own = places(&slice.linear(leader).unwrap(), 64);
-            let other = places(&slice.terms(1 - leader).unwrap().placed_in(theirs.iter().copied()).unwrap(), 64);
+            let other = places(&slice.terms(1 - leader).unwrap().checked_in(theirs.iter().copied()).unwrap().placed().unwrap(), 64);
             let [sources, destinations] = if leader == 0 { [own, other] } else { [other, own] };
             for (offset, to) in destinations {
                 prop_assert_eq!(moved.insert(to, sources[&offset]), None, "two slices have the same byte");

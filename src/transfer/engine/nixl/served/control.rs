@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use super::message::SessionKey;
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -25,23 +26,28 @@ const MAGIC: &[u8; 8] = b"KVMEMSRC";
 const VERSION: u32 = 1;
 const OPEN: u32 = 1;
 const ENDED: u32 = 2;
+const UNKNOWN: u32 = 3;
 /// The offset of the checksum in an entry.
 const CHECKSUM: usize = ENTRY - 4;
 const REASON: usize = 64;
 const MOST_REASON: usize = CHECKSUM - REASON;
 
-/// The head, which identifies the service.
-pub fn head(service: &ServiceId) -> [u8; ENTRY] {
+/// The head, which identifies the service. Writes of a session begin within the lease.
+pub fn head(service: &ServiceId, lease: Duration) -> [u8; ENTRY] {
+    let milliseconds = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX).max(1);
     let mut bytes = [0; ENTRY];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&milliseconds.to_le_bytes());
     bytes[16..32].copy_from_slice(&service.0);
     sealed(bytes)
 }
 
-/// Fails if the bytes are not the control block of the service: its memory was freed, or its owner has ended it.
-pub fn ensure_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<()> {
-    let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+/// The lease of writes. Fails if the bytes are not the control block of the service: its memory was freed, or its owner has
+/// ended it.
+pub fn lease_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<Duration> {
+    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let version = word(8);
     ensure!(
         bytes.starts_with(MAGIC) && bytes[16..32] == service.0,
         Stale,
@@ -52,7 +58,7 @@ pub fn ensure_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<()> {
         VersionMismatch,
         "the owner serves by version {version}, this library reads version {VERSION}"
     );
-    Ok(())
+    Ok(Duration::from_millis(word(12).into()))
 }
 
 /// Slots of an arena that a session has.
@@ -102,6 +108,8 @@ pub enum SessionState {
     Open { slots: GrantedSlots, chunks: u64 },
     /// It was refused or has ended, with this status and reason.
     Ended { status: i32, reason: String },
+    /// The owner got a report of it and knows no such session: its request was lost.
+    Unknown,
 }
 
 impl SessionState {
@@ -139,6 +147,7 @@ impl SessionState {
                 bytes[20..24].copy_from_slice(&(length as u32).to_le_bytes());
                 bytes[REASON..REASON + length].copy_from_slice(&reason.as_bytes()[..length]);
             }
+            Self::Unknown => bytes[16..20].copy_from_slice(&UNKNOWN.to_le_bytes()),
         }
         sealed(bytes)
     }
@@ -171,6 +180,7 @@ impl SessionState {
                 let reason = String::from_utf8_lossy(&entry[REASON..REASON + length]).into_owned();
                 Ok(Entry::State(Self::Ended { status: word(24) as i32, reason }))
             }
+            UNKNOWN => Ok(Entry::State(Self::Unknown)),
             _ => fail!(Corrupt, "the owner's entry is damaged: it has state {state} and length {length}"),
         }
     }
@@ -190,10 +200,11 @@ mod tests {
 
     const SERVICE: ServiceId = ServiceId([5; 16]);
     const KEY: SessionKey = SessionKey([6; 16]);
+    const LEASE: Duration = Duration::from_millis(30_000);
 
     fn block(entries: &[[u8; ENTRY]]) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
-        bytes[..ENTRY].copy_from_slice(&head(&SERVICE));
+        bytes[..ENTRY].copy_from_slice(&head(&SERVICE, LEASE));
         for (place, entry) in bytes[ENTRY..].chunks_exact_mut(ENTRY).zip(entries) {
             place.copy_from_slice(entry);
         }
@@ -204,12 +215,15 @@ mod tests {
     fn an_entry_is_found_by_its_session() {
         let open = SessionState::Open { slots: GrantedSlots::new(&[3, 0, 7]), chunks: 1 << 40 };
         let other = SessionState::Ended { status: -7, reason: "come again".into() };
-        let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY)]);
-        ensure_of(&bytes, &SERVICE).unwrap();
+        let unknown = SessionState::Unknown.entry(SessionKey([3; 16]));
+        let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY), unknown]);
+        let found = SessionState::find(&bytes, SessionKey([3; 16]), 8).unwrap();
+        assert_eq!(found, Entry::State(SessionState::Unknown));
+        assert_eq!(lease_of(&bytes, &SERVICE).unwrap(), LEASE);
         assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap(), Entry::State(open));
         assert_eq!(SessionState::find(&bytes, SessionKey([1; 16]), 8).unwrap(), Entry::State(other));
         assert_eq!(SessionState::find(&bytes, SessionKey([2; 16]), 8).unwrap(), Entry::Missing);
-        let error = ensure_of(&bytes, &ServiceId([0; 16])).unwrap_err();
+        let error = lease_of(&bytes, &ServiceId([0; 16])).unwrap_err();
         assert_eq!(error.status(), Status::Stale);
         assert_eq!(SessionState::error(-7, "a\nb").message(), "a b");
         assert_eq!(SessionState::error(77, "").status(), Status::Corrupt);
@@ -251,7 +265,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_entry_with_a_right_checksum_is_read_or_refused(
-            words in prop::collection::vec((0usize..63, any::<u32>()), 0..8), state in 0u32..4, length in 0u32..300,
+            words in prop::collection::vec((0usize..63, any::<u32>()), 0..8), state in 0u32..5, length in 0u32..300,
         ) {
             let mut entry = [0; ENTRY];
             for (at, word) in words {
@@ -263,6 +277,7 @@ mod tests {
             match SessionState::find(&block(&[sealed(entry)]), KEY, 8) {
                 Ok(Entry::State(SessionState::Open { slots, .. })) => prop_assert!(slots.iter().all(|slot| *slot < 8)),
                 Ok(Entry::State(SessionState::Ended { reason, .. })) => prop_assert!(reason.len() <= 3 * MOST_REASON),
+                Ok(Entry::State(SessionState::Unknown)) => prop_assert_eq!(state, UNKNOWN),
                 Ok(other) => prop_assert!(false, "{other:?}"),
                 Err(error) => prop_assert_eq!(error.status(), Status::Corrupt),
             }

@@ -76,6 +76,16 @@ impl ServedFlow {
         self.session.has_unreleased()
     }
 
+    /// Whether it waits for staging memory.
+    pub fn lacks_memory(&self) -> bool {
+        self.session.lacks_memory()
+    }
+
+    /// After a panic: never frees staging memory that NIXL may still use.
+    pub fn abandon(&mut self) {
+        self.session.abandon();
+    }
+
     /// Advances the session, or begins the next one. Returns whether there was anything to do.
     pub fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
         if !(self.session.is_over() && self.has_more()) {

@@ -2,6 +2,7 @@
 //! Runs of a requester whose owner sends false states, over NIXL and UCX in one process. The test is the owner.
 #![forbid(unsafe_code)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,7 @@ impl Owner {
         let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
         let local = self::layout(&peer);
         let owner = Self { agent, id, arena, local, remote, _layout: layout, _peer: peer };
-        owner.write(0, &control::head(&id));
+        owner.write(0, &control::head(&id, DEADLINE));
         Some(owner)
     }
 
@@ -99,7 +100,7 @@ impl Owner {
             let id = self.id;
             let messages = self.agent.call(move |state| {
                 state.receive()?;
-                Ok(state.services.take(&id).0)
+                Ok(state.services.take(&id).messages)
             });
             let read = messages.unwrap().into_iter().map(|message| Message::read(&message.data).unwrap());
             if let Some(found) = read.filter_map(&suits).next() {
@@ -222,4 +223,25 @@ fn a_session_or_a_service_that_is_gone_ends_the_run() {
         owner.write(0, &[0; ENTRY]);
     });
     expect(&gone, Status::Stale, "the owner serves the layout no more");
+}
+
+/// An owner without a request for some time may have given the slots to another session.
+#[test]
+fn a_write_begins_only_within_the_lease_of_its_slots() {
+    let Some(owner) = Owner::new() else { return };
+    let mut head = control::head(&owner.id, DEADLINE);
+    head[12..16].fill(0);
+    owner.write(0, &head);
+    let patience = Some(Duration::from_millis(300));
+    let grant = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
+    let error = owner.run_within(patience, false, grant);
+    expect(&error, Status::TimedOut, "nothing was moved to or from agent 'liar'");
+    let reported = Cell::new(0);
+    owner.await_message(|message| {
+        if let Body::Progress(chunks) = message.body {
+            reported.set(chunks.max(reported.get()));
+        }
+        matches!(message.body, Body::Close).then_some(())
+    });
+    assert_eq!(reported.get(), 0, "the slot was written");
 }

@@ -5,11 +5,13 @@
 //! The requester makes all requests of NIXL. So an owner accesses no memory of a peer, needs no metadata of it, and has no
 //! request in flight that a peer could delay.
 
+mod admission;
 mod control;
 mod flow;
 #[cfg(test)]
 mod lying_owner_tests;
 pub mod message;
+mod open_session;
 mod plan;
 mod serve;
 mod service;
@@ -23,15 +25,3 @@ mod words;
 pub use self::flow::ServedFlow;
 pub use self::plan::{ServedDivision, ServedPlan};
 pub use self::serve::{ServeOptions, serve};
-
-use crate::error::{Result, ensure};
-
-/// Fails if owner and requester count other bytes.
-fn ensure_bytes(here: u64, there: u64) -> Result<()> {
-    ensure!(
-        here == there,
-        InvalidArgument,
-        "the request is for {there} bytes, and its blocks have {here} in the owner's layout"
-    );
-    Ok(())
-}

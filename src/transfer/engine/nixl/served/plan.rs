@@ -12,7 +12,7 @@ use crate::layout::{Layout, Memory, Served};
 use crate::nixl::request::RequestSide;
 use crate::nixl::{Agent, AgentState, Descriptor, Operation, Remote, RequestId, Span};
 use crate::transfer::engine::nixl::cost::RequestRates;
-use crate::transfer::engine::nixl::staged::{Arena, ArenaUse, StagingMemory};
+use crate::transfer::engine::nixl::staged::{Arena, ArenaUse, Slot, SlotUser, StagingMemory};
 use crate::transfer::plan::Plan;
 
 /// Larger slots of an owner would need a larger arena here, too.
@@ -136,17 +136,6 @@ impl ServedPlan {
         Ok(Self { division, arena, mailboxes })
     }
 
-    /// Fails if NIXL may still use a part of an arena.
-    pub fn ensure_usable(&self) -> Result<()> {
-        let are_usable = self.arena.iter().chain([&self.mailboxes]).all(|arena| arena.is_usable());
-        ensure!(
-            are_usable,
-            Nixl,
-            "NIXL may still use the staging memory of an earlier transfer; create the transfer again"
-        );
-        Ok(())
-    }
-
     /// Number of chunks.
     pub fn chunks(&self) -> u64 {
         self.division.chunks()
@@ -169,12 +158,19 @@ impl ServedPlan {
         &self.division.served
     }
 
-    pub(super) fn arena(&self) -> Option<&Arc<Arena>> {
-        self.arena.as_ref()
+    /// Whether chunks pass through slots of this process.
+    pub(super) fn has_arena(&self) -> bool {
+        self.arena.is_some()
     }
 
-    pub(super) fn mailboxes(&self) -> &Arc<Arena> {
-        &self.mailboxes
+    /// A free slot for a chunk, if there is one for the owner.
+    pub(super) fn take_slot(&self) -> Option<Slot> {
+        self.arena.as_ref()?.take(SlotUser::peer(self.peer()))
+    }
+
+    /// Free memory for a copy of a control block, if there is any for the owner.
+    pub(super) fn take_mailbox(&self) -> Option<Slot> {
+        self.mailboxes.take(SlotUser::peer(self.peer()))
     }
 
     /// The request between a chunk of a session in the owner's slot and memory of this process: the slot at `local`, or the layout.

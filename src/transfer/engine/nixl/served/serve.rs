@@ -3,36 +3,27 @@
 //! that handles their messages.
 //!
 //! Whatever peers send, the memory of a service is bounded: the arena, the messages that wait, and the plans of as many
-//! sessions and requests as are admitted. A peer that stalls loses its slots.
+//! sessions and requests as are admitted. So is the time of a step. A peer that stalls loses its slots.
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::control::{self, GrantedSlots, SessionState};
-use super::message::{Body, Message, Open, SessionKey};
+use super::admission::{Admission, Admitted};
+use super::control::{self, SessionState};
+use super::message::{Body, Message, SessionKey};
 use super::service::{Service, ServiceMemory};
 use super::session::{Session, stalled};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Locality, Served};
 use crate::log::log;
-use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, TaskStep};
-use crate::process::ProcessIdentity;
+use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
 use crate::region::{Registration, RegistrationHold, random};
 use crate::transfer::engine::nixl::staged::{SLOTS, StagingMemory, slot_size};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
 const MOST_SESSIONS: usize = 8;
-/// Requests that wait for slots, of all peers and of one.
-const MOST_WAITING: usize = 32;
-const MOST_WAITING_OF_ONE: usize = 16;
-/// Closed sessions that are known.
-const MOST_CLOSED: usize = 64;
-/// Slots of a session.
-const SLOTS_OF_SESSION: usize = 4;
-/// Slots of all sessions of one peer, so that another one finds some.
-const SLOTS_OF_PEER: usize = SLOTS as usize * 3 / 4;
 /// How long a peer may leave a session waiting, unless the caller sets it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval between checks of peers.
@@ -98,30 +89,11 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         copier: memory.copier()?,
         contexts: layout.contexts(memory != StagingMemory::Host),
     });
-    service.write(0, &control::head(&served.id));
+    service.write(0, &control::head(&served.id, service.patience));
     agent.start(Box::new(ServeTask::new(&service)))?;
     layout.set_served(served)?;
     layout.keep(service);
     Ok(())
-}
-
-/// A request that waits for slots.
-struct Waiting {
-    key: SessionKey,
-    sender: String,
-    open: Arc<Open>,
-    since: Instant,
-}
-
-/// Slots of a session that has ended without the requester, which may still write to them.
-struct Quarantine {
-    key: SessionKey,
-    sender: String,
-    process: ProcessIdentity,
-    slots: GrantedSlots,
-    since: Instant,
-    /// Since when the process of the requester is known to have ended.
-    gone_since: Option<Instant>,
 }
 
 /// The work of the agent's thread for a service. It ends with the service.
@@ -134,15 +106,9 @@ struct ServeTask {
     /// made by this process, and must find memory.
     arena: Option<Arc<ServiceMemory>>,
     sessions: Vec<Session>,
-    waiting: VecDeque<Waiting>,
-    quarantined: Vec<Quarantine>,
-    free_slots: Vec<u32>,
-    /// Sessions that their requesters have closed, the last ones. A request is large, so that it may arrive after the message
-    /// that closes it.
-    closed: VecDeque<SessionKey>,
-    /// Free entries of sessions, and those of refusals, the oldest first.
+    admission: Admission,
+    /// Free entries of sessions, the oldest first: requesters read how their sessions have ended.
     free_entries: VecDeque<usize>,
-    refusals: VecDeque<usize>,
     last_check: Instant,
     last_progress: Instant,
     /// Why messages could not be received the last time. It is logged once.
@@ -164,7 +130,7 @@ impl AgentTask for ServeTask {
             self.last_check = Instant::now();
             self.check_peers(&service);
         }
-        let is_used = !self.sessions.is_empty() || !self.quarantined.is_empty();
+        let is_used = !self.sessions.is_empty() || self.admission.has_slots_in_use();
         self.arena = is_used.then(|| service.arena.clone());
         if has_progressed {
             self.last_progress = Instant::now();
@@ -179,6 +145,10 @@ impl AgentTask for ServeTask {
 
     fn abandon(&mut self, error: Error) {
         log!(Error, "transfers of a layout are no longer served: {error}");
+        // Requesters find that at once, rather than after their timeouts.
+        if let Some(service) = self.service.upgrade() {
+            service.end();
+        }
     }
 }
 
@@ -191,12 +161,8 @@ impl ServeTask {
             is_open: false,
             arena: None,
             sessions: Vec::new(),
-            waiting: VecDeque::new(),
-            quarantined: Vec::new(),
-            free_slots: (0..service.served.slots).rev().collect(),
-            closed: VecDeque::with_capacity(MOST_CLOSED),
+            admission: Admission::new(service.served.slots, MOST_SESSIONS + 1..=control::ENTRIES),
             free_entries: (1..=MOST_SESSIONS).collect(),
-            refusals: (MOST_SESSIONS + 1..=control::ENTRIES).collect(),
             last_check: Instant::now(),
             last_progress: Instant::now(),
             failure: None,
@@ -207,36 +173,38 @@ impl ServeTask {
     /// After the layout was destroyed: keeps the arena until its sessions are closed, or their requesters gone or too slow.
     fn linger(&mut self, state: &mut AgentState) -> TaskStep {
         let received = state.receive();
-        let (messages, _) = state.services.take(&self.id);
-        for message in messages {
+        for message in state.services.take(&self.id).messages {
             if let Ok(Message { session, body: Body::Close }) = Message::read(&message.data) {
-                self.sessions.retain(|each| each.key != session || each.sender != message.agent);
-                self.quarantined.retain(|each| each.key != session || each.sender != message.agent);
+                self.close(session, &message.agent);
             }
         }
         if received.is_err() || self.last_check.elapsed() >= LIVENESS {
             self.last_check = Instant::now();
             let patience = self.patience;
-            // The last copy has dropped the service.
-            self.sessions.iter_mut().for_each(|session| drop(session.end_copies()));
-            self.sessions.retain(|session| !session.is_stalled(patience) && !session.process.is_gone());
-            self.quarantined.retain(|each| each.since.elapsed() < patience && !each.process.is_gone());
+            for session in &mut self.sessions {
+                // The last copy has dropped the service. A failure is of no interest any more.
+                session.is_over |= session.end_copies().is_err()
+                    || session.is_stalled(patience)
+                    || session.process.is_gone();
+            }
+            self.admission.expire(patience);
         }
-        if self.arena.is_some() && !(self.sessions.is_empty() && self.quarantined.is_empty()) {
+        self.dismiss_ended();
+        if self.arena.is_some() && self.admission.has_slots_in_use() {
             return TaskStep::Waiting;
         }
         state.services.close(&self.id);
         TaskStep::Done
     }
 
-    /// Handles the messages that have arrived. Returns whether there were any.
+    /// Handles some of the messages that have arrived. Returns whether there were any.
     fn receive(&mut self, state: &mut AgentState, service: &Service) -> bool {
         let failure = state.receive().err().map(|error| error.to_string());
         if let Some(failure) = failure.as_ref().filter(|failure| self.failure.as_ref() != Some(*failure)) {
             log!(Warn, "{failure}");
         }
         self.failure = failure;
-        let (messages, dropped) = state.services.take(&self.id);
+        let ServiceMail { messages, dropped } = state.services.take(&self.id);
         if dropped > 0 {
             self.warn(format_args!("{dropped} requests of peers were dropped, because too many waited"));
         }
@@ -254,105 +222,80 @@ impl ServeTask {
 
     fn handle(&mut self, service: &Service, sender: String, key: SessionKey, body: Body) {
         match body {
-            Body::Open(open) => self.open(service, Waiting { key, sender, open, since: Instant::now() }),
+            Body::Open(_) | Body::Close if self.is_of_another(key, &sender) => {}
+            Body::Open(_) if self.admission.knows(key) => {}
+            Body::Open(open) if open.writes && !service.served.writes => {
+                let message = "the owner serves reads only; it must allow writes";
+                self.refuse(service, key, &sender, &Error::new(Status::PermissionDenied, message));
+            }
+            Body::Open(open) => {
+                if let Some(entry) = self.admission.forget_refusal(key) {
+                    service.write(entry, &[0; control::ENTRY]);
+                }
+                if !self.admission.wait(sender.clone(), key, open) {
+                    let message = "too many requests wait for slots of the owner's arena; try again";
+                    self.refuse(service, key, &sender, &Error::new(Status::Busy, message));
+                }
+            }
             Body::Progress(chunks) => {
-                let Some(session) = self.session(key, &sender) else { return };
-                if let Err(error) = session.report(chunks) {
-                    self.end(key, service, SessionState::failed(&error));
+                match self.session(key, &sender).map(|session| session.report(chunks)) {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) => self.end(key, service, SessionState::failed(&error)),
+                    None if self.admission.knows(key) => self.admission.renew(key, &sender),
+                    None => self.put(service, key, &sender, &SessionState::Unknown),
                 }
             }
-            Body::Close => {
-                self.note_closed(key);
-                self.waiting.retain(|waiting| waiting.key != key || waiting.sender != sender);
-                // The requester accesses the slots no more.
-                let is_it = |each: &Quarantine| each.key == key && each.sender == sender;
-                if let Some(index) = self.quarantined.iter().position(is_it) {
-                    self.free_slots.extend_from_slice(&self.quarantined.swap_remove(index).slots);
-                }
-                if let Some(session) = self.session(key, &sender) {
-                    session.is_over = true;
-                    session.writes = false; // no quarantine
-                }
-            }
+            Body::Close => self.close(key, &sender),
         }
     }
 
-    fn note_closed(&mut self, key: SessionKey) {
-        if self.closed.len() == MOST_CLOSED {
-            self.closed.pop_front();
+    fn is_of_another(&self, key: SessionKey, sender: &str) -> bool {
+        self.sessions.iter().any(|session| session.key == key && session.sender != sender)
+    }
+
+    /// The requester accesses the slots of its session no more.
+    fn close(&mut self, key: SessionKey, sender: &str) {
+        self.admission.close(key, sender);
+        if let Some(session) = self.session(key, sender) {
+            (session.is_over, session.is_closed) = (true, true);
         }
-        self.closed.push_back(key);
     }
 
     fn session(&mut self, key: SessionKey, sender: &str) -> Option<&mut Session> {
         self.sessions.iter_mut().find(|session| session.key == key && session.sender == sender)
     }
 
-    fn open(&mut self, service: &Service, request: Waiting) {
-        let is_known = self.sessions.iter().any(|session| session.key == request.key)
-            || self.waiting.iter().any(|waiting| waiting.key == request.key)
-            || self.quarantined.iter().any(|each| each.key == request.key)
-            || self.closed.contains(&request.key);
-        if is_known {
-            return;
-        }
-        let of_one = self.waiting.iter().filter(|waiting| waiting.sender == request.sender).count();
-        let refusal = if request.open.writes && !service.served.writes {
-            Some(Error::new(Status::PermissionDenied, "the owner serves reads only; it must allow writes"))
-        } else if self.waiting.len() >= MOST_WAITING || of_one >= MOST_WAITING_OF_ONE {
-            Some(Error::new(Status::Busy, "too many requests wait for slots of the owner's arena; try again"))
-        } else {
-            None
-        };
-        match refusal {
-            Some(error) => self.refuse(service, request.key, &error),
-            None => self.waiting.push_back(request),
-        }
-    }
-
-    fn refuse(&mut self, service: &Service, key: SessionKey, error: &Error) {
+    fn refuse(&mut self, service: &Service, key: SessionKey, sender: &str, error: &Error) {
         self.warn(format_args!("a request was refused: {error}"));
-        if let Some(entry) = self.refusals.pop_front() {
-            service.write(entry, &SessionState::failed(error).entry(key));
-            self.refusals.push_back(entry);
+        self.put(service, key, sender, &SessionState::failed(error));
+    }
+
+    /// Puts the state of a session that has no slots where its requester finds it.
+    fn put(&mut self, service: &Service, key: SessionKey, sender: &str, state: &SessionState) {
+        if let Some(entry) = self.admission.refuse(key, sender) {
+            service.write(entry, &state.entry(key));
         }
     }
 
-    /// Gives slots to requests that wait. Returns whether there were any.
+    /// Gives slots to a request that waits: to one for each step, because its spans are listed. Returns whether there was one.
     fn admit(&mut self, service: &Arc<Service>) -> bool {
-        let mut any = false;
-        let mut index = 0;
-        while index < self.waiting.len() && !self.free_slots.is_empty() && !self.free_entries.is_empty() {
-            let sender = &self.waiting[index].sender;
-            let of_sessions = self.sessions.iter().map(|session| (&session.sender, &session.slots));
-            let quarantined = self.quarantined.iter().map(|each| (&each.sender, &each.slots));
-            let of_peer = of_sessions.chain(quarantined).filter(|(of, _)| *of == sender);
-            let taken: usize = of_peer.map(|(_, slots)| slots.len()).sum();
-            let count = SLOTS_OF_SESSION.min(self.free_slots.len()).min(SLOTS_OF_PEER.saturating_sub(taken));
-            if count == 0 {
-                index += 1;
-                continue;
+        let Some(entry) = self.free_entries.pop_front() else { return false };
+        let Some(Admitted { key, sender, open, slots }) = self.admission.next() else {
+            self.free_entries.push_front(entry);
+            return false;
+        };
+        match Session::new((key, sender.clone()), &open, service, slots, entry) {
+            Ok(session) => {
+                service.write(entry, &session.state().entry(key));
+                self.sessions.push(session);
             }
-            let (Some(Waiting { key, sender, open, .. }), Some(entry)) =
-                (self.waiting.remove(index), self.free_entries.pop_front())
-            else {
-                break;
-            };
-            let slots = self.free_slots.split_off(self.free_slots.len() - count);
-            any = true;
-            match Session::new((key, sender), &open, service, GrantedSlots::new(&slots), entry) {
-                Ok(session) => {
-                    service.write(entry, &session.state().entry(key));
-                    self.sessions.push(session);
-                }
-                Err(error) => {
-                    self.free_slots.extend(slots);
-                    self.free_entries.push_front(entry);
-                    self.refuse(service, key, &error);
-                }
+            Err(error) => {
+                self.free_entries.push_front(entry);
+                self.admission.end_session(key, false);
+                self.refuse(service, key, &sender, &error);
             }
         }
-        any
+        true
     }
 
     /// Advances each session, and ends those that are over. Returns whether there was anything to do.
@@ -375,17 +318,23 @@ impl ServeTask {
             any = true;
             self.end(key, service, SessionState::failed(&error));
         }
+        any | self.dismiss_ended()
+    }
+
+    /// Frees what sessions had that are over. Returns whether there were any.
+    fn dismiss_ended(&mut self) -> bool {
+        let before = self.sessions.len();
         let mut index = 0;
         while let Some(session) = self.sessions.get(index) {
-            if session.is_over && session.is_quiet() {
-                let session = self.sessions.swap_remove(index);
-                self.dismiss(session);
-                any = true;
-            } else {
+            if !(session.is_over && session.is_quiet()) {
                 index += 1;
+                continue;
             }
+            let session = self.sessions.swap_remove(index);
+            self.free_entries.push_back(session.entry);
+            self.admission.end_session(session.key, session.may_be_written());
         }
-        any
+        before != self.sessions.len()
     }
 
     /// Ends a session, and reports the reason to its requester.
@@ -393,23 +342,6 @@ impl ServeTask {
         let Some(session) = self.sessions.iter_mut().find(|session| session.key == key) else { return };
         session.is_over = true;
         service.write(session.entry, &reason.entry(key));
-    }
-
-    /// Frees what a session had. A requester that has not closed it may still write to its slots.
-    fn dismiss(&mut self, session: Session) {
-        let Session { key, sender, process, writes, slots, entry, .. } = session;
-        self.free_entries.push_back(entry);
-        match writes {
-            true => self.quarantined.push(Quarantine {
-                key,
-                sender,
-                process,
-                slots,
-                since: Instant::now(),
-                gone_since: None,
-            }),
-            false => self.free_slots.extend_from_slice(&slots),
-        }
     }
 
     /// Ends sessions whose requesters are gone or make no progress.
@@ -426,20 +358,7 @@ impl ServeTask {
             self.warn(format_args!("a requester is gone or makes no progress, and loses its session"));
             self.end(key, service, stalled(patience));
         }
-        self.waiting.retain(|waiting| waiting.since.elapsed() < patience && !waiting.open.process.is_gone());
-        let mut freed = Vec::new();
-        self.quarantined.retain_mut(|each| {
-            if each.gone_since.is_none() && each.process.is_gone() {
-                each.gone_since = Some(Instant::now());
-            }
-            // What a process has sent may arrive after its end.
-            let is_over = each.gone_since.is_some_and(|since| since.elapsed() >= patience);
-            if is_over {
-                freed.extend_from_slice(&each.slots);
-            }
-            !is_over
-        });
-        self.free_slots.append(&mut freed);
+        self.admission.expire(patience);
     }
 
     fn warn(&mut self, text: std::fmt::Arguments<'_>) {

@@ -37,11 +37,16 @@ impl Service {
         let region = self.arena.host.region();
         words::write(region.address() + (index * control::ENTRY) as u64, region, bytes);
     }
+
+    /// Tells requesters that nothing is served any more.
+    pub fn end(&self) {
+        self.write(0, &[0; control::ENTRY]);
+    }
 }
 
 impl Drop for Service {
     /// No copy is in progress. A peer that still reads the control block finds that it is no more.
     fn drop(&mut self) {
-        self.write(0, &[0; control::ENTRY]);
+        self.end();
     }
 }

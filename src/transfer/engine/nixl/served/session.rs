@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::control::{GrantedSlots, SessionState};
-use super::ensure_bytes;
 use super::message::{Open, SessionKey};
 use super::service::Service;
 use crate::error::{Result, Status, ensure, fail};
@@ -47,6 +46,8 @@ pub(super) struct Session {
     last_progress: Instant,
     /// The requester has closed it, or it has failed: nothing begins any more.
     pub is_over: bool,
+    /// The requester has closed it.
+    pub is_closed: bool,
 }
 
 impl Session {
@@ -59,8 +60,15 @@ impl Session {
         entry: usize,
     ) -> Result<Self> {
         let Some(layout) = service.layout.upgrade() else { fail!(Stale, "the layout was destroyed") };
-        let plan = open.terms.placed_in(layout.parts())?;
-        ensure_bytes(plan.bytes(), open.bytes)?;
+        // All that can be compared, before any span is listed.
+        let terms = open.terms.checked_in(layout.parts())?;
+        let bytes = terms.bytes();
+        ensure!(
+            bytes == open.bytes,
+            InvalidArgument,
+            "the request is for {} bytes, and its blocks have {bytes} in the owner's layout",
+            open.bytes
+        );
         let most = service.served.slot_size;
         ensure!(
             (LEAST_CHUNK..=most).contains(&open.chunk_size),
@@ -75,7 +83,7 @@ impl Session {
             writes: open.writes,
             slots,
             entry,
-            plan: Arc::new(plan),
+            plan: Arc::new(terms.placed()?),
             chunk_size: open.chunk_size,
             begun: 0,
             ended: 0,
@@ -84,6 +92,7 @@ impl Session {
             reported: 0,
             last_progress: Instant::now(),
             is_over: false,
+            is_closed: false,
         })
     }
 
@@ -139,6 +148,11 @@ impl Session {
             ended?;
         }
         Ok(())
+    }
+
+    /// Whether the requester may still write to its slots: it has neither closed the session nor written all chunks.
+    pub fn may_be_written(&self) -> bool {
+        self.writes && !self.is_closed && self.ended < self.chunks()
     }
 
     /// Whether no thread uses its slots.

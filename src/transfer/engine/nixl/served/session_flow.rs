@@ -8,26 +8,22 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use super::control::{self, Entry, GrantedSlots, SessionState};
-use super::message::{Body, Message, SessionKey};
+use super::control::{Entry, GrantedSlots, SessionState};
+use super::message::Body;
+use super::open_session::{OpenSession, of_owner};
 use super::plan::ServedPlan;
 use super::session_plan::SessionPlan;
-use super::words;
 use crate::error::{Error, Result, Status, ensure};
+use crate::leak;
 use crate::log::log;
 use crate::nixl::{AgentState, RequestId};
-use crate::region::random;
 use crate::transfer::engine::nixl::staged::{LinearCopy, Slot, SlotCopy};
 
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
 /// Chunks that are in flight or copied here at a time.
 const MOST_ACTIVE: usize = 4;
-/// After this time without an entry the request is sent again: the owner drops requests if too many wait.
-const REPEAT: Duration = Duration::from_millis(200);
-
 /// The chunks of one session.
 pub struct SessionFlow {
     plan: Arc<ServedPlan>,
@@ -57,18 +53,6 @@ pub struct SessionFlow {
     is_confirmed: bool,
     is_stopped: bool,
     has_unreleased: bool,
-}
-
-/// A session that was requested from the owner.
-struct OpenSession {
-    key: SessionKey,
-    /// Reads the control block.
-    request: RequestId,
-    mailbox: Slot,
-    is_in_flight: bool,
-    /// Whether it was posted after the last chunk had been read.
-    is_last: bool,
-    requested: Instant,
 }
 
 struct Active {
@@ -132,7 +116,7 @@ impl SessionFlow {
 
     /// Whether all chunks are complete, and nothing is in flight.
     pub fn is_over(&self) -> bool {
-        let reads_control = self.session.as_ref().is_some_and(|session| session.is_in_flight);
+        let reads_control = self.session.as_ref().is_some_and(OpenSession::is_in_flight);
         self.active.is_empty() && !reads_control && !self.has_more()
     }
 
@@ -178,7 +162,7 @@ impl SessionFlow {
         if self.session.is_none() && !self.is_stopped {
             return self.open(state);
         }
-        self.repeat_request(state)?;
+        self.repeat_report(state)?;
         let mut any = self.end_copies()?;
         if !self.plan.reads() && self.begin_gathering()? {
             any = true;
@@ -186,44 +170,37 @@ impl SessionFlow {
         // After the last chunk of a read there is nothing to report.
         let has_news = self.mine > self.reported && (!self.plan.reads() || self.mine < self.chunks());
         if has_news && !self.is_stopped {
-            self.reported = self.mine;
-            self.send(state, Body::Progress(self.mine))?;
+            self.report(state)?;
             any = true;
         }
         Ok(any)
     }
 
     fn open(&mut self, state: &mut AgentState) -> Result<bool> {
-        let Some(mailbox) = self.plan.mailboxes().take() else { return Ok(false) };
-        let key = SessionKey(random()?);
-        let request = self.plan.control_request(state, mailbox.address())?;
-        let requested = Instant::now();
-        self.session =
-            Some(OpenSession { key, request, mailbox, is_in_flight: false, is_last: false, requested });
+        self.session = OpenSession::new(state, &self.plan)?;
         self.request_session(state)?;
-        Ok(true)
+        Ok(self.session.is_some())
     }
 
     fn request_session(&mut self, state: &mut AgentState) -> Result<()> {
-        self.send(state, Body::Open(self.moves().open().clone()))
+        self.say(state, Body::Open(self.moves().open().clone()))
     }
 
-    /// Requests the session again if the control block has had no entry of it for some time. The owner ignores repeated
-    /// requests.
-    fn repeat_request(&mut self, state: &mut AgentState) -> Result<()> {
-        let is_unknown = self.slots.is_empty() && !self.is_stopped;
-        let Some(session) = self.session.as_mut().filter(|_| is_unknown) else { return Ok(()) };
-        if session.requested.elapsed() < REPEAT {
-            return Ok(());
-        }
-        session.requested = Instant::now();
-        self.request_session(state)
+    fn report(&mut self, state: &mut AgentState) -> Result<()> {
+        self.reported = self.mine;
+        self.say(state, Body::Progress(self.mine))
     }
 
-    fn send(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
-        let Some(session) = &self.session else { return Ok(()) };
-        Message { session: session.key, body }.write_to(&self.plan.served().id, &mut self.message)?;
-        state.notify_remote(self.plan.peer(), &self.message)
+    /// Sends the last report again after some time without a message. A repeated report changes nothing, and renews a request
+    /// that waits for slots.
+    fn repeat_report(&mut self, state: &mut AgentState) -> Result<()> {
+        let is_silent = self.session.as_ref().is_some_and(OpenSession::is_silent);
+        if is_silent && !self.is_stopped { self.report(state) } else { Ok(()) }
+    }
+
+    fn say(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        session.say(state, &self.plan, &mut self.message, body)
     }
 
     /// The next request to post, if there is one.
@@ -242,13 +219,10 @@ impl SessionFlow {
         if self.begun >= self.theirs || self.active.len() >= MOST_ACTIVE {
             return Ok(None);
         }
-        let slot = match self.plan.arena() {
-            None => None,
-            Some(arena) => match arena.take() {
-                None => return Ok(None),
-                slot => slot,
-            },
-        };
+        let slot = self.plan.take_slot();
+        if slot.is_none() && self.plan.has_arena() {
+            return Ok(None);
+        }
         let chunk = self.begun;
         let local = slot.as_ref().map(Slot::address);
         let request = self.plan.request(state, self.moves(), chunk, self.slots.of_chunk(chunk), local)?;
@@ -259,7 +233,10 @@ impl SessionFlow {
 
     fn next_write(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
         let granted = self.theirs + self.slots.len() as u64;
-        if self.plan.arena().is_none()
+        if !self.has_lease() {
+            return Ok(None);
+        }
+        if !self.plan.has_arena()
             && self.begun < granted.min(self.chunks())
             && self.active.len() < MOST_ACTIVE
         {
@@ -275,35 +252,35 @@ impl SessionFlow {
         Ok(Some(request))
     }
 
+    fn has_lease(&self) -> bool {
+        self.session.as_ref().is_some_and(OpenSession::has_lease)
+    }
+
     /// The read of the control block, if the run waits for the owner.
     fn next_control_read(&mut self) -> Option<RequestId> {
         let chunks = self.chunks();
         let reads_are_done = self.plan.reads() && self.mine == chunks;
         let waits = match self.plan.reads() {
             _ if self.slots.is_empty() => true,
+            false if !self.has_lease() => true,
             true => (self.begun == self.theirs && self.begun < chunks) || reads_are_done,
             false => self.begun == chunks.min(self.theirs + self.slots.len() as u64),
         };
-        let is_complete = self.is_complete();
-        let is_confirmed = self.is_confirmed;
-        let session = self.session.as_mut()?;
-        if !waits || is_complete || is_confirmed || session.is_in_flight {
+        if !waits || self.is_complete() || self.is_confirmed {
             return None;
         }
-        (session.is_in_flight, session.is_last) = (true, reads_are_done);
-        Some(session.request)
+        self.session.as_mut()?.begin_read(reads_are_done)
     }
 
     /// Whether a request reads the control block.
     pub fn is_control_read(&self, request: RequestId) -> bool {
-        self.session.as_ref().is_some_and(|session| session.request == request)
+        self.session.as_ref().is_some_and(|session| session.is_read(request))
     }
 
     /// Handles the end of a request. Returns whether the run has progressed.
     pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
-        if let Some(session) = self.session.as_mut().filter(|session| session.request == request) {
-            session.is_in_flight = false;
-            return if has_failed || self.is_stopped { Ok(has_failed) } else { self.read_control() };
+        if self.session.as_mut().is_some_and(|session| session.has_ended_read(request)) {
+            return if has_failed || self.is_stopped { Ok(has_failed) } else { self.read_control(state) };
         }
         let is_it = |each: &Active| matches!(each.state, State::InFlight(id) if id == request);
         let Some(index) = self.active.iter().position(is_it) else { return Ok(false) };
@@ -314,7 +291,7 @@ impl SessionFlow {
                 Some(slot) => slot.retire(),
                 None => self.has_unreleased = true,
             }
-            return Ok(true);
+            return Err(error);
         }
         if has_failed || self.is_stopped {
             return Ok(true);
@@ -331,23 +308,25 @@ impl SessionFlow {
     }
 
     /// Reads the entry of the session. Returns whether it has changed.
-    fn read_control(&mut self) -> Result<bool> {
-        let Some(session) = &self.session else { return Ok(false) };
-        let owner =
-            |error: Error| error.context(format!("agent '{}' serves the transfer", self.plan.peer().name()));
-        let served = self.plan.served();
-        let bytes = words::read(session.mailbox.address(), session.mailbox.region());
-        control::ensure_of(&bytes, &served.id).map_err(owner)?;
-        match SessionState::find(&bytes, session.key, served.slots).map_err(owner)? {
+    fn read_control(&mut self, state: &mut AgentState) -> Result<bool> {
+        let all = self.chunks();
+        let Some(session) = &mut self.session else { return Ok(false) };
+        match session.entry(&self.plan)? {
             Entry::Torn => Ok(false),
             Entry::Missing if self.slots.is_empty() => Ok(false),
-            Entry::Missing => Err(owner(ended())),
+            Entry::State(SessionState::Unknown) if self.slots.is_empty() => {
+                if session.may_request_again() {
+                    self.request_session(state)?;
+                }
+                Ok(false)
+            }
+            Entry::Missing | Entry::State(SessionState::Unknown) => Err(of_owner(&self.plan, ended())),
             Entry::State(SessionState::Ended { status, reason }) => {
-                Err(owner(SessionState::error(status, &reason)))
+                Err(of_owner(&self.plan, SessionState::error(status, &reason)))
             }
             Entry::State(SessionState::Open { slots, chunks }) => {
                 ensure!(
-                    (self.theirs..=self.chunks()).contains(&chunks)
+                    (self.theirs..=all).contains(&chunks)
                         && (self.slots.is_empty() || self.slots == slots)
                         && chunks <= self.reported + if self.plan.reads() { slots.len() as u64 } else { 0 },
                     Corrupt,
@@ -355,8 +334,8 @@ impl SessionFlow {
                     self.plan.peer().name(),
                     self.theirs
                 );
-                let is_new = self.slots.is_empty() || chunks > self.theirs || session.is_last;
-                self.is_confirmed |= session.is_last;
+                let is_new = self.slots.is_empty() || chunks > self.theirs || session.was_last_read();
+                self.is_confirmed |= session.was_last_read();
                 (self.slots, self.theirs) = (slots, chunks);
                 Ok(is_new)
             }
@@ -369,7 +348,7 @@ impl SessionFlow {
         if self.is_stopped || self.active.len() >= MOST_ACTIVE || self.begun >= granted.min(self.chunks()) {
             return Ok(false);
         }
-        let Some(slot) = self.plan.arena().and_then(|arena| arena.take()) else { return Ok(false) };
+        let Some(slot) = self.plan.take_slot() else { return Ok(false) };
         let chunk = self.begun;
         self.begun += 1;
         self.copy(chunk, slot)?;
@@ -423,16 +402,35 @@ impl SessionFlow {
         Ok(any)
     }
 
+    /// Whether it waits for staging memory of this process: for a copy of the control block, or for a chunk.
+    pub fn lacks_memory(&self) -> bool {
+        if self.is_stopped || self.session.is_none() {
+            return !self.is_stopped;
+        }
+        let window = if self.plan.reads() { 0 } else { self.slots.len() as u64 };
+        let is_next = self.begun < (self.theirs + window).min(self.chunks());
+        self.plan.has_arena() && self.active.is_empty() && is_next
+    }
+
+    /// After a panic: never frees staging memory that NIXL or a copy may still use.
+    pub fn abandon(&mut self) {
+        for Active { state, slot, .. } in self.active.drain(..) {
+            leak::intentionally(state);
+            slot.into_iter().for_each(Slot::retire);
+        }
+        if let Some(session) = self.session.take() {
+            session.abandon();
+        }
+    }
+
     /// Closes the session. Nothing is in flight.
     pub fn close(&mut self, state: &mut AgentState) {
         // If it is not sent, the owner ends the session after its timeout.
-        if let Err(error) = self.send(state, Body::Close) {
+        if let Err(error) = self.say(state, Body::Close) {
             log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.peer().name());
         }
-        let Some(OpenSession { request, mailbox, .. }) = self.session.take() else { return };
-        if let Err(error) = state.release_request(request) {
-            log!(Error, "{error}; kvmem intentionally leaks the staging memory of the agent");
-            mailbox.retire();
+        if let Some(session) = self.session.take() {
+            session.release(state);
         }
     }
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::control::{Entry, SessionState};
@@ -10,7 +11,7 @@ use super::message::{Body, MOST_BYTES, Message, Open, SessionKey};
 use super::*;
 use crate::error::Status;
 use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
-use crate::nixl::{Agent, AgentConfig, ServiceId};
+use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
 use crate::process::ProcessIdentity;
 use crate::region::SystemConfig;
 use crate::skip::skip;
@@ -70,7 +71,11 @@ impl Served {
 
     /// The same layout, with another peer that knows it.
     fn with_another_peer(&self) -> Self {
-        Self::with_peer(self.owner.clone(), self.layout.clone(), agent("other"))
+        self.with_peer_named("other")
+    }
+
+    fn with_peer_named(&self, name: &str) -> Self {
+        Self::with_peer(self.owner.clone(), self.layout.clone(), agent(name))
     }
 
     fn with_peer(owner: Arc<Agent>, layout: Arc<Layout>, peer: Arc<Agent>) -> Self {
@@ -93,7 +98,10 @@ impl Served {
     }
 
     fn open(&self, session: SessionKey, writes: bool, bytes: u64, terms: Terms) {
-        let process = ProcessIdentity::current().unwrap();
+        self.open_by(ProcessIdentity::current().unwrap(), session, writes, bytes, terms);
+    }
+
+    fn open_by(&self, process: ProcessIdentity, session: SessionKey, writes: bool, bytes: u64, terms: Terms) {
         self.say(session, Body::Open(Arc::new(Open { process, writes, bytes, chunk_size: 4096, terms })));
     }
 
@@ -115,7 +123,7 @@ impl Served {
     fn refusal(&self, session: SessionKey) -> (Status, String) {
         match self.wait(session, |state| matches!(state, SessionState::Ended { .. })) {
             SessionState::Ended { status, reason } => (Status::from_code(status).unwrap(), reason),
-            SessionState::Open { .. } => unreachable!(),
+            _ => unreachable!(),
         }
     }
 
@@ -268,6 +276,90 @@ fn writes_that_stall_leave_slots_for_others() {
     (3..=20).for_each(write);
     assert_eq!(served.refusal(key(20)).0, Status::Busy, "those before it wait, or have slots");
     served.with_another_peer().read_all();
+}
+
+/// A requester in another container or on another host, whose end cannot be proven.
+#[test]
+fn slots_of_writes_that_are_never_closed_come_back() {
+    let stall_timeout = Some(Duration::from_millis(300));
+    let options =
+        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let second = served.with_peer_named("second");
+    // All eight slots.
+    for (peer, number) in [(&served, 1), (&second, 2)] {
+        let terms = terms(BLOCKS as u32);
+        peer.open_by(ProcessIdentity::unknown(), key(number), true, BLOCKS * BLOCK, terms);
+    }
+    (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
+    served.with_another_peer().read_all();
+}
+
+#[test]
+fn the_owner_says_that_it_does_not_know_a_session_whose_request_was_lost() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let is_open = |state: &SessionState| matches!(state, SessionState::Open { .. });
+    served.say(key(1), Body::Progress(0));
+    served.wait(key(1), |state| *state == SessionState::Unknown);
+    served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.wait(key(1), is_open);
+    // A repeated report changes nothing, nor does one of another agent.
+    served.say(key(1), Body::Progress(0));
+    served.with_another_peer().say(key(1), Body::Close);
+    served.open(key(2), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.wait(key(2), is_open);
+    served.wait(key(1), is_open);
+}
+
+#[test]
+fn a_flood_of_one_peer_does_not_end_the_runs_of_another() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let (other, is_over) = (served.with_another_peer(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let report =
+                Message { session: key(7), body: Body::Progress(1) }.write(&served.service()).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                let report = report.clone();
+                let send =
+                    move |state: &mut AgentState| (0..256).try_for_each(|_| state.notify("owner", &report));
+                served.peer.call(send).unwrap();
+            }
+        });
+        let over = Over(&is_over);
+        (0..20).for_each(|_| other.read_all());
+        drop(over);
+    });
+}
+
+/// Set when it is dropped, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What is wrong is found before spans are listed, and a request has few of them.
+#[test]
+fn requests_of_many_spans_are_refused_before_these_are_listed() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let repeated = |count: usize| {
+        let spans = [0, 0, BLOCKS as u32].map(u32::to_le_bytes).concat().repeat(count);
+        Terms::raw("BLONHC".into(), [0, 2], [0, 2], [0, 1], [1, 4, 1, 2], spans)
+    };
+    served.open(key(1), false, 1, repeated(1024));
+    let (status, reason) = served.refusal(key(1));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(reason.contains("the request is for 1 bytes"), "{reason}");
+    served.open(key(2), false, 1025 * BLOCKS * BLOCK, repeated(1025));
+    let (status, reason) = served.refusal(key(2));
+    assert_eq!(status, Status::OutOfRange);
+    assert!(reason.contains("more than 65536 spans"), "{reason}");
 }
 
 /// The copies in progress hold the layout and the service, and drop them when they end.

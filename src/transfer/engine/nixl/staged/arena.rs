@@ -1,23 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The bounce arena of an agent: registered memory in slots. A slot is the credit for one chunk in flight, so that the
 //! arena never overflows, whatever the number of transfers that share it.
+//!
+//! A request to a stopped peer may keep its slot for ever. So a peer has at most a share of the slots, and slots that peers
+//! keep for long are replaced, by other memory, once another peer needs one.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::memory::StagingMemory;
 use super::shared::SharedObjects;
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, Status, ensure};
+use crate::guarded::guarded;
 use crate::leak;
-use crate::nixl::{self, Agent};
+use crate::leases::Leases;
+use crate::log::log;
+use crate::nixl::{self, Agent, Remote};
 use crate::process::PerProcess;
 use crate::region::{Region, Registration, RegistrationHold};
 use crate::sync::Mutex;
+use crate::thread;
 use crate::transfer::engine::cuda::row_copier::RowCopier;
 
 /// Slots of an arena.
 pub const SLOTS: u64 = 8;
+/// Slots of all transfers with one peer.
+pub const SLOTS_OF_PEER: u64 = SLOTS * 3 / 4;
+/// How long a peer may keep a slot before it is replaced for others.
+const LEASE: Duration = Duration::from_millis(250);
+/// Interval between attempts to replace slots, if one has failed.
+const RETRY: Duration = Duration::from_secs(1);
 /// Default size of an arena in host memory, and of one in GPU memory, from which a peer reads a slot in the time of a message.
 const DEFAULT_SIZE: u64 = 16 << 20;
 const DEFAULT_DEVICE_SIZE: u64 = 64 << 20;
@@ -58,8 +71,10 @@ pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Resul
 /// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArenaUse {
-    /// Blocks.
+    /// Blocks on their way to or from peers.
     Chunks,
+    /// Objects, which have no peer.
+    Objects,
     /// Copies of control blocks.
     Mailboxes,
 }
@@ -74,15 +89,62 @@ struct ArenaKey {
     slot_size: u64,
 }
 
+/// A peer, or the stores of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotUser(usize);
+
+impl SlotUser {
+    /// The user of slots that have no peer.
+    pub const STORES: Self = Self(0);
+
+    /// A peer. A peer that was loaded again is another user.
+    pub fn peer(remote: &Arc<Remote>) -> Self {
+        Self(Arc::as_ptr(remote).addr())
+    }
+}
+
 /// Registered memory in slots. Transfers and layouts of the agent hold it.
 pub struct Arena {
+    agent: Arc<Agent>,
     kind: StagingMemory,
-    memory: RegistrationHold,
     copier: Option<Arc<RowCopier>>,
     slot_size: u64,
-    free: Mutex<Vec<u64>>,
-    /// A request could not be released, so NIXL may still use a slot: new transfers use a new arena.
-    is_retired: AtomicBool,
+    slots: Mutex<Slots>,
+}
+
+struct Slots {
+    free: Vec<Place>,
+    /// The numbers of those that are in use.
+    taken: Leases<SlotUser, u64>,
+    next: u64,
+    replacing: Replacing,
+}
+
+/// Memory of a slot.
+struct Place {
+    memory: Arc<RegistrationHold>,
+    address: u64,
+}
+
+/// Whether a thread allocates memory in place of slots that are kept for long.
+#[derive(Clone, Copy, PartialEq)]
+enum Replacing {
+    No,
+    Now,
+    NotBefore(Instant),
+}
+
+impl Slots {
+    /// How many slots are to be allocated because others keep theirs for long, or NIXL may use them for ever. None is free.
+    fn missing(&self, user: SlotUser) -> u64 {
+        let is_possible = match self.replacing {
+            Replacing::No => true,
+            Replacing::Now => false,
+            Replacing::NotBefore(time) => Instant::now() >= time,
+        };
+        let usable = self.taken.iter().filter(|lease| lease.peer == user || lease.age() < LEASE).count();
+        if is_possible { SLOTS.saturating_sub(usable as u64) } else { 0 }
+    }
 }
 
 impl Arena {
@@ -95,26 +157,76 @@ impl Arena {
     ) -> Result<Arc<Self>> {
         static ARENAS: PerProcess<SharedObjects<ArenaKey, Arena>> = PerProcess::new();
         let key = ArenaKey { agent: Arc::as_ptr(agent).addr(), purpose, kind, slot_size };
-        let deadline = agent.call_deadline();
-        let make = || nixl::within(deadline, || Self::allocate(agent, kind, slot_size));
-        ARENAS.get(SharedObjects::default).get(key, deadline, Self::is_usable, make)
+        let share = if purpose == ArenaUse::Objects { SLOTS } else { SLOTS_OF_PEER };
+        let make = || {
+            Ok(Self {
+                agent: agent.clone(),
+                kind,
+                copier: kind.copier()?,
+                slot_size,
+                slots: Mutex::new(Slots {
+                    free: places(agent, kind, slot_size, SLOTS)?,
+                    taken: Leases::new(usize::MAX, share as usize),
+                    next: 0,
+                    replacing: Replacing::No,
+                }),
+            })
+        };
+        ARENAS.get(SharedObjects::default).get(key, agent.call_deadline(), make)
     }
 
-    fn allocate(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64) -> Result<Self> {
-        Ok(Self {
-            kind,
-            memory: Registration::create(&kind.allocate(SLOTS * slot_size)?, agent)?.hold()?,
-            copier: kind.copier()?,
-            slot_size,
-            free: Mutex::new((0..SLOTS).rev().collect()),
-            is_retired: AtomicBool::new(false),
-        })
+    /// Takes a free slot, if there is one and the user has less than its share.
+    pub fn take(self: &Arc<Self>, user: SlotUser) -> Option<Slot> {
+        let mut slots = self.slots.lock();
+        let number = slots.next;
+        if slots.taken.left_for(&user) == 0 {
+            return None;
+        }
+        let Some(place) = slots.free.pop() else {
+            let missing = slots.missing(user);
+            if missing > 0 {
+                slots.replacing = Replacing::Now;
+                drop(slots);
+                self.replace(missing);
+            }
+            return None;
+        };
+        if slots.taken.add(user, 1, number).is_err() {
+            slots.free.push(place);
+            return None;
+        }
+        slots.next += 1;
+        drop(slots);
+        Some(Slot { arena: self.clone(), number, place: Some(place) })
     }
 
-    /// Takes a free slot, if there is one.
-    pub fn take(self: &Arc<Self>) -> Option<Slot> {
-        let index = self.free.lock().pop()?;
-        Some(Slot { arena: self.clone(), index })
+    /// Allocates so many slots in another thread: the agent's thread registers them.
+    fn replace(self: &Arc<Self>, missing: u64) {
+        let arena = self.clone();
+        let started = thread::spawn("kvmem-staging", move || {
+            let made = guarded(|| places(&arena.agent, arena.kind, arena.slot_size, missing));
+            arena.replaced(made.and_then(|made| made));
+        });
+        if let Err(error) = started {
+            self.replaced(Err(Error::new(Status::OutOfMemory, format!("start a thread: {error}"))));
+        }
+    }
+
+    fn replaced(&self, made: Result<Vec<Place>>) {
+        let mut slots = self.slots.lock();
+        slots.replacing = match made {
+            Ok(places) => {
+                slots.free.extend(places);
+                Replacing::No
+            }
+            Err(error) => {
+                log!(
+                    Warn,
+                    "transfers wait, because other peers keep staging memory that cannot be replaced: {error}"
+                );
+                Replacing::NotBefore(Instant::now() + RETRY)
+            }
+        };
     }
 
     /// What it is.
@@ -126,23 +238,29 @@ impl Arena {
     pub fn copier(&self) -> Option<&RowCopier> {
         self.copier.as_deref()
     }
+}
 
-    /// Whether runs may use it.
-    pub fn is_usable(&self) -> bool {
-        !self.is_retired.load(Ordering::Acquire)
-    }
+/// Allocates and registers slots.
+fn places(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64, count: u64) -> Result<Vec<Place>> {
+    let make = || Registration::create(&kind.allocate(count * slot_size)?, agent)?.hold();
+    let memory = nixl::within(agent.call_deadline(), make)?;
+    let (first, memory) = (memory.region().address(), Arc::new(memory));
+    let place = |index| Place { memory: memory.clone(), address: first + index * slot_size };
+    Ok((0..count).rev().map(place).collect())
 }
 
 /// A slot that is in use. It is free again once this is dropped.
 pub struct Slot {
     arena: Arc<Arena>,
-    index: u64,
+    number: u64,
+    /// Taken when this is dropped.
+    place: Option<Place>,
 }
 
 impl Slot {
     /// Its address.
     pub fn address(&self) -> u64 {
-        self.arena.memory.region().address() + self.index * self.arena.slot_size
+        self.place.as_ref().map_or(0, |place| place.address)
     }
 
     /// The arena that it is a part of.
@@ -151,19 +269,30 @@ impl Slot {
     }
 
     /// The region that it is a part of.
-    pub fn region(&self) -> &Region {
-        self.arena.memory.region()
+    pub fn region(&self) -> Option<&Region> {
+        self.place.as_ref().map(|place| &**place.memory.region())
     }
 
-    /// Never frees it, because NIXL may still use it.
-    pub fn retire(self) {
-        self.arena.is_retired.store(true, Ordering::Release);
-        leak::intentionally(self);
+    /// Never frees it, because NIXL may still use it. Its user can take another one.
+    pub fn retire(mut self) {
+        leak::intentionally(self.place.take());
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.arena.free.lock().push(self.index);
+        let mut slots = self.arena.slots.lock();
+        slots.taken.end(|lease| lease.item == self.number);
+        // Beyond the usual number they were replaced.
+        let surplus = match self.place.take() {
+            Some(place) if (slots.free.len() as u64) < SLOTS => {
+                slots.free.push(place);
+                None
+            }
+            surplus => surplus,
+        };
+        drop(slots);
+        // After the lock: it may deregister memory.
+        drop(surplus);
     }
 }

@@ -10,11 +10,12 @@ use super::arena::Slot;
 use super::chunk::Chunk;
 use super::copy::SlotCopy;
 use crate::error::Result;
+use crate::leak;
 use crate::log::log;
 use crate::nixl::{AgentState, RequestId};
 use crate::transfer::engine::nixl::cost::Sample;
 
-/// Chunks of one run that are in slots at a time: half of the slots, so that two runs can share an arena.
+/// Chunks of one run that are in slots at a time: half of the slots, so that several runs can share an arena.
 const MOST_IN_SLOTS: usize = 4;
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
@@ -88,6 +89,19 @@ impl StagedFlow {
         self.in_slots.retain(|each| !matches!(each.state, State::Gathered));
     }
 
+    /// Whether it waits for a slot.
+    pub fn lacks_memory(&self) -> bool {
+        self.in_slots.is_empty() && self.has_more()
+    }
+
+    /// After a panic: never frees what NIXL or a copy may still use.
+    pub fn abandon(&mut self) {
+        for InSlot { memory, slot, .. } in self.in_slots.drain(..) {
+            leak::intentionally(memory);
+            slot.retire();
+        }
+    }
+
     /// Handles copies that have ended, and begins to gather. Returns whether there was anything to do.
     pub fn advance(&mut self) -> Result<bool> {
         let copied = self.end_copies()?;
@@ -122,9 +136,9 @@ impl StagedFlow {
         let Some(index) = self.in_slots.iter().position(is_it) else { return Ok(()) };
         let InSlot { memory, slot, .. } = self.in_slots.swap_remove(index);
         if let Err(error) = state.release_request(request) {
-            log!(Error, "{error}; kvmem intentionally leaks the staging memory of the agent");
+            log!(Error, "{error}; kvmem intentionally leaks a part of the staging memory of the agent");
             slot.retire();
-            return Ok(());
+            return Err(error);
         }
         if has_failed {
             return Ok(());
@@ -144,7 +158,7 @@ impl StagedFlow {
         if !self.has_more() || self.in_slots.len() >= MOST_IN_SLOTS {
             return Ok(None);
         }
-        let Some(slot) = self.staged.arena().take() else { return Ok(None) };
+        let Some(slot) = self.staged.take_slot() else { return Ok(None) };
         let mut memory = self.spare.pop().unwrap_or_default();
         self.staged.fill(&mut memory.chunk, self.begun, slot.address())?;
         self.begun += memory.chunk.moved;

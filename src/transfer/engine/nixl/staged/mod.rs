@@ -11,14 +11,14 @@ mod shared;
 
 use std::sync::Arc;
 
-pub use self::arena::{Arena, ArenaUse, SLOTS, Slot, object_slot_size, slot_size};
+pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser, object_slot_size, slot_size};
 use self::chunk::{Chunk, ChunkLimits, MOST_RANGES, Piece};
 pub use self::copy::{LinearCopy, SlotCopy};
 pub use self::flow::StagedFlow;
 pub use self::memory::StagingMemory;
 use super::cost::{Estimate, RequestRates, places_of};
-use crate::error::{Result, ensure};
-use crate::layout::Layout;
+use crate::error::Result;
+use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, Span};
 use crate::transfer::engine::host;
 use crate::transfer::plan::{LoopOrder, Plan};
@@ -88,26 +88,21 @@ impl Division {
 pub struct StagedPlan {
     division: Division,
     arena: Arc<Arena>,
+    user: SlotUser,
 }
 
 impl StagedPlan {
     /// Allocates the arena if the agent has none of that size.
     pub fn new(division: Division, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
         let memory = StagingMemory::between(local, division.remote.memory_type());
-        let arena = Arena::of(agent, ArenaUse::Chunks, memory, division.limits.slot)?;
+        let (purpose, user) = match division.remote.memory() {
+            Memory::Remote(remote) => (ArenaUse::Chunks, SlotUser::peer(&remote.peer)),
+            Memory::Local(_) => (ArenaUse::Objects, SlotUser::STORES),
+        };
+        let arena = Arena::of(agent, purpose, memory, division.limits.slot)?;
         // Allocation and registration take long, so the layout keeps the arena for the next transfer.
         local.keep(arena.clone());
-        Ok(Self { division, arena })
-    }
-
-    /// Fails if NIXL may still use a part of the arena.
-    pub fn ensure_usable(&self) -> Result<()> {
-        ensure!(
-            self.arena.is_usable(),
-            Nixl,
-            "NIXL may still use the staging memory of an earlier transfer; create the transfer again"
-        );
-        Ok(())
+        Ok(Self { division, arena, user })
     }
 
     /// Number of requests.
@@ -133,8 +128,9 @@ impl StagedPlan {
         self.reads() && host::suits_streaming(self.bytes())
     }
 
-    fn arena(&self) -> &Arc<Arena> {
-        &self.arena
+    /// A free slot, if there is one for the peer.
+    fn take_slot(&self) -> Option<Slot> {
+        self.arena.take(self.user)
     }
 
     fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {

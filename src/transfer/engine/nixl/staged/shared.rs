@@ -31,18 +31,10 @@ impl<K, T> Default for SharedObjects<K, T> {
 }
 
 impl<K: PartialEq, T> SharedObjects<K, T> {
-    /// The object of a key, or a new one if there is none that is usable. After a failure the next call makes one. Waits for
-    /// another thread that makes it until `deadline`.
-    pub fn get(
-        &self,
-        key: K,
-        deadline: Option<Instant>,
-        is_usable: impl Fn(&T) -> bool,
-        make: impl FnOnce() -> Result<T>,
-    ) -> Result<Arc<T>> {
+    /// The object of a key, or a new one if there is none. After a failure the next call makes one. Waits for another thread
+    /// that makes it until `deadline`.
+    pub fn get(&self, key: K, deadline: Option<Instant>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         let cell = self.cell(key);
-        // Dropped after the lock: this may be the last reference, and dropping it may take long.
-        let known;
         let mut current = cell.current.lock();
         while current.is_making {
             current = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
@@ -57,9 +49,8 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
                 }
             };
         }
-        known = current.object.upgrade();
-        if let Some(known) = known.as_ref().filter(|known| is_usable(known)) {
-            return Ok(known.clone());
+        if let Some(known) = current.object.upgrade() {
+            return Ok(known);
         }
         current.is_making = true;
         drop(current);
@@ -111,11 +102,11 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// The objects are numbers. An odd one is not usable.
+    /// The objects are numbers.
     type Numbers = SharedObjects<&'static str, u32>;
 
     fn get(numbers: &Numbers, key: &'static str, number: u32) -> Arc<u32> {
-        numbers.get(key, None, |known| known % 2 == 0, || Ok(number)).unwrap()
+        numbers.get(key, None, || Ok(number)).unwrap()
     }
 
     fn make_at(gate: &Receiver<()>, number: u32) -> Result<u32> {
@@ -134,11 +125,11 @@ mod tests {
         });
         scope(|scope| {
             let (done, ends) = channel();
-            let first = scope.spawn(move || numbers.get("slow", None, |_| true, slow).unwrap());
+            let first = scope.spawn(move || numbers.get("slow", None, slow).unwrap());
             begins.recv_timeout(PATIENCE).unwrap();
             scope.spawn(move || done.send(get(numbers, "other", 4)).unwrap());
             assert_eq!(ends.recv_timeout(PATIENCE).map(|other| *other), Ok(4));
-            let late = numbers.get("slow", Some(Instant::now()), |_| true, || unreachable!());
+            let late = numbers.get("slow", Some(Instant::now()), || unreachable!());
             assert_eq!(late.unwrap_err().status(), Status::TimedOut);
             let again = scope.spawn(|| get(numbers, "slow", 6));
             open.send(()).unwrap();
@@ -148,15 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_made_again_after_a_failure_a_retirement_and_its_end() {
+    fn an_object_is_made_again_after_a_failure_and_its_end() {
         let numbers = Numbers::default();
-        let failing = numbers.get("a", None, |_| true, || Err(Error::new(Status::Nixl, "deliberate")));
+        let failing = numbers.get("a", None, || Err(Error::new(Status::Nixl, "deliberate")));
         assert_eq!(failing.unwrap_err().status(), Status::Nixl);
-        let odd = get(&numbers, "a", 1);
-        let even = get(&numbers, "a", 2);
-        assert_eq!((*odd, *even), (1, 2), "the first one is not usable");
-        assert!(Arc::ptr_eq(&even, &get(&numbers, "a", 4)));
-        drop(even);
+        let first = get(&numbers, "a", 2);
+        assert!(Arc::ptr_eq(&first, &get(&numbers, "a", 4)));
+        drop(first);
         assert_eq!(*get(&numbers, "a", 4), 4);
     }
 
