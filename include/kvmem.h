@@ -337,6 +337,9 @@ typedef struct kvmem_region kvmem_region;
 /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
 /// the first access to a byte allocates 2 MiB.
 #define KVMEM_SYSTEM_NO_HUGE_PAGES 16
+/// With KVMEM_SYSTEM_SHAREABLE: no other process can ever map the memory for writing, whatever it opens. It
+/// can be shared with KVMEM_SHARE_READ_ONLY only.
+#define KVMEM_SYSTEM_WRITE_SEALED 32
 
 /// Options of kvmem_region_create_system.
 typedef struct kvmem_system_options {
@@ -381,6 +384,8 @@ kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
 #define KVMEM_PINNED_NUMA_BIND 2
 /// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_PINNED_SHAREABLE 4
+/// With KVMEM_PINNED_SHAREABLE: as KVMEM_SYSTEM_WRITE_SEALED.
+#define KVMEM_PINNED_WRITE_SEALED 8
 
 /// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
 /// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
@@ -2216,11 +2221,17 @@ typedef struct kvmem_share kvmem_share;
 /// handle, only the importer's kvmem prevents writing.
 #define KVMEM_SHARE_READ_ONLY 1
 
+/// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is shared.
+/// Requires KVMEM_SHARE_READ_ONLY. Without it, a process of the same user, or root, can open the file
+/// descriptor of a read-only share again and map it for writing. Mappings of this process remain writable.
+/// For memory of KVMEM_SYSTEM_SHAREABLE and KVMEM_PINNED_SHAREABLE it must be set in the first share.
+#define KVMEM_SHARE_WRITE_SEALED 2
+
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
 typedef struct kvmem_share_options {
     /// sizeof(kvmem_share_options)
     size_t struct_size;
-    /// KVMEM_SHARE_READ_ONLY; 0 grants read and write access.
+    /// KVMEM_SHARE_* flags; 0 grants read and write access.
     uint64_t flags;
     /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
     /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
@@ -2246,10 +2257,11 @@ void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
-///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, or not by this transport; the message says
-///           why
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, not by this transport, or not sealed; the
+///           message says why
 ///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
-///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed
+///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed; or the memory
+///           was shared before without KVMEM_SHARE_WRITE_SEALED
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
 ///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
@@ -2540,8 +2552,9 @@ typedef struct kvmem_broker_options {
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// Path of the socket, at most 107 bytes. If it is a socket of the same user on which no process listens,
-    /// the broker replaces it.
+    /// Path of the socket, at most 107 bytes. A relative path begins in the present working directory, also
+    /// after that has changed. If it is a socket of the same user on which no process listens, the broker
+    /// replaces it.
     const char *path;
     /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
     /// only the user of the broker.
@@ -2574,6 +2587,8 @@ void kvmem_broker_options_init(kvmem_broker_options *options, size_t struct_size
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
 ///           or mode does not let all users connect
+///         KVMEM_STATUS_UNSUPPORTED: the number of a user that may fetch also stands for all users that have
+///           no number in this user namespace
 ///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
 ///           is there
 ///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist

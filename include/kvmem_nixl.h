@@ -1163,7 +1163,8 @@ typedef struct kvmem_directory kvmem_directory;
 typedef struct kvmem_directory_options {
     /// sizeof(kvmem_directory_options)
     size_t struct_size;
-    /// Path of a folder of this machine, which all processes use. It is created with mode 0700 if it does not
+    /// Path of a folder of this machine, which all processes use. A relative path begins in the present
+    /// working directory, also after that has changed. It is created with mode 0700 if it does not
     /// exist, but not its parents. Its permissions determine which processes can publish. NULL for etcd.
     const char *folder;
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
@@ -1271,9 +1272,12 @@ kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory,
 
 /// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
 ///
+/// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
+///
 /// @param directory a directory
 /// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param timeout_ns nanoseconds to wait for the response of the directory; KVMEM_TIMEOUT_FOREVER for no
+///        limit
 /// @param entry receives the entry; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
@@ -1286,6 +1290,25 @@ kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
                                      uint64_t timeout_ns,
                                      kvmem_directory_entry **entry,
                                      kvmem_error **error);
+
+/// Waits until an agent is published, and returns its entry. Returns at once if it is published.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the agent was not published in time, or the directory does not respond
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+///
+/// Notes: no events are reported for it, unless the agent is watched.
+kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory,
+                                      const char *agent,
+                                      uint64_t timeout_ns,
+                                      kvmem_directory_entry **entry,
+                                      kvmem_error **error);
 
 /// Checks that an entry is still the current one of its agent.
 ///

@@ -33,6 +33,7 @@ mod lists;
 pub mod log;
 mod log_id;
 pub mod nixl;
+mod paths;
 pub mod process;
 mod random;
 pub mod region;

@@ -77,6 +77,9 @@ const (
 	// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge
 	// pages the first access to a byte allocates 2 MiB.
 	SystemNoHugePages SystemFlags = C.KVMEM_SYSTEM_NO_HUGE_PAGES
+	// With SystemShareable: no other process can ever map the memory for writing, whatever it opens. It
+	// can be shared with ShareReadOnly only.
+	SystemWriteSealed SystemFlags = C.KVMEM_SYSTEM_WRITE_SEALED
 )
 
 // PinnedFlags are flags of PinnedOptions.
@@ -89,6 +92,8 @@ const (
 	PinnedNUMABind PinnedFlags = C.KVMEM_PINNED_NUMA_BIND
 	// Allocate from a memory file, so that the region can be shared with other processes.
 	PinnedShareable PinnedFlags = C.KVMEM_PINNED_SHAREABLE
+	// With PinnedShareable: as SystemWriteSealed.
+	PinnedWriteSealed PinnedFlags = C.KVMEM_PINNED_WRITE_SEALED
 )
 
 // ElasticFlags are flags of ElasticOptions.

@@ -130,6 +130,11 @@ const (
 	// memory cannot be mapped for writing. GPUs get no write access to extents and mappings. For
 	// device memory by IPC handle, only the importer's kvmem prevents writing.
 	ShareReadOnly ShareFlags = C.KVMEM_SHARE_READ_ONLY
+	// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is
+	// shared. Requires ShareReadOnly. Without it, a process of the same user, or root, can open the file
+	// descriptor of a read-only share again and map it for writing. Mappings of this process remain
+	// writable. For memory of SystemShareable and PinnedShareable it must be set in the first share.
+	ShareWriteSealed ShareFlags = C.KVMEM_SHARE_WRITE_SEALED
 )
 
 // Transport is how a share carries memory.

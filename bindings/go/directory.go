@@ -164,8 +164,24 @@ func (d *Directory) Withdraw(ctx context.Context, agent string) error {
 	})
 }
 
-// LookUp returns the present entry of an agent. It fails with ErrNotFound if there is none.
+// LookUp returns the present entry of an agent. It fails with ErrNotFound if there is none: WaitFor waits for it.
 func (d *Directory) LookUp(ctx context.Context, agent string) (*DirectoryEntry, error) {
+	return d.entry(ctx, agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+		entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_look_up(p, name, timeout, entry, failure)
+	})
+}
+
+// WaitFor waits until an agent is published, and returns its entry.
+func (d *Directory) WaitFor(ctx context.Context, agent string) (*DirectoryEntry, error) {
+	return d.entry(ctx, agent, func(p *C.kvmem_directory, name *C.char, timeout C.uint64_t,
+		entry **C.kvmem_directory_entry, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_directory_wait_for(p, name, timeout, entry, failure)
+	})
+}
+
+func (d *Directory) entry(ctx context.Context, agent string, find func(*C.kvmem_directory, *C.char, C.uint64_t,
+	**C.kvmem_directory_entry, **C.kvmem_error) C.kvmem_status) (*DirectoryEntry, error) {
 	return outlived(ctx, func(timeout C.uint64_t) (*DirectoryEntry, error) {
 		var a arena
 		defer a.free()
@@ -175,7 +191,7 @@ func (d *Directory) LookUp(ctx context.Context, agent string) (*DirectoryEntry, 
 		}
 		var entry *C.kvmem_directory_entry
 		err := d.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_directory_look_up((*C.kvmem_directory)(p), name, timeout, &entry, failure)
+			return find((*C.kvmem_directory)(p), name, timeout, &entry, failure)
 		})
 		if err != nil {
 			return nil, err

@@ -53,7 +53,13 @@ func TestDirectory(t *testing.T) {
 	succeeds(t, watcher.ReportEvents(queue, 7))
 	_, err := watcher.LookUp(ctx, "publisher")
 	fails(t, err, kvmem.ErrNotFound, "publisher")
+	soon, cancel := context.WithTimeout(ctx, time.Millisecond)
+	_, err = watcher.WaitFor(soon, "publisher")
+	cancel()
+	fails(t, err, kvmem.ErrTimedOut, "")
 	succeeds(t, publisher.Publish(ctx, a, map[string]*kvmem.Layout{"cache": cache}))
+	awaited := need(watcher.WaitFor(ctx, "publisher"))(t)
+	awaited.Close()
 	if completion := need(queue.Next(ctx))(t); completion.UserData != 7 || completion.Err != nil {
 		t.Fatalf("%+v", completion)
 	}

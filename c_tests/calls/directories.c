@@ -37,6 +37,11 @@ static void look_up(fuzz *fuzz) {
     CREATE(fuzz, ENTRIES, kvmem_directory_look_up, directory, or_null(fuzz, name), patience(fuzz));
 }
 
+static void wait_for(fuzz *fuzz) {
+    const kvmem_directory *directory = table_pick(fuzz, DIRECTORIES);
+    CREATE(fuzz, ENTRIES, kvmem_directory_wait_for, directory, or_null(fuzz, random_of(fuzz, names)), patience(fuzz));
+}
+
 static void use_entry(fuzz *fuzz) {
     const kvmem_directory_entry *entry = table_pick(fuzz, ENTRIES);
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
@@ -120,6 +125,7 @@ const operation directory_operations[] = {
     OPERATION_WITH(2, publish, BIT(DIRECTORIES) | BIT(AGENTS) | BIT(LAYOUTS), 0),
     OPERATION_WITH(1, withdraw, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, look_up, BIT(DIRECTORIES), 0),
+    OPERATION_WITH(1, wait_for, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, use_entry, BIT(ENTRIES) | BIT(AGENTS), 0),
     OPERATION_WITH(1, watch, BIT(DIRECTORIES), 0),
     OPERATION_WITH(1, take_events, BIT(DIRECTORIES), 0),

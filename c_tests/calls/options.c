@@ -18,6 +18,7 @@ kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
     FUZZ_OPTIONS(kvmem_system_options, options, kvmem_system_options_init);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, known) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_SYSTEM_SHAREABLE : 0;
+    options.flags |= random_one_in(fuzz, 10) ? KVMEM_SYSTEM_WRITE_SEALED : 0;
     options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.huge_page_size = random_one_in(fuzz, 12) ? random_of(fuzz, huge) : 0;
     options.numa_node = random_one_in(fuzz, 40) ? (uint32_t)random_below(fuzz, 3) : 0;
@@ -79,6 +80,7 @@ kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
     FUZZ_OPTIONS(kvmem_pinned_options, options, kvmem_pinned_options_init);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_PINNED_SHAREABLE : 0;
+    options.flags |= random_one_in(fuzz, 10) ? KVMEM_PINNED_WRITE_SEALED : 0;
     options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.chunk_size = random_one_in(fuzz, 4) ? random_of(fuzz, chunks) : 0;
     options.progress = random_one_in(fuzz, 4) ? progress : NULL;

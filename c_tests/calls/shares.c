@@ -28,7 +28,7 @@ void shares_forget_tokens(void) { memset(tokens, 0, sizeof(tokens)); }
 
 static kvmem_share_options share_options(fuzz *fuzz) {
     FUZZ_OPTIONS(kvmem_share_options, options, kvmem_share_options_init);
-    options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY);
+    options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY) | (random_one_in(fuzz, 5) ? KVMEM_SHARE_WRITE_SEALED : 0);
     options.transport = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : KVMEM_SHARE_AUTO;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));

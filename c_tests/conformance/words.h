@@ -22,12 +22,14 @@ static const struct word system_flags[] = {
     {"numa_bind", KVMEM_SYSTEM_NUMA_BIND},
     {"shareable", KVMEM_SYSTEM_SHAREABLE},
     {"no_huge_pages", KVMEM_SYSTEM_NO_HUGE_PAGES},
+    {"write_sealed", KVMEM_SYSTEM_WRITE_SEALED},
     {NULL, 0},
 };
 static const struct word pinned_flags[] = {
     {"no_huge_pages", KVMEM_PINNED_NO_HUGE_PAGES},
     {"numa_bind", KVMEM_PINNED_NUMA_BIND},
     {"shareable", KVMEM_PINNED_SHAREABLE},
+    {"write_sealed", KVMEM_PINNED_WRITE_SEALED},
     {NULL, 0},
 };
 static const struct word disk_flags[] = {
@@ -125,7 +127,8 @@ static const struct word transports[] = {
     {"remote", KVMEM_SHARE_REMOTE}, {"fabric", KVMEM_SHARE_FABRIC},
     {NULL, 0},
 };
-static const struct word share_flags[] = {{"read_only", KVMEM_SHARE_READ_ONLY}, {NULL, 0}};
+static const struct word share_flags[] = {
+    {"read_only", KVMEM_SHARE_READ_ONLY}, {"write_sealed", KVMEM_SHARE_WRITE_SEALED}, {NULL, 0}};
 static const struct word open_flags[] = {
     {"read_only", KVMEM_OPEN_READ_ONLY},
     {"mapped_only", KVMEM_OPEN_MAPPED_ONLY},

@@ -138,9 +138,9 @@ CREATED(transfer, kvmem_transfer, kvmem_transfer_create, subjects_world.local.la
         subjects_world.local.layout, options)
 
 const subject subjects[] = {
-    {"system", sizeof(kvmem_system_options), fill_system, call_system, 31, KVMEM_STATUS_OK, false},
+    {"system", sizeof(kvmem_system_options), fill_system, call_system, 63, KVMEM_STATUS_OK, false},
     {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 63, KVMEM_STATUS_OK, false},
-    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 7, KVMEM_STATUS_OK, true},
+    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 15, KVMEM_STATUS_OK, true},
     {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, KVMEM_STATUS_OK, true},
     {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 1, KVMEM_STATUS_OK, true},
     {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
@@ -150,7 +150,7 @@ const subject subjects[] = {
     {"object", sizeof(kvmem_object_options), fill_object, call_object, 0, KVMEM_STATUS_OK, false},
     {"block", sizeof(kvmem_block_options), fill_block, call_block, 0, KVMEM_STATUS_OK, false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
-    {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
+    {"share", sizeof(kvmem_share_options), fill_share, call_share, 3, KVMEM_STATUS_OK, false},
     {"serve", sizeof(kvmem_serve_options), fill_serve, call_serve, 3, KVMEM_STATUS_INVALID_STATE, false},
     {"open", sizeof(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},
     {"broker", sizeof(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},

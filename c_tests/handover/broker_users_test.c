@@ -2,6 +2,7 @@
 // Brokers and clients of different users, forked brokers, and other files at a broker's path.
 #include "server.h"
 
+#include <sched.h>
 #include <sys/un.h>
 
 CLIENT_ROLE
@@ -101,6 +102,73 @@ TEST(unread_files_of_one_user_do_not_block_others) {
         EXPECT_OK(kvmem_share_receive(clients[i], PATIENCE, &share, ERR));
     }
     for (size_t i = 0; i < NUM(clients); i++) close(clients[i]);
+}
+
+/* A program that changes its working directory, as daemons do. */
+TEST(a_relative_path_is_removed_where_it_was_created) {
+    SCRATCH(first);
+    SCRATCH(second);
+    const int before = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(before >= 0);
+    CHECK_EQ(chdir(first.path), 0);
+    const kvmem_broker_options options = WITH(server_options(), it.path = "broker");
+    kvmem_broker *broker = MADE(kvmem_broker, kvmem_broker_create, &options);
+    CHECK_EQ(chdir(second.path), 0);
+    const int other = open("broker", O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    CHECK(other >= 0);
+    close(other);
+    kvmem_broker_destroy(broker);
+    CHECK_EQ(count_directory_entries(first.path), 0);
+    CHECK_EQ(count_directory_entries(second.path), 1);
+    CHECK_EQ(fchdir(before), 0);
+    close(before);
+}
+
+/* ---- user namespaces ---- */
+
+enum { TAG_ENTERED = 20, TAG_MAPPED };
+
+/* Role: as user 65534 of a user namespace that has no other users. The kernel shows every user outside of it
+   as 65534, too. */
+ROLE(lone_user) {
+    fetch_request request;
+    frame_expect_into(socket, TAG_REQUEST, &request, sizeof(request));
+    const int failure = unshare(CLONE_NEWUSER) == 0 ? 0 : errno;
+    frame_send(socket, TAG_ENTERED, &failure, sizeof(failure));
+    if (failure != 0) return;
+    char mapped;
+    frame_expect_into(socket, TAG_MAPPED, &mapped, sizeof(mapped));
+    switch_user(NOBODY_UID);
+    kvmem_broker_options service = WITH(server_options(), it.path = TEXT("%s-2", request.path));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "user 65534 cannot be served", kvmem_broker_create, &service);
+    const kvmem_fetch_options options = request_options(&request);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "no number here", kvmem_share_fetch, &options);
+}
+
+static void map_user(pid_t process, const char *map) {
+    const char *path = TEXT("/proc/%d/%s", (int)process, map);
+    const int file = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(file >= 0);
+    CHECK_EQ(write(file, "65534 65534 1\n", 14), 14);
+    close(file);
+}
+
+TEST(users_without_a_number_are_neither_served_nor_trusted) {
+    require_other_users("a user namespace");
+    const uint32_t users[] = {NOBODY_UID};
+    kvmem_broker_options options =
+        WITH(server_options(), it.users = users, it.num_users = NUM(users), it.mode = 0666);
+    OPENED(server, server, &options);
+    CHECK_EQ(chmod(server.directory.path, 0777), 0);
+    const fetch_request request = request_of(&server);
+    CLEANUP(peer_finish) peer lone = peer_start("lone_user");
+    frame_send(lone.socket, TAG_REQUEST, &request, sizeof(request));
+    int failure;
+    frame_expect_into(lone.socket, TAG_ENTERED, &failure, sizeof(failure));
+    if (failure != 0) SKIP("user namespaces are not permitted: %s", strerror(failure));
+    map_user(lone.pid, "uid_map");
+    map_user(lone.pid, "gid_map");
+    frame_send(lone.socket, TAG_MAPPED, "m", 1);
 }
 
 /* Sockets of other types are in use while they are open. */

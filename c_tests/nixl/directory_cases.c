@@ -393,6 +393,126 @@ TEST(an_entry_that_is_damaged_is_published_again) {
     }
 }
 
+/* ---- calls at the same time ---- */
+
+/* A publication that takes long, because it exports many layouts. */
+typedef struct long_publication {
+    kvmem_directory *directory;
+    kvmem_agent *agent;
+    const kvmem_layout *layout;
+} long_publication;
+
+static void *publish_many(void *argument) {
+    const long_publication *it = argument;
+    enum { LAYOUTS = 500 };
+    kvmem_named_layout layouts[LAYOUTS];
+    char names[LAYOUTS][8];
+    for (int i = 0; i < LAYOUTS; i++) {
+        snprintf(names[i], sizeof(names[i]), "%d", i);
+        layouts[i] = (kvmem_named_layout){names[i], it->layout};
+    }
+    EXPECT_OK(kvmem_directory_publish(it->directory, it->agent, layouts, LAYOUTS, PATIENCE, ERR));
+    return NULL;
+}
+
+/* Memory that was registered before a publication began is in the entry once that has returned, whatever
+   another thread publishes at the same time. */
+TEST(concurrent_publications_lose_no_registration) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), agent, 1);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    for (int i = 0; i < 10; i++) {
+        long_publication other = {directory, agent, side.layout};
+        threads all = {0};
+        threads_start(&all, 1, publish_many, &other, sizeof(other));
+        OPENED(kv_side, later, REF(kv_config(&kv_kinds[0])), agent, 1);
+        publish(directory, agent, later.layout);
+        threads_join(&all);
+        OWNED(kvmem_directory_entry) entry = find(directory, "north");
+        CLEANUP(message_free) const message metadata = agent_metadata(agent);
+        CHECK_EQ(info_of(entry).metadata_size, metadata.size);
+        CHECK_EQ(info_of(entry).version, 2 * (i + 1));
+    }
+}
+
+enum { PUBLICATIONS = 25 };
+
+static void *publish_often(void *argument) {
+    const long_publication *it = argument;
+    for (int i = 0; i < PUBLICATIONS; i++) publish(it->directory, it->agent, NULL);
+    return NULL;
+}
+
+/* The publisher takes no event of its own for damage by another process. */
+TEST(publications_by_several_threads_are_not_reported_as_restored) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    EXPECT_OK(kvmem_directory_watch(directory, "north", PATIENCE, ERR));
+    long_publication all[4];
+    for (size_t i = 0; i < NUM(all); i++) all[i] = (long_publication){directory, agent, NULL};
+    threads_run(NUM(all), publish_often, all, sizeof(all[0]));
+    for (uint64_t version = 0; version < NUM(all) * PUBLICATIONS;) {
+        OWN(kvmem_directory_events, events, kvmem_directory_take_events, directory, PATIENCE);
+        for (size_t i = 0; i < kvmem_directory_events_count(events); i++) {
+            GET(kvmem_directory_event, event, kvmem_directory_events_get, events, i);
+            CHECK(event.kind == KVMEM_DIRECTORY_PUBLISHED || event.kind == KVMEM_DIRECTORY_UPDATED);
+            version = event.version;
+        }
+    }
+    EXPECT_OK(kvmem_directory_withdraw(directory, "north", PATIENCE, ERR));
+}
+
+static void *wait_for_north(void *argument) {
+    kvmem_directory *directory = *(kvmem_directory **)argument;
+    OWN(kvmem_directory_entry, entry, kvmem_directory_wait_for, directory, "north", PATIENCE);
+    CHECK_STR(info_of(entry).agent, "north");
+    return NULL;
+}
+
+TEST(calls_wait_for_an_agent_until_it_is_published) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_directory) publisher = directory_open(&here);
+    OWNED(kvmem_directory) reader = directory_open(&here);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, reader, "north", MILLISECONDS(50));
+    CHECK_HAS(test_last_message(), "north");
+    kvmem_directory *readers[] = {reader, reader, publisher};
+    threads waiting = {0};
+    threads_start(&waiting, NUM(readers), wait_for_north, readers, sizeof(readers[0]));
+    publish(publisher, agent, NULL);
+    threads_join(&waiting);
+    OWN(kvmem_directory_entry, at_once, kvmem_directory_wait_for, reader, "north", PATIENCE);
+    kvmem_directory_events *none = NULL;
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_directory_take_events(reader, 0, &none, ERR));
+    place_put(&here, "south", "damage", 6);
+    REFUSE(KVMEM_STATUS_CORRUPT, "south", kvmem_directory_wait_for, reader, "south", PATIENCE);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "empty", kvmem_directory_wait_for, reader, "", PATIENCE);
+}
+
+/* The end of a wait leaves the watch of the caller as it is. */
+TEST(a_wait_does_not_end_a_watch) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_directory) publisher = directory_open(&here);
+    OWNED(kvmem_directory) reader = directory_open(&here);
+    EXPECT_OK(kvmem_directory_watch(reader, "north", PATIENCE, ERR));
+    publish(publisher, agent, NULL);
+    OWN(kvmem_directory_entry, first, kvmem_directory_wait_for, reader, "north", PATIENCE);
+    publish(publisher, agent, NULL);
+    for (uint64_t version = 0; version != 2;) {
+        OWN(kvmem_directory_events, events, kvmem_directory_take_events, reader, PATIENCE);
+        GET(kvmem_directory_event, event, kvmem_directory_events_get, events, 0);
+        version = event.version;
+    }
+    EXPECT_OK(kvmem_directory_unwatch(reader, "north", PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "not watched",
+                   kvmem_directory_unwatch(reader, "north", PATIENCE, ERR));
+    OWN(kvmem_directory_entry, second, kvmem_directory_wait_for, reader, "north", PATIENCE);
+    CHECK_EQ(info_of(second).version, 2);
+}
+
 /* ---- arguments ---- */
 
 TEST(names_are_bounded) {

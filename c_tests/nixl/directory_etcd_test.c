@@ -186,6 +186,67 @@ TEST(a_slow_network_delays_calls_with_a_long_timeout) {
     slow_link_close(&link);
 }
 
+/* A publisher behind a link that can be cut. The watcher reaches the server without it. */
+typedef struct cut_server {
+    watched_server behind;
+    slow_link link;
+    kvmem_directory *publisher;
+    kvmem_agent *agent; /* "south", published there */
+} cut_server;
+
+static void cut_server_open(cut_server *it) {
+    watched_server_open(&it->behind);
+    slow_link_open(&it->link, it->behind.server.port, 0);
+    const char *endpoint = TEXT("http://127.0.0.1:%d", it->link.port);
+    const kvmem_directory_options options = options_at(&endpoint);
+    EXPECT_OK(kvmem_directory_create(&options, &it->publisher, ERR));
+    it->agent = agent_open("south");
+    EXPECT_OK(kvmem_directory_publish(it->publisher, it->agent, NULL, 0, PATIENCE, ERR));
+    directory_await(it->behind.watcher, KVMEM_DIRECTORY_PUBLISHED, "south");
+}
+
+static void cut_server_close(cut_server *it) {
+    kvmem_directory_destroy(it->publisher);
+    slow_link_close(&it->link);
+    kvmem_agent_destroy(it->agent);
+    watched_server_close(&it->behind);
+}
+
+/* A handle that has nothing published when it connects again keeps its lease alive for the next publication. */
+TEST(an_entry_that_was_published_after_a_new_connection_lives) {
+    OPENED(cut_server, it);
+    EXPECT_OK(kvmem_directory_withdraw(it.publisher, "south", PATIENCE, ERR));
+    directory_await(it.behind.watcher, KVMEM_DIRECTORY_WITHDRAWN, "south");
+    slow_link_cut(&it.link);
+    directory_await(it.publisher, KVMEM_DIRECTORY_INTERRUPTED, "");
+    slow_link_mend(&it.link);
+    directory_await(it.publisher, KVMEM_DIRECTORY_RESUMED, "");
+    EXPECT_OK(kvmem_directory_publish(it.publisher, it.agent, NULL, 0, PATIENCE, ERR));
+    directory_await(it.behind.watcher, KVMEM_DIRECTORY_PUBLISHED, "south");
+    kvmem_directory_events *none = NULL;
+    EXPECT(KVMEM_STATUS_TIMED_OUT,
+           kvmem_directory_take_events(it.behind.watcher, SECONDS(3 * LEASE), &none, ERR));
+}
+
+/* The presence is unchanged, so that watchers notice nothing; the entry is missing. */
+TEST(an_entry_that_was_removed_during_an_interruption_is_published_again) {
+    OPENED(cut_server, it);
+    for (int i = 0; i < 2; i++) {
+        slow_link_cut(&it.link);
+        directory_await(it.publisher, KVMEM_DIRECTORY_INTERRUPTED, "");
+        if (i == 0) ETCD_CONTROL(&it.behind.server, "del", "kvmem/entries/south");
+        else ETCD_CONTROL(&it.behind.server, "put", "kvmem/entries/south", "damage");
+        slow_link_mend(&it.link);
+        directory_await(it.publisher, KVMEM_DIRECTORY_RESTORED, "south");
+        OWN(kvmem_directory_entry, found, kvmem_directory_look_up, it.behind.watcher, "south", PATIENCE);
+        /* The connection is complete when a request is executed: the end of the interruption was reported. */
+        OWN(kvmem_directory_entry, own, kvmem_directory_look_up, it.publisher, "south", PATIENCE);
+        kvmem_directory_events *rest = NULL;
+        if (kvmem_directory_take_events(it.publisher, 0, &rest, NULL) == KVMEM_STATUS_OK)
+            kvmem_directory_events_destroy(rest);
+    }
+}
+
 /* Calls whose timeout is shorter than connecting: the connection is made nevertheless, and the watches are
    restored. */
 TEST(short_timeouts_do_not_prevent_a_new_connection) {

@@ -56,6 +56,27 @@ TEST(entries_that_are_not_regular_files_fail) {
     CHECK_EQ(rmdir(path_of(&here, "folder")), 0);
 }
 
+/* A program that changes its working directory, as daemons do. */
+TEST(a_relative_folder_stays_where_it_was_created) {
+    SCRATCH(first);
+    SCRATCH(second);
+    const int before = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CHECK(before >= 0);
+    CHECK_EQ(chdir(first.path), 0);
+    const kvmem_directory_options options = OPTIONS(kvmem_directory_options, it.folder = "agents");
+    OWN(kvmem_directory, directory, kvmem_directory_create, &options);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    CHECK_EQ(chdir(second.path), 0);
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    CHECK_EQ(unlink(TEXT("%s/agents/north.agent", first.path)), 0);
+    directory_await(directory, KVMEM_DIRECTORY_RESTORED, "north");
+    CHECK_EQ(access(TEXT("%s/agents/north.agent", first.path), F_OK), 0);
+    CHECK_EQ(count_directory_entries(second.path), 0);
+    CHECK_EQ(fchdir(before), 0);
+    close(before);
+}
+
 /* A process without file descriptors cannot read entries. That is not reported as their damage or absence. */
 TEST(entries_that_cannot_be_opened_are_not_reported_as_invalid) {
     OPENED(place, here);

@@ -2,6 +2,8 @@
 #include "slow_link.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 /* One direction of a connection. */
@@ -16,12 +18,24 @@ static struct sockaddr_in loopback(int port) {
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
+static bool is_cut(const slow_link *link) {
+    struct pollfd cut = {.fd = link->cut, .events = POLLIN};
+    return poll(&cut, 1, 0) > 0;
+}
+
+/* Waits for bytes. Returns their number; 0 if the link is cut or the connection has ended. */
+static ssize_t receive(const relay *relay, char *bytes, size_t size) {
+    struct pollfd fds[] = {{.fd = relay->from, .events = POLLIN}, {.fd = relay->link->cut, .events = POLLIN}};
+    while (poll(fds, NUM(fds), -1) < 0 && errno == EINTR) continue;
+    return fds[1].revents != 0 ? 0 : recv(relay->from, bytes, size, 0);
+}
+
 /* When one direction ends, the other one ends too. */
 static void *pass_on(void *argument) {
     const relay *relay = argument;
     char bytes[65536];
     ssize_t size;
-    while ((size = recv(relay->from, bytes, sizeof(bytes), 0)) > 0) {
+    while ((size = receive(relay, bytes, sizeof(bytes))) > 0) {
         const unsigned delay = relay->link->delay_ms;
         nanosleep(&(struct timespec){.tv_sec = delay / 1000, .tv_nsec = (long)(delay % 1000) * 1000000}, NULL);
         if (send(relay->to, bytes, (size_t)size, MSG_NOSIGNAL) != size) break;
@@ -52,6 +66,10 @@ static void *serve(void *argument) {
     size_t count = 0;
     int accepted;
     while ((accepted = accept4(link->listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        if (is_cut(link)) {
+            close(accepted);
+            continue;
+        }
         const int target = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const struct sockaddr_in address = loopback(link->target_port);
         CHECK(target >= 0 && count < NUM(connections));
@@ -65,7 +83,8 @@ static void *serve(void *argument) {
 }
 
 void slow_link_open(slow_link *link, int target_port, unsigned delay_ms) {
-    *link = (slow_link){.target_port = target_port, .delay_ms = delay_ms};
+    *link = (slow_link){.target_port = target_port, .delay_ms = delay_ms, .cut = eventfd(0, EFD_CLOEXEC)};
+    CHECK(link->cut >= 0);
     struct sockaddr_in address = loopback(0);
     socklen_t size = sizeof(address);
     link->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -77,8 +96,16 @@ void slow_link_open(slow_link *link, int target_port, unsigned delay_ms) {
     CHECK_EQ(pthread_create(&link->thread, NULL, serve, link), 0);
 }
 
+void slow_link_cut(slow_link *link) { CHECK_EQ(eventfd_write(link->cut, 1), 0); }
+
+void slow_link_mend(slow_link *link) {
+    eventfd_t value;
+    CHECK_EQ(eventfd_read(link->cut, &value), 0);
+}
+
 void slow_link_close(slow_link *link) {
     shutdown(link->listener, SHUT_RDWR); /* ends accept */
     CHECK_EQ(pthread_join(link->thread, NULL), 0);
     CHECK_EQ(close(link->listener), 0);
+    CHECK_EQ(close(link->cut), 0);
 }

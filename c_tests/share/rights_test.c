@@ -159,6 +159,64 @@ TEST(only_the_owner_writes_the_control_block) {
     }
 }
 
+/* Opens the memory of a parcel again for writing, as the same user may, and tries to write it. Returns whether that
+   succeeds. */
+static bool can_be_written_again(const parcel *parcel) {
+    const int fd = reopen_fd(parcel->fds[1], O_RDWR);
+    CHECK(fd >= 0);
+    void *start = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const bool can = start != MAP_FAILED || pwrite(fd, "x", 1, 0) == 1;
+    if (start != MAP_FAILED) munmap(start, 4096);
+    close(fd);
+    return can;
+}
+
+/* Without the seal, read-only access is a promise of the importer: the control of this test. */
+TEST_EACH_KIND(a_sealed_share_cannot_be_written_by_any_process) {
+    if (memory_transport_found(kind) != KVMEM_SHARE_FD || memory_has_driver_fds(kind)) return;
+    const kvmem_share_options sealed =
+        OPTIONS(kvmem_share_options, it.flags = KVMEM_SHARE_READ_ONLY | KVMEM_SHARE_WRITE_SEALED);
+    SCRATCH(directory);
+    OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "own"));
+    if (memory_tier(kind) == KVMEM_TIER_DISK) {
+        REFUSE(KVMEM_STATUS_UNSUPPORTED, "a file cannot be sealed", kvmem_share_create_region, region, &sealed);
+        return;
+    }
+    parcel parcel = parcel_of_region(region, &sealed);
+    CHECK(!can_be_written_again(&parcel));
+    memory_fill(region, 3); /* the owner writes on */
+    OWNED(kvmem_region) reader = open_parcel(&parcel, 0);
+    memory_check(reader, 3);
+    parcel_close(&parcel);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY", kvmem_share_create_region, region, NULL);
+    parcel = parcel_of_region(region, &to_be_read);
+    CHECK(!can_be_written_again(&parcel));
+    parcel_close(&parcel);
+}
+
+/* The decision of the first share holds: importers may write from then on. */
+TEST_EACH_KIND(memory_that_was_shared_unsealed_is_not_sealed_later) {
+    if (kind != MEMORY_SYSTEM && kind != MEMORY_PINNED) return;
+    const kvmem_share_options sealed =
+        OPTIONS(kvmem_share_options, it.flags = KVMEM_SHARE_READ_ONLY | KVMEM_SHARE_WRITE_SEALED);
+    OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, NULL);
+    parcel parcel = parcel_of_region(region, &to_be_read);
+    CHECK(can_be_written_again(&parcel));
+    parcel_close(&parcel);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "shared before", kvmem_share_create_region, region, &sealed);
+    parcel = parcel_of_region(region, NULL);
+    parcel_close(&parcel);
+}
+
+TEST(memory_that_was_created_sealed_is_shared_read_only) {
+    OWNED(kvmem_region) region = region_create_system(MEMORY_SIZE, KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_WRITE_SEALED);
+    memory_fill(region, 1);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY", kvmem_share_create_region, region, NULL);
+    parcel parcel = parcel_of_region(region, &to_be_read);
+    CHECK(!can_be_written_again(&parcel));
+    parcel_close(&parcel);
+}
+
 #ifndef KVMEM_TEST_SHARE_GPU
 /* Opens a descriptor again for writing as another user. Returns 0 or the errno. */
 static int reopen_as_another_user(int fd) {

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::Sink;
 use crate::protocol::{Command, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Options, Request, Value};
-use crate::session::{LeaseSlot, Result, Session, losses, status};
+use crate::session::{LeaseSlot, Result, Session, Stored, losses, status};
 
 /// The wait before a connection is tried again: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -70,6 +70,8 @@ async fn serve(options: Options, mut commands: UnboundedReceiver<Command>, sink:
 struct Own {
     presence: ByteBuf,
     entry: ByteBuf,
+    /// The revision that it was stored at last. Events up to it are older, or of that.
+    revision: i64,
     /// Another process has published the name. Its entry remains.
     is_yielded: bool,
 }
@@ -199,12 +201,21 @@ impl Client {
         Ok(())
     }
 
+    /// Publishes again what is missing, with a lease that is kept alive. Entries of an earlier lease get this one.
     async fn restore_published(&mut self) -> Result<()> {
         if self.published.values().all(|own| own.is_yielded) {
             return Ok(());
         }
-        self.hold_lease(true).await?;
-        let names: Vec<_> = self.published.keys().cloned().collect();
+        self.renew_lease().await
+    }
+
+    /// Keeps the present lease alive over this connection, or gets another one for all entries.
+    async fn renew_lease(&mut self) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        self.lease = session.lease(self.lease, self.options.lease_seconds, &self.losses.0).await?;
+        self.lease_slot.set(Some((session.client.clone(), self.lease)));
+        let own = self.published.iter().filter(|(_, own)| !own.is_yielded);
+        let names: Vec<_> = own.map(|(name, _)| name.clone()).collect();
         for name in names {
             self.restore_one(&name).await?;
             self.guard(&name).await?;
@@ -212,46 +223,52 @@ impl Client {
         Ok(())
     }
 
-    /// Publishes an entry again, if it is missing or is of an earlier lease. What is foreign is reported.
     async fn restore_one(&mut self, name: &str) -> Result<()> {
-        let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
+        let Some(session) = &self.session else { return Ok(()) };
+        let stored = session.stored(name).await?;
+        self.settle(name, stored).await
+    }
+
+    /// Publishes an entry of this process again, if it is missing, damaged, or of an earlier lease. What is foreign is reported.
+    async fn settle(&mut self, name: &str, stored: Stored) -> Result<()> {
+        let Stored { presence: found, entry_revision, .. } = stored;
+        let (Some(own), Some(session)) = (self.published.get_mut(name), &self.session) else { return Ok(()) };
         if own.is_yielded {
             return Ok(());
         }
-        let found = session.presence(name, MOST_WAIT).await?;
-        let revision = match &found {
+        let (revision, is_whole) = match &found {
             Some(pair) if pair.value() != own.presence.as_slice() => {
                 let value = session.keys().presence_value(pair.value());
                 return self.meet_foreign(name, value).await;
             }
-            Some(pair) if pair.lease() == self.lease => return Ok(()),
-            Some(pair) => pair.mod_revision(),
-            None => 0,
+            Some(pair) => (pair.mod_revision(), pair.mod_revision() == entry_revision),
+            None => (0, false),
         };
-        // If it has changed since, the watch reports that.
-        let is_stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
-        self.note_restored(name, is_stored && found.is_none());
-        Ok(())
-    }
-
-    fn note_restored(&self, name: &str, is_restored: bool) {
-        if is_restored {
-            self.sink.send(&Message::Log(format!(
-                "the entry of {name} was missing or damaged, and is published again"
-            )));
-            self.sink.send(&Message::Restored(name.to_string()));
-        }
-    }
-
-    /// Gets a lease, or keeps the present one alive.
-    async fn hold_lease(&mut self, anew: bool) -> Result<()> {
-        let Some(session) = &mut self.session else { return Ok(()) };
-        if self.lease != 0 && !anew {
+        let has_lease = found.is_some_and(|pair| pair.lease() == self.lease);
+        if is_whole && has_lease && revision == own.revision {
             return Ok(());
         }
-        self.lease = session.lease(self.lease, self.options.lease_seconds, &self.losses.0).await?;
-        self.lease_slot.set(Some((session.client.clone(), self.lease)));
+        self.store_again(name, revision, !is_whole).await
+    }
+
+    /// Stores an entry again, if its presence has not changed since `revision`. If it has, the watch reports that.
+    async fn store_again(&mut self, name: &str, revision: i64, is_damaged: bool) -> Result<()> {
+        let (Some(own), Some(session)) = (self.published.get_mut(name), &self.session) else { return Ok(()) };
+        let stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
+        if let Some(revision) = stored {
+            own.revision = revision;
+            if is_damaged {
+                self.note_restored(name);
+            }
+        }
         Ok(())
+    }
+
+    fn note_restored(&self, name: &str) {
+        self.sink.send(&Message::Log(format!(
+            "the entry of {name} was missing or damaged, and is published again"
+        )));
+        self.sink.send(&Message::Restored(name.to_string()));
     }
 
     /// Watches a name that is published here, so that its loss is noticed.
@@ -260,16 +277,12 @@ impl Client {
             return Ok(());
         }
         let Some(session) = &mut self.session else { return Ok(()) };
-        let (found, revision) = session.snapshot(name, MOST_WAIT).await?;
-        let presence = session.watch(Some(name), revision + 1).await?;
-        let entry = session.watch_entry(name, revision + 1).await?;
+        let stored = session.stored(name).await?;
+        let presence = session.watch(Some(name), stored.revision + 1).await?;
+        let entry = session.watch_entry(name, stored.revision + 1).await?;
         self.guarded.insert(name.to_string(), [presence, entry]);
         // The watch does not report what has changed between the publication and its first revision.
-        let is_own = |value: &Value| {
-            let own = self.published.get(name);
-            matches!((value, own), (Value::Bytes(bytes), Some(own)) if *bytes == own.presence)
-        };
-        if found.is_some_and(|value| is_own(&value)) { Ok(()) } else { self.restore_one(name).await }
+        self.settle(name, stored).await
     }
 
     /// Reports what is stored under a name, or all names, and watches it from there on.
@@ -306,8 +319,13 @@ impl Client {
         for event in message.events() {
             let Some(pair) = event.kv() else { continue };
             let Some(session) = &self.session else { return };
+            // The revision of a removed key is that of the removal.
+            let is_new =
+                |name: &str| self.published.get(name).is_some_and(|own| pair.mod_revision() > own.revision);
             if let Some(name) = session.keys().name_of_entry(pair.key()) {
-                if let Err(failure) = self.restore_entry(&name, pair.value()).await {
+                if is_new(&name)
+                    && let Err(failure) = self.restore_entry(&name).await
+                {
                     return self.lose(failure);
                 }
                 continue;
@@ -320,7 +338,7 @@ impl Client {
             if self.watched.contains_key(&None) || self.watched.contains_key(&Some(name.clone())) {
                 self.sink.send(&Message::Changed(name.clone(), value.clone()));
             }
-            if let Some(own) = self.published.get(&name)
+            if let Some(own) = self.published.get(&name).filter(|_| is_new(&name))
                 && !own.is_yielded
             {
                 let is_same = matches!(&value, Value::Bytes(bytes) if *bytes == own.presence);
@@ -352,44 +370,29 @@ impl Client {
 
     /// Another value is stored under a name that is published here: asks what to do, and does it.
     async fn meet_foreign(&mut self, name: &str, value: Value) -> Result<()> {
-        match self.sink.send(&Message::Foreign(name.to_string(), value)) {
-            DECISION_YIELD => {
-                if let Some(own) = self.published.get_mut(name) {
-                    own.is_yielded = true;
+        let (Some(own), Some(session)) = (self.published.get_mut(name), &self.session) else { return Ok(()) };
+        let message = Message::Foreign { name: name.to_string(), own: own.presence.clone(), value };
+        match self.sink.send(&message) {
+            DECISION_YIELD => own.is_yielded = true,
+            DECISION_RESTORE => {
+                if let Some(found) = session.presence(name, MOST_WAIT).await? {
+                    return self.store_again(name, found.mod_revision(), true).await;
                 }
-                Ok(())
-            }
-            DECISION_RESTORE => self.replace(name).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// Writes an entry of this process again whose value was removed or changed, but not if its presence was changed too:
-    /// that is another event.
-    async fn restore_entry(&mut self, name: &str, value: &[u8]) -> Result<()> {
-        let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
-        if own.is_yielded || own.entry.as_slice() == value {
-            return Ok(());
-        }
-        match session.presence(name, MOST_WAIT).await? {
-            Some(pair) if pair.value() == own.presence.as_slice() => {
-                let revision = pair.mod_revision();
-                let is_stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
-                self.note_restored(name, is_stored);
             }
             _ => {}
         }
         Ok(())
     }
 
-    /// Replaces damage under the name of an entry of this process.
-    async fn replace(&mut self, name: &str) -> Result<()> {
+    /// Writes an entry of this process again whose value was removed or changed, but not if its presence was changed too:
+    /// that is another event.
+    async fn restore_entry(&mut self, name: &str) -> Result<()> {
         let (Some(own), Some(session)) = (self.published.get(name), &self.session) else { return Ok(()) };
-        let Some(found) = session.presence(name, MOST_WAIT).await? else { return Ok(()) };
-        let revision = found.mod_revision();
-        let is_stored = session.put_if(name, &own.presence, &own.entry, self.lease, revision).await?;
-        self.note_restored(name, is_stored);
-        Ok(())
+        let stored = session.stored(name).await?;
+        match &stored.presence {
+            Some(pair) if pair.value() == own.presence.as_slice() => self.settle(name, stored).await,
+            _ => Ok(()),
+        }
     }
 
     /// A new connection is not given up at the limit of a request: what is watched and published would be restored in part,
@@ -440,18 +443,21 @@ impl Client {
         entry: ByteBuf,
         limit: Duration,
     ) -> Result<()> {
-        self.hold_lease(false).await?;
+        // A keeper ends with its connection, which may have had nothing published when it was replaced.
+        if !self.session.as_ref().is_some_and(Session::keeps_lease) {
+            self.renew_lease().await?;
+        }
         let put = async |client: &Self| match &client.session {
             Some(session) => session.put(name, &presence, &entry, client.lease, limit).await,
-            None => Ok(()),
+            None => Ok(0),
         };
         let mut stored = put(self).await;
         if stored.as_ref().is_err_and(|failure| failure.message.contains("lease not found")) {
-            self.hold_lease(true).await?;
+            self.renew_lease().await?;
             stored = put(self).await;
         }
-        stored?;
-        self.published.insert(name.to_string(), Own { presence, entry, is_yielded: false });
+        let own = Own { presence, entry, revision: stored?, is_yielded: false };
+        self.published.insert(name.to_string(), own);
         Ok(())
     }
 

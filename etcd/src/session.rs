@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use etcd_client::{
     Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, GetResponse,
-    Identity, KeyValue, KvClient, PutOptions, TlsOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
-    WatchResponse, WatchStream,
+    Identity, KeyValue, KvClient, PutOptions, ResponseHeader, TlsOptions, Txn, TxnOp, TxnOpResponse,
+    WatchOptions, WatchResponse, WatchStream,
 };
 use serde_bytes::ByteBuf;
 use tokio::sync::mpsc::{Sender, channel};
@@ -47,6 +47,15 @@ pub struct Session {
     watch: Option<WatchStream>,
     next_watch: i64,
     keeper: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// What is stored under a name.
+pub struct Stored {
+    pub presence: Option<KeyValue>,
+    /// When the entry was written last; 0 if there is none. An entry that is whole was written with its presence.
+    pub entry_revision: i64,
+    /// The revision of the store that this is of.
+    pub revision: i64,
 }
 
 /// The keys of names.
@@ -243,7 +252,12 @@ impl Session {
         vec![put(self.keys.entry(name), entry), put(self.keys.presence(name), presence)]
     }
 
-    /// Stores an entry, and replaces one that exists.
+    /// Whether this connection keeps a lease alive.
+    pub fn keeps_lease(&self) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| !keeper.is_finished())
+    }
+
+    /// Stores an entry, and replaces one that exists. Returns the revision that it is stored at.
     pub async fn put(
         &self,
         name: &str,
@@ -251,12 +265,14 @@ impl Session {
         entry: &[u8],
         lease: i64,
         limit: Duration,
-    ) -> Result<()> {
+    ) -> Result<i64> {
         let puts = self.puts(name, presence, entry, lease);
-        limited(limit, self.kv().txn(Txn::new().and_then(puts))).await.map(drop)
+        let done = limited(limit, self.kv().txn(Txn::new().and_then(puts))).await?;
+        Ok(revision_of(done.header()))
     }
 
-    /// Stores an entry, if the presence is absent or has not changed since `revision`; 0 stands for absent.
+    /// Stores an entry, if the presence is absent or has not changed since `revision`; 0 stands for absent. Returns the
+    /// revision that it is stored at, if it is.
     pub async fn put_if(
         &self,
         name: &str,
@@ -264,10 +280,11 @@ impl Session {
         entry: &[u8],
         lease: i64,
         revision: i64,
-    ) -> Result<bool> {
+    ) -> Result<Option<i64>> {
         let unchanged = Compare::mod_revision(self.keys.presence(name), CompareOp::Equal, revision);
         let txn = Txn::new().when([unchanged]).and_then(self.puts(name, presence, entry, lease));
-        limited(MOST_WAIT, self.kv().txn(txn)).await.map(|done| done.succeeded())
+        let done = limited(MOST_WAIT, self.kv().txn(txn)).await?;
+        Ok(done.succeeded().then(|| revision_of(done.header())))
     }
 
     /// Removes an entry, if it is of this lease. Returns whether it was or there is none.
@@ -297,6 +314,20 @@ impl Session {
         let found = limited(limit, self.kv().get(self.keys.entry(name), None)).await?;
         let most = self.keys.most_bytes.1;
         Ok(found.kvs().first().map_or(Value::Absent, |pair| Keys::value(pair.value(), most)))
+    }
+
+    /// What is stored under a name, both of one revision.
+    pub async fn stored(&self, name: &str) -> Result<Stored> {
+        let keys_only = Some(GetOptions::new().with_keys_only());
+        let gets = [TxnOp::get(self.keys.presence(name), None), TxnOp::get(self.keys.entry(name), keys_only)];
+        let done = limited(MOST_WAIT, self.kv().txn(Txn::new().and_then(gets))).await?;
+        let mut pairs = done.op_responses().into_iter().map(|response| match response {
+            TxnOpResponse::Get(found) => found.kvs().first().cloned(),
+            _ => None,
+        });
+        let (presence, entry) = (pairs.next().flatten(), pairs.next().flatten());
+        let entry_revision = entry.map_or(0, |pair| pair.mod_revision());
+        Ok(Stored { presence, entry_revision, revision: revision_of(done.header()) })
     }
 
     /// The presence of a name, and the revision that it is of.
@@ -394,7 +425,11 @@ impl Session {
 }
 
 fn revision(found: &GetResponse) -> i64 {
-    found.header().map_or(0, |header| header.revision())
+    revision_of(found.header())
+}
+
+fn revision_of(header: Option<&ResponseHeader>) -> i64 {
+    header.map_or(0, ResponseHeader::revision)
 }
 
 /// The client and the id of the lease: the lease is revoked when the client ends, even during another call.

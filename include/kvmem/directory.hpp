@@ -198,6 +198,12 @@ public:
             return detail::make<DirectoryEntry>(kvmem_directory_look_up, get(), text, timeout.ns());
         }));
     }
+    /// Waits until the agent is published. look_up fails with not_found at once if it is not.
+    Return<DirectoryEntry> wait_for(std::string_view agent, Timeout timeout = forever) const {
+        return detail::give(with_agent(agent, [&](const char *text) {
+            return detail::make<DirectoryEntry>(kvmem_directory_wait_for, get(), text, timeout.ns());
+        }));
+    }
     /// Fails with stale or not_found if the entry is not the current one.
     Return<void> check(const DirectoryEntry &entry, Timeout timeout = forever) const {
         return detail::give(detail::run(kvmem_directory_check, get(), entry.get(), timeout.ns()));

@@ -34,6 +34,7 @@ enum class SystemFlag : std::uint64_t {
     numa_bind = KVMEM_SYSTEM_NUMA_BIND,
     shareable = KVMEM_SYSTEM_SHAREABLE,
     no_huge_pages = KVMEM_SYSTEM_NO_HUGE_PAGES,
+    write_sealed = KVMEM_SYSTEM_WRITE_SEALED,
 };
 
 /// Host memory: kvmem_system_options.
@@ -59,6 +60,7 @@ enum class PinnedFlag : std::uint64_t {
     no_huge_pages = KVMEM_PINNED_NO_HUGE_PAGES,
     numa_bind = KVMEM_PINNED_NUMA_BIND,
     shareable = KVMEM_PINNED_SHAREABLE,
+    write_sealed = KVMEM_PINNED_WRITE_SEALED,
 };
 
 /// Page-locked host memory: kvmem_pinned_options.

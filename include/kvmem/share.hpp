@@ -15,7 +15,10 @@ enum class Transport : std::uint32_t {
     fabric = KVMEM_SHARE_FABRIC,
 };
 
-enum class ShareFlag : std::uint64_t { read_only = KVMEM_SHARE_READ_ONLY };
+enum class ShareFlag : std::uint64_t {
+    read_only = KVMEM_SHARE_READ_ONLY,
+    write_sealed = KVMEM_SHARE_WRITE_SEALED,
+};
 
 /// kvmem_share_options.
 struct ShareOptions {

@@ -9,25 +9,29 @@ pub mod entry;
 mod etcd;
 mod folder;
 mod store;
+mod turns;
+mod watch;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_bytes::ByteBuf;
 
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::{Count, log};
 use crate::log_id::LogId;
 use crate::random::random as random_bytes;
-use crate::sync::{Condvar, Mutex};
-use board::{Board, Event};
+use crate::sync::Mutex;
+use board::Event;
 pub use entry::{Entry, Presence, PublishedLayout};
 use entry::{check_layouts, check_name};
 pub use etcd::EtcdConfig;
-use store::{Reply, Report, Request, Sink, State, Store};
+use store::{Reply, Request, Sink, State, Store};
+use turns::Turns;
+use watch::{Awaited, Watch, WatchState, ring};
 
 /// How long the end of a directory waits for the withdrawal of its entries.
 const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
@@ -48,19 +52,7 @@ pub struct Directory {
     store: Box<dyn Store>,
     watch: Arc<Watch>,
     published: Mutex<HashMap<String, Publisher>>,
-}
-
-/// What is watched. Reports of the rest are ignored: a store may execute a request later, whose call has timed out.
-#[derive(Default)]
-struct Watched {
-    all: bool,
-    names: BTreeSet<String>,
-}
-
-impl Watched {
-    fn has(&self, name: &str) -> bool {
-        self.all || self.names.contains(name)
-    }
+    turns: Turns,
 }
 
 /// The agent that has published an entry.
@@ -69,50 +61,6 @@ struct Publisher {
     agent: LogId,
     incarnation: u64,
     version: u64,
-}
-
-/// The events that the caller has not taken.
-#[derive(Default)]
-struct Watch {
-    state: Mutex<WatchState>,
-    arrival: Condvar,
-}
-
-#[derive(Default)]
-struct WatchState {
-    board: Board,
-    watched: Watched,
-    bell: Option<Box<dyn Fn() + Send + Sync>>,
-    /// The events that wait were reported.
-    is_rung: bool,
-}
-
-impl Watch {
-    fn report(&self, mut report: Report) {
-        let mut state = self.state.lock();
-        match &mut report {
-            Report::State(name, _) | Report::States { scope: Some(name), .. } if !state.watched.has(name) => {
-                return;
-            }
-            Report::States { states, .. } => states.retain(|(name, _)| state.watched.has(name)),
-            _ => {}
-        }
-        state.board.apply(report);
-        ring(&mut state);
-        self.arrival.notify_all();
-    }
-}
-
-/// Rings the bell if events have arrived and none waited before. A bell only adds a completion to a queue.
-fn ring(state: &mut WatchState) {
-    if !state.board.has_events() {
-        state.is_rung = false;
-    } else if !state.is_rung
-        && let Some(bell) = &state.bell
-    {
-        state.is_rung = true;
-        bell();
-    }
 }
 
 impl Directory {
@@ -127,20 +75,24 @@ impl Directory {
         };
         let log_id = LogId::next();
         log!(Info, "directory {log_id} opened: {}", store.location());
-        Ok(Self { log_id, store, watch, published: Mutex::default() })
+        Ok(Self { log_id, store, watch, published: Mutex::default(), turns: Turns::default() })
     }
 
     /// Publishes an agent: replaces its entry, also if another process published it. Keeps the entry there until it is withdrawn.
+    ///
+    /// `content` returns the metadata and the layouts. It is called when no other call publishes or withdraws the agent:
+    /// otherwise one could read older metadata, and store it last.
     pub fn publish(
         &self,
         name: &str,
         agent: LogId,
-        metadata: Vec<u8>,
-        layouts: Vec<PublishedLayout>,
-        timeout: Option<Duration>,
+        content: impl FnOnce() -> Result<(Vec<u8>, Vec<PublishedLayout>)>,
+        deadline: Option<Instant>,
     ) -> Result<()> {
         let doing = || format!("publish agent '{name}' in {}", self.store.location());
         check_name(name, "the agent")?;
+        let _turn = self.turns.take(name, deadline).map_err(|error| error.context(doing()))?;
+        let (metadata, layouts) = content()?;
         check_layouts(&layouts)?;
         let presence = self.next_version(name, agent)?;
         let layouts_count = Count(layouts.len() as u64, "layout");
@@ -152,7 +104,7 @@ impl Directory {
             Count(metadata.len() as u64, "byte")
         );
         let entry = Entry { presence, metadata: ByteBuf::from(metadata), layouts };
-        self.call(Request::Publish(Box::new(entry)), timeout)
+        self.call(Request::Publish(Box::new(entry)), deadline)
             .map(|_| ())
             .map_err(|error| error.context(doing()))
     }
@@ -171,14 +123,16 @@ impl Directory {
     /// Removes an entry that this directory has published.
     pub fn withdraw(&self, name: &str, timeout: Option<Duration>) -> Result<()> {
         let doing = || format!("withdraw agent '{name}' from {}", self.store.location());
+        let deadline = deadline_of(timeout);
         check_name(name, "the agent")?;
+        let _turn = self.turns.take(name, deadline).map_err(|error| error.context(doing()))?;
         ensure!(
             self.published.lock().contains_key(name),
             NotFound,
             "{}: this directory has not published it",
             doing()
         );
-        let result = self.call(Request::Withdraw(name.to_string()), timeout);
+        let result = self.call(Request::Withdraw(name.to_string()), deadline);
         if result.as_ref().err().is_none_or(|error| error.status() == Status::Stale) {
             self.published.lock().remove(name);
         }
@@ -188,10 +142,36 @@ impl Directory {
     /// Returns the entry of an agent.
     pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
         check_name(name, "the agent")?;
-        match self.call(Request::LookUp(name.to_string()), timeout) {
-            Ok(Reply::Entry(entry)) => Ok(*entry),
-            Ok(other) => fail!(Panic, "the reply to a look-up is {other:?}"),
-            Err(error) => Err(error.context(format!("look up agent '{name}' in {}", self.store.location()))),
+        self.find(name, deadline_of(timeout))
+            .map_err(|error| error.context(format!("look up agent '{name}' in {}", self.store.location())))
+    }
+
+    fn find(&self, name: &str, deadline: Option<Instant>) -> Result<Entry> {
+        match self.call(Request::LookUp(name.to_string()), deadline)? {
+            Reply::Entry(entry) => Ok(*entry),
+            other => fail!(Panic, "the reply to a look-up is {other:?}"),
+        }
+    }
+
+    /// Returns the entry of an agent. Waits until it is published.
+    pub fn wait_for(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
+        let doing =
+            |error: Error| error.context(format!("wait for agent '{name}' in {}", self.store.location()));
+        check_name(name, "the agent")?;
+        let deadline = deadline_of(timeout);
+        let (awaited, reply) = Awaited::begin(&self.watch, &*self.store, name, deadline);
+        self.receive(&reply, deadline).map_err(doing)?;
+        let mut seen = 0;
+        loop {
+            let Some(count) = awaited.arrival(seen, deadline) else {
+                return Err(doing(self.late("it was not published within the timeout")));
+            };
+            seen = count;
+            match self.find(name, deadline) {
+                // It has ended since.
+                Err(error) if error.status() == Status::NotFound => {}
+                found => return found.map_err(doing),
+            }
         }
     }
 
@@ -201,65 +181,61 @@ impl Directory {
         let context = |error: Error| {
             error.context(format!("check the entry of agent '{name}' in {}", self.store.location()))
         };
-        let reply = self.call(Request::Check(name.clone()), timeout).map_err(context)?;
+        let reply = self.call(Request::Check(name.clone()), deadline_of(timeout)).map_err(context)?;
         compare(looked_up, reply, self.store.location()).map_err(context)
     }
 
     /// Begins to watch an agent, or all. Its state is reported now, and every change.
     pub fn watch(&self, name: Option<&str>, timeout: Option<Duration>) -> Result<()> {
         name.map_or(Ok(()), |name| check_name(name, "the agent"))?;
-        let was_watched = {
-            let watched = &mut self.watch.state.lock().watched;
-            match name {
-                None => std::mem::replace(&mut watched.all, true),
-                Some(name) => !watched.names.insert(name.to_string()),
-            }
+        let deadline = deadline_of(timeout);
+        let (begun, reply) = {
+            let mut state = self.watch.state.lock();
+            (state.watched.begin(name), self.submit(Request::Watch(name.map(str::to_string)), deadline))
         };
-        let doing = || match name {
-            Some(name) => format!("watch agent '{name}' in {}", self.store.location()),
-            None => format!("watch all agents in {}", self.store.location()),
-        };
-        let result = self.call(Request::Watch(name.map(str::to_string)), timeout);
-        result.map(|_| ()).map_err(|error| {
-            if !was_watched {
-                self.forget(name);
-                // The store may execute the request later: then it executes this after it.
-                self.store.submit(Request::Unwatch(name.map(str::to_string)), None, bounded(1).0);
-            }
-            error.context(doing())
+        let result = self.receive(&reply, deadline);
+        let mut state = self.watch.state.lock();
+        if state.watched.finish(name, begun, result.is_ok()) {
+            // The store may execute the request later: then it executes the end of the watch after it.
+            self.forget(&mut state, name);
+        }
+        result.map(drop).map_err(|error| {
+            error.context(match name {
+                Some(name) => format!("watch agent '{name}' in {}", self.store.location()),
+                None => format!("watch all agents in {}", self.store.location()),
+            })
         })
     }
 
     /// Ends the watch of an agent, or of all.
     pub fn unwatch(&self, name: Option<&str>, timeout: Option<Duration>) -> Result<()> {
-        let is_watched = {
-            let watched = &self.watch.state.lock().watched;
-            name.map_or(watched.all, |name| watched.names.contains(name))
+        let reply = {
+            let mut state = self.watch.state.lock();
+            ensure!(
+                state.watched.contains(name),
+                NotFound,
+                "{} is not watched",
+                name.map_or("the directory as a whole".to_string(), |name| format!("agent '{name}'"))
+            );
+            self.forget(&mut state, name)
         };
-        ensure!(
-            is_watched,
-            NotFound,
-            "{} is not watched",
-            name.map_or("the directory as a whole".to_string(), |name| format!("agent '{name}'"))
-        );
-        self.forget(name);
-        self.call(Request::Unwatch(name.map(str::to_string)), timeout).map(|_| ())
+        reply.map_or(Ok(()), |reply| self.receive(&reply, deadline_of(timeout)).map(drop))
     }
 
-    fn forget(&self, name: Option<&str>) {
-        let mut state = self.watch.state.lock();
-        let WatchState { board, watched, .. } = &mut *state;
-        match name {
-            None => watched.all = false,
-            Some(name) => drop(watched.names.remove(name)),
-        }
+    /// Ends a watch of the caller. The store continues to watch what a call waits for. Requests of the store are submitted
+    /// under the lock of what is watched, so that both change in the same order.
+    fn forget(&self, state: &mut WatchState, name: Option<&str>) -> Option<Receiver<Result<Reply>>> {
+        state.watched.end(name);
+        let WatchState { board, watched, .. } = state;
         board.retain(|name| watched.has(name));
-        ring(&mut state);
+        ring(state);
+        let is_awaited = name.is_some_and(|name| state.awaited.contains_key(name));
+        (!is_awaited).then(|| self.submit(Request::Unwatch(name.map(str::to_string)), None))
     }
 
     /// Removes all events and returns them. Waits for one if there is none.
     pub fn take_events(&self, timeout: Option<Duration>) -> Result<Vec<Event>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let deadline = deadline_of(timeout);
         let mut state = self.watch.state.lock();
         loop {
             let events = state.board.take();
@@ -286,11 +262,18 @@ impl Directory {
         ring(&mut state);
     }
 
-    /// Executes a request. If the store does not respond in time, the error contains the reason that the store knows.
-    fn call(&self, request: Request, timeout: Option<Duration>) -> Result<Reply> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    fn call(&self, request: Request, deadline: Option<Instant>) -> Result<Reply> {
+        self.receive(&self.submit(request, deadline), deadline)
+    }
+
+    fn submit(&self, request: Request, deadline: Option<Instant>) -> Receiver<Result<Reply>> {
         let (sender, reply) = bounded(1);
         self.store.submit(request, deadline, sender);
+        reply
+    }
+
+    /// Waits for a reply. If the store does not respond in time, the error contains the reason that the store knows.
+    fn receive(&self, reply: &Receiver<Result<Reply>>, deadline: Option<Instant>) -> Result<Reply> {
         let received = match deadline {
             None => reply.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(deadline) => reply.recv_deadline(deadline),
@@ -300,15 +283,22 @@ impl Directory {
             Err(RecvTimeoutError::Disconnected) => {
                 fail!(Panic, "the thread of the directory ended or panicked")
             }
-            Err(RecvTimeoutError::Timeout) => {
-                let late = Error::new(Status::TimedOut, "there was no response in time");
-                Err(match self.store.trouble() {
-                    Some(reason) => late.followed_by(reason),
-                    None => late,
-                })
-            }
+            Err(RecvTimeoutError::Timeout) => Err(self.late("there was no response in time")),
         }
     }
+
+    fn late(&self, what: &'static str) -> Error {
+        let late = Error::new(Status::TimedOut, what);
+        match self.store.trouble() {
+            Some(reason) => late.followed_by(reason),
+            None => late,
+        }
+    }
+}
+
+/// `None` stands for no limit.
+fn deadline_of(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
 /// Compares an entry that was looked up with the current state.
@@ -350,8 +340,7 @@ impl Drop for Directory {
         let replies: Vec<_> = names
             .into_iter()
             .map(|name| {
-                let (sender, reply) = bounded(1);
-                self.store.submit(Request::Withdraw(name.clone()), Some(deadline), sender);
+                let reply = self.submit(Request::Withdraw(name.clone()), Some(deadline));
                 (name, reply)
             })
             .collect();

@@ -13,7 +13,7 @@ use rustix::fs::{self, OFlags, SealFlags};
 
 use super::host_size::host_size;
 use super::mapping::{FilePart, Mapping, Pages};
-use super::memory_file::Inspected;
+use super::memory_file::{Inspected, ensure_write_allowed};
 use super::proc_maps::{self, MapsEntry};
 use super::system::aligned_for_all;
 use super::{Access, FileId, reopened};
@@ -100,12 +100,7 @@ impl AdoptedFile {
         match access {
             Access::Read => reopened(&self.file, OFlags::RDONLY),
             Access::ReadWrite => {
-                ensure!(
-                    !inspect(self.file.as_fd())?.is_write_sealed(),
-                    PermissionDenied,
-                    "the memory file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE), so that no \
-                     importer can map it to be written; share it with KVMEM_SHARE_READ_ONLY"
-                );
+                ensure_write_allowed(self.file.as_fd())?;
                 reopened(&self.file, OFlags::RDWR)
             }
         }

@@ -15,6 +15,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
 
 use super::mapping::{Pages, give_size};
 use super::open_file::reopened;
@@ -34,11 +35,62 @@ pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     // A process that has it for reading could otherwise open it again for writing, as any user.
     retried::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
     give_size(&file, pages.round_up(size)? as u64).map_err(doing)?;
-    // The last one: an importer that may write could otherwise add F_SEAL_FUTURE_WRITE, and no later importer could.
-    fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(doing)?;
+    fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
     // The kernel does not count the open by memfd_create. While it counts another one to write, no importer is given a
     // lease, which later opens of the file would wait for.
     reopened(&file, OFlags::RDWR)
+}
+
+/// Which mappings of a memory file other processes may create.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FutureWrites {
+    /// To read and to write.
+    #[default]
+    Allowed,
+    /// Only to read, whatever rights they get: F_SEAL_FUTURE_WRITE. Mappings that exist can still be written.
+    Sealed,
+}
+
+/// Sets the last seals of a memory file, before another process gets it: otherwise an importer could add
+/// F_SEAL_FUTURE_WRITE, and no later importer could write. Fails if it has been decided otherwise before.
+pub fn seal_writes(file: BorrowedFd<'_>, writes: FutureWrites) -> Result<()> {
+    let seals = match writes {
+        FutureWrites::Allowed => SealFlags::SEAL,
+        FutureWrites::Sealed => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
+    };
+    let failure = match fs::fcntl_add_seals(file, seals) {
+        Ok(()) => return Ok(()),
+        Err(errno) => errno,
+    };
+    // Sealed before, perhaps by another thread just now.
+    if writes == FutureWrites::Allowed || Inspected::new(file)?.is_write_sealed() {
+        return Ok(());
+    }
+    let what = "seal the memory file against writing (F_SEAL_FUTURE_WRITE)";
+    Err(match failure {
+        Errno::PERM => Error::errno(
+            format!(
+                "{what}: the memory was shared before, or its file cannot be sealed; seal it in its first share, or create \
+                 it with KVMEM_SYSTEM_WRITE_SEALED or KVMEM_PINNED_WRITE_SEALED"
+            ),
+            failure,
+        )
+        .with_status(Status::InvalidState),
+        Errno::INVAL => Error::errno(format!("{what}: it needs Linux 5.1"), failure)
+            .with_status(Status::Unsupported),
+        _ => Error::errno(what, failure),
+    })
+}
+
+/// Fails for a memory file that no importer can map to be written.
+pub fn ensure_write_allowed(file: BorrowedFd<'_>) -> Result<()> {
+    ensure!(
+        !Inspected::new(file)?.is_write_sealed(),
+        PermissionDenied,
+        "the memory file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE), so that no importer can map it to \
+         be written; share it with KVMEM_SHARE_READ_ONLY"
+    );
+    Ok(())
 }
 
 /// The properties that determine how a memory file can be mapped, and whether that is safe.
@@ -115,19 +167,31 @@ pub fn missing_bytes(file: BorrowedFd<'_>, size: u64) -> Result<u64> {
 mod tests {
     use std::os::fd::{AsFd, AsRawFd};
 
-    use rustix::io::Errno;
-
     use super::*;
 
     #[test]
     fn no_seal_can_be_added_later() {
         let file = memory_file(8192, Pages::Ordinary).unwrap();
+        seal_writes(file.as_fd(), FutureWrites::Allowed).unwrap();
+        seal_writes(file.as_fd(), FutureWrites::Allowed).unwrap();
+        let error = seal_writes(file.as_fd(), FutureWrites::Sealed).unwrap_err();
+        assert_eq!(error.status(), Status::InvalidState, "{error}");
         for seal in [SealFlags::FUTURE_WRITE, SealFlags::WRITE] {
             assert_eq!(fs::fcntl_add_seals(&file, seal), Err(Errno::PERM));
         }
         let inspected = Inspected::new(file.as_fd()).unwrap();
         inspected.ensure_sealed().unwrap();
         assert_eq!((inspected.size, inspected.is_write_sealed()), (8192, false));
+    }
+
+    #[test]
+    fn a_file_that_is_sealed_against_writes_remains_so() {
+        let file = memory_file(8192, Pages::Ordinary).unwrap();
+        seal_writes(file.as_fd(), FutureWrites::Sealed).unwrap();
+        seal_writes(file.as_fd(), FutureWrites::Sealed).unwrap();
+        seal_writes(file.as_fd(), FutureWrites::Allowed).unwrap();
+        assert!(Inspected::new(file.as_fd()).unwrap().is_write_sealed());
+        assert_eq!(rustix::io::pwrite(&file, &[1], 0), Err(Errno::PERM));
     }
 
     #[test]

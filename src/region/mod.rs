@@ -56,6 +56,7 @@ pub use extent_properties::granularity as extent_granularity;
 pub use extents::{ExtentHold, RegionExtents};
 pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
 pub use mapping::FilePart;
+pub use memory_file::{FutureWrites, ensure_write_allowed, seal_writes};
 pub use numa::NumaPlacement;
 pub use objects::{ObjectConfig, Objects};
 pub use open_devices::{DeviceUsers, OpenDevices};

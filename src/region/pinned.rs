@@ -48,6 +48,8 @@ pub struct PinnedConfig {
     pub no_huge_pages: bool,
     /// It can be shared with other processes.
     pub shareable: bool,
+    /// No other process can ever map it to be written. For shareable memory.
+    pub write_sealed: bool,
 }
 
 /// Page-locked host memory.
@@ -227,6 +229,7 @@ fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
         numa: bound.or_else(near),
         prefault_threads: 0,
         shareable: config.shareable,
+        write_sealed: config.write_sealed,
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::mm::Advice;
 use super::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
 use super::host_size::host_size;
 use super::mapping::{FilePart, Mapping, Pages};
-use super::memory_file::{Inspected, memory_file};
+use super::memory_file::{FutureWrites, Inspected, memory_file, seal_writes};
 use super::pages::Residency;
 use super::prefault::Prefault;
 use super::{numa, pages};
@@ -46,6 +46,8 @@ pub struct SystemConfig {
     pub prefault_threads: u32,
     /// It can be shared with other processes.
     pub shareable: bool,
+    /// No other process can ever map it to be written. For shareable memory.
+    pub write_sealed: bool,
 }
 
 /// The part of a memory file that another process has shared, and how to map it here.
@@ -179,6 +181,9 @@ impl SystemMemory {
             huge => huge,
         };
         let mapping = Mapping::shared(&file, size, place, true)?;
+        if config.write_sealed {
+            seal_writes(file.as_fd(), FutureWrites::Sealed)?;
+        }
         Ok(Self { file: Some((file, 0)), ..Self::of(mapping, size, page_size) })
     }
 

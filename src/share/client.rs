@@ -19,6 +19,7 @@ use super::incoming::{Boundaries, ParcelLimits};
 use super::message::{peer_pid, peer_user};
 use super::outgoing::ParcelRef;
 use super::socket::{receive_kind, send_kind};
+use super::user::ensure_unambiguous;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::process::{LocalFd, pid_has_ended};
@@ -119,6 +120,7 @@ fn check_broker(socket: &LocalFd, what: &Fetch) -> Result<()> {
         .map_err(|errno| Error::errno("get the user of the broker's process", errno))?;
     let expected = what.broker_user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
     ensure!(user == expected, PermissionDenied, "it runs as user {user}, expected user {expected}");
+    ensure_unambiguous(user).map_err(|error| error.context(format!("it runs as user {user}")))?;
     ensure!(
         !peer_pid(socket.as_fd()).is_some_and(pid_has_ended),
         PeerLost,

@@ -21,8 +21,8 @@ use crate::log_id::LogId;
 use crate::nixl::Agent;
 use crate::process::ProcessIdentity;
 use crate::region::{
-    Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, Region, SharedRegion,
-    reopened,
+    Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, FutureWrites, Region,
+    SharedRegion, ensure_write_allowed, reopened, seal_writes,
 };
 
 impl Share {
@@ -107,6 +107,9 @@ fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Opti
         }
     }
 }
+
+/// What messages call memory that may be in a memory file.
+const HOST_MEMORY: &str = "host memory";
 
 /// Builds a share.
 struct ShareBuilder {
@@ -243,6 +246,12 @@ impl ShareBuilder {
     fn allow(&self, ways: &[Transport], what: &str) -> Result<()> {
         let way = self.grant.way;
         ensure!(
+            self.grant.writes == FutureWrites::Allowed || what == HOST_MEMORY,
+            Unsupported,
+            "{what} cannot be sealed against writing, only host memory in a memory file; share it without \
+             KVMEM_SHARE_WRITE_SEALED"
+        );
+        ensure!(
             way == Transport::Auto || ways.contains(&way),
             Unsupported,
             "{what} cannot be shared by {}",
@@ -266,7 +275,7 @@ impl ShareBuilder {
     }
 
     fn memory_file(&mut self, part: Option<FilePart<'_>>) -> Result<MemoryHandle> {
-        self.allow(&[Transport::Fd], "host memory")?;
+        self.allow(&[Transport::Fd], HOST_MEMORY)?;
         let Some(FilePart { file, offset }) = part else {
             fail!(
                 Unsupported,
@@ -274,9 +283,13 @@ impl ShareBuilder {
                  KVMEM_SYSTEM_SHAREABLE or KVMEM_PINNED_SHAREABLE"
             );
         };
+        seal_writes(file, self.grant.writes)?;
         // A separate open: through a common one an importer could take a lease, and later opens would fail.
         let flags = match self.grant.access {
-            Access::ReadWrite => OFlags::RDWR,
+            Access::ReadWrite => {
+                ensure_write_allowed(file)?;
+                OFlags::RDWR
+            }
             Access::Read => OFlags::RDONLY,
         };
         let fd = self.push(reopened(file, flags)?);
@@ -285,7 +298,7 @@ impl ShareBuilder {
 
     /// Host memory of the caller's, if the caller passed its memory file.
     fn adopted(&mut self, memory: &AdoptedMemory) -> Result<MemoryHandle> {
-        self.allow(&[Transport::Fd], "host memory")?;
+        self.allow(&[Transport::Fd], HOST_MEMORY)?;
         let Some(file) = memory.shared_file() else {
             fail!(
                 Unsupported,
@@ -298,6 +311,9 @@ impl ShareBuilder {
             PermissionDenied,
             "the memory was adopted with KVMEM_ADOPT_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
         );
+        if self.grant.writes == FutureWrites::Sealed {
+            seal_writes(file.part().file, FutureWrites::Sealed)?;
+        }
         let fd = self.push(file.for_sharing(self.grant.access)?);
         Ok(MemoryHandle::Memory { fd, offset: file.part().offset })
     }

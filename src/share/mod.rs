@@ -21,6 +21,7 @@ mod outgoing;
 mod parcel;
 mod publication;
 pub mod socket;
+mod user;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::region::Access;
+use crate::region::{Access, FutureWrites};
 
 /// How memory is passed to another process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,4 +28,6 @@ pub struct ShareOptions {
     pub access: Access,
     /// How the memory is passed.
     pub way: Transport,
+    /// Whether memory files are sealed.
+    pub writes: FutureWrites,
 }

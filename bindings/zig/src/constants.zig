@@ -70,7 +70,10 @@ pub const SystemFlags = packed struct(u64) {
     /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
     /// the first access to a byte allocates 2 MiB.
     no_huge_pages: bool = false,
-    _: u59 = 0,
+    /// With `shareable`: no other process can ever map the memory for writing, whatever it opens. It can be
+    /// shared with the flag `read_only` only.
+    write_sealed: bool = false,
+    _: u58 = 0,
 };
 
 /// Flags of PinnedOptions.
@@ -81,7 +84,9 @@ pub const PinnedFlags = packed struct(u64) {
     numa_bind: bool = false,
     /// Allocate from a memory file, so that the region can be shared with other processes.
     shareable: bool = false,
-    _: u61 = 0,
+    /// With `shareable`: as `write_sealed` of SystemFlags.
+    write_sealed: bool = false,
+    _: u60 = 0,
 };
 
 /// Flags of ElasticOptions.
@@ -318,7 +323,12 @@ pub const ShareFlags = packed struct(u64) {
     /// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by
     /// IPC handle, only the importer's kvmem prevents writing.
     read_only: bool = false,
-    _: u63 = 0,
+    /// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is
+    /// shared. Requires `read_only`. Without it, a process of the same user, or root, can open the file
+    /// descriptor of a read-only share again and map it for writing. Mappings of this process remain writable.
+    /// For memory that was allocated shareable it must be set in the first share.
+    write_sealed: bool = false,
+    _: u62 = 0,
 };
 
 /// How a share carries memory.

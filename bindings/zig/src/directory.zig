@@ -195,7 +195,14 @@ pub const Directory = struct {
         try call(diagnostics, c.kvmem_directory_withdraw, .{ self.handle, agent.ptr, timeout_ns });
     }
 
-    /// The present entry of an agent. Fails with NotFound if there is none.
+    /// Waits until an agent is published, and returns its entry.
+    pub fn waitFor(self: Directory, agent: [:0]const u8, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!DirectoryEntry {
+        var handle: ?*c.kvmem_directory_entry = null;
+        try call(diagnostics, c.kvmem_directory_wait_for, .{ self.handle, agent.ptr, timeout_ns, &handle });
+        return .{ .handle = handle.? };
+    }
+
+    /// The present entry of an agent. Fails with NotFound if there is none: `waitFor` waits for it.
     pub fn lookUp(self: Directory, agent: [:0]const u8, timeout_ns: u64, diagnostics: ?*Diagnostics) Error!DirectoryEntry {
         var handle: ?*c.kvmem_directory_entry = null;
         try call(diagnostics, c.kvmem_directory_look_up, .{ self.handle, agent.ptr, timeout_ns, &handle });

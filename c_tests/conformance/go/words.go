@@ -16,11 +16,11 @@ var (
 		"transparent_huge_pages": uint64(kvmem.SystemTransparentHugePages),
 		"huge_pages_required":    uint64(kvmem.SystemHugePagesRequired),
 		"numa_bind":              uint64(kvmem.SystemNUMABind), "shareable": uint64(kvmem.SystemShareable),
-		"no_huge_pages": uint64(kvmem.SystemNoHugePages),
+		"no_huge_pages": uint64(kvmem.SystemNoHugePages), "write_sealed": uint64(kvmem.SystemWriteSealed),
 	}
 	pinnedFlags = words{
 		"no_huge_pages": uint64(kvmem.PinnedNoHugePages), "numa_bind": uint64(kvmem.PinnedNUMABind),
-		"shareable": uint64(kvmem.PinnedShareable),
+		"shareable": uint64(kvmem.PinnedShareable), "write_sealed": uint64(kvmem.PinnedWriteSealed),
 	}
 	diskFlags = words{
 		"buffered": uint64(kvmem.DiskBuffered), "direct_required": uint64(kvmem.DiskDirectRequired),
@@ -75,7 +75,7 @@ var (
 		"auto": uint64(kvmem.ShareAuto), "fd": uint64(kvmem.ShareFD), "ipc": uint64(kvmem.ShareIPC),
 		"remote": uint64(kvmem.ShareRemote), "fabric": uint64(kvmem.ShareFabric),
 	}
-	shareFlags    = words{"read_only": uint64(kvmem.ShareReadOnly)}
+	shareFlags    = words{"read_only": uint64(kvmem.ShareReadOnly), "write_sealed": uint64(kvmem.ShareWriteSealed)}
 	sharedObjects = words{"region": uint64(kvmem.SharedRegion), "layout": uint64(kvmem.SharedLayout)}
 	openFlags     = words{
 		"read_only": uint64(kvmem.OpenReadOnly), "mapped_only": uint64(kvmem.OpenMappedOnly),

@@ -45,8 +45,6 @@ struct Shared {
     location: String,
     sink: Sink,
     requests: Mutex<HashMap<u64, Pending>>,
-    /// What this directory has published, by encoded names.
-    published: Mutex<HashMap<String, Presence>>,
     trouble: Mutex<Option<Error>>,
     opened: Sender<Result<()>>,
     /// The client has ended by a bug.
@@ -121,7 +119,6 @@ impl Shared {
             location,
             sink,
             requests: Mutex::default(),
-            published: Mutex::default(),
             trouble: Mutex::default(),
             opened,
             has_ended: AtomicBool::new(false),
@@ -142,7 +139,6 @@ impl Shared {
                 let name = encode(&entry.presence.name);
                 let presence = ByteBuf::from(entry.presence.write()?);
                 let bytes = ByteBuf::from(entry.write()?);
-                self.published.lock().insert(name.clone(), entry.presence.clone());
                 (protocol::Request::Publish { name, presence, entry: bytes }, Expects::Nothing)
             }
             Request::Withdraw(name) => (protocol::Request::Withdraw(encode(&name)), Expects::Nothing),
@@ -175,7 +171,7 @@ impl Shared {
                 let scope = scope.and_then(|name| decode(&name));
                 (self.sink)(Report::States { scope, states: known(states), is_first, is_last });
             }
-            Message::Foreign(name, value) => return self.decide(&name, value),
+            Message::Foreign { name, own, value } => return self.decide(&name, &own, value),
             Message::Interrupted(failure) => {
                 let error = error_of(failure);
                 // Not again at every attempt to reach it.
@@ -207,11 +203,13 @@ impl Shared {
     }
 
     /// Another value is stored under a name that was published here: that of another process, or damage.
-    fn decide(&self, encoded: &str, value: Value) -> u32 {
+    fn decide(&self, encoded: &str, own: &[u8], value: Value) -> u32 {
         let Some(name) = decode(encoded) else { return DECISION_NONE };
-        let own = self.published.lock().get(encoded).cloned();
-        match (own, state(&name, value)) {
-            (Some(own), State::Present(other)) if own.incarnation == other.incarnation => DECISION_NONE,
+        match (Presence::read(&name, own), state(&name, value)) {
+            (Ok(own), State::Present(other)) if own.incarnation == other.incarnation => {
+                // A server may execute a publication after its limit, and after a later one.
+                if other.version < own.version { DECISION_RESTORE } else { DECISION_NONE }
+            }
             (_, State::Present(_)) => {
                 (self.sink)(Report::Superseded(name));
                 DECISION_YIELD
@@ -310,7 +308,29 @@ mod tests {
     fn a_damaged_message_is_no_decision() {
         let shared = shared(Box::new(|_| panic!("nothing is reported")));
         assert_eq!(shared.receive(b"damage"), DECISION_NONE);
-        let other = Message::Foreign("%zz".to_string(), Value::Absent);
+        let other =
+            Message::Foreign { name: "%zz".to_string(), own: ByteBuf::default(), value: Value::Absent };
         assert_eq!(shared.receive(&written(&other).unwrap()), DECISION_NONE, "no name is encoded so");
+    }
+
+    #[test]
+    fn what_is_stored_under_an_own_name_is_kept_or_replaced_or_takes_over() {
+        let (reports, reported) = bounded(4);
+        let shared = shared(Box::new(move |report| drop(reports.send(report))));
+        let bytes = |incarnation, version| {
+            let presence = Presence { name: "a".to_string(), incarnation, version };
+            ByteBuf::from(presence.write().unwrap())
+        };
+        let decision = |value| {
+            let message = Message::Foreign { name: "a".to_string(), own: bytes(7, 3), value };
+            shared.receive(&written(&message).unwrap())
+        };
+        assert_eq!(decision(Value::Bytes(bytes(7, 4))), DECISION_NONE);
+        assert_eq!(decision(Value::Bytes(bytes(7, 2))), DECISION_RESTORE, "a publication that came late");
+        assert_eq!(decision(Value::Bytes(ByteBuf::from([1]))), DECISION_RESTORE);
+        assert_eq!(decision(Value::Absent), DECISION_NONE);
+        assert!(reported.try_recv().is_err());
+        assert_eq!(decision(Value::Bytes(bytes(8, 1))), DECISION_YIELD);
+        assert!(matches!(reported.try_recv(), Ok(Report::Superseded(name)) if name == "a"));
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 /// The version of the messages and of [`Api`].
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 
 /// Receives a message, on the thread of the client, and returns a decision. The bytes are valid during the call.
 pub type Receive = unsafe extern "C" fn(context: *mut std::ffi::c_void, bytes: *const u8, size: usize) -> u32;
@@ -138,7 +138,14 @@ pub enum Message {
         is_last: bool,
     },
     /// Another value is stored under a name that was published. A decision is returned.
-    Foreign(String, Value),
+    Foreign {
+        /// The name.
+        name: String,
+        /// The presence that was published.
+        own: ByteBuf,
+        /// The other value.
+        value: Value,
+    },
     /// A name that was published was missing or damaged, and is published again.
     Restored(String),
     /// etcd cannot be reached.

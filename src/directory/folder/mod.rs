@@ -22,6 +22,7 @@ use super::store::{Reply, Request, Sink, Store};
 use crate::error::{Error, Result, Status, fail};
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::paths::absolute;
 use crate::retried;
 use crate::thread;
 use files::Folder;
@@ -45,20 +46,25 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 impl FolderStore {
     /// Opens a folder, which is created if it does not exist, but not its parents.
     pub fn open(path: &Path, sink: Sink) -> Result<Self> {
+        // The thread opens the folder again later, when the process may have another working directory.
+        let path = absolute(path)?;
         let location = format!("folder {}", path.display());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("create an event fd", errno))?;
         let wake = Arc::new(wake);
         let (jobs, receiver) = unbounded();
         let (opened, result) = bounded(1);
-        let (path, woken, named) = (path.to_path_buf(), wake.clone(), location.clone());
+        let (woken, named) = (wake.clone(), location.clone());
         let thread = thread::spawn("kvmem-directory", move || {
             let folder = match Folder::open(&path) {
                 Ok(folder) => folder,
                 Err(error) => return drop(opened.send(Err(error))),
             };
             let mut worker = Worker::new(folder, named, sink);
-            let _ = opened.send(Ok(()));
+            // The caller may have stopped to wait for the file system.
+            if opened.send(Ok(())).is_err() {
+                return;
+            }
             if let Err(error) = guarded(|| worker.run(&receiver, &woken)) {
                 log!(Error, "the thread of a directory: {error}");
             }

@@ -23,8 +23,9 @@ pub struct kvmem_broker_options {
     pub struct_size: usize,
     /// Must be 0.
     pub flags: u64,
-    /// Path of the socket, at most 107 bytes. If it is a socket of the same user on which no process listens,
-    /// the broker replaces it.
+    /// Path of the socket, at most 107 bytes. A relative path begins in the present working directory, also
+    /// after that has changed. If it is a socket of the same user on which no process listens, the broker
+    /// replaces it.
     pub path: *const c_char,
     /// User ids that may fetch; copied. No other user may fetch, not even root. NULL with num_users 0 for
     /// only the user of the broker.
@@ -62,6 +63,8 @@ pub unsafe extern "C" fn kvmem_broker_options_init(options: *mut kvmem_broker_op
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the path is NULL, empty or too long; mode has other bits than 0777;
 ///           or mode does not let all users connect
+///         KVMEM_STATUS_UNSUPPORTED: the number of a user that may fetch also stands for all users that have
+///           no number in this user namespace
 ///         KVMEM_STATUS_ALREADY_EXISTS: a process listens at the path, or a file or a socket of another user
 ///           is there
 ///         KVMEM_STATUS_NOT_FOUND: the directory of the path does not exist

@@ -15,8 +15,3 @@ pub(in crate::ffi) fn timeout(nanoseconds: u64) -> Option<Duration> {
 pub(in crate::ffi) fn deadline(nanoseconds: u64) -> Option<Instant> {
     timeout(nanoseconds).and_then(|timeout| Instant::now().checked_add(timeout))
 }
-
-/// The time until a deadline.
-pub(in crate::ffi) fn left(deadline: Option<Instant>) -> Option<Duration> {
-    deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
-}

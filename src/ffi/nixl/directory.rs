@@ -17,7 +17,7 @@ use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
-use crate::ffi::common::time::{deadline, left, timeout};
+use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::nixl::directory_entry::kvmem_directory_entry;
 use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
@@ -47,7 +47,8 @@ opaque!(kvmem_directory, Directory, "directory");
 pub struct kvmem_directory_options {
     /// sizeof(kvmem_directory_options)
     pub struct_size: usize,
-    /// Path of a folder of this machine, which all processes use. It is created with mode 0700 if it does not
+    /// Path of a folder of this machine, which all processes use. A relative path begins in the present
+    /// working directory, also after that has changed. It is created with mode 0700 if it does not
     /// exist, but not its parents. Its permissions determine which processes can publish. NULL for etcd.
     pub folder: *const c_char,
     /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
@@ -257,10 +258,13 @@ pub unsafe extern "C" fn kvmem_directory_publish(
             let directory = borrow(scope, directory)?;
             let agent = &borrow(scope, agent)?.agent;
             let end = deadline(timeout_ns);
-            // First, because exporting a layout has no deadline: it waits for the agent's thread, which responds then.
-            let metadata = agent.call_until(end, |state| state.local_metadata())?;
-            let layouts = exported(scope, agent.name(), items(layouts, count, "layouts")?)?;
-            directory.publish(agent.name(), agent.log_id(), metadata, layouts, left(end))
+            let layouts = items(layouts, count, "layouts")?;
+            let content = || {
+                // First, because exporting a layout has no deadline: it waits for the agent's thread, which responds then.
+                let metadata = agent.call_until(end, |state| state.local_metadata())?;
+                Ok((metadata, exported(scope, agent.name(), layouts)?))
+            };
+            directory.publish(agent.name(), agent.log_id(), content, end)
         })
     }
 }
@@ -321,9 +325,12 @@ pub unsafe extern "C" fn kvmem_directory_withdraw(
 
 /// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
 ///
+/// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
+///
 /// @param directory a directory
 /// @param agent name of the agent
-/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param timeout_ns nanoseconds to wait for the response of the directory; KVMEM_TIMEOUT_FOREVER for no
+///        limit
 /// @param entry receives the entry; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
@@ -346,6 +353,38 @@ pub unsafe extern "C" fn kvmem_directory_look_up(
             let directory = borrow(scope, directory)?;
             let found = directory.look_up(text::required(agent, "agent")?, timeout(timeout_ns))?;
             entry.set(found.into());
+            Ok(())
+        })
+    }
+}
+
+/// Waits until an agent is published, and returns its entry. Returns at once if it is published.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the agent was not published in time, or the directory does not respond
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+///
+/// Notes: no events are reported for it, unless the agent is watched.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_directory_wait_for(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    timeout_ns: u64,
+    entry: *mut *mut kvmem_directory_entry,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let entry = Out::new(entry)?;
+            let agent = text::required(agent, "agent")?;
+            entry.set(borrow(scope, directory)?.wait_for(agent, timeout(timeout_ns))?.into());
             Ok(())
         })
     }

@@ -18,6 +18,8 @@ pub const KVMEM_PINNED_NO_HUGE_PAGES: u64 = 1;
 pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
 /// Allocate from a memory file, so that the region can be shared with other processes.
 pub const KVMEM_PINNED_SHAREABLE: u64 = 4;
+/// With KVMEM_PINNED_SHAREABLE: as KVMEM_SYSTEM_WRITE_SEALED.
+pub const KVMEM_PINNED_WRITE_SEALED: u64 = 8;
 
 /// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
 /// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
@@ -98,7 +100,10 @@ pub unsafe extern "C" fn kvmem_region_create_pinned(
 
 /// The options of pinned memory as core types.
 pub(in crate::ffi) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConfig> {
-    let known = KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND | KVMEM_PINNED_SHAREABLE;
+    let known = KVMEM_PINNED_NO_HUGE_PAGES
+        | KVMEM_PINNED_NUMA_BIND
+        | KVMEM_PINNED_SHAREABLE
+        | KVMEM_PINNED_WRITE_SEALED;
     check_flags("kvmem_pinned_options", options.flags, known)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let has = |flag| options.flags & flag != 0;
@@ -108,6 +113,11 @@ pub(in crate::ffi) fn pinned_config(options: &kvmem_pinned_options) -> Result<Pi
         "numa_node is {}, which means nothing without KVMEM_PINNED_NUMA_BIND",
         options.numa_node
     );
+    ensure!(
+        has(KVMEM_PINNED_SHAREABLE) || !has(KVMEM_PINNED_WRITE_SEALED),
+        InvalidArgument,
+        "KVMEM_PINNED_WRITE_SEALED means nothing without KVMEM_PINNED_SHAREABLE"
+    );
     Ok(PinnedConfig {
         size: options.size,
         ordinal: options.device,
@@ -116,5 +126,6 @@ pub(in crate::ffi) fn pinned_config(options: &kvmem_pinned_options) -> Result<Pi
         chunk: options.chunk_size,
         no_huge_pages: has(KVMEM_PINNED_NO_HUGE_PAGES),
         shareable: has(KVMEM_PINNED_SHAREABLE),
+        write_sealed: has(KVMEM_PINNED_WRITE_SEALED),
     })
 }

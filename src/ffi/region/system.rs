@@ -24,6 +24,9 @@ pub const KVMEM_SYSTEM_SHAREABLE: u64 = 8;
 /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
 /// the first access to a byte allocates 2 MiB.
 pub const KVMEM_SYSTEM_NO_HUGE_PAGES: u64 = 16;
+/// With KVMEM_SYSTEM_SHAREABLE: no other process can ever map the memory for writing, whatever it opens. It
+/// can be shared with KVMEM_SHARE_READ_ONLY only.
+pub const KVMEM_SYSTEM_WRITE_SEALED: u64 = 32;
 
 /// Options of kvmem_region_create_system.
 #[repr(C)]
@@ -85,9 +88,15 @@ pub(in crate::ffi) fn system_config(options: &kvmem_system_options) -> Result<Sy
         | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
         | KVMEM_SYSTEM_NUMA_BIND
         | KVMEM_SYSTEM_SHAREABLE
-        | KVMEM_SYSTEM_NO_HUGE_PAGES;
+        | KVMEM_SYSTEM_NO_HUGE_PAGES
+        | KVMEM_SYSTEM_WRITE_SEALED;
     check_flags("kvmem_system_options", options.flags, known)?;
     let has = |flag| options.flags & flag != 0;
+    ensure!(
+        has(KVMEM_SYSTEM_SHAREABLE) || !has(KVMEM_SYSTEM_WRITE_SEALED),
+        InvalidArgument,
+        "KVMEM_SYSTEM_WRITE_SEALED means nothing without KVMEM_SYSTEM_SHAREABLE"
+    );
     let huge_pages = requested_pages(options)?;
     ensure!(
         options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
@@ -102,6 +111,7 @@ pub(in crate::ffi) fn system_config(options: &kvmem_system_options) -> Result<Sy
         numa: has(KVMEM_SYSTEM_NUMA_BIND).then_some(NumaPlacement::Bind(options.numa_node)),
         prefault_threads: options.prefault_threads,
         shareable: has(KVMEM_SYSTEM_SHAREABLE),
+        write_sealed: has(KVMEM_SYSTEM_WRITE_SEALED),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::kvmem_region;
 use crate::ffi::share::kvmem_share;
-use crate::region::Access;
+use crate::region::{Access, FutureWrites};
 use crate::share::{Share, ShareOptions, Transport};
 
 /// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
@@ -34,13 +34,19 @@ pub const KVMEM_SHARE_FABRIC: u32 = 4;
 /// handle, only the importer's kvmem prevents writing.
 pub const KVMEM_SHARE_READ_ONLY: u64 = 1;
 
+/// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is shared.
+/// Requires KVMEM_SHARE_READ_ONLY. Without it, a process of the same user, or root, can open the file
+/// descriptor of a read-only share again and map it for writing. Mappings of this process remain writable.
+/// For memory of KVMEM_SYSTEM_SHAREABLE and KVMEM_PINNED_SHAREABLE it must be set in the first share.
+pub const KVMEM_SHARE_WRITE_SEALED: u64 = 2;
+
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_share_options {
     /// sizeof(kvmem_share_options)
     pub struct_size: usize,
-    /// KVMEM_SHARE_READ_ONLY; 0 grants read and write access.
+    /// KVMEM_SHARE_* flags; 0 grants read and write access.
     pub flags: u64,
     /// How the memory is carried: KVMEM_SHARE_AUTO (default), KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
     /// KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
@@ -71,10 +77,11 @@ pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_opti
 /// @param share receives the share; the caller destroys it
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the transport is KVMEM_SHARE_REMOTE, which only layouts have
-///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, or not by this transport; the message says
-///           why
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be carried, not by this transport, or not sealed; the
+///           message says why
 ///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
-///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed
+///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed; or the memory
+///           was shared before without KVMEM_SHARE_WRITE_SEALED
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
 ///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA
@@ -130,11 +137,18 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
 
 fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
     let Some(options) = options else {
-        return Ok(ShareOptions { access: Access::ReadWrite, way: Transport::Auto });
+        let writes = FutureWrites::Allowed;
+        return Ok(ShareOptions { access: Access::ReadWrite, way: Transport::Auto, writes });
     };
-    check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY)?;
+    check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY | KVMEM_SHARE_WRITE_SEALED)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
+    let sealed = options.flags & KVMEM_SHARE_WRITE_SEALED != 0;
+    ensure!(
+        read_only || !sealed,
+        InvalidArgument,
+        "KVMEM_SHARE_WRITE_SEALED needs KVMEM_SHARE_READ_ONLY: no importer can write sealed memory"
+    );
     let way = match options.transport {
         KVMEM_SHARE_AUTO => Transport::Auto,
         KVMEM_SHARE_FD => Transport::Fd,
@@ -145,5 +159,7 @@ fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
             return Err(not_one_of("transport", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC"));
         }
     };
-    Ok(ShareOptions { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
+    let access = if read_only { Access::Read } else { Access::ReadWrite };
+    let writes = if sealed { FutureWrites::Sealed } else { FutureWrites::Allowed };
+    Ok(ShareOptions { access, way, writes })
 }

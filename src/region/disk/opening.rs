@@ -18,6 +18,7 @@ use super::name::{NewFile, ensure_names};
 use super::writer_lock;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
+use crate::paths::absolute;
 use crate::random::random;
 use crate::region::FileId;
 use crate::region::file_lock::FileLock;
@@ -72,12 +73,7 @@ fn log_opened(file: &DiskFile) {
 
 fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
     let Some(path) = &config.path else { return temporary(config) };
-    let path = &std::path::absolute(path).map_err(|error| {
-        Error::new(
-            Status::InvalidArgument,
-            format!("the path {} has no absolute form: {error}", path.display()),
-        )
-    })?;
+    let path = &absolute(path)?;
     match config.opening {
         OpenMode::Existing => existing(path, config),
         OpenMode::Create => create(path, config),

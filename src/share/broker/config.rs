@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Result, ensure};
+use crate::error::{Result, Status, ensure};
+use crate::share::user::ensure_unambiguous;
 
 /// How a broker runs.
 #[derive(Clone, Debug)]
@@ -50,6 +51,11 @@ impl BrokerConfig {
             "mode {:#o} contains bits that are not permissions",
             self.mode
         );
+        for user in &self.users {
+            ensure_unambiguous(*user).map_err(|error| {
+                error.context(format!("user {user} cannot be served")).with_status(Status::Unsupported)
+            })?;
+        }
         let others = self.users.iter().any(|user| *user != own);
         ensure!(
             !others || self.mode & 0o022 != 0,

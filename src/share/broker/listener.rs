@@ -13,11 +13,16 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::token::Token;
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
+use crate::paths::absolute;
 use crate::process::{LocalFd, pid_has_ended};
 use crate::retried;
 use crate::share::message::peer_pid;
+use crate::share::user::ensure_unambiguous;
+
+/// The most bytes of the path of a socket.
+const MOST_PATH: usize = 107;
 
 /// A socket at a path. Dropping it removes the path, if that still refers to the socket.
 pub struct Listener {
@@ -29,12 +34,15 @@ pub struct Listener {
 impl Listener {
     /// Listens at `path`, with a backlog of `backlog` clients.
     pub fn bind(path: &Path, mode: u32, backlog: usize) -> Result<Self> {
+        let address = address(path)?;
+        // The process may have another working directory when the socket is removed.
+        let path = &absolute(path)?;
         let socket = socket()?;
         let mut name = bind_aside(&socket, path, Mode::from_raw_mode(mode))?;
         net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))
             .map_err(|errno| Error::errno("listen", errno))?;
         if !name.move_to(path)? {
-            remove_stale(path)?;
+            remove_stale(path, &address)?;
             ensure!(name.move_to(path)?, AlreadyExists, "another process has just created a socket there");
         }
         Ok(Self { _name: name, socket })
@@ -110,7 +118,6 @@ fn socket() -> Result<LocalFd> {
 
 /// Binds to a temporary name in the directory of `path`, with exactly the permissions of `mode`.
 fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
-    address(path)?;
     let aside = aside(path)?;
     // The name gets these without the bits of the umask, so never more. No process can connect before `listen`.
     retried::fchmod(socket, mode).map_err(|errno| Error::errno("set the socket's permissions", errno))?;
@@ -134,7 +141,7 @@ fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
 /// Binds to a path that may be longer than an address, because the temporary name may be longer than `path`.
 fn bind(socket: &LocalFd, path: &Path) -> Result<()> {
     let doing = |errno| Error::errno("bind", errno);
-    if let Ok(address) = SocketAddrUnix::new(path) {
+    if let Ok(address) = address(path) {
         return net::bind(socket, &address).map_err(doing);
     }
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
@@ -155,7 +162,7 @@ fn open(path: &Path) -> std::result::Result<(OwnedFd, Stat), Errno> {
 }
 
 /// Removes a socket of this user that has no listener.
-fn remove_stale(path: &Path) -> Result<()> {
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<()> {
     // Held open, so that no other file can have its inode number.
     let (_file, stat) = match open(path) {
         Ok(opened) => opened,
@@ -172,7 +179,8 @@ fn remove_stale(path: &Path) -> Result<()> {
         "the socket at the path belongs to user {}, and is not replaced; use another path",
         stat.st_uid
     );
-    if let Found::Listener(process) = look(path)? {
+    ensure_unambiguous(stat.st_uid)?;
+    if let Found::Listener(process) = look(address)? {
         fail!(AlreadyExists, "{process} listens there; end it, or use another path");
     }
     // Another process may have created a live socket since the check, so the file is moved aside and checked again.
@@ -200,9 +208,9 @@ enum Found {
     Listener(String),
 }
 
-fn look(path: &Path) -> Result<Found> {
+fn look(address: &SocketAddrUnix) -> Result<Found> {
     let socket = socket()?;
-    let listener = match retried::connect(&socket, &address(path)?) {
+    let listener = match retried::connect(&socket, address) {
         Err(Errno::CONNREFUSED) => return Ok(Found::Stale),
         Ok(()) => peer_pid(socket.as_fd()),
         // Its queue is full, or it takes no clients of this kind or of this user.
@@ -229,13 +237,16 @@ fn aside(path: &Path) -> Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// The address of a path, which is short by nature.
+/// The address of a path, which is short by nature. The kernel accepts one more byte, without a NUL at the end: most programs
+/// cannot connect to such a path.
 pub fn address(path: &Path) -> Result<SocketAddrUnix> {
-    SocketAddrUnix::new(path).map_err(|errno| {
-        let length = path.as_os_str().len();
-        Error::errno(format!("a socket's path has 1 to 107 bytes, this one has {length}"), errno)
-            .with_status(Status::InvalidArgument)
-    })
+    let length = path.as_os_str().len();
+    ensure!(
+        (1..=MOST_PATH).contains(&length),
+        InvalidArgument,
+        "a socket's path has 1 to {MOST_PATH} bytes, this one has {length}"
+    );
+    SocketAddrUnix::new(path).map_err(|errno| Error::errno("use it as the path of a socket", errno))
 }
 
 #[cfg(test)]
@@ -243,6 +254,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
     use super::*;
+    use crate::error::Status;
 
     struct Directory(PathBuf);
 
@@ -359,9 +371,14 @@ mod tests {
 
     #[test]
     fn a_path_that_is_too_long_or_missing_is_reported() {
-        let long = std::env::temp_dir().join("x".repeat(120));
-        let error = Listener::bind(&long, 0o600, 8).err().unwrap();
-        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+        let folder = std::env::temp_dir();
+        for length in [108, 109, 120] {
+            let long = folder.join("x".repeat(length - folder.as_os_str().len() - 1));
+            assert_eq!(long.as_os_str().len(), length);
+            let error = Listener::bind(&long, 0o600, 8).err().unwrap();
+            assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+            assert!(error.message().contains(&format!("this one has {length}")), "{error}");
+        }
         let error = Listener::bind(Path::new("/nowhere/at/all"), 0o600, 8).err().unwrap();
         assert_eq!(error.status(), Status::NotFound, "{error}");
         for path in ["", "/", ".."] {

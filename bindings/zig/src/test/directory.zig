@@ -48,7 +48,11 @@ test "an agent is published, found, watched and withdrawn" {
     try watcher.watch("publisher", patience, null);
     try watcher.reportEvents(queue, 7, null);
     try expectError(error.NotFound, watcher.lookUp("publisher", patience, null));
+    try expectError(error.TimedOut, watcher.waitFor("publisher", 1_000_000, null));
     try publisher.publish(publisher_agent, &.{kvmem.NamedLayout.of("cache", cache)}, patience, null);
+    const awaited = try watcher.waitFor("publisher", patience, null);
+    defer awaited.deinit();
+    try expectEqual(1, (try awaited.info(null)).version);
     var completions: [1]kvmem.Completion = undefined;
     try expectEqual(7, (try queue.wait(patience, &completions, null))[0].user_data);
     try watcher.reportEvents(null, 0, null);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Publications and withdrawals of one agent run one after another. Each waits for the others until its own deadline.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use crate::error::{Result, ensure};
+use crate::sync::{Condvar, Mutex};
+
+/// The agents that a call publishes or withdraws now.
+#[derive(Default)]
+pub struct Turns {
+    names: Mutex<BTreeSet<String>>,
+    ended: Condvar,
+}
+
+/// The right to change the entry of an agent. Dropping it ends the turn.
+pub struct Turn<'a> {
+    turns: &'a Turns,
+    name: &'a str,
+}
+
+impl Turns {
+    /// Waits until no other call changes the entry of an agent.
+    pub fn take<'a>(&'a self, name: &'a str, deadline: Option<Instant>) -> Result<Turn<'a>> {
+        let mut names = self.names.lock();
+        while !names.insert(name.to_string()) {
+            names = match deadline {
+                None => self.ended.wait(names),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    ensure!(
+                        !left.is_zero(),
+                        TimedOut,
+                        "another call publishes or withdraws the agent, and did not end in time"
+                    );
+                    self.ended.wait_timeout(names, left).0
+                }
+            };
+        }
+        Ok(Turn { turns: self, name })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.names.lock().remove(self.name);
+        self.turns.ended.notify_all();
+    }
+}
