@@ -39,9 +39,10 @@ const (
 	TransferByLayer TransferFlags = C.KVMEM_TRANSFER_BY_LAYER
 	// After all blocks have moved, compare the CRC32C of each destination block with that of its
 	// source block. The run ends after the comparison, with ErrCorrupt if they differ. Until then
-	// nothing may write to the blocks. The source must not be remote. With a range of heads or block
-	// tables, only what has moved is compared, and both layouts must be in host memory. Set Checksums
-	// instead to compare with checksums that were computed before.
+	// nothing may write to the blocks. With a range of heads or block tables, only what has moved is
+	// compared, token by token; then files with direct I/O are not supported. Blocks of a peer are read
+	// once more for the comparison, by the peer itself if it serves the layout (Layout.Serve). Set
+	// Checksums instead to compare with checksums that were computed before.
 	TransferVerify TransferFlags = C.KVMEM_TRANSFER_VERIFY
 )
 

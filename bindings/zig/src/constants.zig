@@ -233,9 +233,10 @@ pub const TransferFlags = packed struct(u64) {
     by_layer: bool = false,
     /// After all blocks have moved, compare the CRC32C of each destination block with that of its source
     /// block. The run ends after the comparison, with `error.Corrupt` if they differ. Until then nothing may
-    /// write to the blocks. The source must not be remote. With a range of heads or block tables, only what
-    /// has moved is compared, token by token; then files with direct I/O are not supported. Set `checksums`
-    /// instead to compare with checksums that were computed before.
+    /// write to the blocks. With a range of heads or block tables, only what has moved is compared, token by
+    /// token; then files with direct I/O are not supported. Blocks of a peer are read once more for the
+    /// comparison, by the peer itself if it serves the layout (`Layout.serve`). Set `checksums` instead to
+    /// compare with checksums that were computed before.
     verify: bool = false,
     _: u60 = 0,
 };
