@@ -31,14 +31,24 @@ static const kvmem_transfer_options *by(kvmem_transfer_options *options, uint32_
     return options;
 }
 
+/* Each run reads the blocks of the peer to host memory, and compares them. */
+static const kvmem_transfer_options *verified_by(kvmem_transfer_options *options, uint32_t path) {
+    by(options, path);
+    options->flags = KVMEM_TRANSFER_VERIFY;
+    return options;
+}
+
 static void move_both_directions(side *here, kv_peer *peer, path_pair by_paths) {
     kvmem_transfer_options options;
-    CHECK_EQ(kv_run_with(peer->model.layout, here->model.layout, by(&options, by_paths.read)).path, by_paths.read);
+    kvmem_transfer_info info;
+    info = kv_run_with(peer->model.layout, here->model.layout, verified_by(&options, by_paths.read));
+    CHECK_EQ(info.path, by_paths.read);
     kv_expect_moved(&here->model, &peer->model, &all_layers);
     side_check(here);
     kv_peer_check(peer);
     side_refill(here, 77);
-    CHECK_EQ(kv_run_with(here->model.layout, peer->model.layout, by(&options, by_paths.write)).path, by_paths.write);
+    info = kv_run_with(here->model.layout, peer->model.layout, verified_by(&options, by_paths.write));
+    CHECK_EQ(info.path, by_paths.write);
     kv_expect_moved(&peer->model, &here->model, &all_layers);
     kv_peer_check(peer);
     side_check(here);
