@@ -296,3 +296,61 @@ impl Drop for Slot {
         drop(surplus);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nixl::AgentConfig;
+    use crate::skip::skip;
+
+    /// `None` without NIXL.
+    fn arena() -> Option<Arc<Arena>> {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
+            return None;
+        }
+        let agent = Agent::create("arena", &AgentConfig::default()).unwrap();
+        agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+        Some(Arena::of(&agent, ArenaUse::Chunks, StagingMemory::Host, PAGE).unwrap())
+    }
+
+    fn take_all(arena: &Arc<Arena>, user: usize) -> Vec<Slot> {
+        std::iter::from_fn(|| arena.take(SlotUser(user))).collect()
+    }
+
+    /// Takes a slot once others were replaced.
+    fn take_replaced(arena: &Arc<Arena>, user: usize) -> Slot {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(slot) = arena.take(SlotUser(user)) {
+                return slot;
+            }
+            assert!(Instant::now() < until, "the slots are not replaced");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn slots_that_some_peers_keep_are_replaced_for_others() {
+        let Some(arena) = arena() else { return };
+        let kept = [take_all(&arena, 1), take_all(&arena, 2)];
+        assert_eq!(kept.each_ref().map(Vec::len), [6, 2], "of the first peer, and of all");
+        let other = take_replaced(&arena, 3);
+        assert!(kept.iter().flatten().all(|slot| slot.address() != other.address()));
+        assert!(arena.take(SlotUser(1)).is_none(), "a peer that keeps its share gets no other memory");
+        drop((kept, other));
+        assert_eq!(arena.slots.lock().free.len() as u64, SLOTS, "what is more than usual is freed");
+        assert_eq!(take_all(&arena, 1).len(), 6);
+    }
+
+    #[test]
+    fn slots_that_nixl_may_use_for_ever_are_replaced_for_their_user_too() {
+        let Some(arena) = arena() else { return };
+        let lost: Vec<_> = take_all(&arena, 1).into_iter().chain(take_all(&arena, 2)).collect();
+        let addresses: Vec<_> = lost.iter().map(Slot::address).collect();
+        lost.into_iter().for_each(Slot::retire);
+        let again = take_replaced(&arena, 1);
+        assert!(!addresses.contains(&again.address()));
+        assert_eq!(take_all(&arena, 1).len(), 5);
+    }
+}
