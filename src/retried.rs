@@ -57,9 +57,12 @@ retried! {
     fs::fchmod(file: impl AsFd + Copy, mode: Mode) -> ();
     fs::ftruncate(file: impl AsFd + Copy, size: u64) -> ();
     fs::fdatasync(file: impl AsFd + Copy) -> ();
+    fs::fcntl_getfl(file: impl AsFd + Copy) -> OFlags;
     fs::fcntl_setfl(file: impl AsFd + Copy, flags: OFlags) -> ();
     io::write(file: impl AsFd + Copy, bytes: &[u8]) -> usize;
     io::pwrite(file: impl AsFd + Copy, bytes: &[u8], offset: u64) -> usize;
+    net::bind(socket: impl AsFd + Copy, address: &SocketAddrUnix) -> ();
+    net::listen(socket: impl AsFd + Copy, backlog: i32) -> ();
     net::accept_with(socket: impl AsFd + Copy, flags: SocketFlags) -> OwnedFd;
     net::connect(socket: impl AsFd + Copy, address: &SocketAddrUnix) -> ();
 }

@@ -116,7 +116,7 @@ static long number;
 /* Calls that no signal interrupts. */
 static bool is_local(const uint64_t *arguments) {
     return number == SYS_fcntl && arguments[1] != F_OFD_SETLK && arguments[1] != F_OFD_GETLK &&
-           arguments[1] != F_SETFL;
+           arguments[1] != F_GETFL && arguments[1] != F_SETFL;
 }
 
 static int at_the_call(const uint64_t *arguments) {
@@ -182,7 +182,7 @@ TEST_CALL(a_layout_opens_after_its_creator_was_killed, kill_at_each_call(open_or
 
 static const char *folder;
 
-/* Every kind of file and of memory, from the creation to the end. */
+/* Every kind of file and of memory, and a socket, from the creation to the end. */
 static void use_everything(void) {
     kvmem_disk_options options = OPTIONS(kvmem_disk_options, it.path = path, it.size = 8 * MIB);
     for (int i = 0; i < 2; i++) {
@@ -202,12 +202,15 @@ static void use_everything(void) {
         REF(OPTIONS(kvmem_system_options, it.size = MIB, it.flags = KVMEM_SYSTEM_SHAREABLE,
                     it.prefault_threads = 1)));
     OWN(kvmem_share, share, kvmem_share_create_region, memory, NULL);
+    OWN(kvmem_broker, broker, kvmem_broker_create,
+        REF(OPTIONS(kvmem_broker_options, it.path = TEXT("%s/socket", folder))));
     test_forget_error();
 }
 
 TEST(a_signal_in_any_call_changes_nothing) {
     static const long calls[] = {OPEN_CALL,   SYS_fcntl,   SYS_pwrite64, SYS_pread64,  SYS_ftruncate, SYS_fallocate,
                                  SYS_fdatasync, SYS_madvise, SYS_fstatfs,  SYS_statx,    SYS_getrandom, SYS_fchmod,
+                                 SYS_bind,    SYS_listen,
                                  SYS_newfstatat};
     SCRATCH(directory);
     folder = directory.path;

@@ -20,6 +20,7 @@ use super::{Access, FileId, reopened};
 use crate::cuda::vmm::describe_fd;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
+use crate::retried;
 
 /// The memory to adopt.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +123,7 @@ fn own_open(config: &AdoptedFileConfig<'_>) -> Result<OwnedFd> {
 
 fn ensure_open_for(file: BorrowedFd<'_>, access: Access) -> Result<()> {
     let flags =
-        fs::fcntl_getfl(file).map_err(|errno| Error::errno("get the flags of the open file", errno))?;
+        retried::fcntl_getfl(file).map_err(|errno| Error::errno("get the flags of the open file", errno))?;
     let mode = flags & OFlags::ACCMODE;
     ensure!(
         mode != OFlags::WRONLY && !flags.contains(OFlags::PATH),

@@ -27,7 +27,7 @@ pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
         _ => Error::errno(format!("open {path} again"), errno),
     })?;
     // I/O on the file may wait: io_uring would otherwise return EAGAIN.
-    fs::fcntl_getfl(&opened)
+    retried::fcntl_getfl(&opened)
         .and_then(|flags| retried::fcntl_setfl(&opened, flags - OFlags::NONBLOCK))
         .map_err(|errno| Error::errno(format!("open {path} again"), errno))?;
     Ok(opened)

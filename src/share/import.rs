@@ -16,6 +16,7 @@ use crate::layout::Layout;
 use crate::log::log;
 use crate::process::ProcessIdentity;
 use crate::region::{Access, Control, FileId, OpenRequirements, Origin, Region};
+use crate::retried;
 
 impl Share {
     /// The shared region.
@@ -161,7 +162,7 @@ pub(super) fn alignment_of_roots(alignment: u64) -> u64 {
 /// Fails unless the file descriptor of the memory lets its holder write. The bytes of a share prove nothing: a process that
 /// received it for reading can change them, and pass it on to a process that may write the memory, such as its owner.
 fn ensure_grants_writing(file: BorrowedFd<'_>) -> Result<()> {
-    let flags = rustix::fs::fcntl_getfl(file)
+    let flags = retried::fcntl_getfl(file)
         .map_err(|errno| Error::errno("get the flags of the memory's file descriptor", errno))?;
     // Only memory files have seals. A sealed one can be open for writing, and not be mapped so.
     let is_sealed = rustix::fs::fcntl_get_seals(file)

@@ -67,7 +67,7 @@ impl DiskFile {
     pub fn shared(fd: OwnedFd, size: u64, writable: bool) -> Result<Self> {
         let doing = |errno| Error::errno("open a shared file", errno);
         let stat = retried::fstat(&fd).map_err(doing)?;
-        let flags = fs::fcntl_getfl(&fd).map_err(doing)?;
+        let flags = retried::fcntl_getfl(&fd).map_err(doing)?;
         let length = stat.st_size as u64;
         ensure!(
             fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::RegularFile && size <= length,

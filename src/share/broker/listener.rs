@@ -39,7 +39,7 @@ impl Listener {
         let path = &absolute(path)?;
         let socket = socket()?;
         let mut name = bind_aside(&socket, path, Mode::from_raw_mode(mode))?;
-        net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))
+        retried::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))
             .map_err(|errno| Error::errno("listen", errno))?;
         if !name.move_to(path)? {
             remove_stale(path, &address)?;
@@ -142,7 +142,7 @@ fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
 fn bind(socket: &LocalFd, path: &Path) -> Result<()> {
     let doing = |errno| Error::errno("bind", errno);
     if let Ok(address) = address(path) {
-        return net::bind(socket, &address).map_err(doing);
+        return retried::bind(socket, &address).map_err(doing);
     }
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         fail!(InvalidArgument, "the path has no file name");
@@ -150,7 +150,7 @@ fn bind(socket: &LocalFd, path: &Path) -> Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = retried::open(directory, flags, Mode::empty()).map_err(doing)?;
     let short = Path::new("/proc/thread-self/fd").join(directory.as_raw_fd().to_string()).join(name);
-    net::bind(socket, &address(&short)?).map_err(doing)
+    retried::bind(socket, &address(&short)?).map_err(doing)
 }
 
 /// The file of a socket itself, without following links.
