@@ -4,6 +4,7 @@
 mod identity;
 mod local_fd;
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use once_cell::race::OnceRef;
@@ -14,6 +15,19 @@ use crate::sync::{Mutex, MutexGuard};
 
 pub use identity::{ProcessIdentity, pid_has_ended};
 pub use local_fd::LocalFd;
+
+/// Whether the process has more rights than the user who started it, as a set-user-ID program has. Then the environment, which is
+/// that user's, must not choose the code that runs.
+pub fn is_privileged() -> bool {
+    // SAFETY: reads what the kernel has passed to the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// The path in an environment variable that names code to load. `None` for an empty one, and in a privileged process.
+pub fn library_variable(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty() && !is_privileged());
+    value.map(PathBuf::from)
+}
 
 /// A number that is constant for the life of a process, and different in its forked descendants.
 ///

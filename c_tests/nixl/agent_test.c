@@ -167,3 +167,33 @@ TEST(a_backend_whose_threads_cannot_be_started_fails) {
     peer peer = peer_start("threadless");
     peer_finish(&peer);
 }
+
+/* NIXL reads its settings once per process, and returns one status for every failure. */
+ROLE(cannot_read_the_settings) {
+    char path[1024] = "";
+    uint32_t tag = 0;
+    CHECK(frame_next_into(socket, &tag, path, sizeof(path)));
+    REFUSE(KVMEM_STATUS_NIXL, path, kvmem_agent_create, "unsettled", NULL);
+    CHECK_HAS(test_last_message(), "settings");
+}
+
+static void expect_settings_are_named(const char *variable, const char *value, const char *file) {
+    peer process = peer_start_with("cannot_read_the_settings", variable, value);
+    char path[1024] = "";
+    strcpy(path, file);
+    frame_send(process.socket, 1, path, sizeof(path));
+    peer_finish(&process);
+}
+
+TEST(settings_that_nixl_cannot_read_are_named) {
+    SCRATCH(directory);
+    const char *path = scratch_file(&directory, ".nixl.cfg");
+    CHECK_EQ(unsetenv("NIXL_CONFIG_FILE"), 0);
+    expect_settings_are_named("NIXL_CONFIG_FILE", path, path); /* missing */
+    write_file(path, "this is [ not toml\n", 19);
+    expect_settings_are_named("NIXL_CONFIG_FILE", path, path);
+    expect_settings_are_named("HOME", directory.path, path);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(symlink(path, path), 0); /* cannot be resolved */
+    expect_settings_are_named("HOME", directory.path, path);
+}

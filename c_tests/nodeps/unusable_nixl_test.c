@@ -2,7 +2,11 @@
 // A NIXL library that is named but unusable: missing, broken and too old give three different messages.
 #include "harness.h"
 
+#include <fcntl.h>
 #include <libgen.h>
+#include <sys/auxv.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 
 /* The result is the same whether the environment or an argument names it, and for an agent. */
 static void expect_unavailable(const char *path, const char *part, char *message, size_t capacity) {
@@ -61,4 +65,49 @@ TEST(failures_leak_no_file) {
 TEST(unusual_paths_are_missing_too) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("/not/\xFF/utf-8", ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("", ERR));
+}
+
+/* The role of a set-user-ID copy of this program. */
+#define PRIVILEGED "--privileged"
+
+/* The environment is that of the user who started the program. */
+__attribute__((constructor)) static void be_privileged(int count, char **arguments) {
+    if (count != 2 || strcmp(arguments[1], PRIVILEGED) != 0) return;
+    if (getauxval(AT_SECURE) == 0) _exit(EXIT_SKIPPED);
+    kvmem_error *error = NULL;
+    setenv("KVMEM_NIXL_LIBRARY", "/chosen/by/the/user.so", 1);
+    bool is_right = kvmem_nixl_load(NULL, &error) == KVMEM_STATUS_UNAVAILABLE_NIXL &&
+                    strstr(kvmem_error_message(error, NULL), "/chosen/by") == NULL;
+    kvmem_error_destroy(error);
+    setenv("NIXL_PLUGIN_DIR", "/chosen/by/the/user", 1);
+    is_right &= kvmem_nixl_load(NULL, &error) == KVMEM_STATUS_PERMISSION_DENIED &&
+                strstr(kvmem_error_message(error, NULL), "NIXL_PLUGIN_DIR") != NULL;
+    kvmem_error_destroy(error);
+    _exit(is_right ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+TEST(a_privileged_process_loads_no_library_that_its_environment_names) {
+    if (geteuid() != 0) SKIP("root: a set-user-ID program of another user");
+    SCRATCH(directory);
+    const char *path = scratch_file(&directory, "privileged");
+    const int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    const int to = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    struct stat size;
+    CHECK(from >= 0 && to >= 0 && fstat(from, &size) == 0);
+    for (off_t copied = 0; copied < size.st_size;) CHECK(sendfile(to, from, &copied, (size_t)size.st_size) > 0);
+    CHECK_EQ(fchown(to, NOBODY_UID, NOBODY_UID), 0);
+    CHECK_EQ(fchmod(to, 04755), 0);
+    close(from);
+    close(to);
+    CHECK_EQ(chmod(directory.path, 0755), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl(path, path, PRIVILEGED, (char *)NULL);
+        _exit(EXIT_FAILURE);
+    }
+    int status = 0;
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK(WIFEXITED(status));
+    if (WEXITSTATUS(status) == EXIT_SKIPPED) SKIP("a file system with set-user-ID programs: %s", directory.path);
+    CHECK_EQ(WEXITSTATUS(status), EXIT_SUCCESS);
 }

@@ -30,8 +30,8 @@ pub struct Library {
 static LIBRARY: OnceCell<Library> = OnceCell::new();
 static LOADING: ForkCheckedLock = ForkCheckedLock::new();
 
-/// Loads the library from `path`, which is a file or its folder. Without a path it uses `$KVMEM_NIXL_LIBRARY`, and without
-/// that the search path of the loader. A failure is not stored: the next call may succeed.
+/// Loads the library from `path`, which is a file or its folder. Without a path it uses `$KVMEM_NIXL_LIBRARY`, unless the
+/// process is privileged, and without that the search path of the loader. A failure is not stored: the next call may succeed.
 pub fn load(path: Option<&Path>) -> Result<&'static Library> {
     let Some(_turn) = LOADING.lock() else {
         fail!(
@@ -42,6 +42,7 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
     if let Some(library) = LIBRARY.get() {
         return reuse(library, path);
     }
+    ensure_environment()?;
     let candidate = candidate(path);
     let _dispositions = signals::Preserved::new();
     let (handle, candidate) = open(candidate)?;
@@ -68,6 +69,20 @@ impl Library {
     }
 }
 
+/// Fails in a privileged process if NIXL or UCX would load plugins from a folder that the environment names.
+fn ensure_environment() -> Result<()> {
+    let named =
+        [PLUGIN_DIRECTORY, "UCX_MODULE_DIR"].into_iter().find(|name| std::env::var_os(name).is_some());
+    match named.filter(|_| process::is_privileged()) {
+        Some(name) => fail!(
+            PermissionDenied,
+            "this process has more rights than the user who started it, and NIXL would load plugins from the folder in {name}, which \
+             that user may have chosen; unset {name}"
+        ),
+        None => Ok(()),
+    }
+}
+
 fn reuse(library: &'static Library, path: Option<&Path>) -> Result<&'static Library> {
     ensure!(
         library.loaded_in == process::generation(),
@@ -89,8 +104,7 @@ fn reuse(library: &'static Library, path: Option<&Path>) -> Result<&'static Libr
 }
 
 fn candidate(path: Option<&Path>) -> PathBuf {
-    let from_environment =
-        || std::env::var_os(ENVIRONMENT).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let from_environment = || process::library_variable(ENVIRONMENT);
     match path.map(Path::to_path_buf).or_else(from_environment) {
         Some(path) => in_folder(&path),
         None => PathBuf::from(FILE_NAME),

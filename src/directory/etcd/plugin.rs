@@ -132,8 +132,8 @@ fn load() -> Result<&'static Api> {
 }
 
 fn path() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(ENVIRONMENT).filter(|value| !value.is_empty()) {
-        return Ok(PathBuf::from(path));
+    if let Some(path) = crate::process::library_variable(ENVIRONMENT) {
+        return Ok(path);
     }
     // SAFETY: an address in this library; the name lives as long as it.
     let own = unsafe {

@@ -18,9 +18,13 @@ mod telemetry;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::agent_config::AgentConfig;
 use super::backend::Backend;
@@ -37,6 +41,7 @@ use super::{exit, signals, sys};
 use crate::error::{Error, Result};
 use crate::log::log;
 use crate::log_id::LogId;
+use crate::retried;
 
 /// The NIXL objects of one agent. Only the thread that drives the agent uses it.
 pub struct AgentState {
@@ -204,13 +209,35 @@ impl Drop for AgentState {
     }
 }
 
-/// NIXL does not say why it can't create an agent. A port that another program listens on is the usual reason.
+/// NIXL does not say why it can't create an agent. The usual reasons are a port that another program listens on, and a file of
+/// settings that it cannot read.
 fn explain_creation(error: Error, config: &AgentConfig) -> Error {
+    let error = settings_file().into_iter().fold(error, Error::followed_by);
     let port = config.listen_port;
     match config.listen_thread.then(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))) {
         Some(Err(reason)) => error.followed_by(format!(
             "its listen thread cannot listen on TCP port {port}: {reason}; set listen_port to another port"
         )),
         _ => error,
+    }
+}
+
+/// What may be wrong with the file of NIXL's settings.
+fn settings_file() -> Option<String> {
+    let (file, named) = match std::env::var_os("NIXL_CONFIG_FILE") {
+        Some(file) => (PathBuf::from(file), "NIXL_CONFIG_FILE names"),
+        None => (PathBuf::from(std::env::var_os("HOME")?).join(".nixl.cfg"), "is in HOME"),
+    };
+    let path = file.display();
+    match retried::open(&file, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(_) => {
+            Some(format!("NIXL reads its settings from {path}, which {named}; check that it is valid TOML"))
+        }
+        Err(Errno::NOENT) if named.ends_with("HOME") => None,
+        Err(errno) => Some(
+            Error::errno(format!("NIXL cannot read its settings from {path}, which {named}"), errno)
+                .message()
+                .to_string(),
+        ),
     }
 }
