@@ -26,6 +26,8 @@ static uint64_t failing_register;
 static uint64_t failing_deregister;
 static bool is_held[NIXL_SIM_NUM_CALLS];
 static bool is_held_forever[NIXL_SIM_NUM_CALLS];
+static bool holds_next[NIXL_SIM_NUM_CALLS];
+static uint64_t num_goes;
 static uint64_t num_waiting;
 
 CAPI(create_reg_dlist)(int kind, list **made) {
@@ -48,6 +50,10 @@ bool sim_fails(uint64_t *failing) { return *failing > 0 && --*failing == 0; }
 
 void sim_wait_if_held(int call) {
     num_waiting++;
+    const uint64_t before = num_goes;
+    const bool is_chosen = holds_next[call];
+    holds_next[call] = false;
+    while (is_chosen && num_goes == before) pthread_cond_wait(&sim_changed, &sim_lock);
     while (is_held[call] || is_held_forever[call]) pthread_cond_wait(&sim_changed, &sim_lock);
     num_waiting--;
 }
@@ -88,8 +94,12 @@ void nixl_sim_fail_deregister(uint64_t nth) { LOCKED(failing_deregister = nth); 
 
 void nixl_sim_hold(int call) { LOCKED(is_held[call] = true); }
 
+void nixl_sim_hold_next(int call) { LOCKED(holds_next[call] = true); }
+
 void nixl_sim_go(void) {
     pthread_mutex_lock(&sim_lock);
+    memset(holds_next, 0, sizeof(holds_next));
+    num_goes++;
     memset(is_held, 0, sizeof(is_held));
     pthread_cond_broadcast(&sim_changed);
     pthread_mutex_unlock(&sim_lock);

@@ -50,6 +50,8 @@ enum {
 };
 /* From here on calls of this kind wait until nixl_sim_go. */
 void nixl_sim_hold(int call);
+/* The next one, whichever agent makes it, waits until nixl_sim_go, and those after it do not wait. */
+void nixl_sim_hold_next(int call);
 void nixl_sim_go(void);
 /* They wait forever. */
 void nixl_sim_hold_forever(int call);

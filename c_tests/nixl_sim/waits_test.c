@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every function that waits for NIXL, with the stand-in for NIXL, while one of NIXL's calls does not return: the function
+// ends with the limit of its agent. Meanwhile no getter of the objects involved waits, and other agents work, also with the
+// same region. When NIXL returns, the function succeeds, and the agent works again.
+#include "completions.h"
+#include "stand_in.h"
+
+#include <string.h>
+
+enum { PAGE = 4096, WHOLE, FRESH, DOOMED, SEGMENT, DOOMED_SEGMENT, REMOTE, NUM_PAGES = REMOTE + 1 - WHOLE };
+
+static unsigned char memory[NUM_PAGES * PAGE] __attribute__((aligned(PAGE)));
+
+static unsigned char *page(int which) { return memory + (which - WHOLE) * PAGE; }
+
+/* Objects of the agent 'near', by kind. Those that are doomed are there for the function that destroys such an object. */
+typedef struct objects {
+    kvmem_agent *near, *far, *other;
+    kvmem_region *region, *fresh, *doomed_region;
+    kvmem_registration *registration, *doomed_registration;
+    kvmem_layout_config config;
+    kv_side side, far_side;
+    kvmem_layout *local, *remote, *shareable, *doomed_layout;
+    message far_metadata, descriptor;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer;
+    kvmem_descriptors *list, *doomed_list, *remote_list;
+    kvmem_segments *segments, *doomed_segments;
+    kvmem_prepared *prepared, *prepared_remote, *doomed_prepared;
+    kvmem_request *request, *doomed_request;
+    kvmem_view *view, *doomed_view;
+    scratch folder;
+    kvmem_directory *directory;
+    kvmem_directory_entry *entry;
+} objects;
+
+static kvmem_region *adopt(int which) {
+    return MADE(kvmem_region, kvmem_region_adopt_host,
+                REF(OPTIONS(kvmem_adopt_options, it.address = page(which), it.size = PAGE)));
+}
+
+static kvmem_layout *allocate_layout(const objects *o) {
+    const kvmem_system_options system = OPTIONS(kvmem_system_options, it.flags = KVMEM_SYSTEM_SHAREABLE);
+    return MADE(kvmem_layout, kvmem_layout_build,
+                REF(OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE, it.config = &o->config,
+                            it.agent = o->near, it.system = &system)));
+}
+
+/* `limit` is that of the calls of 'near', in nanoseconds. */
+static void objects_open(objects *o, uint64_t limit) {
+    nixl_find_stand_in();
+    memset(o, 0, sizeof(*o));
+    const kvmem_agent_options options = OPTIONS(kvmem_agent_options, it.call_timeout_ns = limit);
+    o->near = MADE(kvmem_agent, kvmem_agent_create, "near", &options);
+    EXPECT_OK(kvmem_agent_create_backend(o->near, "UCX", NULL, 0, ERR));
+    o->far = agent_open("far");
+    o->other = agent_open("other");
+    o->config = kv_config(&kv_kinds[0]);
+    kv_side_open(&o->side, &o->config, o->near, 1);
+    kv_side_open(&o->far_side, &o->config, o->far, 2);
+    o->far_metadata = agent_metadata(o->far);
+    o->descriptor = layout_descriptor(o->far_side.layout);
+    agent_load(o->near, &o->far_metadata);
+    o->local = o->side.layout;
+    EXPECT_OK(kvmem_layout_import(o->near, o->descriptor.data, o->descriptor.size, &o->remote, ERR));
+    o->shareable = allocate_layout(o);
+    o->doomed_layout = allocate_layout(o);
+    o->queue = MADE(kvmem_queue, kvmem_queue_create);
+    static const kvmem_block_pair pair = {0, 0};
+    o->transfer = MADE(kvmem_transfer, kvmem_transfer_create, o->remote, o->local,
+                       REF(OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1, it.queue = o->queue,
+                                   it.timeout_ns = MILLISECONDS(20), it.path = KVMEM_PATH_NIXL_READ)));
+    o->region = adopt(WHOLE);
+    o->registration = MADE(kvmem_registration, kvmem_region_register, o->region, o->near);
+    o->fresh = adopt(FRESH);
+    o->doomed_region = adopt(DOOMED);
+    o->doomed_registration = MADE(kvmem_registration, kvmem_region_register, o->doomed_region, o->near);
+    o->list = descriptors_of_memory(page(SEGMENT), PAGE);
+    o->doomed_list = descriptors_of_memory(page(DOOMED_SEGMENT), PAGE);
+    o->remote_list = descriptors_of_memory(page(REMOTE), PAGE);
+    o->segments = MADE(kvmem_segments, kvmem_segments_register, o->near, o->list, NULL);
+    o->doomed_segments = MADE(kvmem_segments, kvmem_segments_register, o->near, o->doomed_list, NULL);
+    o->prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, o->list, NULL);
+    o->prepared_remote = MADE(kvmem_prepared, kvmem_prepared_create, o->near, "far", o->remote_list, NULL);
+    o->doomed_prepared = MADE(kvmem_prepared, kvmem_prepared_create, o->near, NULL, o->list, NULL);
+    const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20));
+    o->request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, o->list, "far", o->remote_list,
+                      &soon);
+    do EXPECT_OK(kvmem_request_post(o->request, NULL, 0, ERR));
+    while (kvmem_request_wait(o->request, PATIENCE, ERR) == KVMEM_STATUS_TIMED_OUT);
+    o->doomed_request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, o->list, "far",
+                             o->remote_list, NULL);
+    o->view = MADE(kvmem_view, kvmem_view_create, o->near, o->list, NULL);
+    o->doomed_view = MADE(kvmem_view, kvmem_view_create, o->near, o->list, NULL);
+    o->folder = scratch_create(temporary_directory());
+    o->directory = MADE(kvmem_directory, kvmem_directory_create,
+                        REF(OPTIONS(kvmem_directory_options, it.folder = o->folder.path)));
+    EXPECT_OK(kvmem_directory_publish(o->directory, o->far, NULL, 0, PATIENCE, ERR));
+    EXPECT_OK(kvmem_directory_look_up(o->directory, "far", PATIENCE, &o->entry, ERR));
+}
+
+static void objects_close(objects *o) {
+    kvmem_directory_entry_destroy(o->entry);
+    kvmem_directory_destroy(o->directory);
+    scratch_remove(&o->folder);
+    kvmem_view_destroy(o->view);
+    kvmem_view_destroy(o->doomed_view);
+    kvmem_request_destroy(o->request);
+    kvmem_request_destroy(o->doomed_request);
+    kvmem_prepared_destroy(o->prepared);
+    kvmem_prepared_destroy(o->prepared_remote);
+    kvmem_prepared_destroy(o->doomed_prepared);
+    kvmem_segments_destroy(o->segments);
+    kvmem_segments_destroy(o->doomed_segments);
+    kvmem_descriptors_destroy(o->list);
+    kvmem_descriptors_destroy(o->doomed_list);
+    kvmem_descriptors_destroy(o->remote_list);
+    kvmem_registration_destroy(o->registration);
+    kvmem_registration_destroy(o->doomed_registration);
+    kvmem_region_destroy(o->region);
+    kvmem_region_destroy(o->fresh);
+    kvmem_region_destroy(o->doomed_region);
+    kvmem_transfer_destroy(o->transfer);
+    kvmem_queue_destroy(o->queue);
+    kvmem_layout_destroy(o->remote);
+    kvmem_layout_destroy(o->shareable);
+    kvmem_layout_destroy(o->doomed_layout);
+    message_free(&o->far_metadata);
+    message_free(&o->descriptor);
+    kv_side_close(&o->side);
+    kv_side_close(&o->far_side);
+    kvmem_agent_destroy(o->near);
+    kvmem_agent_destroy(o->far);
+    kvmem_agent_destroy(o->other);
+}
+
+/* The functions. Each runs on a thread of its own, too, so that none uses the error slot of the test. */
+#undef ERR
+#define ERR NULL
+#define FUNCTION(name) static kvmem_status name(objects *o)
+#define MAKES(name, type, ...)                                                                       \
+    FUNCTION(name) { return TRIED(type, __VA_ARGS__); }
+#define CALLS(name, call)                                                                            \
+    FUNCTION(name) { return call; }
+#define DESTROYS(name, type, handle)                                                                 \
+    FUNCTION(name) {                                                                                 \
+        type##_destroy(handle);                                                                      \
+        handle = NULL;                                                                               \
+        return KVMEM_STATUS_OK;                                                                      \
+    }
+
+MAKES(register_region, kvmem_registration, kvmem_region_register, o->fresh, o->near)
+CALLS(deregister_region, kvmem_registration_deregister(o->doomed_registration, ERR))
+DESTROYS(destroy_registration, kvmem_registration, o->doomed_registration)
+/* While NIXL still deregisters it for the earlier registration. */
+FUNCTION(register_again) {
+    destroy_registration(o);
+    return TRIED(kvmem_registration, kvmem_region_register, o->doomed_region, o->near);
+}
+MAKES(register_segments, kvmem_segments, kvmem_segments_register, o->near, o->remote_list, NULL)
+CALLS(deregister_segments, kvmem_segments_deregister(o->doomed_segments, ERR))
+DESTROYS(destroy_segments, kvmem_segments, o->doomed_segments)
+CALLS(create_backend, kvmem_agent_create_backend(o->near, "POSIX", NULL, 0, ERR))
+MAKES(get_plugins, kvmem_plugins, kvmem_agent_get_plugins, o->near)
+MAKES(get_backends, kvmem_plugins, kvmem_agent_get_backends, o->near)
+MAKES(get_metadata, kvmem_blob, kvmem_agent_get_local_metadata, o->near)
+MAKES(get_partial, kvmem_blob, kvmem_agent_get_partial_metadata, o->near, o->list, NULL)
+MAKES(load, kvmem_blob, kvmem_agent_load_remote_metadata, o->near, o->far_metadata.data, o->far_metadata.size)
+CALLS(load_entry, kvmem_directory_entry_load(o->entry, o->near, ERR))
+CALLS(publish, kvmem_directory_publish(o->directory, o->near, NULL, 0, MILLISECONDS(20), ERR))
+CALLS(check, kvmem_agent_check_remote_metadata(o->near, "stranger", ERR))
+CALLS(invalidate, kvmem_agent_invalidate_remote_metadata(o->near, "far", ERR))
+CALLS(invalidate_all, kvmem_agent_invalidate_all_remote_metadata(o->near, NULL, ERR))
+CALLS(notify, kvmem_agent_notify(o->near, "far", "x", 1, ERR))
+CALLS(connect_peer, kvmem_agent_connect(o->near, "far", NULL, ERR))
+CALLS(connect_soon, kvmem_agent_connect(o->near, "far",
+                                        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(20))), ERR))
+MAKES(take, kvmem_notifications, kvmem_agent_take_notifications, o->near, MILLISECONDS(20))
+MAKES(query, kvmem_query, kvmem_agent_query, o->near, o->list, NULL)
+MAKES(prepare, kvmem_prepared, kvmem_prepared_create, o->near, NULL, o->list, NULL)
+DESTROYS(destroy_prepared, kvmem_prepared, o->doomed_prepared)
+MAKES(create_request, kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, o->list, "far", o->remote_list,
+      NULL)
+MAKES(make_request, kvmem_request, kvmem_request_make, KVMEM_REQUEST_READ, o->prepared, REF((uint32_t){0}),
+      o->prepared_remote, REF((uint32_t){0}), 1, NULL)
+DESTROYS(destroy_request, kvmem_request, o->doomed_request)
+FUNCTION(run_request) {
+    const kvmem_status status = kvmem_request_post(o->request, NULL, 0, ERR);
+    return status == KVMEM_STATUS_OK ? kvmem_request_wait(o->request, KVMEM_TIMEOUT_FOREVER, ERR) : status;
+}
+MAKES(get_chosen, kvmem_blob, kvmem_request_get_backend, o->request)
+CALLS(estimate, kvmem_request_estimate(o->request, &(kvmem_request_cost){0}, ERR))
+CALLS(get_measured, kvmem_request_get_telemetry(o->request, &(kvmem_request_telemetry){0}, ERR))
+MAKES(create_view, kvmem_view, kvmem_view_create, o->near, o->list, NULL)
+DESTROYS(destroy_view, kvmem_view, o->doomed_view)
+FUNCTION(build_layout) {
+    const kvmem_system_options system = OPTIONS(kvmem_system_options, it.size = 0);
+    const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE,
+                                                 it.config = &o->config, it.agent = o->near, it.system = &system);
+    return TRIED(kvmem_layout, kvmem_layout_build, &options);
+}
+MAKES(export_layout, kvmem_blob, kvmem_layout_export, o->local)
+MAKES(share_layout, kvmem_share, kvmem_share_create_layout, o->shareable, NULL)
+DESTROYS(destroy_layout, kvmem_layout, o->doomed_layout)
+MAKES(import_layout, kvmem_layout, kvmem_layout_import, o->near, o->descriptor.data, o->descriptor.size)
+CALLS(serve, kvmem_layout_serve(o->local, NULL, ERR))
+FUNCTION(run_transfer) {
+    const kvmem_status status = kvmem_transfer_submit(o->transfer, ERR);
+    return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(o->transfer, KVMEM_TIMEOUT_FOREVER, ERR) : status;
+}
+FUNCTION(create_staged) {
+    static const kvmem_block_pair pair = {0, 0};
+    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
+                                                   it.path = KVMEM_PATH_NIXL_READ_STAGED);
+    return TRIED(kvmem_transfer, kvmem_transfer_create, o->remote, o->local, &options);
+}
+
+static const struct row {
+    const char *name;
+    kvmem_status (*run)(objects *o);
+    int held;             /* the call of NIXL that does not return */
+    kvmem_status in_time; /* the status once NIXL has returned; that of a function that destroys, always */
+    bool has_own_limit;   /* the function ends by itself, whatever the limit of the agent */
+} rows[] = {
+    {.name = "kvmem_region_register", .run = register_region, .held = NIXL_SIM_REGISTER},
+    {.name = "kvmem_registration_deregister", .run = deregister_region, .held = NIXL_SIM_DEREGISTER},
+    {.name = "kvmem_registration_destroy", .run = destroy_registration, .held = NIXL_SIM_DEREGISTER},
+    {.name = "kvmem_region_register during the end of a registration", .run = register_again, .held = NIXL_SIM_DEREGISTER,
+     .has_own_limit = true},
+    {.name = "kvmem_segments_register", .run = register_segments, .held = NIXL_SIM_REGISTER},
+    {.name = "kvmem_segments_deregister", .run = deregister_segments, .held = NIXL_SIM_DEREGISTER},
+    {.name = "kvmem_segments_destroy", .run = destroy_segments, .held = NIXL_SIM_DEREGISTER},
+    {.name = "kvmem_agent_create_backend", .run = create_backend, .held = NIXL_SIM_BACKEND},
+    {.name = "kvmem_agent_get_plugins", .run = get_plugins, .held = NIXL_SIM_PLUGINS},
+    {.name = "kvmem_agent_get_backends", .run = get_backends, .held = NIXL_SIM_PARAMETERS},
+    {.name = "kvmem_agent_get_local_metadata", .run = get_metadata, .held = NIXL_SIM_METADATA},
+    {.name = "kvmem_agent_get_partial_metadata", .run = get_partial, .held = NIXL_SIM_METADATA},
+    {.name = "kvmem_agent_load_remote_metadata", .run = load, .held = NIXL_SIM_LOAD},
+    {.name = "kvmem_directory_entry_load", .run = load_entry, .held = NIXL_SIM_LOAD},
+    {.name = "kvmem_directory_publish", .run = publish, .held = NIXL_SIM_METADATA, .has_own_limit = true},
+    {.name = "kvmem_agent_check_remote_metadata", .run = check, .held = NIXL_SIM_CHECK, .in_time = KVMEM_STATUS_NOT_FOUND},
+    {.name = "kvmem_agent_invalidate_remote_metadata", .run = invalidate, .held = NIXL_SIM_INVALIDATE},
+    {.name = "kvmem_agent_invalidate_all_remote_metadata", .run = invalidate_all, .held = NIXL_SIM_INVALIDATE},
+    {.name = "kvmem_agent_notify", .run = notify, .held = NIXL_SIM_NOTIFY},
+    {.name = "kvmem_agent_connect", .run = connect_peer, .held = NIXL_SIM_CONNECT},
+    {.name = "kvmem_agent_connect with timeout_ns", .run = connect_soon, .held = NIXL_SIM_CONNECT, .has_own_limit = true},
+    {.name = "kvmem_agent_take_notifications", .run = take, .held = NIXL_SIM_TAKE, .has_own_limit = true},
+    {.name = "kvmem_agent_query", .run = query, .held = NIXL_SIM_QUERY, .in_time = KVMEM_STATUS_NIXL},
+    {.name = "kvmem_prepared_create", .run = prepare, .held = NIXL_SIM_PREPARE},
+    {.name = "kvmem_prepared_destroy", .run = destroy_prepared, .held = NIXL_SIM_RELEASE_LIST},
+    {.name = "kvmem_request_create", .run = create_request, .held = NIXL_SIM_REQUEST},
+    {.name = "kvmem_request_make", .run = make_request, .held = NIXL_SIM_REQUEST},
+    {.name = "kvmem_request_destroy", .run = destroy_request, .held = NIXL_SIM_RELEASE},
+    {.name = "kvmem_request_post and _wait", .run = run_request, .held = NIXL_SIM_POST, .has_own_limit = true},
+    {.name = "kvmem_request_get_backend", .run = get_chosen, .held = NIXL_SIM_CHOSEN, .in_time = KVMEM_STATUS_NIXL},
+    {.name = "kvmem_request_estimate", .run = estimate, .held = NIXL_SIM_ESTIMATE, .in_time = KVMEM_STATUS_NIXL},
+    {.name = "kvmem_request_get_telemetry", .run = get_measured, .held = NIXL_SIM_MEASURED, .in_time = KVMEM_STATUS_NIXL},
+    {.name = "kvmem_view_create", .run = create_view, .held = NIXL_SIM_VIEW},
+    {.name = "kvmem_view_destroy", .run = destroy_view, .held = NIXL_SIM_RELEASE_VIEW},
+    {.name = "kvmem_layout_build", .run = build_layout, .held = NIXL_SIM_REGISTER},
+    {.name = "kvmem_layout_destroy", .run = destroy_layout, .held = NIXL_SIM_DEREGISTER},
+    {.name = "kvmem_layout_export", .run = export_layout, .held = NIXL_SIM_METADATA},
+    {.name = "kvmem_share_create_layout", .run = share_layout, .held = NIXL_SIM_METADATA},
+    {.name = "kvmem_layout_import", .run = import_layout, .held = NIXL_SIM_CHECK},
+    {.name = "kvmem_layout_serve", .run = serve, .held = NIXL_SIM_REGISTER},
+    {.name = "kvmem_transfer_create with staging memory", .run = create_staged, .held = NIXL_SIM_REGISTER},
+    {.name = "kvmem_transfer_submit and _wait", .run = run_transfer, .held = NIXL_SIM_POST, .has_own_limit = true},
+    {.name = "kvmem_transfer_submit and _wait: creating requests", .run = run_transfer, .held = NIXL_SIM_REQUEST, .has_own_limit = true},
+};
+#undef ERR
+#define ERR test_error_slot()
+
+static bool is_destroying(const struct row *row) {
+    const char *const end = "_destroy";
+    const size_t length = strlen(row->name), of_end = strlen(end);
+    return length > of_end && strcmp(row->name + length - of_end, end) == 0;
+}
+
+/* The agent executes calls in order, so that all earlier ones have ended after this one. */
+static void go_on(kvmem_agent *agent) {
+    NIXL(nixl_sim_go());
+    kvmem_status status = KVMEM_STATUS_TIMED_OUT;
+    while (status == KVMEM_STATUS_TIMED_OUT) status = TRIED(kvmem_blob, kvmem_agent_get_local_metadata, agent);
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+}
+
+/* Getters of objects that the function of no row destroys. One that waits for NIXL would wait for ever. */
+static void get_all(const objects *o) {
+    GET(kvmem_region_info, of_region, kvmem_region_get_info, o->region);
+    CHECK_EQ(of_region.registration_count, 1);
+    kvmem_region *const regions[] = {o->region, o->fresh, o->doomed_region};
+    for (size_t i = 0; i < NUM(regions); i++) {
+        GET(kvmem_region_info, info, kvmem_region_get_info, regions[i]);
+        GET(kvmem_region_holders, holders, kvmem_region_get_holders, regions[i]);
+        CHECK_EQ(holders.registrations, info.registration_count);
+    }
+    OWN(kvmem_blob, of_registered, kvmem_region_get_agent, o->region, 0);
+    CHECK_STR(kvmem_blob_data(of_registered), "near");
+    GET(kvmem_registration_info, of_registration, kvmem_registration_get_info, o->registration);
+    CHECK_EQ(of_registration.registered, 1);
+    kvmem_layout *const layouts[] = {o->local, o->remote};
+    for (size_t i = 0; i < NUM(layouts); i++) {
+        GET(kvmem_layout_info, info, kvmem_layout_get_info, layouts[i]);
+        GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layouts[i]);
+        OWN(kvmem_blob, of_layout, kvmem_layout_get_agent, layouts[i]);
+        CHECK_STR(kvmem_blob_data(of_layout), i == 0 ? "near" : "far");
+        OWN(kvmem_blob, picture, kvmem_layout_draw, layouts[i], 0);
+    }
+    OWN(kvmem_region, first, kvmem_layout_get_region, o->local, 0);
+    GET(kvmem_transfer_info, of_transfer, kvmem_transfer_get_info, o->transfer);
+    kvmem_transfer_explanation explanation;
+    OWN(kvmem_blob, explained, kvmem_transfer_explain, o->transfer, &explanation);
+    (void)kvmem_transfer_poll(o->transfer, ERR);
+    (void)kvmem_request_poll(o->request, ERR);
+    kvmem_completion completion;
+    size_t count;
+    EXPECT_OK(kvmem_queue_poll(o->queue, &completion, 1, &count, ERR));
+    CHECK_STR(kvmem_agent_name(o->near), "near");
+    CHECK(kvmem_view_handle(o->view) != NULL);
+    GET(kvmem_directory_entry_info, of_entry, kvmem_directory_entry_get_info, o->entry);
+}
+
+/* Another agent registers the same regions, and other memory. */
+static void use_another_agent(const objects *o) {
+    kvmem_region *const regions[] = {o->region, o->fresh, o->doomed_region};
+    for (size_t i = 0; i < NUM(regions); i++) {
+        GET(kvmem_region_info, before, kvmem_region_get_info, regions[i]);
+        OWN(kvmem_registration, same, kvmem_region_register, regions[i], o->other);
+        GET(kvmem_region_info, after, kvmem_region_get_info, regions[i]);
+        CHECK_EQ(after.registration_count, before.registration_count + 1);
+        EXPECT_OK(kvmem_registration_deregister(same, ERR));
+    }
+    OWNED(kvmem_descriptors) list = descriptors_of_memory(page(REMOTE), PAGE);
+    OWN(kvmem_segments, segments, kvmem_segments_register, o->other, list, NULL);
+}
+
+TEST(calls_end_with_the_limit_of_their_agent) {
+    for (size_t i = 0; i < NUM(rows); i++) {
+        const struct row *row = &rows[i];
+        objects o;
+        printf("        %s\n", row->name);
+        objects_open(&o, MILLISECONDS(200)); /* enough for the calls that NIXL returns from */
+        NIXL(nixl_sim_hold_next(row->held));
+        CHECK_EQ(row->run(&o), is_destroying(row) ? KVMEM_STATUS_OK : KVMEM_STATUS_TIMED_OUT);
+        get_all(&o);
+        use_another_agent(&o);
+        go_on(o.near);
+        objects_close(&o);
+    }
+}
+
+typedef struct running {
+    const struct row *row;
+    objects *objects;
+    kvmem_status status;
+} running;
+
+static void *run_row(void *argument) {
+    running *mine = argument;
+    mine->status = mine->row->run(mine->objects);
+    return NULL;
+}
+
+TEST(nothing_else_waits_while_nixl_does_not_return) {
+    for (size_t i = 0; i < NUM(rows); i++) {
+        objects o;
+        pthread_t thread;
+        running mine = {.row = &rows[i], .objects = &o};
+        if (rows[i].has_own_limit) continue;
+        printf("        %s\n", rows[i].name);
+        objects_open(&o, 0);
+        NIXL(nixl_sim_hold_next(rows[i].held));
+        CHECK_EQ(pthread_create(&thread, NULL, run_row, &mine), 0);
+        while (NIXL(nixl_sim_waiting()) == 0) sched_yield();
+        get_all(&o);
+        use_another_agent(&o);
+        NIXL(nixl_sim_go());
+        CHECK_EQ(pthread_join(thread, NULL), 0);
+        CHECK_EQ(mine.status, rows[i].in_time);
+        get_all(&o);
+        use_another_agent(&o);
+        objects_close(&o);
+    }
+}
