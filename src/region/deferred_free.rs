@@ -6,13 +6,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{Control, DeviceConfig, DeviceMemory};
 use crate::cuda::memory::Allocation;
 use crate::error::Result;
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
+use crate::thread;
 
 impl DeviceMemory {
     /// Allocates memory of one device.
@@ -36,16 +37,36 @@ pub(super) fn free_later(memory: &Arc<DeviceMemory>, control: &Arc<Control>) {
     waiting().push((memory.clone(), control.clone()));
 }
 
-/// Frees the memory that no importer has open any more.
+/// Frees the memory that no importer has open any more. Waits for the device.
 pub(super) fn sweep() {
+    drop(take_free());
+}
+
+/// The same on a thread of its own: getters must not wait for the device. If none can be started, the memory waits for the next
+/// check.
+pub(super) fn sweep_aside() {
+    let free = take_free();
+    if free.is_empty() {
+        return;
+    }
+    let (sender, receiver) = std::sync::mpsc::channel::<Waiting>();
+    match thread::spawn("kvmem-free", move || drop(receiver.recv())) {
+        Ok(_) => drop(sender.send(free)),
+        Err(_) => waiting().extend(free),
+    }
+}
+
+/// Takes the memory that no importer has open any more from the list.
+fn take_free() -> Waiting {
     // An importer can slow the kernel's reply down by many locks. So the kernel is queried without the lock, which every
     // thread that shares, frees or allocates device memory needs.
-    let candidates: Waiting = waiting().clone();
-    let is_free = |(_, control): &&(Arc<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
-    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();
+    // Without holding the memory: another thread may remove it from the list meanwhile, and this one must not be the last holder.
+    let candidates: Vec<_> =
+        waiting().iter().map(|(memory, control)| (Arc::downgrade(memory), control.clone())).collect();
+    let is_free = |(_, control): &&(Weak<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
+    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| memory.as_ptr()).collect();
     let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
-    let free: Vec<_> = waiting().extract_if(.., is_over).collect();
     // Freed without the lock, which every thread that shares, frees or allocates device memory needs: freeing waits for
     // the device.
-    drop((candidates, free));
+    waiting().extract_if(.., is_over).collect()
 }

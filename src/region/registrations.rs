@@ -251,3 +251,57 @@ impl Drop for Resizing<'_> {
 fn address(agent: &Arc<Agent>) -> usize {
     Arc::as_ptr(agent).addr()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn begin<'a>(all: &'a Registrations, agent: &Arc<Agent>) -> Changing<'a> {
+        match all.find_or_begin(agent, Some(Instant::now())).unwrap() {
+            Found::Missing(change) => change,
+            Found::Known(_) => panic!("nothing was registered"),
+        }
+    }
+
+    fn now<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+        nixl::within(Some(Instant::now()), work)
+    }
+
+    #[test]
+    fn a_change_excludes_those_with_its_agent_and_resizing_until_it_ends() {
+        let (all, (agent, _commands), (other, _others)) =
+            (Registrations::default(), Agent::unattended(), Agent::unattended());
+        let change = begin(&all, &agent);
+        let error = all.find_or_begin(&agent, Some(Instant::now())).map(drop).unwrap_err();
+        assert_eq!(error.status(), Status::TimedOut);
+        assert!(error.message().contains("agent 'unattended' is in a call of NIXL"), "{error}");
+        assert_eq!(now(|| all.resize().map(drop)).unwrap_err().status(), Status::TimedOut);
+        drop(begin(&all, &other));
+        assert_eq!((all.count(), all.agents().len()), (0, 0));
+        drop(change);
+        drop(begin(&all, &agent));
+        now(|| all.resize().map(drop)).unwrap();
+    }
+
+    #[test]
+    fn resizing_excludes_changes_until_it_ends() {
+        let (all, (agent, _commands)) = (Registrations::default(), Agent::unattended());
+        let resizing = all.resize().unwrap();
+        assert!(all.find_or_begin(&agent, Some(Instant::now())).is_err());
+        assert_eq!(now(|| all.resize().map(drop)).unwrap_err().status(), Status::TimedOut);
+        let (begun, begins) = channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _change = all.find_or_begin(&agent, None).unwrap();
+                begun.send(()).unwrap();
+            });
+            drop(resizing);
+            assert!(begins.recv_timeout(PATIENCE).is_ok());
+        });
+        assert!(all.state().entries.is_empty());
+    }
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use super::deferred_free::{free_later, sweep};
+use super::deferred_free::{free_later, sweep, sweep_aside};
 use super::{Access, Backing, Control, DeviceMemory, DeviceUsers, FileId, FilePart, Origin, Region, Tier};
 use crate::error::{Result, ensure};
 use crate::process::PerProcess;
@@ -192,7 +192,7 @@ impl Region {
 
     /// The holders of the region, or of the view if it is one.
     pub fn holders(self: &Arc<Self>) -> Result<Holders> {
-        sweep();
+        sweep_aside();
         Ok(Holders {
             references: Arc::strong_count(self) as u64,
             views: self.counts.views.load(Ordering::Relaxed),
