@@ -36,6 +36,17 @@ pub fn collect<T>(entries: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     Ok(list)
 }
 
+/// A copy of what the caller passes.
+pub fn copied<T: Copy>(items: &[T]) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(items.len()).map_err(|_| {
+        let message = format!("no memory for a copy of {} bytes", size_of_val(items));
+        Error::new(Status::OutOfMemory, message)
+    })?;
+    list.extend_from_slice(items);
+    Ok(list)
+}
+
 #[cold]
 fn grow<T>(list: &mut Vec<T>) -> Result<()> {
     reserve(list, 1)

@@ -33,6 +33,32 @@ static void estimate_without_memory(uint32_t log_level) {
     kv_side_check_moved(&destination, &source, &all_layers);
 }
 
+/* Larger than the addresses that are left. */
+enum { LARGE = 32 << 20 };
+
+/* What a caller passes is copied. */
+static void pass_large_arguments(void) {
+    CLEANUP(test_free) unsigned char *bytes = test_allocate(LARGE);
+    memset(bytes, 1, LARGE);
+    KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
+    const kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.notification = bytes,
+                                                it.notification_size = LARGE);
+    OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    CLEANUP(test_free) kvmem_descriptor *descriptors = test_allocate(LARGE);
+    memset(descriptors, 0, LARGE);
+    const struct rlimit before = limit_addresses(4 * MIB);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a copy of 33554432 bytes", kvmem_transfer_create,
+           source.layout, destination.layout, &options);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a copy of 33554432 bytes", kvmem_share_create_received,
+           bytes, LARGE, NULL, 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of",
+                   kvmem_descriptors_add(list, descriptors, LARGE / sizeof(*descriptors), ERR));
+    CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+    CHECK_EQ(kvmem_descriptors_count(list), 0);
+}
+
+TEST_CALL(arguments_that_cannot_be_copied_are_an_error, in_a_forked_child(pass_large_arguments))
+
 static void explain_without_memory(void) { estimate_without_memory(KVMEM_LOG_OFF); }
 static void log_without_memory(void) { estimate_without_memory(KVMEM_LOG_INFO); }
 

@@ -95,6 +95,7 @@ impl Descriptors {
             "a list of {count} descriptors is too long; NIXL numbers at most {MOST}"
         );
         added.iter().try_for_each(ensure_addressable)?;
+        self.reserve(added.len(), count)?;
         self.entries.extend(added);
         Ok(())
     }
@@ -126,11 +127,16 @@ impl Descriptors {
             "a list of {count} descriptors is too long; NIXL numbers at most {MOST}"
         );
         let more = count.saturating_sub(self.entries.len());
-        self.entries.try_reserve(more).map_err(|_| {
-            Error::new(Status::OutOfMemory, format!("no memory for a list of {count} descriptors"))
-        })?;
+        self.reserve(more, count)?;
         self.entries.resize_with(count, DescriptorEntry::default);
         Ok(())
+    }
+
+    /// Reserves memory for `more` descriptors, `count` in all.
+    fn reserve(&mut self, more: usize, count: usize) -> Result<()> {
+        self.entries.try_reserve(more).map_err(|_| {
+            Error::new(Status::OutOfMemory, format!("no memory for a list of {count} descriptors"))
+        })
     }
 
     /// Frees memory that the descriptors do not need.

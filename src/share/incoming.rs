@@ -11,6 +11,7 @@ use super::frame::{CHUNK, HEADER, Header, MessageKind, ParcelInfo};
 use super::message::{self, FDS_A_MESSAGE, Fds, Received};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
+use crate::lists;
 
 /// Whether a socket preserves message boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,6 +236,7 @@ impl Incoming {
             header.fds,
             self.fds.len()
         );
+        lists::reserve(&mut self.parcel.bytes, body.len())?;
         self.parcel.bytes.extend_from_slice(body);
         self.parcel.fds.append(&mut self.fds);
         self.filled = 0;

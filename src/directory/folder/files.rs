@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::directory::board::MOST_AGENTS;
 use crate::directory::entry::{Entry, MOST_BYTES, decode, encode};
 use crate::error::{Error, Result, ensure};
+use crate::lists;
 use crate::log::log;
 use crate::process::LocalFd;
 use crate::random::random;
@@ -264,7 +265,9 @@ impl Folder {
 
 /// Reads a file, up to one byte more than an entry may have.
 fn read(file: &OwnedFd) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; MOST_BYTES + 1];
+    let mut bytes = Vec::new();
+    lists::reserve(&mut bytes, MOST_BYTES + 1)?;
+    bytes.resize(MOST_BYTES + 1, 0);
     let mut length = 0;
     while length < bytes.len() {
         match retried::pread(file, &mut bytes[length..], length as u64) {

@@ -13,6 +13,7 @@ use crate::ffi::common::options::{check_flags, init, options, read};
 use crate::ffi::common::pointer::{items, null};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
+use crate::lists;
 use crate::share::broker::{Broker, BrokerConfig};
 
 /// Options of kvmem_broker_create.
@@ -101,7 +102,7 @@ unsafe fn config(options: &kvmem_broker_options) -> Result<BrokerConfig> {
     let or = |given: u64, default: u64| if given == 0 { default } else { given };
     Ok(BrokerConfig {
         mode: if options.mode == 0 { defaults.mode } else { options.mode },
-        users: users.to_vec(),
+        users: lists::copied(users)?,
         max_clients: or(options.max_clients.into(), defaults.max_clients as u64) as usize,
         max_clients_per_user: options.max_clients_per_user as usize,
         max_bytes_per_user: or(options.max_bytes_per_user, defaults.max_bytes_per_user),

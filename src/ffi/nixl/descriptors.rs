@@ -14,6 +14,7 @@ use crate::ffi::common::pointer::{items, null, out};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
+use crate::lists;
 use crate::nixl::{Descriptor, DescriptorEntry, Descriptors, Owner};
 use crate::region::Region;
 use crate::sync::Mutex;
@@ -91,7 +92,11 @@ pub unsafe extern "C" fn kvmem_descriptors_add(
         call(error, |scope| {
             let descriptors = borrow(scope, descriptors)?;
             let added = items(added, count, "added")?;
-            let entries = added.iter().map(|each| entry(each)).collect::<Result<Vec<_>>>()?;
+            let mut entries = Vec::new();
+            lists::reserve(&mut entries, added.len())?;
+            for each in added {
+                entries.push(entry(each)?);
+            }
             descriptors.lock().add(entries)
         })
     }
@@ -130,7 +135,7 @@ pub unsafe extern "C" fn kvmem_descriptors_add_region(
             let owner: Owner = region.clone();
             let owned = |entry: DescriptorEntry| DescriptorEntry { owner: Some(owner.clone()), ..entry };
             if let Some(storage) = region.storage_list() {
-                return list.add(storage?.entries().iter().cloned().map(owned).collect());
+                return list.add(lists::collect(storage?.entries().iter().cloned().map(owned))?);
             }
             let entry = |span: &Descriptor| DescriptorEntry {
                 address: span.address,
@@ -138,7 +143,7 @@ pub unsafe extern "C" fn kvmem_descriptors_add_region(
                 device_id: span.device_id,
                 ..DescriptorEntry::default()
             };
-            list.add(region.descriptors().iter().map(entry).map(owned).collect())
+            list.add(lists::collect(region.descriptors().iter().map(entry).map(owned))?)
         })
     }
 }
@@ -379,7 +384,7 @@ unsafe fn entry(descriptor: &kvmem_descriptor) -> Result<DescriptorEntry> {
         address: descriptor.address,
         size: descriptor.size,
         device_id: descriptor.device_id,
-        metadata: metadata.to_vec(),
+        metadata: lists::copied(metadata)?,
         agent: agent.map(|name| CString::new(name).unwrap_or_default()),
         owner: None,
     })

@@ -14,6 +14,7 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::lists;
 
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
         call(error, |scope| {
             let name = Out::nullable(name);
             let agent = &borrow(scope, agent)?.agent;
-            let bytes = text::bytes(data, size, "data")?.to_vec();
+            let bytes = lists::copied(text::bytes(data, size, "data")?)?;
             let peer = agent.call(move |driver| driver.load_remote(&bytes))?;
             if let Some(name) = name {
                 name.set(blob::value(peer.into_bytes()));

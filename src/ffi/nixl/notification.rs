@@ -19,6 +19,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
+use crate::lists;
 use crate::nixl::Notification;
 use crate::nixl::service::ensure_sendable;
 use crate::transfer::QueueEntry;
@@ -72,8 +73,9 @@ pub unsafe extern "C" fn kvmem_agent_notify(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let remote = text::required(remote, "remote")?.to_string();
-            let message = text::bytes(data, size, "data")?.to_vec();
-            ensure_sendable(&message)?;
+            let message = text::bytes(data, size, "data")?;
+            ensure_sendable(message)?;
+            let message = lists::copied(message)?;
             agent.call(move |driver| driver.notify(&remote, &message))
         })
     }

@@ -12,6 +12,7 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::queue::kvmem_queue;
+use crate::lists;
 use crate::nixl::CallOptions;
 use crate::nixl::service::ensure_sendable;
 use crate::transfer::raw::RunOptions;
@@ -144,8 +145,8 @@ unsafe fn converted(options: &kvmem_nixl_options) -> Result<CallOptions> {
             text::bytes(options.custom_parameter, options.custom_parameter_size, "custom_parameter")?;
         Ok(CallOptions {
             backends,
-            notification: notifies.then(|| notification.to_vec()),
-            custom_parameter: (!parameter.is_empty()).then(|| parameter.to_vec()),
+            notification: notifies.then(|| lists::copied(notification)).transpose()?,
+            custom_parameter: (!parameter.is_empty()).then(|| lists::copied(parameter)).transpose()?,
             skips_merge: options.flags & KVMEM_NIXL_SKIP_MERGE != 0,
         })
     }

@@ -11,6 +11,7 @@ use crate::ffi::common::options::{check_flags, ensure_given, init, options, read
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
+use crate::lists;
 use crate::region::{BlockStorageConfig, Region};
 
 /// Options of kvmem_region_create_block.
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn kvmem_region_create_block(
             offset: options.offset,
             size: options.size,
             alignment: options.alignment.max(1),
-            metadata: metadata.to_vec(),
+            metadata: lists::copied(metadata)?,
         };
         region.set(Region::block_storage(config)?.into());
         Ok(())

@@ -13,6 +13,7 @@ use crate::ffi::common::pointer::{items, out};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::share::kvmem_share;
+use crate::lists;
 use crate::share::Share;
 
 /// Returns the bytes of a share, for a channel of the caller.
@@ -98,7 +99,7 @@ pub unsafe extern "C" fn kvmem_share_create_received(
         // Checked before any is duplicated: a duplicate may get the number of one that is not open.
         fds.iter().try_for_each(|fd| ensure_open(*fd))?;
         let fds = fds.iter().map(|fd| duplicate(*fd)).collect::<Result<_>>()?;
-        share.set(Arc::new(Share::received(bytes.to_vec(), fds)?));
+        share.set(Arc::new(Share::received(lists::copied(bytes)?, fds)?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

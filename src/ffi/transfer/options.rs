@@ -13,6 +13,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
+use crate::lists;
 use crate::nixl::service::ensure_sendable;
 use crate::transfer::{
     BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
@@ -210,7 +211,9 @@ pub(in crate::ffi) unsafe fn request<'a>(
                     options.num_pairs,
                 )?,
                 user_data: options.user_data,
-                notification: (!options.notification.is_null()).then(|| message.to_vec()),
+                notification: (!options.notification.is_null())
+                    .then(|| lists::copied(message))
+                    .transpose()?,
                 checksums: checksums(options.checksums, options.num_pairs)?,
                 timeout: None,
             },

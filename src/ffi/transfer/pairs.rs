@@ -13,6 +13,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{checksums, kvmem_block_pair, kvmem_block_table, limit, tables};
+use crate::lists;
 use crate::nixl::service::ensure_sendable;
 use crate::transfer::{BlockPair, Step};
 
@@ -112,7 +113,7 @@ pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<
                 options.num_pairs,
             )?,
             user_data: options.user_data,
-            notification: (!options.notification.is_null()).then(|| message.to_vec()),
+            notification: (!options.notification.is_null()).then(|| lists::copied(message)).transpose()?,
             checksums: checksums(options.checksums, options.num_pairs)?,
             timeout: limit(options.timeout_ns),
         })

@@ -6,6 +6,7 @@ use std::ptr;
 
 use super::AgentState;
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::lists;
 use crate::log::log;
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
@@ -31,10 +32,10 @@ impl AgentState {
             fail!(Nixl, "agent '{}' has no metadata", self.display_name());
         }
         // SAFETY: `size` bytes from malloc that are ours now.
-        let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec();
+        let bytes = lists::copied(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) });
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(data) };
-        Ok(bytes)
+        bytes
     }
 
     /// Fails if the agent has no backend that reaches peers: then it has no metadata either.

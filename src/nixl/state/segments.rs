@@ -10,6 +10,7 @@ use super::AgentState;
 use super::discovery::raw;
 use super::registrations::{RegistrationList, describe};
 use crate::error::{Error, Result, Status, ensure};
+use crate::lists;
 use crate::log::{Count, log};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::backend::Params;
@@ -228,10 +229,10 @@ impl AgentState {
         })?;
         ensure!(!data.is_null(), Nixl, "agent '{}' has no metadata of the descriptors", self.display_name());
         // SAFETY: `size` bytes from malloc that are ours now.
-        let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec();
+        let bytes = lists::copied(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) });
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(data) };
-        Ok(bytes)
+        bytes
     }
 }
 
