@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
 #include <unistd.h>
 
 typedef enum state { IDLE, IN_FLIGHT, FAILED } state;
@@ -47,7 +48,7 @@ CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, target **made,
     sim_pass(NIXL_SIM_PREPARE);
     *made = calloc(1, sizeof(target));
     if (*made == NULL) return ERROR_BACKEND;
-    strncpy((*made)->name, name, NAME_SIZE - 1);
+    snprintf((*made)->name, NAME_SIZE, "%s", name);
     return SUCCESS;
 }
 
@@ -61,7 +62,7 @@ static status make_request(request **made, const char *name, int operation) {
     sim_pass(NIXL_SIM_REQUEST);
     *made = calloc(1, sizeof(request));
     if (*made == NULL) return ERROR_BACKEND;
-    strncpy((*made)->target.name, name, NAME_SIZE - 1);
+    snprintf((*made)->target.name, NAME_SIZE, "%s", name);
     (*made)->reads = operation == 0;
     LOCKED(counts.alive++);
     return SUCCESS;
