@@ -25,7 +25,7 @@ use crate::sync::Mutex;
 /// kernel of the program may occupy the GPU for any time: then defaults are used until the measurement has ended.
 const PATIENCE: Duration = Duration::from_millis(40);
 /// How long a caller waits who requests the rates.
-const QUERY_PATIENCE: Duration = Duration::from_secs(5);
+const QUERY_PATIENCE: Duration = Duration::from_secs(30);
 
 static DEVICES: Keyed<i32, Known<Rates>> = Keyed::new();
 /// Keys are the device that executes the copies, and its peer.
