@@ -26,8 +26,8 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 ///
 /// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies on a
 /// stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU memory: eight
-/// times the level 2 cache, and at most an eighth of the free memory. It also uses some host memory, most of which
-/// stays page-locked while kvmem has layouts on the GPU. Rates that cannot be measured are defaults; the log has
+/// times the level 2 cache, and at most an eighth of the free memory. It also uses some host memory, most
+/// of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot be measured are defaults; the log has
 /// the reason, and kvmem_cuda_describe_rates returns their number.
 ///
 /// Waits up to 30 s. Creating a transfer waits up to 40 ms, and uses default rates until they are measured. Call
