@@ -24,15 +24,16 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 /// Returns the copy rates of a GPU, by which transfers select their path. Keep them in a file, and set them
 /// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same paths.
 ///
-/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies on a
-/// stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU memory: eight
-/// times the level 2 cache, and at most an eighth of the free memory. It also uses some host memory, most
-/// of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot be measured are defaults; the log has
-/// the reason, and kvmem_cuda_describe_rates returns their number.
+/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
+/// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
+/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some
+/// host memory, most of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot
+/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
+/// number.
 ///
-/// Waits up to 30 s. Creating a transfer waits up to 40 ms, and uses default rates until they are measured. Call
-/// this when an engine starts: it also loads the copy kernel, which the driver does not load while a kernel of the
-/// engine runs.
+/// Waits up to 30 s. Creating a transfer waits up to 40 ms, and uses default rates until they are
+/// measured. Call this when an engine starts: it also loads the copy kernel, which the driver does not
+/// load while a kernel of the engine runs.
 ///
 /// @param device the GPU
 /// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
