@@ -159,13 +159,18 @@ TEST(each_launch_of_a_graph_moves_the_current_bytes) {
     }
 }
 
-/* Rates with which staged copies of pieces that are scattered on the GPU only are the fastest path, and kernels the second. */
-static void prefer_staging(void) {
+static void set_kernel_to_host(double of_link) {
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
     rates_blob rates = rates_get(0);
-    rates_set_figure(&rates, RATE_TO_HOST_KERNEL, 0.4 * rates_figure(&rates, RATE_TO_HOST));
+    rates_set_figure(&rates, RATE_TO_HOST_KERNEL, of_link * rates_figure(&rates, RATE_TO_HOST));
     rates_set(0, &rates);
 }
+
+/* Rates with which staged copies of pieces that are scattered on the GPU only are the fastest path, and kernels the second. */
+static void prefer_staging(void) { set_kernel_to_host(0.4); }
+
+/* Rates with which a batch of long pieces is the fastest path, and a kernel is faster than one copy after the other. */
+static void prefer_batches(void) { set_kernel_to_host(0.8); }
 
 /* Whole, and by layer. The caller names no path. */
 TEST(a_graph_takes_another_path_if_the_fastest_one_cannot_be_captured) {
@@ -184,6 +189,25 @@ TEST(a_graph_takes_another_path_if_the_fastest_one_cannot_be_captured) {
         CHECK_EQ(explanation.path, KVMEM_PATH_CUDA_STAGED);
         run_by_graph(&work);
     }
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+}
+
+/* A batch of copies is the fastest path, and a kernel in a graph. The rates are known, so nothing has needed a kernel before. Loading
+   it during the capture would invalidate the capture. */
+TEST(the_first_capture_loads_no_kernel) {
+    prefer_batches();
+    kvmem_block_pair pairs[64];
+    for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){i * 5 % NUM(pairs), i};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_layout_config config =
+        WITH(side_config(&kv_kinds[1]), it.num_blocks = NUM(pairs), it.inner_dim = 64 * it.inner_dim);
+    const flight_plan plan = {.from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move};
+    CLEANUP(work_close) work work;
+    work_open_as(&work, &plan, 0, KVMEM_TRANSFER_ZERO_COPY, KVMEM_COMPUTE_IDLE);
+    const kvmem_transfer_explanation explanation =
+        flight_explain(&work.flight, "in a graph: CUDA kernel, estimated ");
+    CHECK_EQ(explanation.path, KVMEM_PATH_CUDA_BATCH);
+    run_by_graph(&work);
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 

@@ -166,7 +166,7 @@ impl Compared {
             path,
             busy: comparison.busy(),
             limits: comparison.limits,
-            in_graphs: comparison.in_graphs(path),
+            in_graphs: comparison.in_graphs(path)?,
             candidates: comparison.candidates,
         })
     }
@@ -187,7 +187,7 @@ impl Compared {
         let prepare = |layer| limits.prepare(sides, device, &plan.layer(layer), path);
         let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
         let tasks = TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?;
-        let mut in_graphs = comparison.in_graphs(path);
+        let mut in_graphs = comparison.in_graphs(path)?;
         let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
         in_graphs.iter_mut().for_each(|graph| graph.seconds *= layers as f64);
         candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);

@@ -302,13 +302,27 @@ impl<'a> Comparison<'a> {
     }
 
     /// The path that a graph takes instead of `taken`, if it is better there, and its estimated duration. A path that the
-    /// caller has requested is not replaced.
-    pub fn in_graphs(&self, taken: TransferPath) -> Option<GraphPath> {
+    /// caller has requested is not replaced. Its kernel is loaded now: loading it during the capture would invalidate the
+    /// capture. If that fails, stores the reason and takes the next best.
+    pub fn in_graphs(&mut self, taken: TransferPath) -> Result<Option<GraphPath>> {
+        if self.preferences.path.is_some() {
+            return Ok(None);
+        }
+        loop {
+            let Some(best) = self.best_in_graphs(taken) else { return Ok(None) };
+            match self.limits.load_kernels(self.device, self.plan, best.path) {
+                Ok(()) => return Ok(Some(best)),
+                Err(error) => self.exclude(best.path, &error)?,
+            }
+        }
+    }
+
+    fn best_in_graphs(&self, taken: TransferPath) -> Option<GraphPath> {
         let seconds = |path| cost::seconds_in_graph(path, &self.case, &self.costs.rates);
         let possible = self.candidates.iter().filter(|candidate| !candidate.is_impossible);
         let timed =
             possible.map(|candidate| GraphPath { path: candidate.path, seconds: seconds(candidate.path) });
         let best = timed.min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
-        (self.preferences.path.is_none() && best.seconds < seconds(taken)).then_some(best)
+        (best.seconds < seconds(taken)).then_some(best)
     }
 }

@@ -93,6 +93,16 @@ impl PathLimits {
         TaskSequence::by_layer(layers.map(prepare).collect::<Result<_>>()?)
     }
 
+    /// Loads the kernels of a path, so that preparing it later loads none.
+    pub fn load_kernels(&self, device: &DeviceState, plan: &Plan, path: TransferPath) -> Result<()> {
+        match path {
+            TransferPath::CudaKernel => {
+                device.kernel()?.provide(KernelCopy::prepare(plan, self.ctas)?.launches())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Prepares the copies of a plan.
     pub fn prepare(
         &self,
