@@ -97,6 +97,7 @@ TEST(memory_is_adopted_with_the_access_that_the_gpu_has) {
         WITH(adopt_options(address, 2 * granularity, NULL), it.flags = KVMEM_ADOPT_READ_ONLY);
     OWN(kvmem_region, region, kvmem_region_adopt_device, &read_only, 0);
     CHECK(region_info(region).flags & KVMEM_REGION_READ_ONLY);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY", kvmem_share_create_region, region, NULL);
     OWNED(kvmem_layout) layout = region_lay_out(region);
     const kvmem_block_pair pair = {0, 0};
     const kvmem_transfer_options move = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);

@@ -219,13 +219,16 @@ impl ShareBuilder {
                 let fd = self.push(file.for_sharing(writable)?);
                 Ok(MemoryHandle::Disk { fd }.into())
             }
-            Backing::Device(memory) => match memory.retain_mappings()? {
-                Some(retained) => self.mappings(memory, retained),
-                None => {
-                    self.allow(&[Transport::Ipc], "plain device memory")?;
-                    ipc_handle(memory).map(PackedRegion::from)
+            Backing::Device(memory) => {
+                self.ensure_may_grant(memory.is_read_only())?;
+                match memory.retain_mappings()? {
+                    Some(retained) => self.mappings(memory, retained),
+                    None => {
+                        self.allow(&[Transport::Ipc], "plain device memory")?;
+                        ipc_handle(memory).map(PackedRegion::from)
+                    }
                 }
-            },
+            }
             Backing::Elastic(memory) => {
                 self.allow(&[Transport::Fd, Transport::Fabric], "elastic memory")?;
                 self.extents(root, memory)
@@ -306,16 +309,22 @@ impl ShareBuilder {
                  kvmem_region_adopt_file, or have kvmem allocate it, shareable"
             );
         };
-        ensure!(
-            self.grant.access == Access::Read || !memory.is_read_only(),
-            PermissionDenied,
-            "the memory was adopted with KVMEM_ADOPT_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
-        );
+        self.ensure_may_grant(memory.is_read_only())?;
         if self.grant.writes == FutureWrites::Sealed {
             seal_writes(file.part().file, FutureWrites::Sealed)?;
         }
         let fd = self.push(file.for_sharing(self.grant.access)?);
         Ok(MemoryHandle::Memory { fd, offset: file.part().offset })
+    }
+
+    /// Fails if the share grants write access to memory that this process may only read.
+    fn ensure_may_grant(&self, is_read_only: bool) -> Result<()> {
+        ensure!(
+            self.grant.access == Access::Read || !is_read_only,
+            PermissionDenied,
+            "the memory was adopted with KVMEM_ADOPT_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
+        );
+        Ok(())
     }
 
     fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<PackedRegion> {
