@@ -17,6 +17,7 @@ use crate::cuda::stream::{Active, Stream};
 use crate::cuda::{Context, Device, DeviceBuffer, Event};
 use crate::error::{Error, Result, Status};
 use crate::leak;
+use crate::lists;
 use crate::region::{PinnedConfig, PinnedMemory};
 
 /// How long the thread polls before it sleeps between polls.
@@ -99,10 +100,12 @@ impl<'a> Bench<'a> {
         let (stream, begun, ended) = (Stream::new(context)?, Event::timed(context)?, Event::timed(context)?);
         let buffers = DeviceBuffer::new(context.device(), 2 * device_size)?;
         let peer = peer.map(|peer| Peer::allocate(context.device(), peer)).transpose()?;
+        let mut pageable = Vec::new();
+        lists::reserve(&mut pageable, pageable_size as usize)?;
+        pageable.resize(pageable_size as usize, 1);
         // Last, because a failure after it would unlock it.
         let kept = device.bench_memory.lock().pop();
         let host = kept.map_or_else(|| PinnedMemory::allocate(&config, &mut |_, _| true), Ok)?;
-        let pageable = vec![1; pageable_size as usize];
         let memory = Memory { device: buffers, device_size, host, pageable, peer };
         Ok(Self { device, stream, begun, ended, kernel: device.kernel(), memory: Some(memory) })
     }

@@ -14,7 +14,7 @@ use crate::transfer::run::threads::Pool;
 /// The rates of a device, or of a pair of devices. The lock is never held while they are measured.
 pub struct Known<R> {
     state: Mutex<State<R>>,
-    /// A measurement has ended.
+    /// A measurement has ended, or rates were set.
     ended: Condvar,
 }
 
@@ -24,6 +24,13 @@ struct State<R> {
     measuring: Option<Instant>,
     /// Increased when the rates are set: the result of a measurement that began before is discarded.
     generation: u64,
+}
+
+impl<R> State<R> {
+    /// Whether there are rates that no measurement will replace.
+    fn is_certain(&self) -> bool {
+        self.entry.as_ref().is_some_and(|entry| entry.retry.is_none())
+    }
 }
 
 /// Rates, and when to measure them again if the last measurement failed.
@@ -112,10 +119,10 @@ impl<R: Clone + Send + 'static> Known<R> {
         self.ended.notify_all();
     }
 
-    /// The known rates. Waits until `patience` has passed for a measurement in progress.
+    /// The known rates. Waits until `patience` has passed for a measurement in progress, unless its result is not used.
     pub fn get(&self, patience: Duration) -> Option<R> {
         let mut state = self.state.lock();
-        while let Some(begun) = state.measuring {
+        while let (Some(begun), false) = (state.measuring, state.is_certain()) {
             let Some(left) = patience.checked_sub(begun.elapsed()) else { break };
             state = self.ended.wait_timeout(state, left).0;
         }
@@ -127,6 +134,8 @@ impl<R: Clone + Send + 'static> Known<R> {
         let mut state = self.state.lock();
         state.entry = rates.map(Entry::certain);
         state.generation += 1;
+        drop(state);
+        self.ended.notify_all();
     }
 }
 
@@ -210,8 +219,16 @@ mod tests {
         };
         assert_eq!(known.get_or_measure(Duration::from_millis(1), measure), None);
         known.set(Some(5));
+        // The measurement has not ended, and nothing waits for it.
+        assert_eq!(known.get(Duration::MAX), Some(5));
+        assert_eq!(known.get_or_measure(Duration::MAX, || panic!("rates are set")), Some(5));
         drop(go);
-        assert_eq!((known.get(LONG), known.get(LONG)), (Some(5), Some(5)));
+        let mut state = known.state.lock();
+        while state.measuring.is_some() {
+            state = known.ended.wait(state);
+        }
+        drop(state);
+        assert_eq!(known.get(LONG), Some(5));
     }
 
     #[test]
