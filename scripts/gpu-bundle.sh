@@ -25,9 +25,14 @@ readonly venv=build/nixl-cu13
 wheel=$venv/unpacked
 cuda=cu13
 if [[ $small ]]; then
-    cuda=cu12
-    nixl_wheel=$(<build/venv/wheel)
+    if [[ ! $(<build/nixl-library) =~ /\.nixl_(cu[0-9]+)\.mesonpy\.libs/[^/]+$ ]]; then
+        echo "the bundle needs NIXL of a wheel, and set-up has found $(<build/nixl-library):" \
+            "unset KVMEM_NIXL_LIBRARY, and run 'make setup'" >&2
+        exit 1
+    fi
+    cuda=${BASH_REMATCH[1]}
     wheel=$(realpath "$(dirname "$(<build/nixl-library)")/..")
+    nixl_wheel=$(cat build/venv/wheel 2>/dev/null) || nixl_wheel=nixl-$cuda
 fi
 readonly wheel cuda
 readonly prefix=build/gpu-prefix${small:+-small} # kvmem as installed, stripped
