@@ -116,18 +116,17 @@ impl Share {
              memory of another machine"
         );
         let file = match &entry.carried {
-            MemoryHandle::Memory { fd, .. } | MemoryHandle::Disk { fd } => {
-                let file = self.borrowed(*fd)?;
-                if access == Access::ReadWrite {
-                    ensure_grants_writing(file)?;
-                }
-                Some(FileId::of(file)?)
-            }
+            MemoryHandle::Memory { fd, .. } | MemoryHandle::Disk { fd } => Some(self.borrowed(*fd)?),
             _ => None,
+        };
+        // After the file was found to be that of the memory: of another file this says nothing.
+        let ensure_allowed = || match file {
+            Some(file) if access == Access::ReadWrite => ensure_grants_writing(file),
+            _ => Ok(()),
         };
         let wanted = OpenRequirements {
             control: FileId::of(self.borrowed(entry.control)?)?,
-            file,
+            file: file.map(FileId::of).transpose()?,
             access,
             alignment,
             pin: opening.pin,
@@ -135,6 +134,7 @@ impl Share {
             extents: seen(entry),
         };
         if let Some(known) = Region::known(&entry.id, &wanted) {
+            ensure_allowed()?;
             known.open_for(opening.users)?;
             return Ok(known);
         }
@@ -145,6 +145,7 @@ impl Share {
         );
         let control = Arc::new(Control::open(self.fd(entry.control)?, entry.id)?);
         let backing = self.open_backing(entry, &wanted, opening, &control)?;
+        ensure_allowed()?;
         let origin = Origin { process: process.clone(), access };
         let region = Region::imported(backing, origin, control, &wanted);
         // Another thread may have opened it meanwhile, for other devices.
