@@ -105,7 +105,7 @@ impl Pace {
     pub fn goes_on_after(&mut self, step: TaskStep) -> bool {
         let now = Instant::now();
         let spent = now - *self.begun.get_or_insert(now);
-        let has_moved = step == TaskStep::Progressed || spent - self.spent >= MOVING;
+        let has_moved = step == TaskStep::Progressed || spent.saturating_sub(self.spent) >= MOVING;
         (self.spent, self.quiet) = (spent, if has_moved { 0 } else { self.quiet + 1 });
         step != TaskStep::Waiting && self.quiet < QUIET_STEPS && spent <= LONGEST_BEGIN
     }
