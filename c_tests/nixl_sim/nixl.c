@@ -10,8 +10,27 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NIXL's metadata begins with this, the length of the name, the name, and a '|'. */
+/* NIXL's metadata: fields with the length of their values, each with a '|' after it. The backend of an agent is reached by the
+   agent's number. */
 #define METADATA "nixlSerDes|Agent"
+#define PLUGIN "UCX"
+typedef struct __attribute__((packed)) connections {
+    char bar_of_name;
+    char tag[5];
+    uint64_t size;
+    uint64_t count;
+    char bar;
+} connections;
+typedef struct __attribute__((packed)) connection {
+    char tag_of_plugin;
+    uint64_t size_of_plugin;
+    char plugin[3];
+    char bar_of_plugin;
+    char tag;
+    uint64_t size;
+    uint64_t number;
+    char bar;
+} connection;
 
 pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_changed = PTHREAD_COND_INITIALIZER;
@@ -71,19 +90,24 @@ bool sim_knows(const agent *agent, const char *name) {
     return strcmp(agent->name, name) == 0;
 }
 
-/* The name and number of an agent. */
-CAPI(get_local_md)(agent *agent, void **data, size_t *size) {
-    sim_pass(NIXL_SIM_METADATA);
+static status describe(const agent *agent, uint64_t count, void **data, size_t *size) {
     const uint64_t length = strlen(agent->name);
-    *size = strlen(METADATA) + sizeof(length) + length + 1 + sizeof(agent->number);
+    const connections head = {'|', "Conns", sizeof(count), count, '|'};
+    const connection only = {'t', strlen(PLUGIN), PLUGIN, '|', 'c', sizeof(agent->number), agent->number, '|'};
+    *size = strlen(METADATA) + sizeof(length) + length + sizeof(head) + count * sizeof(only);
     *data = malloc(*size);
     if (*data == NULL) return ERROR_BACKEND;
     char *to = mempcpy(*data, METADATA, strlen(METADATA));
     to = mempcpy(to, &length, sizeof(length));
     to = mempcpy(to, agent->name, length);
-    *to++ = '|';
-    memcpy(to, &agent->number, sizeof(agent->number));
+    to = mempcpy(to, &head, sizeof(head));
+    memcpy(to, &only, count * sizeof(only));
     return SUCCESS;
+}
+
+CAPI(get_local_md)(agent *agent, void **data, size_t *size) {
+    sim_pass(NIXL_SIM_METADATA);
+    return describe(agent, 1, data, size);
 }
 
 /* Metadata of another agent of the same name is refused. */
@@ -104,18 +128,19 @@ static status add_peer(agent *agent, const char *name, uint64_t number) {
 }
 
 CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name) {
-    uint64_t length, number;
+    uint64_t length;
+    connection only;
     const size_t before = strlen(METADATA) + sizeof(length);
     sim_pass(NIXL_SIM_LOAD);
     *name = NULL;
     if (size <= before || memcmp(data, METADATA, strlen(METADATA)) != 0) return ERROR_BACKEND;
     const char *text = (const char *)data + before;
     memcpy(&length, text - sizeof(length), sizeof(length));
-    if (length >= NAME_SIZE || size - before != length + 1 + sizeof(number)) return ERROR_BACKEND;
-    memcpy(&number, text + length + 1, sizeof(number));
+    if (length >= NAME_SIZE || size - before != length + sizeof(connections) + sizeof(only)) return ERROR_BACKEND;
+    memcpy(&only, text + length + sizeof(connections), sizeof(only));
     char *copy = strndup(text, length);
     if (copy == NULL) return ERROR_BACKEND;
-    const status outcome = LOCKED(add_peer(agent, copy, number));
+    const status outcome = LOCKED(add_peer(agent, copy, only.number));
     if (outcome == SUCCESS)
         *name = copy;
     else
@@ -146,8 +171,10 @@ CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
     return check_peer(agent, name);
 }
 
+/* Without a connection, so that agents have no identity, which would be registered beside the memory of tests. */
 CAPI(get_local_partial_md)(agent *agent, const void *list, void **data, size_t *size, const arguments *arguments) {
-    return nixl_capi_get_local_md(agent, data, size);
+    sim_pass(NIXL_SIM_METADATA);
+    return describe(agent, 0, data, size);
 }
 
 /* It has no listen thread. */
