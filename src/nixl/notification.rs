@@ -112,8 +112,9 @@ impl NotificationMap {
 const FEW: usize = 64;
 /// The number of senders of one look that are read by position: 8 million steps, some 50 ms. Peers choose the names of senders.
 const MOST_BY_POSITION: usize = 4096;
-/// The number of names that are kept.
+/// The number of names that are kept, and the bytes of one.
 const MOST_KNOWN: usize = 16384;
+const LONGEST_KNOWN: usize = 256;
 
 /// The names of agents that have sent messages.
 #[derive(Default)]
@@ -121,7 +122,8 @@ pub struct KnownSenders(HashSet<CString>);
 
 impl KnownSenders {
     fn add(&mut self, name: &CStr) {
-        if self.0.len() < MOST_KNOWN && !self.0.contains(name) {
+        let has_space = self.0.len() < MOST_KNOWN && name.count_bytes() <= LONGEST_KNOWN;
+        if has_space && !self.0.contains(name) {
             self.0.insert(name.to_owned());
         }
     }

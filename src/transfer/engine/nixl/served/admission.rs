@@ -85,6 +85,18 @@ impl Admission {
             || self.closed.iter().any(|lease| lease.item == key)
     }
 
+    /// Whether another peer has requested a session of this key. Peers find the keys of others in the control block.
+    pub fn is_of_another(&self, key: SessionKey, sender: &str) -> bool {
+        self.slots.iter().any(|lease| lease.item.key == key && lease.peer != *sender)
+            || self.waiting.iter().any(|lease| lease.item.key == key && lease.peer != *sender)
+            || self.refusals.iter().any(|lease| lease.item.key == key && lease.peer != *sender)
+    }
+
+    /// Whether the control block says why a session has no slots.
+    pub fn has_refused(&self, key: SessionKey) -> bool {
+        self.refusals.iter().any(|lease| lease.item.key == key)
+    }
+
     /// Whether slots are in use, or may be written to.
     pub fn has_slots_in_use(&self) -> bool {
         !self.slots.is_empty()
@@ -134,9 +146,7 @@ impl Admission {
 
     /// Notes that a requester has closed its session. The session of another agent stays open.
     pub fn close(&mut self, key: SessionKey, sender: &str) {
-        let is_of_another = self.slots.iter().any(|lease| lease.item.key == key && lease.peer != *sender)
-            || self.waiting.iter().any(|lease| lease.item.key == key && lease.peer != *sender);
-        if is_of_another || self.closed.iter().any(|lease| lease.item == key) {
+        if self.is_of_another(key, sender) || self.closed.iter().any(|lease| lease.item == key) {
             return;
         }
         self.waiting.end(|lease| lease.item.key == key);

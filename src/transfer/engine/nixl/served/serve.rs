@@ -222,7 +222,7 @@ impl ServeTask {
 
     fn handle(&mut self, service: &Service, sender: String, key: SessionKey, body: Body) {
         match body {
-            Body::Open(_) | Body::Close if self.is_of_another(key, &sender) => {}
+            _ if self.admission.is_of_another(key, &sender) => {}
             Body::Open(_) if self.admission.knows(key) => {}
             Body::Open(open) if open.writes && !service.served.writes => {
                 let message = "the owner serves reads only; it must allow writes";
@@ -242,15 +242,13 @@ impl ServeTask {
                     Some(Ok(())) => {}
                     Some(Err(error)) => self.end(key, service, SessionState::failed(&error)),
                     None if self.admission.knows(key) => self.admission.renew(key, &sender),
+                    // Its requester has not read the reason yet.
+                    None if self.admission.has_refused(key) => {}
                     None => self.put(service, key, &sender, &SessionState::Unknown),
                 }
             }
             Body::Close => self.close(key, &sender),
         }
-    }
-
-    fn is_of_another(&self, key: SessionKey, sender: &str) -> bool {
-        self.sessions.iter().any(|session| session.key == key && session.sender != sender)
     }
 
     /// The requester accesses the slots of its session no more.

@@ -193,6 +193,25 @@ fn requests_that_the_layout_does_not_allow_are_refused_with_the_reason() {
     served.read_all();
 }
 
+/// A requester repeats its reports, and others find its key in the control block.
+#[test]
+fn a_refusal_remains_until_its_requester_asks_again() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let other = served.with_another_peer();
+    served.open(key(1), true, 2 * BLOCK, terms(2));
+    assert_eq!(served.refusal(key(1)).0, Status::PermissionDenied);
+    served.say(key(1), Body::Progress(0));
+    other.say(key(1), Body::Progress(0));
+    other.open(key(1), false, 2 * BLOCK, terms(2));
+    served.read_all();
+    other.read_all();
+    let state = served.wait(key(1), |_| true);
+    assert!(matches!(state, SessionState::Ended { .. }), "{state:?}");
+    served.open(key(1), false, 2 * BLOCK, terms(2));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { .. }));
+}
+
 #[test]
 fn a_session_ends_at_a_report_that_is_not_possible() {
     let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
