@@ -406,7 +406,7 @@ static void *publish_many(void *argument) {
     const long_publication *it = argument;
     enum { LAYOUTS = 500 };
     kvmem_named_layout layouts[LAYOUTS];
-    char names[LAYOUTS][8];
+    char names[LAYOUTS][16];
     for (int i = 0; i < LAYOUTS; i++) {
         snprintf(names[i], sizeof(names[i]), "%d", i);
         layouts[i] = (kvmem_named_layout){names[i], it->layout};
