@@ -62,7 +62,7 @@ void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
         if (i % 64 == 0) await_most_memory(memory_before);
     }
     await_released(threads_before, memory_before);
-    CHECK_EQ(count_open_files(), files_before);
+    CHECK(count_open_files() <= files_before); /* a thread may have had one open before */
     const uint64_t used = memory_in_use();
     printf("  %lld bytes more after %u cycles\n", (long long)(used - used_before), num_cycles);
     CHECK(used < used_before + growth_allowed());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding libnixl_capi, and proving that every function called here is in it before the first call.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -271,10 +271,35 @@ pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
     None
 }
 
+/// The name by which the loader knows a plugin that NIXL has loaded. It would open the file to find that another path is the same
+/// file, which fails if the process has no file descriptor left.
+pub(super) fn loaded_plugin(plugin: &str) -> Option<CString> {
+    struct Search {
+        suffix: String,
+        found: Option<CString>,
+    }
+    unsafe extern "C" fn visit(library: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+        // SAFETY: the loader's description of a library, and the search below, which lives through the calls.
+        let (name, search) = unsafe { ((*library).dlpi_name, &mut *search.cast::<Search>()) };
+        if name.is_null() {
+            return 0;
+        }
+        // SAFETY: the loader's names are NUL-terminated.
+        let name = unsafe { CStr::from_ptr(name) };
+        if name.to_bytes().ends_with(search.suffix.as_bytes()) {
+            search.found = Some(name.to_owned());
+        }
+        search.found.is_some().into()
+    }
+    let mut search = Search { suffix: format!("/libplugin_{plugin}.so"), found: None };
+    // SAFETY: the function gets a pointer to the search, while it lives.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
 /// Whether a plugin of NIXL, or a library that it needs, has the symbol.
 pub(super) fn has_symbol(plugin: &str, symbol: &CStr) -> bool {
-    let file = plugin_file(plugin).and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
-    let Some(name) = file else { return false };
+    let Some(name) = loaded_plugin(plugin) else { return false };
     // SAFETY: a NUL-terminated path, of a plugin that NIXL has loaded just before. The handle is ours.
     unsafe {
         let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
