@@ -271,27 +271,26 @@ pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
     None
 }
 
-/// The name by which the loader knows a plugin that NIXL has loaded. It would open the file to find that another path is the same
-/// file, which fails if the process has no file descriptor left.
-pub(super) fn loaded_plugin(plugin: &str) -> Option<CString> {
-    struct Search {
-        suffix: String,
-        found: Option<CString>,
+/// The name by which the loader knows a plugin that NIXL has loaded, valid while it is loaded. With another path to the same file the
+/// loader would open the file, which fails if the process has no file descriptor left.
+pub(super) fn loaded_plugin(plugin: &str) -> Option<NonNull<c_char>> {
+    struct Search<'a> {
+        plugin: &'a str,
+        found: Option<NonNull<c_char>>,
     }
     unsafe extern "C" fn visit(library: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
         // SAFETY: the loader's description of a library, and the search below, which lives through the calls.
         let (name, search) = unsafe { ((*library).dlpi_name, &mut *search.cast::<Search>()) };
-        if name.is_null() {
-            return 0;
-        }
+        let Some(name) = NonNull::new(name.cast_mut()) else { return 0 };
         // SAFETY: the loader's names are NUL-terminated.
-        let name = unsafe { CStr::from_ptr(name) };
-        if name.to_bytes().ends_with(search.suffix.as_bytes()) {
-            search.found = Some(name.to_owned());
+        let path = unsafe { CStr::from_ptr(name.as_ptr()) }.to_bytes();
+        let file = path.strip_suffix(b".so").and_then(|path| path.strip_suffix(search.plugin.as_bytes()));
+        if file.is_some_and(|file| file.ends_with(b"/libplugin_")) {
+            search.found = Some(name);
         }
         search.found.is_some().into()
     }
-    let mut search = Search { suffix: format!("/libplugin_{plugin}.so"), found: None };
+    let mut search = Search { plugin, found: None };
     // SAFETY: the function gets a pointer to the search, while it lives.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found
