@@ -2,6 +2,7 @@
 // Metadata between agents, by bytes and by address, and its blobs.
 #include "harness.h"
 
+#include <dlfcn.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <time.h>
@@ -60,9 +61,20 @@ TEST(invalid_bytes_are_not_loaded) {
 }
 
 /* The reason is in what UCX logs. It logs the same line for each device. */
+/* Afterwards the loader knows the plugin by this path, too, and opens no file to find it. */
+static void open_plugin_by_path(void) {
+    const char *library = getenv("KVMEM_NIXL_LIBRARY");
+    const char *file = strrchr(library, '/');
+    CHECK(file != NULL);
+    void *plugin = dlopen(TEXT("%.*s/plugins/libplugin_UCX.so", (int)(file - library), library), RTLD_NOW | RTLD_NOLOAD);
+    CHECK(plugin != NULL);
+    dlclose(plugin);
+}
+
 TEST(a_failure_to_reach_a_peer_contains_what_ucx_logs) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
+    open_plugin_by_path();
     CLEANUP(message_free) message metadata = agent_metadata(far);
     const struct rlimit before = forbid_open_files();
     const kvmem_status status = kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL, ERR);

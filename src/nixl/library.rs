@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding libnixl_capi, and proving that every function called here is in it before the first call.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
@@ -271,34 +271,10 @@ pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
     None
 }
 
-/// The name by which the loader knows a plugin that NIXL has loaded, valid while it is loaded. With another path to the same file the
-/// loader would open the file, which fails if the process has no file descriptor left.
-pub(super) fn loaded_plugin(plugin: &str) -> Option<NonNull<c_char>> {
-    struct Search<'a> {
-        plugin: &'a str,
-        found: Option<NonNull<c_char>>,
-    }
-    unsafe extern "C" fn visit(library: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-        // SAFETY: the loader's description of a library, and the search below, which lives through the calls.
-        let (name, search) = unsafe { ((*library).dlpi_name, &mut *search.cast::<Search>()) };
-        let Some(name) = NonNull::new(name.cast_mut()) else { return 0 };
-        // SAFETY: the loader's names are NUL-terminated.
-        let path = unsafe { CStr::from_ptr(name.as_ptr()) }.to_bytes();
-        let file = path.strip_suffix(b".so").and_then(|path| path.strip_suffix(search.plugin.as_bytes()));
-        if file.is_some_and(|file| file.ends_with(b"/libplugin_")) {
-            search.found = Some(name);
-        }
-        search.found.is_some().into()
-    }
-    let mut search = Search { plugin, found: None };
-    // SAFETY: the function gets a pointer to the search, while it lives.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.found
-}
-
 /// Whether a plugin of NIXL, or a library that it needs, has the symbol.
 pub(super) fn has_symbol(plugin: &str, symbol: &CStr) -> bool {
-    let Some(name) = loaded_plugin(plugin) else { return false };
+    let file = plugin_file(plugin).and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
+    let Some(name) = file else { return false };
     // SAFETY: a NUL-terminated path, of a plugin that NIXL has loaded just before. The handle is ours.
     unsafe {
         let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);

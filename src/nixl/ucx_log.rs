@@ -8,7 +8,8 @@
 //! refused: NIXL keeps nothing of a backend or a registration that it has refused, and loads metadata again as after a success.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
 
 use super::library;
 use crate::error::{Error, Result};
@@ -71,7 +72,7 @@ struct Collecting {
 
 impl Collecting {
     fn begin(plugin: &str) -> Option<Self> {
-        let file = library::loaded_plugin(plugin)?;
+        let file = CString::new(library::plugin_file(plugin)?.as_os_str().as_bytes()).ok()?;
         // SAFETY: a NUL-terminated path, of a plugin that NIXL has loaded just before.
         let plugin = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if plugin.is_null() {
