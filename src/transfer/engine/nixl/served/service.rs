@@ -38,7 +38,7 @@ impl Service {
         words::write(region.address() + (index * control::ENTRY) as u64, region, bytes);
     }
 
-    /// Tells requesters that nothing is served any more.
+    /// Reports to requesters that the service has ended.
     pub fn end(&self) {
         self.write(0, &[0; control::ENTRY]);
     }
