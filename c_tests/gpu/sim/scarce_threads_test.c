@@ -12,9 +12,15 @@ static kvmem_status submit_other_pairs(void *transfer) {
     return kvmem_transfer_submit_pairs(transfer, &step, NULL);
 }
 
+/* Uses default rates: a measurement that takes long continues on a thread of its own, and its copies would be counted. */
+static void reset(void) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+}
+
 /* A run that no thread can watch does not begin. It is the first case, so that kvmem has no threads yet. */
 TEST(submitting_a_copy_fails_if_no_thread_can_watch_it) {
-    SIM(sim_reset());
+    reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     flight_create(&copy, it.path = KVMEM_PATH_CUDA_COPY);
     SIM(sim_reset());
@@ -30,7 +36,7 @@ TEST(submitting_a_copy_fails_if_no_thread_can_watch_it) {
 TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     if (!can_test_io_uring()) return;
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    SIM(sim_reset());
+    reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     OPENED(flight, write, .from = PLACE_SYSTEM, .to = PLACE_FILE, .source = &config);
     flight_create(&copy, it.path = KVMEM_PATH_CUDA_COPY);
