@@ -112,7 +112,8 @@ mod tests {
     use super::*;
     use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
     use crate::region::SystemConfig;
-    use crate::transfer::request::{PairedRange, Preferences, Wanted};
+    use crate::transfer::engine::preferences::Preferences;
+    use crate::transfer::plan::{PairedRange, Wanted};
 
     fn layout(num_layers: u64) -> Arc<Layout> {
         let dimensions = Dimensions { num_blocks: 12, num_layers, ..Dimensions::small() };

@@ -20,11 +20,10 @@ use std::time::Duration;
 pub use engine::Candidate;
 pub use engine::cuda::rates::{self, known as known_rates};
 pub use engine::explain::{Explanation, PathChoice, Summary, Verdict};
+pub use engine::preferences::Preferences;
 pub use path::TransferPath;
-pub use plan::{Outline, Plan};
-pub use request::{
-    BlockPair, BlockTable, Expected, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
-};
+pub use plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
+pub use request::{Expected, Step, TransferRequest};
 pub use run::completion::{Completion, Outcome};
 pub use run::queue::{OpenQueue, Queue, QueueEntry};
 pub use verify::checksum;

@@ -11,13 +11,14 @@ use super::engine::{Candidate, Engine, OnStreams, limits, select};
 use super::layout_pair::LayoutPair;
 use super::path::TransferPath;
 use super::plan::{Plan, PlannedBlocks};
-use super::request::{Preferences, Step};
+use super::request::Step;
 use super::run::completion::{Account, Limit};
 use super::run::history::Record;
 use super::verify::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::Layout;
+use crate::transfer::engine::preferences::Preferences;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {

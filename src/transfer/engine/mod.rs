@@ -8,6 +8,7 @@ pub mod explain;
 pub mod host;
 pub mod limits;
 pub mod nixl;
+pub mod preferences;
 pub mod promises;
 pub mod repeated;
 pub mod runs;
@@ -16,9 +17,9 @@ pub mod select;
 use std::borrow::Cow;
 use std::time::Instant;
 
+use self::preferences::Preferences;
 use super::path::TransferPath;
 use super::plan::Plan;
-use super::request::Preferences;
 use super::run::Run;
 use crate::cuda::stream::CallerStream;
 use crate::error::Result;

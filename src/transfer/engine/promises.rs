@@ -4,7 +4,7 @@
 
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
-use crate::transfer::request::Preferences;
+use crate::transfer::engine::preferences::Preferences;
 
 /// Fails if the page cache would be used, and the caller excludes any memory between source and destination.
 pub fn ensure_no_page_cache(file: &Layout, preferences: &Preferences) -> Result<()> {

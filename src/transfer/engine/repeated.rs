@@ -9,9 +9,9 @@ use super::runs::{self, Needs, Runs};
 use super::{Engine, limits, select};
 use crate::error::{Result, Status};
 use crate::layout::Layout;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 use crate::transfer::run::completion::{Account, Completion, Limit};
 
 /// How long a peer may make no progress, unless the caller sets it.

@@ -12,9 +12,9 @@ use super::nixl::{self, NixlMove};
 use crate::error::{Result, ensure, fail};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 use crate::transfer::run::steps::PartSequence;
 
 /// The path between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and

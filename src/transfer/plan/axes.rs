@@ -7,7 +7,7 @@ use super::nest::{BLOCK_AXES, PairedAxis};
 use super::selection::Selection;
 use crate::error::{Result, ensure};
 use crate::layout::{Axis, Geometry};
-use crate::transfer::request::PairedRange;
+use crate::transfer::plan::PairedRange;
 
 /// What is moved of each block.
 #[derive(Clone, Debug)]

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::layout::{Arrangement, Dimensions, Geometry, LayoutKind, Order, Placement};
     use crate::transfer::plan::Outline;
-    use crate::transfer::request::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
+    use crate::transfer::plan::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
 
     fn side(order: &str, page_size: u64, start: u64) -> Placement {
         let dimensions = Dimensions {

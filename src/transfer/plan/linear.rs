@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::layout::Axis;
 use crate::lists;
 use crate::sorting::sort_few_by_key;
-use crate::transfer::request::BlockPair;
+use crate::transfer::plan::BlockPair;
 
 /// All axes, from the outermost to the innermost.
 pub type AxisOrder = [Axis; Axis::ALL.len()];

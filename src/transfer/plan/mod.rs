@@ -30,6 +30,7 @@ mod terms;
 mod tiles;
 mod tokens;
 mod units;
+mod wanted;
 mod windows;
 
 pub use linear::LinearPlan;
@@ -51,7 +52,7 @@ use self::axes::PairedBlock;
 use self::outline::LayerOutline;
 use self::runs::BlockRuns;
 use self::shape::Shape;
-use super::request::{BlockPair, PairedRange, TokenTables, Wanted};
+pub use self::wanted::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
 use crate::error::Result;
 use crate::layout::{Layout, Unit};
 

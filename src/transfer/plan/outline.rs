@@ -11,7 +11,7 @@ use super::shape::Shape;
 use super::side::Side;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
-use crate::transfer::request::{BlockPair, Wanted};
+use crate::transfer::plan::{BlockPair, Wanted};
 
 /// The maximum number of layers that are moved one by one: each has loops of its own.
 const MOST_LAYERS: u64 = 1 << 16;

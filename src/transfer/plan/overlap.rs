@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::layout::{AllocationConfig, Arrangement, Dimensions, LayoutKind, Order};
     use crate::region::{Region, SystemConfig};
-    use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+    use crate::transfer::plan::{BlockPair, PairedRange, Wanted};
 
     fn layout() -> std::sync::Arc<Layout> {
         let memory = AllocationConfig::System(SystemConfig::default());

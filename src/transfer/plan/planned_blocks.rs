@@ -7,7 +7,7 @@ use super::outline::{Outline, too_large};
 use super::runs::BlockRuns;
 use super::tokens::{Section, Sections, find_whole_blocks};
 use crate::error::Result;
-use crate::transfer::request::{BlockPair, TokenTables};
+use crate::transfer::plan::{BlockPair, TokenTables};
 
 /// Whole blocks or spans of tokens. If filled again, it allocates only for more of them than it has ever contained.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use super::nest::LoopOrder;
 use crate::error::{Error, Result, Status, ensure};
 use crate::lists;
 use crate::sorting::sort_by_id;
-use crate::transfer::request::BlockPair;
+use crate::transfer::plan::BlockPair;
 
 /// The maximum number of runs that memory is allocated for before they are known: there may be one for each pair.
 const MOST_AT_ONCE: usize = 4096;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::heads::HeadView;
 use crate::error::{Result, ensure};
 use crate::layout::{Axis, Geometry};
-use crate::transfer::request::{PairedRange, Wanted};
+use crate::transfer::plan::{PairedRange, Wanted};
 
 /// What is moved of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use super::shape::Shape;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry};
 use crate::lists;
-use crate::transfer::request::{BlockPair, BlockTable, TokenTables};
+use crate::transfer::plan::{BlockPair, BlockTable, TokenTables};
 
 const NAMES: [&str; 2] = ["source", "destination"];
 

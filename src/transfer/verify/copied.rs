@@ -13,8 +13,8 @@ use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, Lay
 use crate::lists;
 use crate::region::SystemConfig;
 use crate::transfer::engine::repeated::{Patience, RepeatedMove};
+use crate::transfer::plan::{BlockPair, PairedRange, Wanted};
 use crate::transfer::plan::{Outline, Plan, Slots};
-use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
 /// Size of the host buffer.
 pub const BUFFER: u64 = 16 << 20;

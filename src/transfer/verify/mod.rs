@@ -16,13 +16,15 @@ use std::sync::Arc;
 use self::side::{VerifiedSide, part};
 use self::tokens::Tokens;
 use super::plan::{Plan, Selection, Slots};
-use super::request::{BlockPair, Expected, Preferences, Step};
+use super::request::{Expected, Step};
 use super::run::Verify;
 use super::run::completion::Outcome;
 use crate::error::{Error, Result, ensure, fail};
 use crate::layout::Layout;
 use crate::lists;
 use crate::nixl::MemoryType;
+use crate::transfer::engine::preferences::Preferences;
+use crate::transfer::plan::BlockPair;
 
 /// The comparison of moved blocks with their expected contents.
 pub struct Verification {

@@ -14,8 +14,9 @@ use crate::lists;
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::engine::repeated::Patience;
+use crate::transfer::plan::{BlockTable, PairedRange, TokenTables, Wanted};
 use crate::transfer::plan::{Outline, Plan, Selection};
-use crate::transfer::request::{BlockTable, PairedRange, Step, TokenTables, Wanted};
+use crate::transfer::request::Step;
 use crate::transfer::run::completion::Outcome;
 
 /// Tokens that are moved.

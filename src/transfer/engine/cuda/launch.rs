@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use super::direction::CopyDirection;
-use super::rates::DirectionRates;
 use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer, MOST_LAYERS};
 use crate::error::Result;
 use crate::lists;
@@ -124,33 +123,6 @@ pub const UNNOTICED: u32 = 4;
 /// Bytes of a move below which these CTAs leave a quarter of the link idle. Then one more CTA saturates it.
 pub const SMALL: u64 = 8 << 10;
 
-/// The rate of all CTAs beside compute, relative to that of the kernel alone.
-pub const MOST_BESIDE: f64 = 0.9;
-
-/// The rate of one CTA beside compute, relative to one alone, for moves of `move_size` bytes. Measured on H200.
-pub fn cta_share_beside(direction: CopyDirection, move_size: u64) -> f64 {
-    match direction {
-        CopyDirection::ToDevice => 8.0 / 17.0,
-        CopyDirection::ToHost if move_size < SMALL => 9.5 / 26.0,
-        CopyDirection::ToHost => 12.0 / 26.0,
-        _ => 1.0,
-    }
-}
-
-/// Number of CTAs between host and device beside compute: those of [`ctas`], or as many as the link needs by its measured
-/// rates. Links between chips, such as that of Grace and Hopper, need more than PCIe.
-pub fn ctas_beside(
-    direction: CopyDirection,
-    multiprocessors: u32,
-    move_size: u64,
-    rates: &DirectionRates,
-) -> u32 {
-    let usual = ctas(direction, true, multiprocessors, move_size);
-    let needed = MOST_BESIDE * rates.kernel / (cta_share_beside(direction, move_size) * rates.cta);
-    // The cast turns values that are no number into 0.
-    usual.max((needed.ceil() as u32).min(multiprocessors / 2))
-}
-
 /// Number of CTAs that gather or scatter for staged copies: enough to saturate the link, but no more, because they compete
 /// with the copy engine for device memory. Concurrently with compute, three times as many: they all start when a large
 /// kernel ends, and the next kernel waits for them.
@@ -160,7 +132,6 @@ pub fn staging_ctas(computes: bool) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::DEFAULT;
     use super::*;
 
     #[test]
@@ -183,24 +154,6 @@ mod tests {
             cut,
             expected.map(|(source, destination, length)| KernelRun::new(source, destination, length))
         );
-    }
-
-    #[test]
-    fn beside_compute_a_faster_link_gets_more_ctas() {
-        for (direction, move_size, usual) in [
-            (CopyDirection::ToDevice, 64 << 10, 6),
-            (CopyDirection::ToHost, 64 << 10, UNNOTICED),
-            (CopyDirection::ToHost, 4 << 10, UNNOTICED + 1),
-        ] {
-            let pcie = *DEFAULT.of(direction);
-            assert_eq!(ctas_beside(direction, 132, move_size, &pcie), usual, "{direction:?}");
-            let between_chips = DirectionRates { link: 380e9, kernel: 400e9, ..pcie };
-            let given = ctas_beside(direction, 132, move_size, &between_chips);
-            let reached = f64::from(given) * cta_share_beside(direction, move_size) * pcie.cta;
-            assert!(given == 66 || reached >= MOST_BESIDE * between_chips.kernel, "{direction:?}: {given}");
-            let unknown = DirectionRates { cta: 0.0, ..pcie };
-            assert!(ctas_beside(direction, 132, move_size, &unknown) <= 66);
-        }
     }
 
     #[test]

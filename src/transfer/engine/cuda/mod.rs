@@ -37,10 +37,10 @@ use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::region::Contexts;
 use crate::sync::{Mutex, MutexGuard};
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::plan::overlap::ensure_apart;
-use crate::transfer::request::Preferences;
 use crate::transfer::run::spares::Spares;
 
 /// How long a waiting thread polls before it sleeps: most runs end sooner.

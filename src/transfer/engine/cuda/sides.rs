@@ -2,6 +2,7 @@
 //! The two sides of a copy: the direction, the device that executes it, and the memory that a kernel can access.
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::direction::CopyDirection;
@@ -13,8 +14,6 @@ use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::region::{Backing, DeviceMemory, DeviceUsers, Region, Tier};
-use crate::transfer::engine::Reason;
-use crate::transfer::path::TransferPath;
 
 /// The two sides of a copy.
 pub struct CudaSides {
@@ -33,7 +32,7 @@ pub struct CudaSides {
     /// The page locks of the host's side that kvmem did not make itself.
     pub locks: PageLocks,
     /// Whether a kernel can access both sides, or why not.
-    pub kernel_reaches: std::result::Result<(), Reason>,
+    pub kernel_reaches: std::result::Result<(), Cow<'static, str>>,
     /// The driver copies between the devices through the host.
     devices_are_apart: bool,
 }
@@ -86,7 +85,7 @@ impl CudaSides {
         for (side, place) in others.filter(|(_, place)| *place != own) {
             self.devices_are_apart |= !Device::get(self.ordinal)?.can_access(&Device::get(place.owner)?)?;
             if self.kernel_reaches.is_ok() {
-                self.kernel_reaches = self.reach_of_peer(side, place)?.map_err(Reason::from);
+                self.kernel_reaches = self.reach_of_peer(side, place)?.map_err(Cow::from);
             }
         }
         Ok(())
@@ -183,9 +182,9 @@ impl CudaSides {
         self.host().is_some_and(|host| std::ptr::eq(host, side)).then_some(&self.locks)
     }
 
-    /// Whether bytes pass through host memory that belongs to neither side.
-    pub fn bounces(&self, path: TransferPath) -> bool {
-        path != TransferPath::CudaKernel && (self.is_pageable || self.devices_are_apart)
+    /// Whether copies by the driver pass through host memory that belongs to neither side.
+    pub fn driver_bounces(&self) -> bool {
+        self.is_pageable || self.devices_are_apart
     }
 }
 

@@ -26,9 +26,9 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::region::Contexts;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 use crate::transfer::run::steps::{PartSequence, RunPart};
 use crate::transfer::run::{Run, Start};
 

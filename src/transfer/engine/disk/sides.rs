@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::engine::promises;
-use crate::transfer::request::Preferences;
 
 /// Which side is in a file, and which in memory.
 pub struct FileSides<'a> {

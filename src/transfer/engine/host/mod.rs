@@ -2,6 +2,7 @@
 //! The host engine: memcpy between two host layouts, by several threads and past the caches where that is
 //! faster.
 
+mod copy;
 mod direct;
 mod nested;
 mod rate;
@@ -17,8 +18,8 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
-use self::nested::{Group, for_each_group};
-use self::rows::{HostRows, RowLoop};
+use self::copy::copy_matrix;
+pub use self::copy::{copy_rows, suits_streaming};
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -26,7 +27,7 @@ use crate::layout::Layout;
 use crate::sync::Mutex;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::overlap::ensure_apart;
-use crate::transfer::plan::{Matrix, Move, Plan, Tile};
+use crate::transfer::plan::{Matrix, Plan, Tile};
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Run, Stop, cancelled};
 
@@ -247,79 +248,6 @@ impl Chunks {
         // copied, and `ensure_apart` that no written byte is read. Callers that write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
         unsafe { copy_matrix(&each, None, self.is_streamed) };
-    }
-}
-
-/// Whether copies of a transfer of so many bytes should bypass the caches.
-pub fn suits_streaming(bytes: u64) -> bool {
-    streaming::suits(bytes)
-}
-
-/// Copies rows of host memory. While rows are copied, the source of those after them is prefetched: rows of blocks that are scattered
-/// over many pages would wait for it, because the processor reads ahead within a page only. Elements that the list transposes are
-/// copied in tiles.
-///
-/// # Safety
-/// All rows are readable in the source and writable in the destination, and no byte is in both. `is_streamed` requires that
-/// [`suits_streaming`] has returned true.
-pub unsafe fn copy_rows(rows: &[Matrix], is_streamed: bool) {
-    let mut last: Option<Tile> = None;
-    // SAFETY: the caller's promise, for all below: the groups have the bytes of the list.
-    let copy_tile = |tile: &Tile, next: Option<&Tile>| unsafe { tile::copy(tile, next, is_streamed) };
-    for_each_group(rows, &mut |group| match group {
-        Group::Rows(rows) => {
-            for (index, each) in rows.iter().enumerate() {
-                // SAFETY: as above.
-                unsafe { copy_matrix(each, rows.get(index + 1), is_streamed) };
-            }
-        }
-        Group::Transposed(tile) => {
-            if let Some(last) = last.replace(tile) {
-                copy_tile(&last, Some(&tile));
-            }
-        }
-    });
-    if let Some(last) = last {
-        copy_tile(&last, None);
-    }
-    if is_streamed {
-        streaming::settle();
-    }
-}
-
-/// Copies the rows of a matrix, and prefetches the source of those of the next one.
-///
-/// # Safety
-/// As for [`copy_rows`]; the caller calls `settle` of [`streaming`].
-unsafe fn copy_matrix(each: &Matrix, next: Option<&Matrix>, is_streamed: bool) {
-    let ahead = next.map_or(0, |next| next.first.source.wrapping_sub(each.first.source) as isize);
-    let rows = HostRows {
-        from: each.first.source as *const u8,
-        to: each.first.destination as *mut u8,
-        size: each.first.size as usize,
-        outer: RowLoop::ONCE,
-        inner: RowLoop { count: each.rows as usize, strides: each.strides.map(|stride| stride as usize) },
-        ahead,
-    };
-    // SAFETY: the caller's promise, for both.
-    unsafe {
-        match rows.are_short() {
-            true => rows.copy(is_streamed),
-            false => each.moves().for_each(|each| copy_one(&each, is_streamed)),
-        }
-    }
-}
-
-/// # Safety
-/// As for [`copy_matrix`].
-unsafe fn copy_one(each: &Move, is_streamed: bool) {
-    let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
-    // SAFETY: the caller's promise.
-    unsafe {
-        match is_streamed {
-            true => streaming::copy(from, to, size),
-            false => std::ptr::copy_nonoverlapping(from, to, size),
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::layout::{
 };
 use crate::region::SystemConfig;
 use crate::transfer::plan::Outline;
-use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+use crate::transfer::plan::{BlockPair, PairedRange, Wanted};
 use crate::transfer::run::completion::Completion;
 
 /// Blocks of two layers of 96 KiB, so that chunks end within pieces.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::engine::promises::ensure_no_page_cache;
 use crate::transfer::path::TransferPath;
-use crate::transfer::request::Preferences;
 
 /// Fails if the caller's flags exclude the path, or if it is unknown whether they do.
 pub fn ensure_allowed(

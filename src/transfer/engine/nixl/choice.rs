@@ -10,10 +10,10 @@ use super::served::ServedDivision;
 use super::staged::{Division, StagingMemory, slot_size};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::engine::{Candidate, Reason};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 
 /// Longer spans are worth a descriptor each, unless the peer has several together: prepared lists make it cheap, and the arena
 /// copies every byte once more.

@@ -42,9 +42,9 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory};
 use crate::log::log;
 use crate::nixl::{Agent, RemoteHold};
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 use crate::transfer::run::steps::{PartSequence, RunPart};
 use crate::transfer::run::{Run, Start};
 

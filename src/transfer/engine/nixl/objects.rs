@@ -14,9 +14,9 @@ use crate::error::{Error, Result, Status, fail};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::transfer::engine::Candidate;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::{LoopOrder, Move, Plan};
-use crate::transfer::request::Preferences;
 
 /// Requests of one transfer in flight: each waits for the store.
 const WINDOW: usize = 16;
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
     use crate::region::{ObjectConfig, Region, SystemConfig};
-    use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+    use crate::transfer::plan::{BlockPair, PairedRange, Wanted};
 
     /// A block has 3 layers of 2 outer slots of 64 bytes.
     const BLOCK: u64 = 384;

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
     use crate::region::SystemConfig;
-    use crate::transfer::request::{BlockPair, Wanted};
+    use crate::transfer::plan::{BlockPair, Wanted};
 
     const BLOCKS: u32 = 12;
 

@@ -11,7 +11,7 @@ use crate::layout::{AllocationConfig, Dimensions};
 use crate::nixl::panic_in_step;
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
-use crate::transfer::request::{BlockPair, Wanted};
+use crate::transfer::plan::{BlockPair, Wanted};
 use crate::transfer::run::completion::{Account, Completion};
 use crate::transfer::run::queue::Queue;
 use crate::transfer::run::steps::PartSequence;

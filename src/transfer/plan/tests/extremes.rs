@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::layout::{Arrangement, Order, Strides};
-use crate::transfer::request::{BlockTable, TokenTables};
+use crate::transfer::plan::{BlockTable, TokenTables};
 
 /// Bases are listed, so a layout has few regions here.
 const MOST_REGIONS: u64 = 64;

@@ -6,7 +6,7 @@ use super::tokens::{BLOCKS, any_table, expected_of_tokens, side};
 use super::*;
 use crate::layout::{Arrangement, LayoutPart, Order};
 use crate::transfer::plan::Terms;
-use crate::transfer::request::{BlockTable, TokenTables};
+use crate::transfer::plan::{BlockTable, TokenTables};
 
 fn parts(placement: &Placement) -> impl Iterator<Item = LayoutPart<'_>> + Clone {
     std::iter::once(LayoutPart { name: "", placement, first_region: 0 })

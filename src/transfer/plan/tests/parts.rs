@@ -5,8 +5,8 @@
 use super::linear::places;
 use super::*;
 use crate::layout::LayoutPart;
+use crate::transfer::plan::BlockTable;
 use crate::transfer::plan::outline::PartOutline;
-use crate::transfer::request::BlockTable;
 
 /// A part of both sides, of any kind and size.
 fn any_part() -> impl Strategy<Value = [Placement; 2]> {

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::layout::{Arrangement, Axis, Order, Strides};
-use crate::transfer::request::{BlockTable, TokenTables};
+use crate::transfer::plan::{BlockTable, TokenTables};
 
 pub(super) const BLOCKS: u64 = 9;
 const ELEMENTS: u64 = 3;

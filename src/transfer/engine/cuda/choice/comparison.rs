@@ -21,10 +21,10 @@ use super::super::work::task::CopyTask;
 use super::cost;
 use super::cost::{CopyCase, Staged};
 use crate::error::{Error, Result, Status};
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::engine::{Candidate, Reason};
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 
 /// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
 const LEAST_STAGED: u64 = 256 << 10;
@@ -216,7 +216,7 @@ impl<'a> Comparison<'a> {
 
     /// Why the caller's flags exclude a path.
     fn excluded_by_flags(&self, path: TransferPath) -> Option<Reason> {
-        let bounces = self.sides.bounces(path);
+        let bounces = path != TransferPath::CudaKernel && self.sides.driver_bounces();
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
             return Some("the driver copies through its own host memory, which the flags exclude".into());
         }

@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use super::super::direction::CopyDirection;
-use super::super::launch::{MOST_BESIDE, cta_share_beside, staging_ctas};
+use super::super::launch::staging_ctas;
 use super::super::rates::Rates;
 use super::super::rates::observed::FIRST_COPIES;
 use super::super::work::access::KernelAccess;
@@ -20,6 +20,7 @@ use super::beside::{
     KERNEL_MISSES, KERNEL_MOVE_IN_GAP, KERNEL_TO_DEVICE, KERNEL_TO_HOST, LONG_WAIT, STAGE_IN_GAP,
     STAGED_MISSES, STAGED_TO_DEVICE, STAGED_TO_HOST, TURN,
 };
+use super::ctas::{MOST_BESIDE, cta_share_beside};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
 use crate::transfer::path::TransferPath;
 

@@ -5,6 +5,7 @@
 pub mod access_time;
 mod beside;
 pub mod cost;
+pub mod ctas;
 pub mod rows;
 #[cfg(test)]
 mod simulated;

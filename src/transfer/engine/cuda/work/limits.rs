@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::super::choice::ctas::ctas_beside;
 use super::super::device::staging;
 use super::super::device::state::DeviceState;
 use super::super::direction::CopyDirection;
@@ -17,9 +18,9 @@ use super::sequence::TaskSequence;
 use super::staged::StagedCopy;
 use super::task::CopyTask;
 use crate::error::{Error, Result, Status};
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 
 /// Default size of staging memory: the bytes that the link transfers while kvmem's kernel waits for a large one.
 const STAGING: u64 = 128 << 20;
@@ -51,7 +52,7 @@ impl PathLimits {
         let computes = !preferences.compute_is_idle;
         let ctas = match (computes, direction) {
             (true, CopyDirection::ToDevice | CopyDirection::ToHost) => {
-                launch::ctas_beside(direction, multiprocessors, move_size, rates.of(direction))
+                ctas_beside(direction, multiprocessors, move_size, rates.of(direction))
             }
             _ => launch::ctas(direction, computes, multiprocessors, move_size),
         };

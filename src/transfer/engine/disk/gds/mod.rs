@@ -13,9 +13,9 @@ use crate::error::{Error, Result, Status};
 use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, cufile};
 use crate::transfer::engine::nixl::NixlMove;
+use crate::transfer::engine::preferences::Preferences;
 use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
-use crate::transfer::request::Preferences;
 
 /// The minimum average size of a move: NIXL makes one request per move, while the staging ring merges
 /// adjacent ones into requests of up to this size.

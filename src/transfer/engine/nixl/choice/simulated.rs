@@ -7,7 +7,7 @@ use super::*;
 use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
 use crate::region::SystemConfig;
 use crate::transfer::engine::nixl::cost::{Estimate, RequestRates, Sample};
-use crate::transfer::request::{BlockPair, Wanted};
+use crate::transfer::plan::{BlockPair, Wanted};
 
 const LAYERS: u64 = 4;
 const OUTERS: u64 = 2;

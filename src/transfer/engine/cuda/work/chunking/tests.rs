@@ -12,7 +12,7 @@ use super::*;
 use crate::layout::{Arrangement, BlockDim, Dimensions, Geometry, LayoutKind, Order, Placement};
 use crate::region::EqualPieces;
 use crate::transfer::plan::Outline;
-use crate::transfer::request::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
+use crate::transfer::plan::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
 
 const KINDS: [LayoutKind; 3] = [
     LayoutKind::FullyContiguous,

@@ -11,7 +11,7 @@ use super::*;
 use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout, LayoutKind, Order};
 use crate::region::SystemConfig;
 use crate::transfer::plan::LoopOrder;
-use crate::transfer::request::{BlockPair, PairedRange, Wanted};
+use crate::transfer::plan::{BlockPair, PairedRange, Wanted};
 
 const BLOCKS: u64 = 6;
 /// Where the simulated slot is.
