@@ -86,6 +86,7 @@ lint: setup
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
 	scripts/words.py
+	bench/figures.py --check
 
 # The tests append each skip to a record, one per target. A skip that .ci/expected-skips does not list fails the target.
 # SKIPS=allowed permits all skips, for machines that lack something that the CI machine has.

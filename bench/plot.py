@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws an SVG per group of rows, from a results.json: plot.py RESULTS DIRECTORY"""
+"""Draws an SVG per group of rows: plot.py RESULTS... DIRECTORY. RESULTS are results.json, or records of bench/results/."""
 
-import json
 import pathlib
 import sys
 
@@ -22,12 +21,13 @@ import matplotlib.pyplot as plt
 
 import plot_checksum
 import plot_gpu
+import records
 from plot_parts import CEILING, OURS, REFERENCE, SECOND, bars, line, merged
 
 
 def main():
-    results, directory = map(pathlib.Path, sys.argv[1:3])
-    rows = json.loads(results.read_text())
+    *results, directory = map(pathlib.Path, sys.argv[1:])
+    rows = [row for path in results for row in records.rows_of(path)]
     for name, (group, draw) in (GROUPS | plot_gpu.GROUPS | plot_checksum.GROUPS).items():
         chosen = [row for row in rows if row["name"].startswith(group)]
         if chosen:

@@ -180,7 +180,7 @@ run_clients() {
 
 # A bench that fails keeps the rows that it has written, and the others run nevertheless.
 run_benches() {
-    local folder=$1 chosen=() files=() failed=() name
+    local folder=$1 chosen=() files=() failed=() name quick=false
     shift
     cat "$here/about"
     mkdir -p "$out"
@@ -190,6 +190,7 @@ run_benches() {
     done
     # shellcheck disable=SC2207
     ((${#chosen[@]})) || chosen=($(names "$folder"))
+    [[ " $* " != *" --quick "* ]] || quick=true
     for name in "${chosen[@]}"; do
         echo "-- $name"
         rm -f "$out/$name.json"
@@ -198,7 +199,7 @@ run_benches() {
         [[ ! -e $out/$name.json ]] || files+=("$out/$name.json")
     done
     if ((${#files[@]})); then
-        join_lists "${files[@]}" >"$out/results.json"
+        join_results "$quick" "${files[@]}" >"$out/results.json"
         rm "${files[@]}"
         echo "rows in $out/results.json"
     fi
@@ -206,16 +207,17 @@ run_benches() {
     ((${#failed[@]} == 0))
 }
 
-# Joins JSON lists. Each has its brackets on separate lines.
-join_lists() {
-    local file comma=
-    echo "["
+# join_results QUICK FILE...: prints one object for bench/record. Each file is a list of rows, with its brackets on separate lines.
+join_results() {
+    local file comma= commit
+    commit=$(sed -n 's/.*commit \([^;]*\);.*/\1/p' "$here/about")
+    echo "{\"commit\": \"$commit\", \"date\": \"$(date -u +%F)\", \"quick\": $1, \"programs\": {"
+    shift
     for file in "$@"; do
-        [[ ! $comma ]] || echo ","
-        sed '1d;$d' "$file"
-        comma=yes
+        echo "$comma\"$(basename "$file" .json)\": $(cat "$file")"
+        comma=,
     done
-    echo "]"
+    echo "}}"
 }
 
 run_demo() {

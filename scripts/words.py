@@ -43,7 +43,7 @@ PATTERN = re.compile(r"\b(?:" + "|".join(f"(?P<w{index}>{word})" for index, (wor
 
 FILES = ["src/**/*.rs", "include/**/*.h", "include/**/*.hpp", "bindings/**/*", "examples/**/*", "tests/**/*.rs", "README.md",
          "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "fuzz/*.md", "fuzz/fuzz_targets/*.rs", "bench/**/*.md", "bench/**/*.?pp",
-         "bench/*.py", "bench/run", "bench/**/CMakeLists.txt", "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh",
+         "bench/*.py", "bench/run", "bench/record", "bench/**/CMakeLists.txt", "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh",
          "doctor/**/*.?pp", "c_tests/*.txt", "c_tests/*.supp"]
 # Of the tests in C also the code: names of cases, functions and variables.
 FILES += [f"c_tests/**/*.{kind}"

@@ -98,7 +98,7 @@ const STAGED_GAP_SHARE: f64 = 0.14;
 /// A contiguous span that the kernel copies with all CTAs.
 const KERNEL_MOVE: f64 = 0.002 * US;
 /// The same within a GPU, for more spans than so many: 65,536 blocks of 4 KiB took 31 us longer than their bytes and the start,
-/// and 10,000 took 20 us (row 2 of `bench/results/2026-11-21-nvidia-h200`). Shorter rows were not measured; each occupies a
+/// and 10,000 took 20 us (`bench/results/h200/02-scattered-device.json`). Shorter rows were not measured; each occupies a
 /// warp like a span of 4 KiB.
 const KERNEL_MOVE_ON_DEVICE: f64 = 0.0002 * US;
 const ON_DEVICE_FROM: f64 = 10_000.0;
@@ -130,7 +130,7 @@ const ROW_CALL: f64 = 3.0 * US;
 /// A row.
 const ROW: f64 = 0.05 * US;
 /// A copy within a GPU or between two, in CPU time, by a call of its own or in a batch: 64 of them took 223 to 255 us on an
-/// H200 host (row 2 of `bench/results/2026-11-21-nvidia-h200`).
+/// H200 host (`bench/results/h200/02-scattered-device.json`).
 const DEVICE_COPY: f64 = 3.5 * US;
 /// Estimated seconds of a path on a device with these rates.
 pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {

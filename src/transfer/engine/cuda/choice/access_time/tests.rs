@@ -40,7 +40,7 @@ const ALONE: [Point; 20] = [
 ];
 
 /// Transfers of row 15 on another H200 with the kernel before it: those with a host, and elements of 8 bytes within the GPU,
-/// which both kernels copy at the same rate (`bench/results/2026-11-24-nvidia-h200`).
+/// which both kernels copy at the same rate.
 const RECORDED: [Point; 19] = [
     (OnDevice, [32768, 32768], false, 1824.4),
     (OnDevice, [32768, 32768], false, 1753.9),
