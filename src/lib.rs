@@ -4,46 +4,37 @@
 //! A *region* is memory on a tier; a *layout* defines where each block is located in regions; a *share* passes either to
 //! another process; a *transfer* moves blocks between two layouts by the fastest available path, and reports which one.
 //!
-//! The modules, lowest first; a module uses only those above it in this list:
+//! The modules, highest first; a file uses only its own module and those below it:
 //!
-//! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, `lists`, [`log`], `log_id`, `callback_thread`, [`process`], `sorting`,
-//!   `sync`, `thread`, [`wire`]: used by all others.
-//! - [`cuda`]: the driver, found at run time.
-//! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
-//! - [`region`]: memory on a tier, one file per tier; registration.
-//! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
+//! - [`ffi`]: the C interface, one folder per header; the only module that C sees.
+//! - [`transfer`]: a transfer's life: create, submit, wait, explain, verify.
+//! - [`raw`]: NIXL requests on descriptors that the caller lists.
+//! - [`engine`]: how a plan is executed: directly, with files, with peers.
+//! - [`run`]: one submission: completion, queue, deadline, history.
+//! - [`copy`]: rows and elements copied once, by the host or a GPU. No runs, and no choice of a path.
+//! - [`plan`]: from two layouts and the caller's blocks to loops, rows and few large moves. Pure.
 //! - [`share`]: passing a region or layout to another process.
 //! - [`directory`]: agents are published and found by name, in a folder or in etcd.
-//! - [`transfer`]: the plan (pure), runs and their completion, checksums, one folder per engine.
-//! - [`ffi`]: the C interface, one file per noun; the only module that C sees.
+//! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
+//! - [`region`]: memory on a tier, one file per tier; registration.
+//! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
+//! - [`cuda`]: the driver, found at run time.
+//! - [`base`]: errors, log, locks, threads, processes, wire forms: what every module may use.
 
-mod advice;
-mod callback_thread;
+pub mod base;
+pub mod copy;
 pub mod cuda;
 pub mod directory;
-pub mod error;
+pub mod engine;
 pub mod ffi;
-mod file_limit;
-pub mod guarded;
-mod keyed;
 pub mod layout;
-mod leak;
-mod leases;
-mod lists;
-pub mod log;
-mod log_id;
 pub mod nixl;
-mod paths;
-pub mod process;
-mod random;
+pub mod plan;
+pub mod raw;
 pub mod region;
-mod retried;
+pub mod run;
 pub mod share;
-mod sorting;
-mod sync;
-mod thread;
 pub mod transfer;
-pub mod wire;
 
 #[cfg(test)]
 #[path = "../tests/support/skip.rs"]

@@ -7,13 +7,13 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use kvmem::error::{Result, Status};
+use kvmem::base::error::{Result, Status};
+use kvmem::engine::peer::served::protocol::message::{Body, Message};
 use kvmem::layout::{Dimensions, Geometry, Layout, LayoutKind, LayoutPart, Placement};
 use kvmem::region::Control;
 use kvmem::share::broker::{FetchRequest, Refusal};
 use kvmem::share::frame::{HEADER, Header, MessageKind};
 use kvmem::share::{Manifest, socket};
-use kvmem::transfer::engine::nixl::served::message::{Body, Message};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 /// Size of the header of a share and of a layout descriptor.

@@ -15,7 +15,7 @@ use cudarc::driver::sys::{
 use super::codes::Code;
 use super::entry::EntryPoint;
 use super::raw::{RawAccess, RawIpcHandle, RawLocation, RawProperties, RawRows};
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 macro_rules! functions {
     (
@@ -41,7 +41,7 @@ macro_rules! functions {
                 $(
                     // SAFETY: the library is present; the type is the function's own.
                     let Some($field) = (unsafe { EntryPoint::find($symbol) }) else {
-                        crate::error::fail!(UnavailableCuda, "the CUDA driver is too old: it has no {}", $symbol);
+                        crate::base::error::fail!(UnavailableCuda, "the CUDA driver is too old: it has no {}", $symbol);
                     };
                 )+
                 // SAFETY: as above.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::module::{Function, Module};
 use super::stream::Active;
-use crate::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;

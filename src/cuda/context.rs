@@ -17,8 +17,8 @@ use super::codes::{CONTEXT_IS_DESTROYED, has_code};
 use super::device::Device;
 use super::driver::Driver;
 use super::entry::CallResult;
-use crate::error::{Cause, Error, Result, Status};
-use crate::log::log;
+use crate::base::error::{Cause, Error, Result, Status};
+use crate::base::log::log;
 
 /// A device's primary context, retained.
 pub struct Context {

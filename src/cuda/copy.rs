@@ -7,8 +7,8 @@ use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 
 use super::raw::{RawRows, RawSide};
 use super::stream::Active;
-use crate::error::{Error, Result, Status};
-use crate::lists;
+use crate::base::error::{Error, Result, Status};
+use crate::base::lists;
 
 /// A copy of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use super::api::Api;
 use super::codes::{Code, NO_DEVICE, OUT_OF_MEMORY};
 use super::ending::means_failed;
 use super::entry::CallResult;
-use crate::error::{Cause, Error, Result, Status, ensure, fail};
-use crate::log::log;
-use crate::process::{self, ForkCheckedLock};
+use crate::base::error::{Cause, Error, Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::process::{self, ForkCheckedLock};
 
 /// The driver, initialised.
 pub struct Driver {

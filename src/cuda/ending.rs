@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 
 use super::codes::{Code, has_code};
-use crate::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status};
 
 /// CUDA_ERROR codes that mean that work or a context failed, whichever call returns them.
 const FAILED: &[Code] = &[
@@ -79,7 +79,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::error::Cause;
+    use crate::base::error::Cause;
 
     fn outcome(code: i32) -> Result<bool> {
         match code {

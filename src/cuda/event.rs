@@ -7,8 +7,8 @@ use cudarc::driver::sys::CUevent;
 
 use super::codes::{NOT_READY, STREAM_CAPTURE_UNSUPPORTED};
 use super::context::Context;
-use crate::error::Result;
-use crate::log::log;
+use crate::base::error::Result;
+use crate::base::log::log;
 
 /// CU_EVENT_DISABLE_TIMING: timing costs, and few events need it.
 const DISABLE_TIMING: u32 = 2;

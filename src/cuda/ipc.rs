@@ -15,9 +15,9 @@ use super::context::{Context, ContextIdentity};
 use super::device::Device;
 use super::memory;
 use super::raw::RawIpcHandle;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
-use crate::sync::{Mutex, MutexGuard};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
+use crate::base::sync::{Mutex, MutexGuard};
 
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::module::{Function, LazyFunction};
 use super::stream::Active;
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;

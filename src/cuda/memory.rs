@@ -9,8 +9,8 @@ use super::context::{Context, ContextIdentity, Entered};
 use super::device::Device;
 use super::driver;
 use super::raw::RawLocation;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
 
 /// Pointer attributes, by their numbers in the driver's ABI.
 pub(super) const CONTEXT: c_int = 1;

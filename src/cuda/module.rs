@@ -11,9 +11,9 @@ use once_cell::sync::OnceCell;
 use super::context::Context;
 use super::quiet::ensure_quiet;
 use super::stream::Active;
-use crate::error::{Error, Result, Status};
-use crate::log::log;
-use crate::sync::Mutex;
+use crate::base::error::{Error, Result, Status};
+use crate::base::log::log;
+use crate::base::sync::Mutex;
 
 /// Code in a context. It is unloaded when its last function is dropped.
 pub struct Module {

@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 
 use super::context::{Context, ContextIdentity, is_lost};
-use crate::error::{Result, ensure};
-use crate::log::log;
+use crate::base::error::{Result, ensure};
+use crate::base::log::log;
 
 /// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: locked for all contexts, and mapped.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::event::Event;
-use crate::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status};
 
 /// How long work of a context may take to be finished. Steps of a model take less.
 const PATIENCE: Duration = Duration::from_millis(20);

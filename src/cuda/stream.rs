@@ -11,8 +11,8 @@ use super::context::{Context, Entered};
 use super::driver::Driver;
 use super::entry::CallResult;
 use super::event::Event;
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;

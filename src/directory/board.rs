@@ -9,8 +9,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::store::{Report, State};
-use crate::error::{Error, Status};
-use crate::log::log;
+use crate::base::error::{Error, Status};
+use crate::base::log::log;
 
 /// The most agents whose state is kept: another process may write more to the directory.
 pub const MOST_AGENTS: usize = 1 << 16;
@@ -231,8 +231,8 @@ fn difference(name: &str, reported: &State, known: &State) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::Status;
     use crate::directory::entry::Presence;
-    use crate::error::Status;
 
     fn present(name: &str, incarnation: u64, version: u64) -> State {
         State::Present(Presence { name: name.to_string(), incarnation, version })

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::error::{Error, Result, Status, ensure};
-use crate::wire::Form;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::wire::Form;
 
 /// The most bytes of an entry. A server of etcd accepts requests of 1.5 MiB by default.
 pub const MOST_BYTES: usize = 1 << 20;
@@ -200,7 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::tests::ensure_all_damage_is_found;
+    use crate::base::wire::tests::ensure_all_damage_is_found;
 
     fn entry() -> Entry {
         let layouts = ["keys", "values"].map(|name| PublishedLayout {

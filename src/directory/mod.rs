@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_bytes::ByteBuf;
 
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::{Count, log};
-use crate::log_id::LogId;
-use crate::random::random as random_bytes;
-use crate::sync::Mutex;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::{Count, log};
+use crate::base::log_id::LogId;
+use crate::base::random::random as random_bytes;
+use crate::base::sync::Mutex;
 use board::Event;
 pub use entry::{Entry, Presence, PublishedLayout};
 use entry::{check_layouts, check_name};

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crossbeam_channel::Sender;
 
 use super::entry::{Entry, Presence};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply until
 /// its own deadline, even if the store blocks for longer.

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::error::{Result, ensure};
-use crate::sync::{Condvar, Mutex};
+use crate::base::error::{Result, ensure};
+use crate::base::sync::{Condvar, Mutex};
 
 /// The agents that a call publishes or withdraws now.
 #[derive(Default)]

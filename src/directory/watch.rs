@@ -10,8 +10,8 @@ use crossbeam_channel::{Receiver, bounded};
 
 use super::board::Board;
 use super::store::{Reply, Report, Request, State, Store};
-use crate::error::Result;
-use crate::sync::{Condvar, Mutex};
+use crate::base::error::Result;
+use crate::base::sync::{Condvar, Mutex};
 
 /// The reports of a store.
 #[derive(Default)]

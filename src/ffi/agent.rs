@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::ffi::common::options::not_one_of;
 use crate::nixl::{Agent, MemoryType};

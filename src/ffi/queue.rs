@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion queues.
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::{call, call_on};
 use crate::ffi::common::handle::Handle;

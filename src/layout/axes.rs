@@ -7,8 +7,8 @@ use super::arrangement::{Arrangement, Strides};
 use super::axis::Axis;
 use super::config::Dimensions;
 use super::order::{AXES, Order};
-use crate::error::{Error, Result, Status, ensure};
-use crate::sorting::sort_few_by_key;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::sorting::sort_few_by_key;
 
 /// All axes of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]

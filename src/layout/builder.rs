@@ -10,8 +10,8 @@ use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
 use super::whole_objects::ensure_whole_objects;
 use super::{Layout, extents, fingerprint};
-use crate::error::{Result, ensure, fail};
-use crate::log::Count;
+use crate::base::error::{Result, ensure, fail};
+use crate::base::log::Count;
 use crate::nixl::Agent;
 use crate::region::{
     self, DeviceConfig, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, PinnedConfig, Region,

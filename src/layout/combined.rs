@@ -10,8 +10,8 @@ use super::part::ensure_parts;
 use super::placement::Placement;
 use super::separate::{Steps, share_elements};
 use super::{Layout, NamedPart};
-use crate::error::{Result, ensure};
-use crate::log::log;
+use crate::base::error::{Result, ensure};
+use crate::base::log::log;
 use crate::nixl::Agent;
 use crate::region::{Meeting, Region, meetings, meetings_of_ranges};
 

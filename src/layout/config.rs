@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::arrangement::Arrangement;
 use super::axis::Axis;
 use super::order::Order;
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 /// The dimensions of a KV cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

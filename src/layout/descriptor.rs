@@ -14,11 +14,11 @@ use super::part::{MOST_PARTS, ensure_parts};
 use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use super::served::Served;
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::process::ProcessIdentity;
+use crate::base::wire::Form;
 use crate::nixl::{Agent, AgentState, Descriptor, MemoryType};
-use crate::process::ProcessIdentity;
 use crate::region::{Region, Tier};
-use crate::wire::Form;
 
 const FORM: Form = Form { magic: b"KVMEMLAY", versions: 1..=3, name: "layout descriptor" };
 /// The version of a descriptor that contains those of parts.

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::axis::Axis;
 use super::config::{Dimensions, LayoutKind};
 use super::geometry::Geometry;
-use crate::error::{Result, Status, ensure, fail};
+use crate::base::error::{Result, Status, ensure, fail};
+use crate::base::wire::Form;
 use crate::region::Label;
-use crate::wire::Form;
 
 const FORM: Form = Form { magic: b"KVMEMFIL", versions: 1..=2, name: "fingerprint of a layout" };
 
@@ -104,7 +104,7 @@ mod tests {
     use super::super::config::BlockDim;
     use super::super::{Arrangement, Order, Strides};
     use super::*;
-    use crate::wire::tests::{ensure_all_damage_is_found, of_version};
+    use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 
     fn of(kind: LayoutKind, change: impl Fn(&mut Dimensions)) -> Vec<u8> {
         let mut dimensions = Dimensions::small();

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::unit::Unit;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::sync::Mutex;
 use crate::nixl::{Agent, AgentState, ListId};
-use crate::sync::Mutex;
 
 /// The lists of one layout, by unit.
 #[derive(Default)]

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::remote_elastic::RemoteElastic;
+use crate::base::process::ProcessIdentity;
 use crate::nixl::{Agent, Descriptor, Remote};
-use crate::process::ProcessIdentity;
 use crate::region::{Region, RegistrationHold, Tier};
 
 /// Memory of this process or of a peer.

@@ -54,12 +54,12 @@ use lists::Lists;
 use once_cell::sync::OnceCell;
 use storage::Storage;
 
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::log;
-use crate::log_id::LogId;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::log_id::LogId;
+use crate::base::sync::Mutex;
 use crate::nixl::{Agent, Descriptor, MemoryType, RequestSide, Span};
 use crate::region::Region;
-use crate::sync::Mutex;
 
 /// Block geometry over memory of this process or of a peer.
 pub struct Layout {

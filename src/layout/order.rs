@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::axis::Axis;
-use crate::error::{Error, Result, ensure, fail};
+use crate::base::error::{Error, Result, ensure, fail};
 
 /// The number of axes.
 pub const AXES: usize = Axis::ALL.len();
@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     #[test]
     fn the_orders_of_engines_are_read_and_printed() {

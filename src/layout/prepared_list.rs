@@ -2,7 +2,7 @@
 //! Preparing the NIXL lists of a layout.
 
 use super::{Layout, Unit};
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::nixl::{AgentState, ListId, Span};
 
 impl Layout {

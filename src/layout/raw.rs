@@ -10,9 +10,9 @@ use super::config::{Dimensions, LayoutKind};
 use super::geometry::Geometry;
 use super::memory::{Memory, RemoteMemory};
 use super::placement::Placement;
-use crate::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
+use crate::base::process::ProcessIdentity;
 use crate::nixl::{Agent, Descriptor, Descriptors, MemoryType};
-use crate::process::ProcessIdentity;
 use crate::region::Tier;
 
 impl Layout {

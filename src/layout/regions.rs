@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::Layout;
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::region::{Contexts, Region};
 
 impl Layout {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::placement::Placement;
 use super::whole_blocks::holds_whole_blocks;
-use crate::error::{Result, Status, ensure};
+use crate::base::error::{Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
 use crate::region::{Control, EqualPieces};
 
@@ -84,7 +84,7 @@ impl RemoteElastic {
                 let message = format!(
                     "the blocks are in extent {index} of the peer, which was not committed when the layout was exported"
                 );
-                crate::error::Error::new(Status::InvalidState, message)
+                crate::base::error::Error::new(Status::InvalidState, message)
             })?;
             Ok((index as usize, changes))
         };

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 use crate::nixl::{Descriptor, MemoryType, ServiceId};
 
 /// The maximum number of slots of an arena.
@@ -125,7 +125,7 @@ mod tests {
         for change in changes {
             let mut served = on_gpu();
             change(served.device.as_mut().unwrap());
-            assert_eq!(served.validate().unwrap_err().status(), crate::error::Status::Corrupt);
+            assert_eq!(served.validate().unwrap_err().status(), crate::base::error::Status::Corrupt);
         }
         let with_slots = Served { arena: memory(MemoryType::Dram, PAGE + 8 * SLOT), ..on_gpu() };
         assert!(with_slots.validate().is_err());

@@ -22,11 +22,11 @@ use super::state::AgentState;
 use super::thread::{AgentTask, Command};
 use super::token::Token;
 use super::unbounded::{self, unbounded};
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
-use crate::log_id::LogId;
-use crate::sync::Mutex;
-use crate::thread;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
+use crate::base::log_id::LogId;
+use crate::base::sync::Mutex;
+use crate::base::thread;
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);

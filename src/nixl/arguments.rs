@@ -6,7 +6,7 @@ use std::ptr;
 
 use super::call::{c_string, check, too_old};
 use super::sys;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Options of one call on raw descriptors, as the caller gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::call::{c_string, check, copied};
 use super::descriptor::Descriptor;
 use super::sys;
-use crate::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status};
 
 /// A backend of an agent. NIXL destroys it with the agent.
 pub struct Backend {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
-use crate::error::Error;
-use crate::log::log;
+use crate::base::error::Error;
+use crate::base::log::log;
 
 /// The shortest time between two looks for messages, while the thread of the agent is busy with other work.
 const INTERVAL: Duration = Duration::from_micros(50);

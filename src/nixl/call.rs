@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString, c_char};
 
 use super::{library, sys};
-use crate::error::{Cause, Error, Result, Status};
+use crate::base::error::{Cause, Error, Result, Status};
 
 /// Converts a status of NIXL. `action` is called only for an error.
 pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::descriptor::{Descriptor, MemoryType};
 use super::request::Span;
-use crate::error::{Error, Result, Status, ensure};
-use crate::wire::Form;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::wire::Form;
 
 const FORM: Form = Form { magic: b"KVMEMDSC", versions: 1..=1, name: "descriptor list" };
 
@@ -224,7 +224,7 @@ fn out_of_range(index: usize, count: usize) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::tests::ensure_all_damage_is_found;
+    use crate::base::wire::tests::ensure_all_damage_is_found;
 
     fn entry(address: u64, metadata: &[u8]) -> DescriptorEntry {
         DescriptorEntry { address, size: 64, metadata: metadata.to_vec(), ..DescriptorEntry::default() }

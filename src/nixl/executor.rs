@@ -15,9 +15,9 @@ use super::state::AgentState;
 use super::thread::{AWAKE, AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy, sleep_after};
 use super::token::Token;
 use super::unbounded::Receiver as CommandReceiver;
-use crate::file_limit::FileSizeSignal;
-use crate::sync::{Mutex, MutexGuard};
-use crate::thread::yields_soon;
+use crate::base::file_limit::FileSizeSignal;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread::yields_soon;
 
 /// Attempts to get the lock before work is left to the agent's thread: about 5 µs.
 const LOCK_ATTEMPTS: usize = 100;

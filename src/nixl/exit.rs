@@ -12,11 +12,11 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::error::{Result, ensure};
-use crate::leak;
-use crate::log::{Count, log};
-use crate::process::PerProcess;
-use crate::sync::{Condvar, Mutex};
+use crate::base::error::{Result, ensure};
+use crate::base::leak;
+use crate::base::log::{Count, log};
+use crate::base::process::PerProcess;
+use crate::base::sync::{Condvar, Mutex};
 
 #[derive(Default)]
 struct Exit {

@@ -9,7 +9,7 @@ use rustix::param::page_size;
 
 use super::backend::leading_number;
 use super::descriptor::{Descriptor, MemoryType};
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 /// The name of the plugin.
 pub(super) const PLUGIN: &str = "GUSLI";
@@ -98,7 +98,7 @@ fn version_of(config: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     fn host(address: u64, size: u64) -> Descriptor {
         Descriptor { address, size, device_id: 0, memory_type: MemoryType::Dram }

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::sync::{Condvar, Mutex};
-use crate::thread::yields_soon;
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::thread::yields_soon;
 
 /// The side that waits.
 pub struct Taker<T>(Arc<Shared<T>>);

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::handoff::{Taken, handoff};
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::thread;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::thread;
 
 /// The longest wait for a name server.
 const MOST_WAIT: Duration = Duration::from_secs(5);

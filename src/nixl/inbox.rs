@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 
 use super::notification::Notification;
-use crate::error::{Error, Result, Status};
-use crate::log::Count;
+use crate::base::error::{Error, Result, Status};
+use crate::base::log::Count;
 
 /// The maximum number of messages that wait, and their bytes with the names of their senders, which a peer chooses too.
 const MOST_MESSAGES: usize = 1 << 16;

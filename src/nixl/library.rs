@@ -11,9 +11,9 @@ use once_cell::sync::OnceCell;
 use super::dynamic::{Entry, Section};
 use super::signals;
 use super::sys::{self, Functions, OptionalFunctions};
-use crate::error::{Result, ensure, fail};
-use crate::log::log;
-use crate::process::{self, ForkCheckedLock};
+use crate::base::error::{Result, ensure, fail};
+use crate::base::log::log;
+use crate::base::process::{self, ForkCheckedLock};
 
 /// The file name, which is also the SONAME, of the C API that kvmem calls, and that of the versioned C API that NIXL plans.
 /// A file of either name is tried: its SONAME decides which API it has.

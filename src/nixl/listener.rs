@@ -19,7 +19,7 @@ use super::descriptors::Descriptors;
 use super::host;
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
-use crate::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
 /// rounds by default, so that it mostly arrives before.

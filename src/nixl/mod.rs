@@ -41,7 +41,7 @@ mod token;
 mod ucx_log;
 mod unbounded;
 #[cfg(test)]
-mod wakes;
+mod tests;
 
 pub use agent::{Agent, call_end, in_call, limit, within};
 pub use agent_config::{AgentConfig, SyncMode};

@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::call::check;
 use super::sys;
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 /// A message, and the agent that sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]

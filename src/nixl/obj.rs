@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::backend::leading_number;
-use crate::error::{Error, Result, Status, ensure};
-use crate::thread;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::thread;
 
 /// The name of the plugin.
 pub(super) const PLUGIN: &str = "OBJ";

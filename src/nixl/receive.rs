@@ -9,8 +9,8 @@ use super::handoff::Giver;
 use super::inbox::Arrivals;
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
-use crate::error::{Error, Result};
-use crate::log::{Count, log};
+use crate::base::error::{Error, Result};
+use crate::base::log::{Count, log};
 
 /// Waits on the agent's thread until a message is there or the time is over.
 pub(super) struct ReceiveTask {

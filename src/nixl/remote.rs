@@ -13,8 +13,8 @@ use super::call::c_string;
 use super::descriptor::Descriptor;
 use super::peer_metadata::Connections;
 use super::sys;
-use crate::error::{Cause, Error, Result, Status, ensure};
-use crate::process::ProcessIdentity;
+use crate::base::error::{Cause, Error, Result, Status, ensure};
+use crate::base::process::ProcessIdentity;
 
 /// The look-up in a directory that metadata was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

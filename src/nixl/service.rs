@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::inbox::MAX_MESSAGE;
 use super::notification::Notification;
-use crate::error::{Result, ensure};
-use crate::leases::Leases;
+use crate::base::error::{Result, ensure};
+use crate::base::leases::Leases;
 
 /// The first bytes of a notification for a service. Callers cannot send any that begin so.
 pub const SERVICE_MAGIC: &[u8; 8] = b"KVMEMSRV";
@@ -136,7 +136,7 @@ impl Services {
 mod tests {
     use super::super::inbox::{MAX_NAME, NotificationInbox};
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     const ID: ServiceId = ServiceId([7; 16]);
 

@@ -18,8 +18,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::dynamic::{Entry, Section};
-use crate::log::log;
-use crate::sync::Mutex;
+use crate::base::log::log;
+use crate::base::sync::Mutex;
 
 /// UCX's function for a part of a message: `ucs_status_t (int, const void *, size_t *)`. The status is one byte wide.
 const NAME: &CStr = c"ucs_socket_send_nb";

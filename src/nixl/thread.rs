@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use super::state::AgentState;
 use super::unbounded::Receiver;
-use crate::error::Error;
-use crate::guarded::guarded;
-use crate::leak;
-use crate::log::log;
+use crate::base::error::Error;
+use crate::base::guarded::guarded;
+use crate::base::leak;
+use crate::base::log::log;
 
 /// The result of one step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,7 +318,7 @@ mod tests {
     use crossbeam_channel::{Sender, unbounded};
 
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
     use crate::nixl::unbounded::unbounded as queue;
 
     struct Probe {

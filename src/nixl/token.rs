@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::sync::{Condvar, Mutex};
+use crate::base::sync::{Condvar, Mutex};
 
 /// A token, which is there or not.
 #[derive(Default)]

@@ -12,9 +12,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 
 use super::library;
-use crate::error::{Error, Result};
-use crate::log::log;
-use crate::sync::Mutex;
+use crate::base::error::{Error, Result};
+use crate::base::log::log;
+use crate::base::sync::Mutex;
 
 /// A `ucs_log_func_t`. A `va_list` is passed as a pointer on all platforms that NIXL has libraries for.
 type Handler = unsafe extern "C" fn(

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::sync::Mutex;
+use crate::base::sync::Mutex;
 
 /// The sides that send and receive.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {

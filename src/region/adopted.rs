@@ -10,7 +10,7 @@ use super::host_size::host_size;
 use super::mapping::FilePart;
 use super::release::{Release, ReleaseCallback};
 use super::{Access, FileId, proc_maps};
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 /// Host memory of the caller.
 pub struct AdoptedMemory {
@@ -123,7 +123,7 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Option<(FileId, u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     #[test]
     fn adopting_unmapped_memory_fails() {

@@ -17,10 +17,10 @@ use super::memory_file::{Inspected, ensure_write_allowed};
 use super::proc_maps::{self, MapsEntry};
 use super::system::aligned_for_all;
 use super::{Access, FileId, reopened};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::retried;
 use crate::cuda::vmm::describe_fd;
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::log;
-use crate::retried;
 
 /// The memory to adopt.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType};
 
 /// The part of the device that a region is.
@@ -86,7 +86,7 @@ impl BlockStorage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     #[test]
     fn storage_that_cannot_be_is_refused() {

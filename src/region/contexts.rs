@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use super::{Backing, Region};
+use crate::base::error::Result;
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
 use crate::cuda::memory::AllocationStamp;
-use crate::error::Result;
 
 /// A set of contexts: each is checked once, however many regions belong to it.
 #[derive(Clone, Default)]

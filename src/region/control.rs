@@ -15,11 +15,11 @@ use super::file_lock::FileLock;
 use super::mapping::{Mapping, Pages, give_size};
 use super::memory_file::Inspected;
 use super::open_file::{FileId, reopened};
-use crate::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::process::LocalFd;
+use crate::base::random::random;
+use crate::base::retried;
 use crate::nixl::{Descriptor, MemoryType};
-use crate::process::LocalFd;
-use crate::random::random;
-use crate::retried;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");
 const VERSION: u32 = 1;

@@ -15,9 +15,9 @@ use super::{
     ElasticConfig, ElasticMemory, ObjectConfig, Objects, Origin, PinnedConfig, PinnedMemory, Progress,
     Region, SystemConfig, SystemMemory,
 };
-use crate::error::{Result, ensure};
-use crate::log::log;
-use crate::log_id::LogId;
+use crate::base::error::{Result, ensure};
+use crate::base::log::log;
+use crate::base::log_id::LogId;
 
 impl Region {
     /// Maps host memory.
@@ -133,7 +133,7 @@ impl Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
     use crate::region::Tier;
 
     fn region(size: u64) -> Arc<Region> {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(region.holders().unwrap().views, 1);
         assert_eq!((view.tier(), view.address()), (Tier::System, region.address()));
         // The stack of a thread has less than a frame per view.
-        crate::thread::spawn("drop", move || drop(view)).unwrap().join().unwrap();
+        crate::base::thread::spawn("drop", move || drop(view)).unwrap().join().unwrap();
         assert_eq!(region.holders().unwrap().views, 0);
     }
 

@@ -9,11 +9,11 @@
 use std::sync::{Arc, Weak};
 
 use super::{Control, DeviceConfig, DeviceMemory};
+use crate::base::error::Result;
+use crate::base::process::PerProcess;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread;
 use crate::cuda::memory::Allocation;
-use crate::error::Result;
-use crate::process::PerProcess;
-use crate::sync::{Mutex, MutexGuard};
-use crate::thread;
 
 impl DeviceMemory {
     /// Allocates memory of one device.

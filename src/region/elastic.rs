@@ -13,12 +13,12 @@ use std::sync::Arc;
 use super::control::MOST_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::{Control, DeviceUsers, EqualPieces, OpenDevices};
+use crate::base::error::{Result, ensure};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,
 };
-use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
-use crate::sync::{Mutex, MutexGuard};
 
 /// The default size of an extent: the cost of growing is per extent, not per byte.
 const EXTENT: u64 = 64 << 20;
@@ -301,7 +301,10 @@ impl ElasticMemory {
         for index in unwanted {
             let (offset, size) = (*index as u64 * self.extent_size, self.extent_size);
             let Some(extent) = extents.get(index) else {
-                crate::error::fail!(InvalidState, "the {size} bytes at offset {offset} are not committed");
+                crate::base::error::fail!(
+                    InvalidState,
+                    "the {size} bytes at offset {offset} are not committed"
+                );
             };
             ensure!(
                 extent.holds == 0,
@@ -373,7 +376,7 @@ impl ElasticMemory {
             wanted.iter().map(of).collect()
         };
         let Some(found) = found else {
-            crate::error::fail!(InvalidState, "an extent is not committed");
+            crate::base::error::fail!(InvalidState, "an extent is not committed");
         };
         let export = |(index, mapping, changes): (usize, Arc<DeviceMapping>, u32)| {
             let memory = mapping.memory().export(kind)?;

@@ -3,9 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+use crate::base::error::{Result, Status};
 use crate::cuda::Device;
 use crate::cuda::vmm::{AllocationProperties, Granularity, Location, try_export};
-use crate::error::{Result, Status};
 
 /// The granularity of extents on a device: their size is a multiple of it.
 pub fn granularity(ordinal: i32) -> Result<u64> {

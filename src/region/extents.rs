@@ -10,9 +10,9 @@ use std::time::Instant;
 use super::elastic::ElasticMemory;
 use super::registrar::SpanFailure;
 use super::{Backing, ExportedExtent, Region, Registration};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::{Count, Microseconds, log};
 use crate::cuda::vmm::HandleType;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::{Count, Microseconds, log};
 use crate::nixl::Descriptor;
 
 impl Region {

@@ -9,10 +9,10 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::error::{Error, Result, Status};
-use crate::log::log;
-use crate::process::LocalFd;
-use crate::retried;
+use crate::base::error::{Error, Result, Status};
+use crate::base::log::log;
+use crate::base::process::LocalFd;
+use crate::base::retried;
 
 /// Past the last byte a file can have.
 const END: u64 = i64::MAX as u64;

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use crate::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
 
 /// Converts a size in bytes to the type of this machine's sizes.
 pub fn host_size(what: &str, size: u64) -> Result<usize> {

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use super::{DeviceUsers, OpenDevices};
+use crate::base::error::{Result, ensure, fail};
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
 };
-use crate::error::{Result, ensure, fail};
 
 /// A part of adjacent mappings.
 pub struct MappedDevice {

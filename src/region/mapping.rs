@@ -8,10 +8,10 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::error::{Error, Result, Status};
-use crate::file_limit::FileSizeSignal;
-use crate::log::log;
-use crate::retried;
+use crate::base::error::{Error, Result, Status};
+use crate::base::file_limit::FileSizeSignal;
+use crate::base::log::log;
+use crate::base::retried;
 
 /// How many places are tried for a mapping that is aligned to more than a page.
 const PLACES: usize = 1000;

@@ -20,9 +20,9 @@ use rustix::io::Errno;
 use super::mapping::{Pages, give_size};
 use super::open_file::reopened;
 use super::pages::huge_page_size;
-use crate::advice;
-use crate::error::{Error, Result, Status, ensure};
-use crate::retried;
+use crate::base::advice;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::retried;
 
 /// The unit of st_blocks.
 const STAT_BLOCK: u64 = 512;

@@ -71,17 +71,17 @@ pub use sharing::{HandledRegion, Holders, OpenRequirements, SharedRegion};
 pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};
 pub use tier::Tier;
 
-pub use crate::random::random;
+pub use crate::base::random::random;
 
 use counts::Counts;
 use once_cell::sync::OnceCell;
 use registrar::SpanFailure;
 use registrations::Registrations;
 
+use crate::base::error::{Error, Result, Status, fail};
+use crate::base::log::log;
+use crate::base::log_id::LogId;
 use crate::cuda::ipc::DevicePair;
-use crate::error::{Error, Result, Status, fail};
-use crate::log::log;
-use crate::log_id::LogId;
 use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
 
 /// The memory of a region.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Placing memory on a NUMA node.
 
-use crate::error::{Cause, Error, Result, Status, ensure};
-use crate::log::log;
+use crate::base::error::{Cause, Error, Result, Status, ensure};
+use crate::base::log::log;
 
 /// From <linux/mempolicy.h>, which the libc crate does not carry.
 const MPOL_PREFERRED: libc::c_int = 1;

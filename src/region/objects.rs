@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::EqualPieces;
 use super::available_memory::ensure_available;
-use crate::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
 
 /// The objects of a region.

@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::base::error::Result;
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::Device;
 use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
-use crate::error::Result;
-use crate::sync::{Mutex, MutexGuard};
 
 /// Which devices of this process are to use memory of a device, besides the one that it is located on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

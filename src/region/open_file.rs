@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
-use crate::error::{Error, Result, Status};
-use crate::retried;
+use crate::base::error::{Error, Result, Status};
+use crate::base::retried;
 
 /// Opens the file of `file` again. The result has its own rights, locks and flags.
 ///

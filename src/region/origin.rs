@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::process::ProcessIdentity;
+use crate::base::process::ProcessIdentity;
 
 /// The access of a process to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::proc_maps::{self, MapsEntry};
 use super::{Backing, FileId, Region};
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 /// The storage of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

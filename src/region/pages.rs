@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 
-use crate::error::{Error, Result, Status};
-use crate::retried;
+use crate::base::error::{Error, Result, Status};
+use crate::base::retried;
 
 /// HUGETLBFS_MAGIC of <linux/magic.h>.
 const HUGETLBFS: u32 = 0x9584_58f6;

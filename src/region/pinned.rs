@@ -14,10 +14,10 @@ use super::memory_file::missing_bytes;
 use super::numa::NumaPlacement;
 use super::prefault::Prefault;
 use super::system::{HugePages, SystemConfig, SystemMemory};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::thread;
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
-use crate::error::{Error, Result, Status, ensure};
-use crate::thread;
 
 /// The default size of a chunk. One page lock of half a TB fails with some drivers. A copy across the end of a page lock
 /// fails with all drivers, so there are as few page locks as possible.

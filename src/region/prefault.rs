@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::mm::Advice;
 
-use crate::error::{Error, Result, Status};
-use crate::log::log;
-use crate::retried::madvise;
-use crate::thread;
+use crate::base::error::{Error, Result, Status};
+use crate::base::log::log;
+use crate::base::retried::madvise;
+use crate::base::thread;
 
 /// The minimum number of bytes per thread.
 const BYTES_A_THREAD: usize = 16 << 20;

@@ -12,8 +12,8 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
-use crate::error::{Error, Result};
-use crate::retried;
+use crate::base::error::{Error, Result};
+use crate::base::retried;
 
 /// The list of the calling thread, because that of the process is empty after the main thread has ended.
 const LIST: &str = "/proc/thread-self/maps";

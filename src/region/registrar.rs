@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use crate::base::error::{Error, Result};
+use crate::base::guarded::guarded;
+use crate::base::log::log;
 use crate::cuda::Context;
-use crate::error::{Error, Result};
-use crate::guarded::guarded;
-use crate::log::log;
 use crate::nixl::state::AgentState;
 use crate::nixl::{Agent, CallOptions, Descriptor, Descriptors, HostPages, SegmentsId};
 

@@ -10,11 +10,11 @@ use std::time::Instant;
 use super::registrar::{Registered, Registrar, SpanFailure, SpanResult};
 use super::registrations::Found;
 use super::{Backing, Region};
+use crate::base::error::{Result, ensure, fail};
+use crate::base::log::{Count, Microseconds, log};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::{Context, Device};
-use crate::error::{Result, ensure, fail};
-use crate::log::{Count, Microseconds, log};
 use crate::nixl::{Agent, Descriptor, within};
-use crate::sync::{Mutex, MutexGuard};
 
 /// A region that is registered with an agent. An elastic region is registered extent by extent, and later extents are
 /// registered and deregistered too. Objects are registered as one list.

@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::Registration;
-use crate::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::nixl::{self, Agent};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Registrations from the time that their agents begin to register the memory until they have deregistered it.
 #[derive(Default)]

@@ -3,10 +3,10 @@
 
 #![forbid(unsafe_code)]
 
-use crate::callback_thread::{CallbackHandle, CallbackThread};
-use crate::error::Result;
-use crate::log::log;
-use crate::process::PerProcess;
+use crate::base::callback_thread::{CallbackHandle, CallbackThread};
+use crate::base::error::Result;
+use crate::base::log::log;
+use crate::base::process::PerProcess;
 
 /// The caller's callback.
 pub type ReleaseCallback = Box<dyn FnOnce() + Send + Sync>;

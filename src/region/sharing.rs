@@ -9,9 +9,9 @@ use std::sync::{Arc, Weak};
 
 use super::deferred_free::{free_later, sweep, sweep_aside};
 use super::{Access, Backing, Control, DeviceMemory, DeviceUsers, FileId, FilePart, Origin, Region, Tier};
-use crate::error::{Result, ensure};
-use crate::process::PerProcess;
-use crate::sync::{Mutex, MutexGuard};
+use crate::base::error::{Result, ensure};
+use crate::base::process::PerProcess;
+use crate::base::sync::{Mutex, MutexGuard};
 
 /// The requirements for a region of a share that is being opened.
 pub struct OpenRequirements {
@@ -324,7 +324,7 @@ impl Drop for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
     use crate::region::SystemConfig;
 
     #[test]

@@ -12,10 +12,10 @@ use super::memory_file::{FutureWrites, Inspected, memory_file, seal_writes};
 use super::pages::Residency;
 use super::prefault::Prefault;
 use super::{numa, pages};
-use crate::advice;
-use crate::error::{Result, Status, ensure, fail};
-use crate::log::log;
-use crate::retried::madvise;
+use crate::base::advice;
+use crate::base::error::{Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::retried::madvise;
 
 /// Which pages to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use super::import::not_as_told;
 use super::manifest::RegionEntry;
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{OpenOptions, Share};
+use crate::base::error::{Cause, Error, Result, Status, ensure};
+use crate::base::process::ProcessIdentity;
 use crate::cuda::Device;
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::Shareable;
-use crate::error::{Cause, Error, Result, Status, ensure};
-use crate::process::ProcessIdentity;
 use crate::region::{
     Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
     ImportedShape, IpcConfig, MappedDevice, MappedPart, OpenRequirements, PinnedMemory, SharedPart,

@@ -20,11 +20,11 @@ use super::message::{peer_pid, peer_user};
 use super::outgoing::ParcelRef;
 use super::socket::{receive_kind, send_kind};
 use super::user::ensure_unambiguous;
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::log;
-use crate::process::{LocalFd, pid_has_ended};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::process::{LocalFd, pid_has_ended};
+use crate::base::retried;
 use crate::region::Access;
-use crate::retried;
 
 /// The share to fetch.
 #[derive(Clone, Debug)]

@@ -12,14 +12,14 @@ use super::import::alignment_of_roots;
 use super::manifest::{LayoutEntry, Manifest, Object, PartsEntry, RegionEntry, RegionPart, RemoteEntry};
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::{Count, log};
+use crate::base::log_id::LogId;
+use crate::base::process::ProcessIdentity;
 use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
-use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, LayoutPart, Memory};
-use crate::log::{Count, log};
-use crate::log_id::LogId;
 use crate::nixl::Agent;
-use crate::process::ProcessIdentity;
 use crate::region::{
     Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, FutureWrites, Region,
     SharedRegion, ensure_write_allowed, reopened, seal_writes,

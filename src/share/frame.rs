@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::message::FDS_A_MESSAGE;
 use super::parcel::{MOST_BYTES, MOST_FDS};
-use crate::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
 
 /// The size of the header of each message in bytes.
 pub const HEADER: usize = 40;
@@ -161,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     fn header() -> Header {
         let whole = ParcelInfo { kind: MessageKind::Share, bytes: 100_000, fds: 300 };

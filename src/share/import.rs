@@ -11,12 +11,12 @@ use rustix::fs::{OFlags, SealFlags};
 use super::manifest::{LayoutEntry, Manifest, Object, RegionEntry, RegionPart, SharedLayout};
 use super::memory_handle::MemoryHandle;
 use super::{OpenOptions, Reach, Share};
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::process::ProcessIdentity;
+use crate::base::retried;
 use crate::layout::Layout;
-use crate::log::log;
-use crate::process::ProcessIdentity;
 use crate::region::{Access, Control, FileId, OpenRequirements, Origin, Region};
-use crate::retried;
 
 impl Share {
     /// The shared region.

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use super::frame::{CHUNK, HEADER, Header, MessageKind, ParcelInfo};
 use super::message::{self, FDS_A_MESSAGE, Fds, Received};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
-use crate::error::{Cause, Error, Result, Status, ensure, fail};
-use crate::lists;
+use crate::base::error::{Cause, Error, Result, Status, ensure, fail};
+use crate::base::lists;
 
 /// Whether a socket preserves message boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

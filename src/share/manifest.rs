@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Transport;
 use super::memory_handle::MemoryHandle;
-use crate::error::{Result, Status, ensure, fail};
+use crate::base::error::{Result, Status, ensure, fail};
+use crate::base::process::ProcessIdentity;
+use crate::base::wire::Form;
 use crate::layout::{Dimensions, Geometry, LayoutKind, MOST_PARTS, ensure_parts};
-use crate::process::ProcessIdentity;
 use crate::region::{Access, Tier};
-use crate::wire::Form;
 
 const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=5, name: "share" };
 /// The maximum number of regions of a share: a layout has one region, or one per layer, outer slot or head.

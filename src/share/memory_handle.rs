@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Transport;
-use crate::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
 use crate::region::Tier;
 
 /// The handle of a region's memory.

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use crate::retried;
+use crate::base::retried;
 
 /// The maximum number of file descriptors per message, set by the kernel.
 pub const FDS_A_MESSAGE: usize = 253;

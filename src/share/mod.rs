@@ -32,11 +32,11 @@ pub use parcel::Parcel;
 pub use publication::Published;
 pub use share_options::{ShareOptions, Transport};
 
+use crate::base::error::{Error, Result, Status};
+use crate::base::log::log;
+use crate::base::log_id::LogId;
 use crate::cuda::vmm::PhysicalMemory;
-use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::log::log;
-use crate::log_id::LogId;
 use crate::region::{ExtentHold, SharedRegion};
 
 /// The objects that a share keeps alive.

@@ -19,9 +19,9 @@ use super::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use super::message::FDS_A_MESSAGE;
 use super::outgoing::{Outgoing, ParcelRef, SendStep};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::log;
-use crate::retried;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::retried;
 
 /// The pause between attempts while the kernel allows no more file descriptors in flight.
 pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);

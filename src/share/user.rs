@@ -5,7 +5,7 @@
 
 use std::io::ErrorKind;
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 
 /// The numbers of users in this namespace.
 const MAP: &str = "/proc/thread-self/uid_map";

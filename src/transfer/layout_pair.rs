@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
-use super::engine::{runs, select};
-use super::path::TransferPath;
-use super::plan::Outline;
 use super::request::TransferRequest;
-use super::run::history::{self, Record};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::log_id::LogId;
+use crate::base::sync::Mutex;
+use crate::engine::{runs, select};
 use crate::layout::Layout;
-use crate::log_id::LogId;
+use crate::plan::Outline;
 use crate::region::Contexts;
-use crate::sync::Mutex;
+use crate::run::history::{self, Record};
+use crate::run::path::TransferPath;
 
 /// The maximum number of sources that a destination keeps something for.
 const MOST_SOURCES: usize = 128;
@@ -110,10 +110,10 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
+    use crate::engine::preferences::Preferences;
     use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
+    use crate::plan::{PairedRange, Wanted};
     use crate::region::SystemConfig;
-    use crate::transfer::engine::preferences::Preferences;
-    use crate::transfer::plan::{PairedRange, Wanted};
 
     fn layout(num_layers: u64) -> Arc<Layout> {
         let dimensions = Dimensions { num_blocks: 12, num_layers, ..Dimensions::small() };

@@ -5,13 +5,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::engine::Candidate;
-use super::engine::explain::{RunEstimate, Summary};
-use super::path::TransferPath;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::log::{Count, Microseconds, log};
+use crate::base::log_id::LogId;
+use crate::engine::Candidate;
+use crate::engine::explain::{RunEstimate, Summary};
 use crate::layout::Layout;
-use crate::log::{Count, Microseconds, log};
-use crate::log_id::LogId;
+use crate::run::path::TransferPath;
 
 /// Logs a new transfer, and why a faster path is not taken.
 #[cold]

@@ -3,43 +3,38 @@
 //!
 //! A transfer is checked, planned and prepared once, and submitted any number of times. Nothing below imports this file.
 
-pub mod engine;
 mod layout_pair;
 mod log_lines;
-mod path;
-pub mod plan;
 mod prepared;
-pub mod raw;
 pub mod request;
-pub mod run;
 pub mod verify;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use engine::Candidate;
-pub use engine::cuda::rates::{self, known as known_rates};
-pub use engine::explain::{Explanation, PathChoice, Summary, Verdict};
-pub use engine::preferences::Preferences;
-pub use path::TransferPath;
-pub use plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
+pub use crate::engine::Candidate;
+pub use crate::engine::direct::cuda::rates::{self, known as known_rates};
+pub use crate::engine::explain::{Explanation, PathChoice, Summary, Verdict};
+pub use crate::engine::preferences::Preferences;
+pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
+pub use crate::run::completion::{Completion, Outcome};
+pub use crate::run::path::TransferPath;
+pub use crate::run::queue::{OpenQueue, Queue, QueueEntry};
 pub use request::{Expected, Step, TransferRequest};
-pub use run::completion::{Completion, Outcome};
-pub use run::queue::{OpenQueue, Queue, QueueEntry};
 pub use verify::checksum;
 
-use engine::explain;
-use engine::runs::Runs;
+use crate::engine::explain;
+use crate::engine::runs::Runs;
+use crate::plan::PlannedBlocks;
+use crate::run::Run;
 use layout_pair::LayoutPair;
-use plan::PlannedBlocks;
 use prepared::{PreparedPairs, Route};
-use run::Run;
 
+use crate::base::error::{Result, ensure, fail};
+use crate::base::log::{Level, enabled, log};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::stream::CallerStream;
-use crate::error::{Result, ensure, fail};
 use crate::layout::Layout;
-use crate::log::{Level, enabled, log};
-use crate::sync::{Mutex, MutexGuard};
 
 /// A prepared move of blocks. It holds its layouts. A run in flight holds them too, even after the transfer is dropped.
 pub struct Transfer {

@@ -5,20 +5,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::explain::{RunEstimate, Summary};
-use super::engine::runs::{self, Needs};
-use super::engine::{Candidate, Engine, OnStreams, limits, select};
 use super::layout_pair::LayoutPair;
-use super::path::TransferPath;
-use super::plan::{Plan, PlannedBlocks};
 use super::request::Step;
-use super::run::completion::{Account, Limit};
-use super::run::history::Record;
 use super::verify::Verification;
+use crate::base::error::{Result, ensure, fail};
 use crate::cuda::stream::CallerStream;
-use crate::error::{Result, ensure, fail};
+use crate::engine::explain::{RunEstimate, Summary};
+use crate::engine::preferences::Preferences;
+use crate::engine::runs::{self, Needs};
+use crate::engine::{Candidate, Engine, OnStreams, limits, select};
 use crate::layout::Layout;
-use crate::transfer::engine::preferences::Preferences;
+use crate::plan::{Plan, PlannedBlocks};
+use crate::run::completion::{Account, Limit};
+use crate::run::history::Record;
+use crate::run::path::TransferPath;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {

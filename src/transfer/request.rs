@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::engine::preferences::Preferences;
-use super::plan::{BlockPair, TokenTables, Wanted};
-use super::run::queue::Queue;
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
+use crate::engine::preferences::Preferences;
+use crate::plan::{BlockPair, TokenTables, Wanted};
+use crate::run::queue::Queue;
 
 /// Everything that a new transfer is created from, except the two layouts.
 #[derive(Default)]

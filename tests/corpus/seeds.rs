@@ -2,12 +2,12 @@
 //! The seeds of the fuzzer for messages, requests, refusals, control blocks and served transfers. A program of the C
 //! tests writes those for shares, because they need memory of every kind.
 
-use kvmem::error::{Error, Status};
-use kvmem::process::ProcessIdentity;
+use kvmem::base::error::{Error, Status};
+use kvmem::base::process::ProcessIdentity;
+use kvmem::engine::peer::served::protocol::message::{Body, Message, Open, SessionKey};
 use kvmem::region::Access;
 use kvmem::share::broker::{FetchRequest, Refusal, Token};
 use kvmem::share::frame::{Header, MessageKind, ParcelInfo};
-use kvmem::transfer::engine::nixl::served::message::{Body, Message, Open, SessionKey};
 use kvmem::transfer::{BlockPair, Outline, PairedRange, Plan, Wanted};
 
 use crate::reading::{self, CONTROL_HEAD, Target};

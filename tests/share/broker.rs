@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvmem::error::{Error, Result, Status};
+use kvmem::base::error::{Error, Result, Status};
 use kvmem::region::Access;
 use kvmem::share::Parcel;
 use kvmem::share::broker::{Broker, BrokerConfig, Publication, Token, TokenTerms};

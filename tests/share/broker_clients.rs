@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use kvmem::error::Status;
-use kvmem::log;
+use kvmem::base::error::Status;
+use kvmem::base::log;
 use kvmem::region::Access;
 use kvmem::share::client::{Fetch, fetch};
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use kvmem::error::Status;
+use kvmem::base::error::Status;
 use proptest::prelude::*;
 
 use super::message::{self, Header};

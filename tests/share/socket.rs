@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use kvmem::error::Status;
+use kvmem::base::error::Status;
 use kvmem::share::Parcel;
 use kvmem::share::socket::{receive, send};
 use rustix::net::SocketType;

@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use kvmem::error::{Error, Status};
+use kvmem::base::error::{Error, Status};
 use kvmem::share::socket::{receive, send};
 use proptest::prelude::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use kvmem::error::Result;
+use kvmem::base::error::Result;
 use kvmem::region::Access;
 use kvmem::share::Parcel;
 use kvmem::share::broker::{Broker, BrokerConfig, Publication, Token, TokenTerms};

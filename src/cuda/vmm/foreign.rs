@@ -8,9 +8,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 
+use crate::base::error::{Cause, Error, Status};
+use crate::base::retried;
 use crate::cuda::codes::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, has_code};
-use crate::error::{Cause, Error, Status};
-use crate::retried;
 
 /// Adds the type of the file descriptor to the driver's error. Drivers return an unknown error for a descriptor that is not memory,
 /// and for other causes, so the status is INVALID_ARGUMENT only if the descriptor is certainly something else.

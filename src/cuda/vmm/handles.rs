@@ -12,10 +12,10 @@ use super::foreign;
 use super::memory::{HandleOrigin, OwnedHandle, PhysicalMemory};
 use super::properties::{AllocationProperties, Granularity, HANDLE_FABRIC, HANDLE_POSIX_FD, Location};
 use super::shareable::{HandleType, refused};
+use crate::base::error::{Error, Result, Status, ensure};
 use crate::cuda::codes::{INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 use crate::cuda::driver;
 use crate::cuda::memory as pointers;
-use crate::error::{Error, Result, Status, ensure};
 
 /// Creates memory with these properties, and exports it as every type of handle that they request. A device attribute is
 /// no guarantee, because the fabric and permissions matter too. Fails with UNSUPPORTED if the driver refuses.

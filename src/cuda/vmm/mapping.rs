@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::memory::{HandleOrigin, PhysicalMemory};
 use super::properties::{Granularity, Location};
 use super::range::AddressRange;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
 use crate::cuda::codes::{INVALID_VALUE, NOT_SUPPORTED, has_code};
 use crate::cuda::device::Device;
 use crate::cuda::raw::{RawAccess, RawLocation};
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
 
 /// The access of a device to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl DeviceMapping {
         let mut mapped = range.mapped();
         let before = mapped.range(..offset + size).next_back();
         if let Some((at, there)) = before.filter(|(at, there)| **at + **there > offset) {
-            crate::error::fail!(
+            crate::base::error::fail!(
                 AlreadyExists,
                 "{there} bytes are already mapped at offset {at}; unmap them first"
             );

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::properties::{AllocationProperties, Granularity, Location};
+use crate::base::error::{Error, Result, ensure};
+use crate::base::log::log;
 use crate::cuda::driver::{self, Driver};
 use crate::cuda::raw::RawProperties;
 use crate::cuda::{Device, memory};
-use crate::error::{Error, Result, ensure};
-use crate::log::log;
 
 /// How this process obtained the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

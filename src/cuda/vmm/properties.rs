@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of physical memory: its location, and the handles it can be exported as.
 
+use crate::base::error::{Result, fail};
 use crate::cuda::device::Device;
 use crate::cuda::driver;
 use crate::cuda::raw::{LOCATION_DEVICE, LOCATION_HOST_NUMA, RawLocation, RawProperties};
-use crate::error::{Result, fail};
 
 /// Values of the driver's ABI.
 const ALLOCATION_TYPE_PINNED: u32 = 1;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::error::{Result, ensure};
+use crate::base::log::log;
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::driver::{self, Driver};
-use crate::error::{Result, ensure};
-use crate::log::log;
-use crate::sync::{Mutex, MutexGuard};
 
 /// A range of reserved addresses. Accessing an address is invalid until memory is mapped there.
 pub struct AddressRange {

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::memory::PhysicalMemory;
+use crate::base::error::{Result, Status, ensure};
 use crate::cuda::memory as pointers;
-use crate::error::{Result, Status, ensure};
 
 /// The physical memory behind a range of addresses.
 pub struct RetainedRange {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::memory::PhysicalMemory;
 use super::properties::{AllocationProperties, Location};
+use crate::base::error::{Error, Result, Status, ensure};
 use crate::cuda::codes::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
-use crate::error::{Error, Result, Status, ensure};
 
 /// A type of handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use rustix::fs::{Mode, OFlags};
 use serde_bytes::ByteBuf;
 
 use super::protocol::Options;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::retried;
 use crate::directory::entry::{MOST_BYTES, MOST_PRESENCE_BYTES};
-use crate::error::{Error, Result, Status, ensure};
-use crate::retried;
 
 /// The most bytes of a file of certificates or of a key.
 const MOST_PEM: u64 = 1 << 20;

@@ -21,10 +21,10 @@ use serde_bytes::ByteBuf;
 
 use super::entry::{Entry, Presence, decode, encode, not_found, refused};
 use super::store::{Reply, Report, Request, Sink, State, Store};
-use crate::error::{Error, Result, Status, fail};
-use crate::log::log;
-use crate::sync::Mutex;
-use crate::wire::fields;
+use crate::base::error::{Error, Result, Status, fail};
+use crate::base::log::log;
+use crate::base::sync::Mutex;
+use crate::base::wire::fields;
 pub use config::EtcdConfig;
 use plugin::Plugin;
 use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Value};

@@ -9,10 +9,10 @@ use std::ptr::NonNull;
 use once_cell::sync::OnceCell;
 
 use super::protocol::{ABI, Api};
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::guarded::guarded;
-use crate::log::log;
-use crate::thread::SignalsBlocked;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::guarded::guarded;
+use crate::base::log::log;
+use crate::base::thread::SignalsBlocked;
 
 /// The file name contains the SOVERSION of libkvmem.so, so that several versions can be installed.
 const FILE_NAME: &str =
@@ -132,7 +132,7 @@ fn load() -> Result<&'static Api> {
 }
 
 fn path() -> Result<PathBuf> {
-    if let Some(path) = crate::process::library_variable(ENVIRONMENT) {
+    if let Some(path) = crate::base::process::library_variable(ENVIRONMENT) {
         return Ok(path);
     }
     // SAFETY: an address in this library; the name lives as long as it.

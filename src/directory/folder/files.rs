@@ -12,15 +12,15 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::base::error::{Error, Result, ensure};
+use crate::base::lists;
+use crate::base::log::log;
+use crate::base::process::LocalFd;
+use crate::base::random::random;
+use crate::base::retried;
 use crate::directory::board::MOST_AGENTS;
 use crate::directory::entry::{Entry, MOST_BYTES, decode, encode};
-use crate::error::{Error, Result, ensure};
-use crate::lists;
-use crate::log::log;
-use crate::process::LocalFd;
-use crate::random::random;
 use crate::region::file_lock::{FileLock, is_locked};
-use crate::retried;
 
 /// The end of the file name of an entry.
 const SUFFIX: &str = ".agent";

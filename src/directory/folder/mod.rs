@@ -19,12 +19,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::store::{Reply, Request, Sink, Store};
-use crate::error::{Error, Result, Status, fail};
-use crate::guarded::guarded;
-use crate::log::log;
-use crate::paths::absolute;
-use crate::retried;
-use crate::thread;
+use crate::base::error::{Error, Result, Status, fail};
+use crate::base::guarded::guarded;
+use crate::base::log::log;
+use crate::base::paths::absolute;
+use crate::base::retried;
+use crate::base::thread;
 use files::Folder;
 use worker::{Job, Worker};
 
@@ -119,7 +119,7 @@ impl Drop for FolderStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Mutex;
+    use crate::base::sync::Mutex;
 
     /// A thread that reports may as well wait for a file system.
     #[test]

@@ -13,11 +13,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify::{ReadFlags, Reader};
 
 use super::files::{Folder, Found, OwnFile, name_of};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
+use crate::base::retried;
 use crate::directory::entry::{Entry, Presence, not_found, refused};
 use crate::directory::store::{Reply, Report, Request, Sink, State};
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
-use crate::retried;
 
 /// Between two looks at all entries, which find what inotify did not report: changes by another machine, for example.
 const SWEEP: Duration = Duration::from_secs(10);

@@ -4,7 +4,8 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
+use crate::base::lists;
 use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -13,7 +14,6 @@ use crate::ffi::common::options::{check_flags, init, options, read};
 use crate::ffi::common::pointer::{items, null};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
-use crate::lists;
 use crate::share::broker::{Broker, BrokerConfig};
 
 /// Options of kvmem_broker_create.

@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use crate::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
 use crate::ffi::broker::publish::kvmem_token;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

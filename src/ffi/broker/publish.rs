@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

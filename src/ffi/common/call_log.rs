@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Logs calls: failed ones at DEBUG, all others at TRACE. Every C function is logged here, so none logs its own failures.
 
-use crate::error::{Error, Status};
+use crate::base::error::{Error, Status};
+use crate::base::log::{Level, enabled, write};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::status::name;
-use crate::log::{Level, enabled, write};
 
 /// Logs a call that succeeded. The name is that of the type of the function's body, a closure; a call without
 /// a name is not logged.

@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, c_char};
 
-use crate::error::{Cause, Error, errno_name};
+use crate::base::error::{Cause, Error, errno_name};
 use crate::ffi::common::handle::Handle;
 use crate::ffi::common::handle::destroy;
 use crate::ffi::common::handle::opaque;

@@ -3,14 +3,14 @@
 
 use std::any::type_name;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::guarded::guarded;
+use crate::base::log::{Level, enabled};
 use crate::ffi::common::call_log;
 use crate::ffi::common::error::{Failure, kvmem_error};
 use crate::ffi::common::handle::{Handle, Opaque, new_handle, unusable, usable};
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::{KVMEM_STATUS_OK, kvmem_status};
-use crate::guarded::guarded;
-use crate::log::{Level, enabled};
 
 /// Runs the body of a C function that returns KVMEM_STATUS_OK or an error.
 ///
@@ -177,7 +177,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
     use crate::ffi::common::blob::kvmem_blob;
     use crate::ffi::common::handle::{borrow, borrow_each, destroy};
 

@@ -4,13 +4,13 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, Result, Status};
+use crate::base::error::{Error, Result, Status};
+use crate::base::guarded::guarded;
+use crate::base::log::log;
+use crate::base::process;
 use crate::ffi::common::kind::{HandleState, Kind};
 use crate::ffi::common::pointer::{self, null};
 use crate::ffi::common::scope::Scope;
-use crate::guarded::guarded;
-use crate::log::log;
-use crate::process;
 
 /// The first fields of every handle. They are read before the type of the handle is known.
 #[repr(C)]

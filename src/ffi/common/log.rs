@@ -3,12 +3,12 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use crate::error::ensure;
+use crate::base::error::ensure;
+use crate::base::log::{self, Level};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call_unlogged;
 use crate::ffi::common::handle::UserData;
 use crate::ffi::common::status::kvmem_status;
-use crate::log::{self, Level};
 
 /// No messages.
 pub const KVMEM_LOG_OFF: u32 = 0;

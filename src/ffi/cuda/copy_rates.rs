@@ -223,7 +223,7 @@ pub unsafe extern "C" fn kvmem_cuda_describe_rates(
 
 /// # Safety
 /// `data` must be NULL or readable for `size` bytes.
-unsafe fn saved_bytes<'a>(data: *const c_void, size: usize) -> crate::error::Result<Option<&'a [u8]>> {
+unsafe fn saved_bytes<'a>(data: *const c_void, size: usize) -> crate::base::error::Result<Option<&'a [u8]>> {
     // SAFETY: the caller's promise.
     let bytes = unsafe { text::bytes(data, size, "data") }?;
     Ok((!data.is_null()).then_some(bytes))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Legacy IPC: GPU memory of another process by a handle of 64 bytes, for engines that transfer such handles themselves.
 
+use crate::base::error::{Result, ensure};
 use crate::cuda::ipc;
-use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 use crate::ffi::agent::{kvmem_agent, kvmem_registration};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::error::ensure;
+use crate::base::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;

@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use crate::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::options::{ensure_given, init, not_one_of, options, read};

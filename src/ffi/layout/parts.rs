@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char};
 use std::time::Duration;
 
-use crate::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
 use crate::ffi::agent::{Named, kvmem_agent};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

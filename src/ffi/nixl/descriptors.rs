@@ -4,7 +4,9 @@
 use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
+use crate::base::lists;
+use crate::base::sync::Mutex;
 use crate::ffi::agent::{memory_type, memory_type_of};
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
@@ -14,10 +16,8 @@ use crate::ffi::common::pointer::{items, null, out};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
-use crate::lists;
 use crate::nixl::{Descriptor, DescriptorEntry, Descriptors, Owner};
 use crate::region::Region;
-use crate::sync::Mutex;
 
 /// A list of descriptors of one memory type: memory, files, objects or blocks, as NIXL addresses them. It is
 /// the input of registrations, requests, queries, partial metadata and memory views, which copy it. The

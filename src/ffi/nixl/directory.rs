@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_bytes::ByteBuf;
 
+use crate::base::error::{Result, ensure, fail};
 use crate::directory::{Directory, EtcdConfig, Location, PublishedLayout};
-use crate::error::{Result, ensure, fail};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -4,8 +4,9 @@
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::error::{Error, Status, ensure};
+use crate::base::log::Count;
 use crate::directory::Entry;
-use crate::error::{Error, Status, ensure};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -15,7 +16,6 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
-use crate::log::Count;
 use crate::nixl::LookUp;
 
 /// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same

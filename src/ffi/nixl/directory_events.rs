@@ -3,8 +3,8 @@
 
 use std::ffi::{CString, c_char};
 
+use crate::base::error::ensure;
 use crate::directory::board::{Change, Event};
-use crate::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, borrow, destroy, opaque, peek};

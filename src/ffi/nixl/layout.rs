@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use crate::error::{Error, Status};
+use crate::base::error::{Error, Status};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;

@@ -3,6 +3,7 @@
 
 use std::ffi::{c_char, c_void};
 
+use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
@@ -14,7 +15,6 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
-use crate::lists;
 
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///

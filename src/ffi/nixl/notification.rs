@@ -3,7 +3,8 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use crate::error::{Error, Status};
+use crate::base::error::{Error, Status};
+use crate::base::lists;
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -19,7 +20,6 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
-use crate::lists;
 use crate::nixl::Notification;
 use crate::nixl::service::ensure_sendable;
 use crate::transfer::QueueEntry;

@@ -4,7 +4,8 @@
 use std::ffi::{c_char, c_void};
 use std::time::Instant;
 
-use crate::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
+use crate::base::lists;
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::{check_flags, options, read_nullable};
 use crate::ffi::common::pointer::items;
@@ -12,10 +13,9 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::queue::kvmem_queue;
-use crate::lists;
 use crate::nixl::CallOptions;
 use crate::nixl::service::ensure_sendable;
-use crate::transfer::raw::RunOptions;
+use crate::raw::RunOptions;
 
 /// Send the notification, also if it has no bytes.
 pub const KVMEM_NIXL_NOTIFY: u64 = 1;

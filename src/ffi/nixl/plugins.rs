@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 
-use crate::error::{Error, Status};
+use crate::base::error::{Error, Status};
 use crate::ffi::agent::{kvmem_agent, memory_type};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -12,7 +12,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
-use crate::transfer::raw::Prepared;
+use crate::raw::Prepared;
 
 /// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive.
 ///

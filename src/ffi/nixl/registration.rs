@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registrations.
 
-use crate::error::ensure;
+use crate::base::error::ensure;
 use crate::ffi::agent::{kvmem_agent, kvmem_registration, memory_type};
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;

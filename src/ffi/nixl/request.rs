@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
@@ -20,7 +20,7 @@ use crate::ffi::nixl::prepared::kvmem_prepared;
 use crate::ffi::nixl::telemetry::nanoseconds;
 use crate::nixl::Operation;
 use crate::nixl::service::ensure_sendable;
-use crate::transfer::raw::Request;
+use crate::raw::Request;
 
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
 /// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request

@@ -8,7 +8,7 @@ use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
-use crate::transfer::raw::Segments;
+use crate::raw::Segments;
 
 /// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
 /// agent alive, and those regions whose memory was added by kvmem_descriptors_add_region.

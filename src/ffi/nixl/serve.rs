@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::engine::peer::served::{ServeOptions, serve};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
 use crate::ffi::common::options::{check_flags, options, read_nullable};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::kvmem_layout;
-use crate::transfer::engine::nixl::served::{ServeOptions, serve};
 
 /// Peers may write to the layout, too.
 pub const KVMEM_SERVE_WRITE: u64 = 1;

@@ -10,7 +10,7 @@ use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
-use crate::transfer::raw::View;
+use crate::raw::View;
 
 /// A memory view of NIXL: registered memory that kernels on a GPU can access through NIXL's device API. It is
 /// not a region; kvmem_region_create_view creates a region that is a part of another one. It keeps the agent

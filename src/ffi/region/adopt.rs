@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use crate::error::ensure;
+use crate::base::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, UserData};

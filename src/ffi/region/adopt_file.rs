@@ -7,7 +7,7 @@ use super::adopt::{
     KVMEM_ADOPT_KEEP_SEALS, KVMEM_ADOPT_READ_ONLY, access, kvmem_release_callback, release_once,
 };
 use super::kvmem_region;
-use crate::error::ensure;
+use crate::base::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::fd::open_fd;
 use crate::ffi::common::guard::call;

@@ -3,7 +3,8 @@
 
 use std::ffi::c_void;
 
-use crate::error::ensure;
+use crate::base::error::ensure;
+use crate::base::lists;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
@@ -11,7 +12,6 @@ use crate::ffi::common::options::{check_flags, ensure_given, init, options, read
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
-use crate::lists;
 use crate::region::{BlockStorageConfig, Region};
 
 /// Options of kvmem_region_create_block.

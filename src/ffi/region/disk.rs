@@ -4,7 +4,7 @@
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -5,7 +5,8 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use crate::error::{Error, Result, ensure};
+use crate::base::error::{Error, Result, ensure};
+use crate::base::lists;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, peek};
@@ -13,7 +14,6 @@ use crate::ffi::common::pointer::{items, out};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::share::kvmem_share;
-use crate::lists;
 use crate::share::Share;
 
 /// Returns the bytes of a share, for a channel of the caller.
@@ -113,7 +113,7 @@ fn ensure_open(fd: i32) -> Result<()> {
     let asked = rustix::io::fcntl_getfd(borrowed);
     asked.map(|_| ()).map_err(|errno| {
         Error::errno(format!("fd {fd} is not open in this process"), errno)
-            .with_status(crate::error::Status::InvalidArgument)
+            .with_status(crate::base::error::Status::InvalidArgument)
     })
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opening a share.
 
-use crate::error::{Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The size of a transfer, and the reasons for its path.
 
-use crate::error::{Error, Status};
+use crate::base::error::{Error, Status};
 use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;

@@ -4,7 +4,8 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
+use crate::base::lists;
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::{check_flags, init, not_one_of, options};
 use crate::ffi::common::pointer::items;
@@ -13,7 +14,6 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
-use crate::lists;
 use crate::nixl::service::ensure_sendable;
 use crate::transfer::{
     BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
@@ -293,7 +293,8 @@ pub(in crate::ffi) unsafe fn tables<'a>(
         let kvmem_block_table { first_token, token_step, .. } = table;
         Ok(BlockTable { blocks, first_token, token_step: token_step.max(1) })
     };
-    let named = |pointer, name| table(pointer).map_err(|error: crate::error::Error| error.context(name));
+    let named =
+        |pointer, name| table(pointer).map_err(|error: crate::base::error::Error| error.context(name));
     let sides = [named(source, "source_table")?, named(destination, "destination_table")?];
     Ok(Some(TokenTables { sides, tokens: num_tokens }))
 }

@@ -3,7 +3,8 @@
 
 use std::ffi::c_void;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::lists;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
@@ -13,7 +14,6 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{checksums, kvmem_block_pair, kvmem_block_table, limit, tables};
-use crate::lists;
 use crate::nixl::service::ensure_sendable;
 use crate::transfer::{BlockPair, Step};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs of transfers.
 
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::{call, call_status};
 use crate::ffi::common::handle::{Out, borrow};

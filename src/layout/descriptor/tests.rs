@@ -5,9 +5,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 use crate::layout::{Arrangement, Axis, BlockDim, Order, Strides};
 use crate::nixl::MemoryType;
-use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
 fn payload() -> Payload {
     let dimensions = Dimensions { num_blocks: 8, inner_dim: 32, num_heads: Some(4), ..Dimensions::small() };

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::Status;
+use crate::base::error::Status;
 use crate::layout::{Placement, Strides};
 
 fn any_dimensions() -> impl Strategy<Value = Dimensions> {

@@ -6,12 +6,12 @@ use std::ffi::CStr;
 use std::ptr;
 
 use super::AgentState;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
+use crate::base::thread;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::{exit, gusli, library, obj, signals, sys, tcp_send, ucx_log};
-use crate::thread;
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const GDS_PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ptr;
 
 use super::AgentState;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check};
 use crate::nixl::descriptor::MemoryType;

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::AgentState;
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::lists;
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::lists;
+use crate::base::log::log;
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::descriptors::Descriptors;

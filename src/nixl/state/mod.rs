@@ -38,10 +38,10 @@ use super::remote::{LoadedPeer, Remote};
 use super::request::{ById, ListId, PreparedList, RequestHandle, RequestId};
 use super::service::Services;
 use super::{exit, signals, sys};
-use crate::error::{Error, Result};
-use crate::log::log;
-use crate::log_id::LogId;
-use crate::retried;
+use crate::base::error::{Error, Result};
+use crate::base::log::log;
+use crate::base::log_id::LogId;
+use crate::base::retried;
 
 /// The NIXL objects of one agent. Only the thread that drives the agent uses it.
 pub struct AgentState {

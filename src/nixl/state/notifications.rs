@@ -6,8 +6,8 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::AgentState;
-use crate::error::{Error, Result, Status};
-use crate::log::{Count, log};
+use crate::base::error::{Error, Result, Status};
+use crate::base::log::{Count, log};
 use crate::nixl::call::check;
 use crate::nixl::inbox;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};

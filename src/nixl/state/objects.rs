@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use super::AgentState;
-use crate::error::{Error, Status};
-use crate::log::Count;
+use crate::base::error::{Error, Status};
+use crate::base::log::Count;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::{DescriptorEntry, Descriptors};

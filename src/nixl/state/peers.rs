@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::AgentState;
 use super::registrations::RegistrationList;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};

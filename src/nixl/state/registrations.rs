@@ -4,8 +4,8 @@
 use std::ptr;
 
 use super::AgentState;
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
 use crate::nixl::arguments::Arguments;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};

@@ -6,8 +6,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::AgentState;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::request::{

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::AgentState;
-use crate::error::{Result, ensure};
-use crate::log::log;
+use crate::base::error::{Result, ensure};
+use crate::base::log::log;
 use crate::nixl::call::check;
 use crate::nixl::raw::{AgentTelemetry, Telemetry};
 use crate::nixl::request::{Operation, RequestId, RequestState};
@@ -43,7 +43,7 @@ impl AgentState {
     pub fn agent_telemetry(&self) -> Result<AgentTelemetry> {
         let Some(sum) = self.sum else {
             let name = self.display_name();
-            crate::error::fail!(
+            crate::base::error::fail!(
                 InvalidState,
                 "agent '{name}' measures nothing; create it with KVMEM_AGENT_TELEMETRY"
             );

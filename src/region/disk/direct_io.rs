@@ -8,10 +8,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::error::{Cause, Error, Result, fail};
-use crate::log::log;
+use crate::base::error::{Cause, Error, Result, fail};
+use crate::base::log::log;
+use crate::base::retried;
 use crate::region::reopened;
-use crate::retried;
 
 /// Whether reads and writes bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use rustix::fs::{self, OFlags};
 
 use super::direct_io;
 use super::name::{self, NewFile};
-use crate::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::retried;
+use crate::base::sync::Mutex;
 use crate::region::file_lock::FileLock;
 use crate::region::{FileId, FileSystemId, reopened};
-use crate::retried;
-use crate::sync::Mutex;
 
 /// An open file of fixed size.
 pub struct DiskFile {

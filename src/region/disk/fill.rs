@@ -12,12 +12,12 @@ use rustix::fs::{self, FallocateFlags};
 use rustix::io::Errno;
 
 use super::label::{self, Label};
-use crate::advice;
-use crate::error::{Error, Result};
-use crate::file_limit::FileSizeSignal;
-use crate::log::log;
+use crate::base::advice;
+use crate::base::error::{Error, Result};
+use crate::base::file_limit::FileSizeSignal;
+use crate::base::log::log;
+use crate::base::retried;
 use crate::region::available_memory::ensure_available;
-use crate::retried;
 
 /// Space is reserved in pieces, which are smaller while signals arrive: an interrupted call releases what it has reserved, so
 /// that one call for the whole file would never end while a profiler sends a signal every few milliseconds.

@@ -9,8 +9,8 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::retried::{pread, pwrite};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::retried::{pread, pwrite};
 
 /// Bytes of a label in a file.
 pub const PAGE: u64 = 4096;

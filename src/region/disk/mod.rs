@@ -28,7 +28,7 @@ mod tests {
     use rustix::fs;
 
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     fn config(size: u64, path: Option<PathBuf>) -> DiskConfig {
         DiskConfig { size, path, ..DiskConfig::default() }

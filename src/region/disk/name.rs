@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::error::{Error, Result, fail};
-use crate::log::log;
+use crate::base::error::{Error, Result, fail};
+use crate::base::log::log;
+use crate::base::retried;
 use crate::region::FileId;
-use crate::retried;
 
 /// Fails if a path no longer names this file.
 pub fn ensure_names(path: &Path, file: FileId) -> Result<()> {

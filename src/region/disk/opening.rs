@@ -16,15 +16,15 @@ use super::fill::fill;
 use super::label;
 use super::name::{NewFile, ensure_names};
 use super::writer_lock;
-use crate::error::{Error, Result, Status, ensure, fail};
-use crate::log::log;
-use crate::paths::absolute;
-use crate::random::random;
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::log::log;
+use crate::base::paths::absolute;
+use crate::base::random::random;
+use crate::base::retried;
+use crate::base::sync::Mutex;
 use crate::region::FileId;
 use crate::region::file_lock::FileLock;
 use crate::region::host_size::host_size;
-use crate::retried;
-use crate::sync::Mutex;
 
 /// How often a file may appear and disappear while it is opened or created.
 const MOST_ATTEMPTS: usize = 8;

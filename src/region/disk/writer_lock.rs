@@ -10,8 +10,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use crate::error::{Cause, Error, Result, Status};
-use crate::process::LocalFd;
+use crate::base::error::{Cause, Error, Result, Status};
+use crate::base::process::LocalFd;
 use crate::region::file_lock::FileLock;
 use crate::region::reopened;
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use super::publication::Publication;
 use super::request::{FetchRequest, check_name};
 use super::token::Token;
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::region::Access;
-use crate::sync::{Mutex, MutexGuard};
 
 /// The rights of a token.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Result, Status, ensure};
+use crate::base::error::{Result, Status, ensure};
 use crate::share::user::ensure_unambiguous;
 
 /// How a broker runs.

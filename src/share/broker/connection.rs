@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use super::request::{FetchRequest, MOST_REQUEST, Refusal};
-use crate::error::{Error, Result, Status, ensure};
-use crate::process::LocalFd;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::process::LocalFd;
 use crate::share::frame::MessageKind;
 use crate::share::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use crate::share::message::is_unread;

@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::token::Token;
-use crate::error::{Error, Result, ensure, fail};
-use crate::log::log;
-use crate::paths::absolute;
-use crate::process::{LocalFd, pid_has_ended};
-use crate::retried;
+use crate::base::error::{Error, Result, ensure, fail};
+use crate::base::log::log;
+use crate::base::paths::absolute;
+use crate::base::process::{LocalFd, pid_has_ended};
+use crate::base::retried;
 use crate::share::message::peer_pid;
 use crate::share::user::ensure_unambiguous;
 
@@ -254,7 +254,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
     use super::*;
-    use crate::error::Status;
+    use crate::base::error::Status;
 
     struct Directory(PathBuf);
 

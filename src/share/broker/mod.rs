@@ -30,10 +30,10 @@ pub(super) use request::check_name;
 pub use request::{FetchRequest, Refusal};
 pub use token::Token;
 
-use crate::error::{Error, Result, Status};
-use crate::log::log;
-use crate::retried;
-use crate::thread;
+use crate::base::error::{Error, Result, Status};
+use crate::base::log::log;
+use crate::base::retried;
+use crate::base::thread;
 use catalogue::Catalogue;
 use listener::Listener;
 use service::Service;

@@ -3,7 +3,7 @@
 //! docs/share-transport.md has them one by one.
 
 use super::token::{TOKEN_BYTES, Token};
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
 
 /// The most bytes of a name.

@@ -17,11 +17,11 @@ use super::listener::Listener;
 use super::publication::Publication;
 use super::request::FetchRequest;
 use super::state::BrokerState;
-use crate::error::{Error, Result, ensure, fail};
-use crate::log::log;
-use crate::process::LocalFd;
+use crate::base::error::{Error, Result, ensure, fail};
+use crate::base::log::log;
+use crate::base::process::LocalFd;
+use crate::base::retried;
 use crate::region::Access;
-use crate::retried;
 use crate::share::message;
 use crate::share::parcel::Parcel;
 

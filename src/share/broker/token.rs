@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use crate::error::Result;
-use crate::random::random;
+use crate::base::error::Result;
+use crate::base::random::random;
 
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 32;

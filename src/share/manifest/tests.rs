@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::super::memory_handle::{Extent, FabricExtent, SharedHandle, SharedMapping};
 use super::*;
+use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 use crate::layout::{Arrangement, Axis, Order, Strides};
-use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
 /// A layout over one region of each way to carry it that has extents, with all fields in use.
 pub fn manifest() -> Manifest {

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::copied::CopiedBlocks;
 use super::gpu::GpuBlocks;
 use super::host::HostBlocks;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::lists;
+use crate::base::sync::Mutex;
 use crate::layout::Layout;
-use crate::lists;
 use crate::nixl::MemoryType;
-use crate::sync::Mutex;
-use crate::transfer::plan::Slots;
+use crate::plan::Slots;
 
 /// Some layers and outer slots of blocks.
 pub struct BlockChecksums {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::blocks::BlockChecksums;
-use crate::error::{Result, ensure};
+use crate::base::error::{Result, ensure};
+use crate::base::lists;
 use crate::layout::Layout;
-use crate::lists;
 use crate::nixl;
-use crate::transfer::plan::Slots;
+use crate::plan::Slots;
 
 /// Bytes whose checksums are computed between two looks at the clock, if there is a deadline.
 const STEP: u64 = 64 << 20;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::host::{HostBlocks, Reading};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::lists;
+use crate::engine::repeated::{Patience, RepeatedMove};
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind};
-use crate::lists;
+use crate::plan::{BlockPair, PairedRange, Wanted};
+use crate::plan::{Outline, Plan, Slots};
 use crate::region::SystemConfig;
-use crate::transfer::engine::repeated::{Patience, RepeatedMove};
-use crate::transfer::plan::{BlockPair, PairedRange, Wanted};
-use crate::transfer::plan::{Outline, Plan, Slots};
 
 /// Size of the host buffer.
 pub const BUFFER: u64 = 16 << 20;

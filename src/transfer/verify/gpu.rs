@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 
 use super::pieces::Pieces;
 use super::remainder::{ENDS, power, product};
+use crate::base::error::Result;
+use crate::base::lists;
+use crate::base::log::log;
+use crate::copy::gpu::device::pool::ResourcePool;
+use crate::copy::gpu::device::state::DeviceState;
 use crate::cuda::DeviceBuffer;
 use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::stream::{Active, Stream};
-use crate::error::Result;
 use crate::layout::{Axis, Layout, TouchedExtents};
-use crate::lists;
-use crate::log::log;
+use crate::plan::Slots;
 use crate::region::{Contexts, ExtentHold, PinnedConfig, PinnedMemory};
-use crate::transfer::engine::cuda::device::pool::ResourcePool;
-use crate::transfer::engine::cuda::device::state::DeviceState;
-use crate::transfer::plan::Slots;
 
 /// Bytes that a warp processes at a time.
 const TILE: u64 = 4096;

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use once_cell::sync::OnceCell;
 
 use super::pieces::Pieces;
-use crate::error::{Error, Result};
-use crate::guarded::guarded;
+use crate::base::error::{Error, Result};
+use crate::base::guarded::guarded;
+use crate::base::lists;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::thread_pool::{Pool, Shared};
 use crate::layout::Layout;
-use crate::lists;
-use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::transfer::plan::{Plan, PlanPart, Slots};
-use crate::transfer::run::spares::Spares;
-use crate::transfer::run::threads::{Pool, Shared};
+use crate::plan::{Plan, PlanPart, Slots};
+use crate::run::spares::Spares;
 
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 1 << 20;
@@ -211,8 +211,8 @@ mod tests {
 
     use super::*;
     use crate::layout::{AllocationConfig, Dimensions};
+    use crate::plan::Slots;
     use crate::region::SystemConfig;
-    use crate::transfer::plan::Slots;
 
     /// Work that occupies a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);

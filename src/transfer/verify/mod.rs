@@ -15,16 +15,16 @@ use std::sync::Arc;
 
 use self::side::{VerifiedSide, part};
 use self::tokens::Tokens;
-use super::plan::{Plan, Selection, Slots};
 use super::request::{Expected, Step};
-use super::run::Verify;
-use super::run::completion::Outcome;
-use crate::error::{Error, Result, ensure, fail};
+use crate::base::error::{Error, Result, ensure, fail};
+use crate::base::lists;
+use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
-use crate::lists;
 use crate::nixl::MemoryType;
-use crate::transfer::engine::preferences::Preferences;
-use crate::transfer::plan::BlockPair;
+use crate::plan::BlockPair;
+use crate::plan::{Plan, Selection, Slots};
+use crate::run::Verify;
+use crate::run::completion::Outcome;
 
 /// The comparison of moved blocks with their expected contents.
 pub struct Verification {

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use crate::layout::{Axis, Layout};
-use crate::transfer::plan::Slots;
+use crate::plan::Slots;
 
 /// Pieces of equal size, at the same offsets in each block.
 #[derive(Default)]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::blocks::BlockChecksums;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::lists;
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::layout::Layout;
-use crate::lists;
-use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::plan::Slots;
+use crate::plan::Slots;
 
 /// Whole blocks of one side.
 pub struct VerifiedSide {

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::copied::{BUFFER, Copied};
-use crate::error::{Error, Result, ensure, fail};
+use crate::base::error::{Error, Result, ensure, fail};
+use crate::base::lists;
+use crate::base::sync::Mutex;
+use crate::engine::repeated::Patience;
 use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
-use crate::lists;
+use crate::plan::{BlockTable, PairedRange, TokenTables, Wanted};
+use crate::plan::{Outline, Plan, Selection};
 use crate::region::SystemConfig;
-use crate::sync::Mutex;
-use crate::transfer::engine::repeated::Patience;
-use crate::transfer::plan::{BlockTable, PairedRange, TokenTables, Wanted};
-use crate::transfer::plan::{Outline, Plan, Selection};
+use crate::run::completion::Outcome;
 use crate::transfer::request::Step;
-use crate::transfer::run::completion::Outcome;
 
 /// Tokens that are moved.
 pub struct Tokens {

@@ -3,8 +3,8 @@
 
 use std::os::fd::IntoRawFd;
 
+use crate::base::error::{Result, ensure};
 use crate::cuda::vmm::{Location, PhysicalMemory};
-use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::fd::open_fd;
 use crate::ffi::common::guard::call;

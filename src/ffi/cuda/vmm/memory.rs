@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::base::error::{Result, ensure};
 use crate::cuda::vmm::{AllocationProperties, Granularity, Location, PhysicalMemory};
-use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, destroy, opaque};

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Converts panics to errors at the boundary to C, and on threads that other work depends on.
+
+#![forbid(unsafe_code)]
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::base::error::{Error, Result, Status};
+
+/// Runs some work. Converts a panic to an error.
+#[inline]
+pub fn guarded<R>(work: impl FnOnce() -> R) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(panicked)
+}
+
+/// The error for a panic.
+#[cold]
+fn panicked(payload: Box<dyn Any + Send>) -> Error {
+    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    // Dropping a payload can panic again.
+    std::mem::forget(payload);
+    Error::new(
+        Status::Panic,
+        format!("a bug in kvmem was hit: {}", text.unwrap_or_else(|| "no message".into())),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_message() {
+        assert_eq!(guarded(|| 7).unwrap(), 7);
+        for error in [guarded(|| panic!("deliberate")), guarded(|| panic!("{}", "deliberate"))] {
+            let error: Error = error.map(|(): ()| ()).unwrap_err();
+            assert_eq!(error.status(), Status::Panic);
+            assert!(error.message().contains("deliberate"));
+        }
+    }
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Paths of the caller that are used after the call, when the process may have another working directory.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, Result, Status};
+
+/// The same path from the root. Links in it are kept.
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| {
+        let message = format!("the path {} has no absolute form: {error}", path.display());
+        Error::new(Status::InvalidArgument, message)
+    })
+}

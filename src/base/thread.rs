@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Starts the threads of the library. They block signals, so that the program's handlers run on its own threads: a handler
+//! may need data of its thread, and would delay what a thread of the library does. SIGXFSZ is among them: writes of NIXL's
+//! file backends beyond the limit on the size of files fail, and do not end the process.
+#![expect(clippy::disallowed_methods, reason = "the one place that starts threads")]
+
+use std::io::Result;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+
+use crate::base::sync::Mutex;
+
+/// Signals that report a fault of the thread that gets them. Handlers of them must run on it: blocked, they end the process.
+const FAULTS: [i32; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+
+/// Starts a thread that blocks all signals but those of faults, as threads that it starts will.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    let _inherited = SignalsBlocked::begin();
+    Builder::new().name(name.to_string()).spawn(body)
+}
+
+/// The same for a thread that ends before the scope.
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    let _inherited = SignalsBlocked::begin();
+    Builder::new().name(name.to_string()).spawn_scoped(scope, body)
+}
+
+/// Fails if so many more threads cannot be started now: some libraries end the process if they cannot start theirs.
+pub fn ensure_startable(count: usize) -> Result<()> {
+    let gate = Mutex::new(());
+    std::thread::scope(|scope| {
+        // They end together, when all have been started or one could not be.
+        let _closed = gate.lock();
+        let wait = || drop(gate.lock());
+        (0..count).try_for_each(|_| spawn_scoped(scope, "kvmem-trial", wait).map(drop))
+    })
+}
+
+/// Lets other threads run before the calling thread polls again. Returns false if it should sleep instead: the processors are
+/// busy, so that a yield takes milliseconds, whereas a thread that sleeps runs as soon as it is woken. After a long yield it
+/// returns false at once for a while, in all threads.
+pub fn yields_soon() -> bool {
+    static BUSY_UNTIL: AtomicU64 = AtomicU64::new(0);
+    yields_soon_by(&BUSY_UNTIL, std::thread::yield_now)
+}
+
+/// A yield that takes longer has waited for a thread with work.
+const LONG_YIELD: Duration = Duration::from_micros(500);
+/// How long threads do not yield after a long yield.
+const BUSY: Duration = Duration::from_millis(100);
+
+fn yields_soon_by(busy_until: &AtomicU64, yield_now: impl Fn()) -> bool {
+    let begun = monotonic();
+    if begun.as_nanos() < u128::from(busy_until.load(Ordering::Relaxed)) {
+        return false;
+    }
+    yield_now();
+    let ended = monotonic();
+    let is_short = is_short(begun, ended);
+    if !is_short {
+        busy_until.store((ended + BUSY).as_nanos() as u64, Ordering::Relaxed);
+    }
+    is_short
+}
+
+/// Clocks of two processors may differ, in a virtual machine by microseconds: a thread that has moved between them may have ended
+/// before it began.
+fn is_short(begun: Duration, ended: Duration) -> bool {
+    ended.saturating_sub(begun) < LONG_YIELD
+}
+
+/// The time since the first call.
+fn monotonic() -> Duration {
+    static FIRST: OnceCell<Instant> = OnceCell::new();
+    FIRST.get_or_init(Instant::now).elapsed()
+}
+
+/// The calling thread blocks them while this lives. Threads that are started meanwhile, by whatever library, inherit that.
+pub struct SignalsBlocked {
+    before: libc::sigset_t,
+    /// The mask belongs to the thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl SignalsBlocked {
+    /// Blocks them.
+    pub fn begin() -> Self {
+        // SAFETY: the sets are plain integers, for which zero is a valid value, and live through the calls; only this thread's
+        // mask changes. The calls cannot fail, because their arguments are valid.
+        let before = unsafe {
+            let (mut blocked, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut blocked);
+            for fault in FAULTS {
+                libc::sigdelset(&mut blocked, fault);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
+            before
+        };
+        Self { before, not_send: PhantomData }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_do_not_yield_for_a_while_after_a_long_yield() {
+        let busy_until = AtomicU64::new(0);
+        assert!(yields_soon_by(&busy_until, || ()));
+        assert!(!yields_soon_by(&busy_until, || std::thread::sleep(2 * LONG_YIELD)));
+        assert!(!yields_soon_by(&busy_until, || panic!("it yielded")));
+        assert!(is_short(LONG_YIELD, Duration::ZERO), "on another processor");
+        busy_until.store(1, Ordering::Relaxed);
+        assert!(yields_soon_by(&busy_until, || ()));
+    }
+
+    /// Signals that the calling thread blocks.
+    fn blocked() -> Vec<i32> {
+        // SAFETY: as in `begin`; without a new set the mask does not change.
+        let mask = unsafe {
+            let mut mask = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut mask);
+            mask
+        };
+        // SAFETY: an initialised set and valid signals.
+        (1..=libc::SIGSYS).filter(|signal| unsafe { libc::sigismember(&mask, *signal) } == 1).collect()
+    }
+
+    #[test]
+    fn threads_are_startable_and_have_ended_after_the_trial() {
+        ensure_startable(0).unwrap();
+        ensure_startable(3).unwrap();
+    }
+
+    #[test]
+    fn threads_block_all_signals_except_faults_and_the_caller_blocks_those_it_did() {
+        let before = blocked();
+        let own = spawn("kvmem-test", blocked).unwrap().join().unwrap();
+        let scoped =
+            std::thread::scope(|scope| spawn_scoped(scope, "kvmem-test", blocked).unwrap().join().unwrap());
+        let can_be_blocked = |signal: &i32| ![libc::SIGKILL, libc::SIGSTOP].contains(signal);
+        let expected: Vec<_> =
+            (1..=libc::SIGSYS).filter(can_be_blocked).filter(|signal| !FAULTS.contains(signal)).collect();
+        assert_eq!(own, expected);
+        assert_eq!(scoped, expected);
+        assert_eq!(blocked(), before);
+    }
+}

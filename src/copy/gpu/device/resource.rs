@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Resources of a device that runs wait for, because their number is limited. Runs that need the same
+//! resource get it in order of submission; a run that needs none of them waits for none.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::base::error::Result;
+
+/// A resource that a run needs, and that other runs may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// A stream.
+    Stream,
+    /// Space in the descriptor ring.
+    DescriptorSlot,
+    /// Staging memory for copies to the host.
+    StagingToHost,
+    /// Staging memory for copies from the host.
+    StagingToDevice,
+}
+
+/// The acquired object, or the resource that other runs use.
+pub type Acquired<T> = Result<std::result::Result<T, Resource>>;
+
+/// The number of runs that wait for each resource.
+#[derive(Default)]
+pub struct WaitCounts([AtomicUsize; 4]);
+
+impl WaitCounts {
+    /// One more run waits.
+    pub fn add(&self, resource: Resource) {
+        self.0[resource as usize].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One run fewer waits.
+    pub fn remove(&self, resource: Resource) {
+        self.0[resource as usize].fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether any run waits.
+    pub fn has(&self, resource: Resource) -> bool {
+        self.0[resource as usize].load(Ordering::Acquire) > 0
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Staging memory on a device, and its events.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::cuda::stream::Stream;
+use crate::cuda::{Context, DeviceBuffer, Event};
+
+/// Number of parts of the staging memory. Concurrently with compute, there are few and large parts: each needs a launch, and
+/// each launch may wait for the end of a large kernel. With 8 parts of 16 MiB and 32 CTAs the link of an H200 was idle
+/// during every fourth kernel; with 4 parts it is used to 90% and more.
+pub fn staging_parts(computes: bool) -> u64 {
+    if computes { 4 } else { MOST_PARTS }
+}
+
+/// The maximum number of parts.
+pub const MOST_PARTS: u64 = 8;
+
+/// Device memory in parts that are filled and drained in rotation, and the events that synchronise kernel and copy engine.
+pub struct Staging {
+    memory: DeviceBuffer,
+    parts: Vec<StagingPart>,
+    /// The stream of the copy engine.
+    pub copier: Stream,
+    /// Recorded behind the work that the run waits for.
+    pub begun: Event,
+}
+
+/// The events of a part of the staging memory.
+pub struct StagingPart {
+    /// The part is full.
+    pub filled: Event,
+    /// The part is empty.
+    pub drained: Event,
+}
+
+impl Staging {
+    /// Allocates the memory, a stream and events.
+    pub fn new(context: &Arc<Context>, size: u64) -> Result<Self> {
+        // Otherwise the allocation would create the context again that the program has reset.
+        context.ensure_alive()?;
+        let memory = DeviceBuffer::new(context.device(), size)?;
+        let part = |_| Ok(StagingPart { filled: Event::new(context)?, drained: Event::new(context)? });
+        let parts = (0..MOST_PARTS).map(part).collect::<Result<_>>()?;
+        Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    /// The part of a chunk and its address, if the run uses so many parts of `size` bytes.
+    pub fn part(&self, chunk: usize, parts: usize, size: u64) -> (u64, &StagingPart) {
+        let index = chunk % parts.min(self.parts.len());
+        (self.memory.address() + index as u64 * size, &self.parts[index])
+    }
+}

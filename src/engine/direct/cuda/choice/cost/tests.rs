@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cost model compared with measurements on H200 hosts, and the paths that it selects.
+#![forbid(unsafe_code)]
+
+use super::super::beside::{Beside, JITTER};
+use super::*;
+use crate::copy::gpu::launch::{UNNOTICED, ctas};
+use crate::engine::direct::cuda::rates::{DEFAULT, DirectionRates};
+
+fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
+    super::seconds(path, case, &DEFAULT)
+}
+
+fn case(direction: CopyDirection, block: u64, count: u64, computes: bool) -> CopyCase {
+    CopyCase {
+        direction,
+        bytes: block * count,
+        moves: count,
+        access: KernelAccess { moves: count, spans: [count; 2], transposed: 0 },
+        is_pageable: false,
+        computes,
+        busy: if computes { 1.0 } else { 0.0 },
+        ctas: ctas(direction, computes, 132, block),
+        row_calls: count,
+        first_copy: 0.0,
+        staged: None,
+    }
+}
+
+fn best(case: &CopyCase, paths: &[TransferPath]) -> TransferPath {
+    let by_time = |a: &&TransferPath, b: &&TransferPath| seconds(**a, case).total_cmp(&seconds(**b, case));
+    *paths.iter().min_by(by_time).unwrap()
+}
+
+const DIRECT: [TransferPath; 3] = [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel];
+
+const HOST_OR_DEVICE: [CopyDirection; 3] =
+    [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice];
+
+/// The path of `pairs` pairs, each of eight pieces of 2 KiB, which one call copies as rows.
+fn path_of_pairs(direction: CopyDirection, pairs: u64, computes: bool) -> (TransferPath, CopyCase) {
+    let moves = 8 * pairs;
+    let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
+    let paths =
+        [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
+    let estimates = paths.map(|path| (path, seconds(path, &case)));
+    (super::best(estimates.into_iter(), &case, &DEFAULT).unwrap(), case)
+}
+
+#[test]
+fn submitting_few_pairs_takes_no_longer_than_submitting_more() {
+    let both = |direction| [(direction, false), (direction, true)];
+    for (direction, computes) in HOST_OR_DEVICE.into_iter().flat_map(both) {
+        let submission = |pairs| {
+            let (path, case) = path_of_pairs(direction, pairs, computes);
+            super::submission(path, &case, &DEFAULT)
+        };
+        for pairs in [1, 2, 4, 16] {
+            let (few, many) = (submission(pairs), submission(64));
+            assert!(few <= many + 0.1 * US, "{pairs} pairs, {direction:?}, {computes}");
+        }
+    }
+}
+
+#[test]
+fn the_driver_makes_a_single_short_copy() {
+    for direction in HOST_OR_DEVICE {
+        let one = case(direction, 2 << 10, 1, true);
+        let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaCopy];
+        let paths = ways.map(|path| (path, seconds(path, &one)));
+        let best = super::best(paths.into_iter(), &one, &DEFAULT);
+        assert_eq!(best, Some(TransferPath::CudaCopy), "{direction:?}");
+    }
+}
+
+#[test]
+fn short_calls_are_worth_a_twentieth_of_the_duration_and_no_more() {
+    let few = case(CopyDirection::ToDevice, 32 << 10, 6, true);
+    let chosen = |kernel| {
+        let paths = [(TransferPath::CudaBatch, 18.7 * US), (TransferPath::CudaKernel, kernel)];
+        super::best(paths.into_iter(), &few, &DEFAULT)
+    };
+    assert_eq!(chosen(20.5 * US), Some(TransferPath::CudaKernel));
+    assert_eq!(chosen(21.0 * US), Some(TransferPath::CudaBatch));
+}
+
+#[test]
+fn on_an_idle_device_the_kernel_copies_small_blocks_and_a_batch_large_ones() {
+    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost] {
+        assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
+        assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
+        assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), TransferPath::CudaBatch);
+    }
+    assert_eq!(
+        best(&case(CopyDirection::ToDevice, 64 << 10, 10_000, false), &DIRECT),
+        TransferPath::CudaBatch
+    );
+    assert_eq!(
+        best(&case(CopyDirection::OnDevice, 256 << 10, 1000, false), &DIRECT),
+        TransferPath::CudaKernel
+    );
+}
+
+#[test]
+fn beside_compute_few_ctas_copy_small_blocks_and_a_batch_larger_ones() {
+    assert_eq!(best(&case(CopyDirection::ToHost, 4 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
+    assert_eq!(best(&case(CopyDirection::ToHost, 256 << 10, 1000, true), &DIRECT), TransferPath::CudaBatch);
+    assert_eq!(
+        best(&case(CopyDirection::ToDevice, 16 << 10, 10_000, true), &DIRECT),
+        TransferPath::CudaKernel
+    );
+    assert_eq!(best(&case(CopyDirection::ToDevice, 1 << 20, 1000, true), &DIRECT), TransferPath::CudaBatch);
+}
+
+#[test]
+fn the_driver_makes_a_single_large_copy() {
+    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice] {
+        let one = case(direction, 1 << 30, 1, false);
+        assert!(seconds(TransferPath::CudaCopy, &one) < seconds(TransferPath::CudaKernel, &one));
+    }
+}
+
+#[test]
+fn blocks_that_are_contiguous_on_the_host_are_staged() {
+    let in_chunks = |computes, chunk: u64| CopyCase {
+        staged: Some(Staged {
+            chunk,
+            parts: 8,
+            copies: (1 << 30) / chunk,
+            more_launches: 0,
+            are_batched: true,
+            is_quick: false,
+        }),
+        ..case(CopyDirection::ToHost, 16 << 10, 1 << 16, computes)
+    };
+    let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+    assert_eq!(best(&in_chunks(false, 8 << 20), &paths), TransferPath::CudaStaged);
+    assert_eq!(best(&in_chunks(true, 16 << 20), &paths), TransferPath::CudaStaged);
+}
+
+#[test]
+fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
+    let of = |count: u64| CopyCase {
+        staged: Some(Staged {
+            chunk: 8 << 20,
+            parts: 8,
+            copies: count >> 11,
+            more_launches: 0,
+            are_batched: true,
+            is_quick: false,
+        }),
+        ..case(CopyDirection::ToDevice, 4 << 10, count, false)
+    };
+    let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+    assert_eq!(best(&of(5_000), &paths), TransferPath::CudaKernel);
+    assert_eq!(best(&of(1 << 16), &paths), TransferPath::CudaStaged);
+}
+
+#[test]
+fn beside_compute_only_small_moves_to_the_host_get_one_more_cta() {
+    let of = |block| case(CopyDirection::ToHost, block, 10_000, true);
+    assert_eq!((of(4 << 10).ctas, of(16 << 10).ctas), (UNNOTICED + 1, UNNOTICED));
+    // Measured on an H200 beside a GEMM, over a link of 55 GB/s.
+    for (block, measured) in [(4 << 10, 47.0), (16 << 10, 48.2)] {
+        let KernelRates { most, ctas, .. } = kernel_rates_beside(&of(block), &DEFAULT);
+        let rate = most.min(ctas) / 1e9;
+        assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
+    }
+    assert_eq!(best(&of(4 << 10), &DIRECT), TransferPath::CudaKernel);
+}
+
+#[test]
+fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_measurement() {
+    // 320 MiB in pieces that are contiguous on the host, all of them or 64 at a time, through four parts of 32 MiB.
+    for (direction, piece, copies, measured) in [
+        (CopyDirection::ToHost, 16 << 10, 10, 49.7),
+        (CopyDirection::ToHost, 16 << 10, 320, 49.6),
+        (CopyDirection::ToDevice, 4 << 10, 10, 49.4),
+        (CopyDirection::ToDevice, 16 << 10, 320, 49.8),
+    ] {
+        let staged = Staged {
+            chunk: 32 << 20,
+            parts: 4,
+            copies,
+            more_launches: 0,
+            are_batched: true,
+            is_quick: false,
+        };
+        let staged = Some(staged);
+        let case = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
+        let rate = case.bytes as f64 / seconds(TransferPath::CudaStaged, &case) / 1e9;
+        assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
+        assert_eq!(
+            best(&case, &[TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged]),
+            TransferPath::CudaStaged
+        );
+    }
+}
+
+#[test]
+fn estimates_are_within_a_third_of_the_measured_table() {
+    let rows: [(TransferPath, CopyDirection, u64, f64); 13] = [
+        (TransferPath::CudaCopy, CopyDirection::ToDevice, 4 << 10, 1.4),
+        (TransferPath::CudaCopy, CopyDirection::ToDevice, 64 << 10, 16.5),
+        (TransferPath::CudaCopy, CopyDirection::ToHost, 1 << 20, 49.2),
+        (TransferPath::CudaCopy, CopyDirection::OnDevice, 1 << 20, 271.0),
+        (TransferPath::CudaBatch, CopyDirection::ToHost, 4 << 10, 13.7),
+        (TransferPath::CudaBatch, CopyDirection::ToHost, 16 << 10, 33.0),
+        (TransferPath::CudaBatch, CopyDirection::ToDevice, 16 << 10, 41.0),
+        (TransferPath::CudaBatch, CopyDirection::ToDevice, 64 << 10, 54.5),
+        (TransferPath::CudaBatch, CopyDirection::ToDevice, 2 << 20, 54.9),
+        (TransferPath::CudaKernel, CopyDirection::ToDevice, 4 << 10, 49.9),
+        (TransferPath::CudaKernel, CopyDirection::ToHost, 16 << 10, 52.4),
+        (TransferPath::CudaKernel, CopyDirection::OnDevice, 4 << 10, 762.0),
+        (TransferPath::CudaKernel, CopyDirection::OnDevice, 64 << 10, 1503.0),
+    ];
+    // The batches of the table followed each other at once, so their caches were warm.
+    let mut warm = DEFAULT;
+    warm.to_device.batched /= 1.5;
+    warm.to_host.batched /= 1.5;
+    for (path, direction, block, measured) in rows {
+        let case = case(direction, block, 10_000, false);
+        let rate = case.bytes as f64 / super::seconds(path, &case, &warm) / 1e9;
+        assert!((rate / measured).ln().abs() < 0.29, "{path:?} {direction:?} {block}: {rate} for {measured}");
+    }
+}
+
+#[test]
+fn within_a_gpu_many_spans_are_copied_at_the_measured_rate() {
+    for (block, measured) in [(4 << 10, 1449.0), (16 << 10, 1789.8), (64 << 10, 1877.1)] {
+        let case = case(CopyDirection::OnDevice, block, 1 << 16, false);
+        let rate = case.bytes as f64 / seconds(TransferPath::CudaKernel, &case) / 1e9;
+        assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
+    }
+}
+
+/// Rows of a page that is transposed cost more than their bytes, the shorter the more.
+#[test]
+fn short_rows_are_estimated_to_be_slower_than_long_ones() {
+    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice] {
+        let rate = |row: u64| {
+            let case = case(direction, row, (256 << 20) / row, true);
+            case.bytes as f64 / seconds(TransferPath::CudaKernel, &case)
+        };
+        let rates = [64, 256, 1024, 16 << 10].map(rate);
+        assert!(rates.windows(2).all(|pair| pair[0] < pair[1]), "{direction:?}: {rates:?}");
+        assert!(rates[1] < 0.8 * rates[3], "{direction:?}: {rates:?}");
+    }
+}
+
+/// Transfers that follow each other beside large kernels, each of which takes a turn. A kernel of kvmem starts in the gap
+/// between two of them, or waits for the next one.
+fn mean_of_a_series(beside: &Beside, alone: f64, gaps: impl Iterator<Item = f64>) -> f64 {
+    let (mut now, mut runs, mut turns) = (0.0f64, 0, 0.0);
+    for gap in gaps {
+        now = now.max(turns * beside.turn);
+        while now <= turns * beside.turn + gap {
+            now += alone;
+            runs += 1;
+        }
+        turns += 1.0;
+    }
+    turns * beside.turn / f64::from(runs)
+}
+
+#[test]
+fn beside_compute_the_mean_is_that_of_a_series_of_transfers() {
+    const TURNS: u32 = 400;
+    for beside in [KERNEL_TO_DEVICE, KERNEL_TO_HOST, STAGED_TO_DEVICE, STAGED_TO_HOST] {
+        for step in 0..200 {
+            let alone = 10.0 * US * 1.025f64.powi(step);
+            // Spread evenly, and in no order.
+            let spread = |turn: u32| f64::from(turn * 37 % TURNS) / f64::from(TURNS - 1);
+            let gaps = (0..TURNS).map(|turn| beside.gap * (1.0 + JITTER * (2.0 * spread(turn) - 1.0)));
+            let (series, mean) = (mean_of_a_series(&beside, alone, gaps), beside.mean(alone));
+            assert!((mean / series - 1.0).abs() < 0.03, "{alone}: {mean}, simulated {series}");
+        }
+    }
+}
+
+/// Measured on five H200 hosts, in microseconds (row 19 of `bench/results`).
+#[test]
+fn beside_compute_estimates_of_kernels_are_within_a_third_of_the_measurement() {
+    let to_device = [
+        (1344, 1485, 824.0),
+        (976, 2823, 1477.0),
+        (2112, 1257, 831.0),
+        (552_944, 1, 333.0),
+        (653_984, 2, 549.0),
+        (2_772_816, 1, 807.0),
+        (10_304, 1978, 1615.0),
+        (2448, 34_097, 3065.0),
+        (164_672, 38, 1604.0),
+    ];
+    let to_host = [
+        (5824, 465, 816.0),
+        (768, 612, 490.0),
+        (7600, 228, 494.0),
+        (35_392, 45, 472.0),
+        (3072, 2890, 1602.0),
+    ];
+    let points = [(CopyDirection::ToDevice, &to_device[..]), (CopyDirection::ToHost, &to_host[..])];
+    for (direction, (block, count, measured)) in
+        points.iter().flat_map(|(at, all)| all.iter().map(|each| (*at, *each)))
+    {
+        let estimate = seconds(TransferPath::CudaKernel, &case(direction, block, count, true)) / US;
+        assert!((estimate / measured - 1.0f64).abs() < 0.33, "{block} x {count}: {estimate} for {measured}");
+    }
+}
+
+/// The rates of an H100 with PCIe 5 x16, whose CPU takes 0.8 to 0.85 us for each copy of a batch.
+fn h100() -> Rates {
+    let cpu = 0.82 * US;
+    Rates {
+        to_device: DirectionRates { link: 55.3e9, batched: cpu, kernel: 51.5e9, cta: 33e9 },
+        to_host: DirectionRates { link: 55.0e9, batched: cpu, kernel: 52.3e9, cta: 41.6e9 },
+        on_device: DirectionRates { link: 1543e9, batched: 4.28 * US, kernel: 1361e9, cta: 45e9 },
+        pageable: 10.8e9,
+        copy: 2.2 * US,
+        kernel_start: 10.2 * US,
+        ..DEFAULT
+    }
+}
+
+/// Measured on that H100, in microseconds (`bench/notes/19-regret.md`). `copies` are those between staging memory and host.
+#[test]
+fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement() {
+    use CopyDirection::{ToDevice, ToHost};
+    use TransferPath::{CudaBatch, CudaKernel, CudaStaged};
+    const KIB: u64 = 1 << 10;
+    let points = [
+        // Few pieces: durations of the same path differ by a fifth.
+        (CudaBatch, ToDevice, 18 * KIB, 4, 0, false, 21.3, 0.25),
+        (CudaBatch, ToDevice, 18 * KIB, 8, 0, false, 42.4, 0.25),
+        (CudaBatch, ToDevice, 24 * KIB, 4, 0, false, 30.1, 0.25),
+        (CudaBatch, ToDevice, 24 * KIB, 8, 0, false, 48.7, 0.25),
+        (CudaBatch, ToDevice, 64 * KIB, 4, 0, false, 19.0, 0.25),
+        (CudaBatch, ToHost, 18 * KIB, 4, 0, false, 14.2, 0.25),
+        (CudaBatch, ToHost, 24 * KIB, 8, 0, false, 21.3, 0.25),
+        (CudaKernel, ToDevice, 18 * KIB, 4, 0, false, 19.6, 0.25),
+        // Blocks that are scattered on the host. Half of them are adjacent to the one before, in host order.
+        (CudaStaged, ToHost, 32 * KIB, 16_000, 8000, false, 11_272.0, 0.05),
+        (CudaStaged, ToHost, 48 * KIB, 2000, 1000, false, 2122.6, 0.05),
+        (CudaStaged, ToHost, 96 * KIB, 2000, 1000, false, 4009.4, 0.05),
+        (CudaStaged, ToHost, 24 * KIB, 2000, 1000, false, 1102.3, 0.05),
+        (CudaStaged, ToHost, 32 * KIB, 16_000, 1000, false, 10_076.0, 0.05),
+        (CudaStaged, ToHost, 32 * KIB, 16_000, 62, false, 9732.0, 0.05),
+        (CudaStaged, ToDevice, 48 * KIB, 2000, 1000, false, 1912.1, 0.05),
+        (CudaStaged, ToDevice, 18 * KIB, 16_000, 8000, false, 7052.2, 0.05),
+        (CudaStaged, ToDevice, 32 * KIB, 16_000, 62, false, 9839.0, 0.05),
+        // The few CTAs that a kernel has by default.
+        (CudaKernel, ToDevice, 2 * KIB, 32_000, 0, true, 1866.0, 0.05),
+        (CudaKernel, ToHost, 2 * KIB, 32_000, 0, true, 1295.0, 0.05),
+    ];
+    for (path, direction, block, count, copies, computes, measured, most) in points {
+        let staged =
+            Staged { chunk: 8 << 20, parts: 8, copies, more_launches: 0, are_batched: true, is_quick: false };
+        let point = CopyCase {
+            staged: (copies > 0).then_some(staged),
+            busy: 0.0,
+            ..case(direction, block, count, computes)
+        };
+        let estimate = super::seconds(path, &point, &h100()) / US;
+        assert!(
+            (estimate / measured - 1.0f64).abs() < most,
+            "{path} {direction:?} {count} x {block}: {estimate} for {measured}"
+        );
+    }
+}
+
+/// Few small pieces from the host: by a kernel. The driver would write them into its commands.
+#[test]
+fn a_kernel_copies_four_short_pieces_from_the_host() {
+    for block in [18 << 10, 24 << 10] {
+        for rates in [DEFAULT, h100()] {
+            let four = case(CopyDirection::ToDevice, block, 4, false);
+            let paths = DIRECT.map(|path| (path, super::seconds(path, &four, &rates)));
+            assert_eq!(
+                super::best(paths.into_iter(), &four, &rates),
+                Some(TransferPath::CudaKernel),
+                "{paths:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Selects the method of one transfer: the cost model, and the comparison of all methods.
+#![forbid(unsafe_code)]
+
+pub mod access_time;
+mod beside;
+pub mod cost;
+pub mod ctas;
+pub mod rows;
+pub mod comparison;
+
+#[cfg(test)]
+mod tests;

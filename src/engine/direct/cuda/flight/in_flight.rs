@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A run that several threads check: the watcher, threads that wait for the run, and threads that poll it. The first thread
+//! that detects its end reports it. A poll never blocks in the driver. Later runs of the same copy use the object again.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::run::CudaRun;
+use super::watcher::{Exhausted, Watched};
+use crate::base::error::{Error, Result, fail};
+use crate::base::guarded::guarded;
+use crate::base::log::log;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::thread_pool::{Pool, Shared};
+use crate::copy::gpu::device::resource::Resource;
+use crate::copy::gpu::device::state::DeviceState;
+use crate::cuda::stream::CallerStream;
+use crate::run::spares::Spares;
+
+/// A run and its state.
+pub struct InFlight {
+    state: Mutex<State>,
+    /// Signalled when the state is no longer `Locked`.
+    settled: Condvar,
+    /// Starting it takes a thread little time. Otherwise a thread of the pool starts it.
+    is_quick: bool,
+    /// Threads that poll this run.
+    waiters: AtomicUsize,
+}
+
+/// Not boxed: a box would be allocated for each run.
+enum State {
+    /// Waits for resources that other runs use.
+    Waiting(CudaRun),
+    /// Has all its resources, and waits for a thread that starts it.
+    Queued(CudaRun),
+    /// A thread starts it, or makes a stream wait for it. Both may block in the driver.
+    Locked,
+    /// Started, or failed to start.
+    Started(CudaRun),
+    Over(Result<()>),
+}
+
+impl Default for InFlight {
+    /// No run.
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(State::Over(Ok(()))),
+            settled: Condvar::new(),
+            is_quick: false,
+            waiters: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Counts a polling thread until it stops, even by a panic: the watcher leaves the run to counted threads.
+struct Waiter<'a>(&'a AtomicUsize);
+
+impl<'a> Waiter<'a> {
+    fn begin(waiters: &'a AtomicUsize) -> Self {
+        waiters.fetch_add(1, Ordering::AcqRel);
+        Self(waiters)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl InFlight {
+    /// Takes a run, and starts it unless earlier runs wait for the same resources.
+    pub fn new(spares: &Spares<Self>, run: CudaRun, is_quick: bool) -> Arc<Self> {
+        if run.is_behind() {
+            return Self::with(spares, State::Waiting(run), is_quick);
+        }
+        if is_quick && run.cancelled().is_none() {
+            return Self::started_now(spares, run);
+        }
+        let in_flight = Self::with(spares, State::Waiting(run), is_quick);
+        // If a resource is in use, the watcher starts it later.
+        let _ = in_flight.start();
+        in_flight
+    }
+
+    /// Starts a run that no other thread knows yet, so that nothing is locked. If a resource is in use, the watcher
+    /// starts it later.
+    fn started_now(spares: &Spares<Self>, mut run: CudaRun) -> Arc<Self> {
+        if run.take().is_err() {
+            return Self::with(spares, State::Waiting(run), true);
+        }
+        run.start();
+        Self::with(spares, State::Started(run), true)
+    }
+
+    /// A run that was started on a stream of the caller.
+    pub fn started(spares: &Spares<Self>, run: CudaRun) -> Arc<Self> {
+        Self::with(spares, State::Started(run), true)
+    }
+
+    /// A run on a stream of the caller whose completion event could not be recorded. Its end can't be
+    /// detected, because the stream may be destroyed before it is queried. So the run ends now, and its
+    /// resources are intentionally leaked.
+    pub fn without_event(spares: &Spares<Self>, run: CudaRun, error: Error) -> Arc<Self> {
+        let error = error.context(
+            "the completion event could not be recorded on the stream: the transfer may still move blocks until the stream has passed it",
+        );
+        log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
+        let in_flight = Self::with(spares, State::Over(Err(error.clone())), true);
+        run.abandon(error);
+        in_flight
+    }
+
+    fn with(spares: &Spares<Self>, state: State, is_quick: bool) -> Arc<Self> {
+        spares.take(|in_flight| {
+            *in_flight.state.get_mut() = state;
+            in_flight.is_quick = is_quick;
+        })
+    }
+
+    /// Starts the run if all resources are free. Returns whether it was started, or the resource that is in
+    /// use.
+    fn start(self: &Arc<Self>) -> std::result::Result<bool, Resource> {
+        let is_waiting = |state: &State| matches!(state, State::Waiting(_));
+        let Some(mut run) = self.take_if(is_waiting) else { return Ok(false) };
+        if let Some(cancelled) = run.cancelled() {
+            self.end(run, Err(cancelled));
+            return Ok(true);
+        }
+        if let Err(resource) = run.take() {
+            self.settle(State::Waiting(run));
+            return Err(resource);
+        }
+        if self.is_quick {
+            let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
+        } else {
+            self.settle(State::Queued(run));
+            Pool::starts().run(&(self.clone() as Arc<dyn Shared>), 1);
+        }
+        Ok(true)
+    }
+
+    /// Starts a run that has its resources, or ends it if it was cancelled.
+    fn begin(&self, mut run: CudaRun) -> Result<CudaRun> {
+        if let Some(cancelled) = run.cancelled() {
+            self.end(run, Err(cancelled.clone()));
+            return Err(cancelled);
+        }
+        run.start();
+        Ok(run)
+    }
+
+    fn end(&self, run: CudaRun, outcome: Result<()>) {
+        self.settle(State::Over(outcome.clone()));
+        run.end(outcome);
+    }
+
+    /// Takes the run out of a state, and sets `Locked`.
+    fn take_if(&self, is_expected: impl FnOnce(&State) -> bool) -> Option<CudaRun> {
+        let mut state = self.lock();
+        if !is_expected(&state) {
+            return None;
+        }
+        match lock_run(&mut state) {
+            State::Waiting(run) | State::Queued(run) | State::Started(run) => Some(run),
+            State::Locked | State::Over(_) => None,
+        }
+    }
+
+    fn settle(&self, state: State) {
+        *self.lock() = state;
+        self.settled.notify_all();
+    }
+
+    /// Checks whether the run has ended, and reports its end. Returns whether it has.
+    pub fn check(&self) -> bool {
+        self.check_locked(self.lock())
+    }
+
+    fn check_locked(&self, mut state: MutexGuard<'_, State>) -> bool {
+        let outcome = match &mut *state {
+            State::Waiting(run) | State::Queued(run) => run.cancelled().map(Err),
+            State::Locked => None,
+            State::Started(run) => run.ended(),
+            State::Over(_) => return true,
+        };
+        let Some(outcome) = outcome else { return false };
+        let ended = std::mem::replace(&mut *state, State::Over(outcome.clone()));
+        drop(state);
+        if let State::Waiting(run) | State::Queued(run) | State::Started(run) = ended {
+            run.end(outcome);
+        }
+        true
+    }
+
+    /// Polls until the run has ended, until the deadline, or until `is_enough`.
+    pub fn check_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
+        let _waiter = Waiter::begin(&self.waiters);
+        while !self.check() && !is_enough() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Makes later work on a stream of the caller wait for the first `layers`, or for the whole run. A run
+    /// that has not begun is started now: otherwise it could wait for a resource that is freed only after the
+    /// stream's wait, and both would deadlock.
+    pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        self.check_locked(self.settled());
+        let taken = lock_run(&mut self.settled());
+        let run = match taken {
+            State::Waiting(run) => self.start_urgently(run)?,
+            State::Queued(run) => self.begin(run)?,
+            State::Started(run) => run,
+            State::Locked | State::Over(_) => return self.outcome(),
+        };
+        let delayed = guarded(|| run.delay(stream, layers)).and_then(|outcome| outcome);
+        self.settle(State::Started(run));
+        delayed
+    }
+
+    fn start_urgently(&self, mut run: CudaRun) -> Result<CudaRun> {
+        if run.take_urgently().is_err() {
+            self.settle(State::Waiting(run));
+            fail!(Busy, "the run has not begun: it waits for staging memory that other transfers use");
+        }
+        self.begin(run)
+    }
+
+    /// The outcome of a run that has ended.
+    fn outcome(&self) -> Result<()> {
+        match &*self.lock() {
+            State::Over(outcome) => outcome.clone(),
+            _ => fail!(Panic, "a run that had ended is in flight"),
+        }
+    }
+
+    /// The device of a run that waits, unless one of its resources is exhausted there.
+    fn may_start(&self, full: &Exhausted) -> Option<*const DeviceState> {
+        let state = self.lock();
+        let State::Waiting(run) = &*state else { return None };
+        let device = Arc::as_ptr(run.device());
+        let is_behind = run.resources_needed().any(|resource| full.contains(&(device, resource)));
+        (!is_behind).then_some(device)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Waits until no thread has locked the run.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        self.settled.wait_while(self.lock(), |state| matches!(state, State::Locked))
+    }
+}
+
+impl Watched for InFlight {
+    fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool {
+        let Some(device) = self.may_start(full) else { return false };
+        self.start().unwrap_or_else(|resource| {
+            full.insert((device, resource));
+            false
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        match self.waiters.load(Ordering::Acquire) {
+            0 => self.check(),
+            // The polling threads report its end.
+            _ => matches!(*self.lock(), State::Over(_)),
+        }
+    }
+
+    fn is_known_over(&self) -> bool {
+        self.state.try_lock().is_some_and(|state| matches!(*state, State::Over(_)))
+    }
+
+    fn abandon(&self, error: &Error) {
+        let left = std::mem::replace(&mut *self.lock(), State::Over(Err(error.clone())));
+        self.settled.notify_all();
+        if let State::Waiting(run) | State::Queued(run) | State::Started(run) = left {
+            run.abandon(error.clone());
+        }
+    }
+}
+
+/// Sets `Locked` and returns the state before. A run that is locked or has ended is unchanged.
+fn lock_run(state: &mut State) -> State {
+    match state {
+        State::Locked => State::Locked,
+        State::Over(outcome) => State::Over(outcome.clone()),
+        _ => std::mem::replace(state, State::Locked),
+    }
+}
+
+/// Starts the run on a thread of the pool, because the driver may block.
+impl Shared for InFlight {
+    fn run(&self) {
+        let is_queued = |state: &State| matches!(state, State::Queued(_));
+        if let Some(run) = self.take_if(is_queued) {
+            let _ = self.begin(run).map(|run| self.settle(State::Started(run)));
+        }
+    }
+}

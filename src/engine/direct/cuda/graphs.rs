@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A copy as a part of graphs that the program captures: on its own path, or on another one that can be captured.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::work::sequence::TaskSequence;
+use crate::base::error::Result;
+use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
+use crate::copy::gpu::device::state::DeviceState;
+use crate::engine::explain::estimate;
+use crate::run::path::TransferPath;
+
+/// The path that a copy takes in graphs, if it is not its own.
+#[derive(Clone, Copy, Debug)]
+pub struct GraphPath {
+    /// The path.
+    pub path: TransferPath,
+    /// Its estimated duration.
+    pub seconds: f64,
+}
+
+impl GraphPath {
+    /// A line for people about a copy of so many bytes, whose own path is `own`.
+    pub fn line(&self, own: TransferPath, bytes: u64) -> String {
+        let reason = match own {
+            TransferPath::CudaStaged => "staging memory is shared with other transfers",
+            _ => "each copy would be a node of the graph",
+        };
+        let rate = (bytes as f64 / self.seconds) as u64;
+        format!("in a graph: {}{}, because {reason}\n", self.path, estimate(rate))
+    }
+}
+
+/// The tasks of graphs, and their descriptors.
+pub struct CapturedCopy {
+    /// One, or one per layer.
+    pub tasks: Arc<TaskSequence>,
+    /// It lives as long as the graphs.
+    pub slot: Option<Arc<DescriptorSlot>>,
+}
+
+impl CapturedCopy {
+    /// Writes the descriptors of the tasks.
+    pub fn new(tasks: Arc<TaskSequence>, device: &DeviceState) -> Result<Self> {
+        let slot = tasks.slot_for_graphs(device)?;
+        Ok(Self { tasks, slot })
+    }
+}

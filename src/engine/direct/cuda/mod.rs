@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The CUDA engine: copies between GPU memory and GPU or host memory, by the path with the shortest estimated duration.
+
+mod choice;
+mod flight;
+mod graphs;
+pub mod rates;
+mod work;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+
+use self::choice::comparison::Comparison;
+use self::flight::in_flight::InFlight;
+use self::flight::run::CudaRun;
+use self::flight::watcher::{Reservation, Watcher};
+use self::graphs::{CapturedCopy, GraphPath};
+use self::work::access::KernelAccess;
+use self::work::limits::PathLimits;
+use self::work::sequence::{EndNotRecorded, TaskSequence};
+use crate::base::error::{Result, ensure};
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::copy::gpu::device::state::DeviceState;
+use crate::copy::gpu::sides::CudaSides;
+use crate::cuda::stream::CallerStream;
+use crate::engine::preferences::Preferences;
+use crate::engine::{BeginRun, Candidate, Engine, OnStreams};
+use crate::layout::Layout;
+use crate::plan::Plan;
+use crate::plan::overlap::ensure_apart;
+use crate::region::Contexts;
+use crate::run::path::TransferPath;
+use crate::run::spares::Spares;
+
+/// How long a waiting thread polls before it sleeps: most runs end sooner.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// A prepared copy.
+pub struct CudaCopy {
+    tasks: Arc<TaskSequence>,
+    path: TransferPath,
+    /// The calling thread starts it, because that takes little time.
+    is_quick: bool,
+    candidates: Vec<Candidate>,
+    /// How busy compute keeps the device, if the estimates depend on it.
+    busy: Option<f64>,
+    plan: Plan,
+    by_layer: bool,
+    moves: OnceCell<u64>,
+    device: Arc<DeviceState>,
+    sides: Arc<CudaSides>,
+    /// The last run.
+    current: Mutex<Option<Arc<InFlight>>>,
+    /// Objects of earlier runs.
+    spares: Spares<InFlight>,
+    limits: PathLimits,
+    /// The path of graphs, if it is another one.
+    in_graphs: Option<GraphPath>,
+    /// The copy of graphs, after the first capture.
+    captured: Mutex<Option<CapturedCopy>>,
+}
+
+impl CudaCopy {
+    /// Compares all paths and prepares the best.
+    pub fn prepare(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        plan: Plan,
+        preferences: &Preferences,
+    ) -> Result<Self> {
+        let sides = Arc::new(CudaSides::of(source, destination)?);
+        let device = DeviceState::kept_by(sides.own(), sides.ordinal)?;
+        Self::between(sides, device, plan, preferences)
+    }
+
+    /// Compares the paths for a plan between two sides, and prepares the best.
+    fn between(
+        sides: Arc<CudaSides>,
+        device: Arc<DeviceState>,
+        plan: Plan,
+        preferences: &Preferences,
+    ) -> Result<Self> {
+        ensure_apart(&sides.source, &sides.destination, &plan)?;
+        let Compared { tasks, path, candidates, busy, limits, in_graphs } = match preferences.by_layer {
+            true => Compared::by_layer(&sides, &plan, preferences, &device)?,
+            false => Compared::whole(&sides, &plan, preferences, &device)?,
+        };
+        // For pageable memory the driver may block until the bytes are read.
+        let is_quick = tasks.are_quick() && !sides.is_pageable;
+        Ok(Self {
+            tasks: Arc::new(tasks.keep_runs(&device)?),
+            is_quick,
+            path,
+            candidates,
+            busy,
+            moves: OnceCell::new(),
+            by_layer: preferences.by_layer,
+            plan,
+            device,
+            sides,
+            current: Mutex::default(),
+            spares: Spares::default(),
+            limits,
+            in_graphs,
+            captured: Mutex::default(),
+        })
+    }
+
+    fn prepare_for_graphs(&self) -> Result<CapturedCopy> {
+        let tasks = match self.in_graphs {
+            None => self.tasks.clone(),
+            Some(GraphPath { path, .. }) => Arc::new(self.limits.prepare_all(
+                &self.sides,
+                &self.device,
+                &self.plan,
+                self.by_layer,
+                path,
+            )?),
+        };
+        CapturedCopy::new(tasks, &self.device)
+    }
+
+    fn watch(&self, reservation: Reservation, in_flight: Arc<InFlight>) {
+        *self.current() = Some(in_flight.clone());
+        reservation.add(in_flight);
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<InFlight>>> {
+        self.current.lock()
+    }
+}
+
+/// The tasks of the best path, and what the comparison found.
+struct Compared {
+    tasks: TaskSequence,
+    path: TransferPath,
+    candidates: Vec<Candidate>,
+    busy: Option<f64>,
+    limits: PathLimits,
+    in_graphs: Option<GraphPath>,
+}
+
+impl Compared {
+    fn whole(
+        sides: &CudaSides,
+        plan: &Plan,
+        preferences: &Preferences,
+        device: &Arc<DeviceState>,
+    ) -> Result<Self> {
+        let mut comparison = Comparison::new(sides, plan, preferences, device)?;
+        let (path, task) = comparison.prepare_best()?;
+        let tasks = TaskSequence::one(task, comparison.observer(path));
+        Ok(Self {
+            tasks,
+            path,
+            busy: comparison.busy(),
+            limits: comparison.limits,
+            in_graphs: comparison.in_graphs(path)?,
+            candidates: comparison.candidates,
+        })
+    }
+
+    /// All layers take the path of the first: only its paths are compared, because rates may be measured meanwhile.
+    #[inline(never)]
+    fn by_layer(
+        sides: &CudaSides,
+        plan: &Plan,
+        preferences: &Preferences,
+        device: &Arc<DeviceState>,
+    ) -> Result<Self> {
+        let first = plan.layer(0);
+        let mut comparison = Comparison::new(sides, &first, preferences, device)?;
+        let (path, task) = comparison.prepare_best()?;
+        let layers = plan.layers().count;
+        let limits = comparison.limits;
+        let prepare = |layer| limits.prepare(sides, device, &plan.layer(layer), path);
+        let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
+        let tasks = TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?;
+        let mut in_graphs = comparison.in_graphs(path)?;
+        let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
+        in_graphs.iter_mut().for_each(|graph| graph.seconds *= layers as f64);
+        candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
+        Ok(Self { tasks, path, candidates, busy, limits, in_graphs })
+    }
+}
+
+impl Engine for CudaCopy {
+    fn path(&self) -> TransferPath {
+        self.path
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        self.candidates.clone()
+    }
+
+    fn conditions(&self) -> String {
+        let line = |busy: f64| {
+            format!("compute: keeps the GPU {:.0}% busy, as earlier transfers show\n", busy * 100.0)
+        };
+        let accesses = (self.path == TransferPath::CudaKernel).then(|| KernelAccess::of(&self.plan));
+        self.busy.map(line).unwrap_or_default()
+            + &accesses.map(|of| of.line(self.plan.bytes())).unwrap_or_default()
+            + &self.in_graphs.map(|graph| graph.line(self.path, self.plan.bytes())).unwrap_or_default()
+    }
+
+    /// Reuses the results of driver queries about both sides. Not if one side is on another device: whether a kernel can
+    /// access elastic memory there may change.
+    fn prepare_next(&self, plan: &Plan, preferences: &Preferences) -> Option<Result<Box<dyn Engine>>> {
+        let is_current =
+            self.device.is_sound() && self.sides.peer.is_none() && self.sides.locks.check().is_ok();
+        is_current.then(|| {
+            let next = Self::between(self.sides.clone(), self.device.clone(), plan.clone(), preferences)?;
+            Ok(Box::new(next) as Box<dyn Engine>)
+        })
+    }
+
+    /// Counts them at the first call: the kernel needs no list of moves.
+    fn moves(&self) -> u64 {
+        *self.moves.get_or_init(|| self.plan.count_moves(self.by_layer))
+    }
+
+    /// The context of the device, and those of page locks that it relies on.
+    fn add_contexts(&self, contexts: &mut Contexts) {
+        contexts.add(self.device.context().identity());
+        self.sides.locks.stamps().iter().for_each(|lock| contexts.add_adopted(*lock));
+    }
+
+    /// Starts the copy: on the calling thread if that takes little time, otherwise on another thread.
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
+        let reservation = Watcher::get().reserve()?;
+        let run = CudaRun::new(&self.tasks, &self.device, begin()?);
+        self.watch(reservation, InFlight::new(&self.spares, run, self.is_quick));
+        Ok(())
+    }
+
+    /// Detects the end without waiting for the watcher.
+    fn poll(&self) {
+        let current = self.current().clone();
+        if let Some(in_flight) = current {
+            in_flight.check();
+        }
+    }
+
+    /// Polls for a while: that detects the end sooner than waking a thread does.
+    fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
+        let current = self.current().clone();
+        if let Some(in_flight) = current {
+            let until = Instant::now() + PATIENCE;
+            in_flight.check_until(deadline.map_or(until, |deadline| deadline.min(until)), is_enough);
+        }
+    }
+
+    fn on_streams(&self) -> Option<&dyn OnStreams> {
+        Some(self)
+    }
+}
+
+impl OnStreams for CudaCopy {
+    fn check_stream(&self, stream: CallerStream) -> Result<bool> {
+        stream.ensure_of(self.device.context())?;
+        stream.is_capturing(self.device.context())
+    }
+
+    fn submit_on(&self, stream: CallerStream, begin: BeginRun<'_>) -> Result<()> {
+        let reservation = Watcher::get().reserve()?;
+        let resources = self.tasks.take_now(&self.device)?;
+        let run = CudaRun::new(&self.tasks, &self.device, begin()?);
+        // SAFETY: the plan checked all spans against their layouts, which are held until the run has ended. The stream is
+        // valid, by contract.
+        let outcome = unsafe { self.tasks.start_on(&self.device, stream, &resources) };
+        match outcome {
+            Ok(outcome) => {
+                let run = run.started(resources, outcome);
+                self.watch(reservation, InFlight::started(&self.spares, run));
+            }
+            Err(EndNotRecorded(error)) => {
+                let run = run.started(resources, Ok(()));
+                *self.current() = Some(InFlight::without_event(&self.spares, run, error));
+            }
+        }
+        Ok(())
+    }
+
+    fn capture(&self, stream: CallerStream) -> Result<()> {
+        ensure!(
+            !self.sides.source.is_elastic() && !self.sides.destination.is_elastic(),
+            InvalidState,
+            "extents of elastic memory may be decommitted between two runs of a graph; submit the transfer each time"
+        );
+        let mut captured = self.captured.lock();
+        let copy = match &*captured {
+            Some(copy) => copy,
+            None => captured.insert(self.prepare_for_graphs()?),
+        };
+        // SAFETY: the plan checked all spans against their layouts. By contract, the layouts and this copy outlive the
+        // graph, and the stream is valid.
+        unsafe { copy.tasks.capture(&self.device, stream, copy.slot.as_deref()) }
+    }
+
+    fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        let current = self.current().clone();
+        current.map_or(Ok(()), |in_flight| in_flight.delay(stream, layers))
+    }
+}

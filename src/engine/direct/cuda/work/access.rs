@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a kernel accesses, as far as its duration depends on it. Pure.
+#![forbid(unsafe_code)]
+
+use crate::copy::gpu::launch::typical_length;
+use crate::copy::gpu::rows::RowLoops;
+use crate::copy::gpu::transpose::TransposedLoops;
+use crate::plan::{Loop, Plan, PlanPart};
+
+/// The accesses of a copy by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelAccess {
+    /// The maximum number of spans that warps copy one after the other: those of a plan, or several elements or rows
+    /// together.
+    pub moves: u64,
+    /// The maximum number of contiguous spans in the source and in the destination, whatever the other side has between
+    /// them.
+    pub spans: [u64; 2],
+    /// Bytes of elements that are transposed.
+    pub transposed: u64,
+}
+
+impl KernelAccess {
+    /// The accesses of a kernel that copies a plan.
+    pub fn of(plan: &Plan) -> Self {
+        let none = Self { moves: 0, spans: [0; 2], transposed: 0 };
+        plan.parts().map(|part| Self::of_part(&part)).fold(none, Self::and)
+    }
+
+    /// A line for people about a copy of so many bytes: what its estimate depends on, and where the estimate comes from.
+    pub fn line(&self, bytes: u64) -> String {
+        let [source, destination] = self.spans.map(|spans| bytes / spans.max(1));
+        let transposed = if self.transposed > 0 { ", and elements are transposed" } else { "" };
+        format!(
+            "kernel: spans of {source} bytes in the source and of {destination} in the destination are contiguous{transposed}; \
+             estimated from the copy rates of the GPU and costs per span that were fitted on H200 hosts\n"
+        )
+    }
+
+    fn of_part(part: &PlanPart<'_>) -> Self {
+        let transposed = transposed_moves(part);
+        let moves = transposed.or_else(|| row_moves(part)).unwrap_or_else(|| part.most_moves());
+        Self {
+            moves,
+            spans: [0, 1].map(|side| part.most_spans_on(side)),
+            transposed: if transposed.is_some() { part.bytes() } else { 0 },
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            moves: self.moves + other.moves,
+            spans: [0, 1].map(|side| self.spans[side] + other.spans[side]),
+            transposed: self.transposed + other.transposed,
+        }
+    }
+}
+
+fn transposed_moves(part: &PlanPart<'_>) -> Option<u64> {
+    let grid = part.grid();
+    let most_blocks = typical_length(part.runs().len(), part.blocks()).into();
+    let (loops, listed) = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks)?;
+    let times = if loops.are_joined() { part.blocks().div_ceil(most_blocks) } else { part.blocks() };
+    let moves = loops.moves(grid.unit_size, most_blocks);
+    Some(moves.saturating_mul(iterations(&listed)).saturating_mul(times))
+}
+
+fn row_moves(part: &PlanPart<'_>) -> Option<u64> {
+    let grid = part.grid();
+    let (rows, outside) = RowLoops::of(grid.unit_size, part.loops()).filter(|_| !grid.blocks_together)?;
+    let lanes = iterations(&part.loops()[..outside]);
+    rows.moves(grid.unit_size).map(|moves| moves.saturating_mul(lanes).saturating_mul(part.blocks()))
+}
+
+fn iterations(loops: &[Loop]) -> u64 {
+    loops.iter().map(|each| each.count).product()
+}

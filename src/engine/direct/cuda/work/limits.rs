@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prepares a copy on a path, whatever its estimated duration.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::super::choice::ctas::ctas_beside;
+use super::super::rates::Rates;
+use super::division::Division;
+use super::sequence::TaskSequence;
+use super::staged::StagedCopy;
+use super::task::CopyTask;
+use crate::base::error::{Error, Result, Status};
+use crate::copy::gpu::device::staging;
+use crate::copy::gpu::device::state::DeviceState;
+use crate::copy::gpu::direction::CopyDirection;
+use crate::copy::gpu::driver::DriverCopies;
+use crate::copy::gpu::kernel::KernelCopy;
+use crate::copy::gpu::launch;
+use crate::copy::gpu::sides::CudaSides;
+use crate::engine::preferences::Preferences;
+use crate::plan::Plan;
+use crate::run::path::TransferPath;
+
+/// Default size of staging memory: the bytes that the link transfers while kvmem's kernel waits for a large one.
+const STAGING: u64 = 128 << 20;
+/// Default size without concurrent compute: kernel and copy engine alternate sooner.
+const STAGING_ALONE: u64 = 64 << 20;
+
+/// The resources that the copies of a transfer may use, on any path. They are the same for each of its layers.
+#[derive(Clone, Copy, Debug)]
+pub struct PathLimits {
+    /// Number of CTAs of a kernel between source and destination.
+    pub ctas: u32,
+    /// Number of CTAs of a kernel between device and staging memory.
+    staging_ctas: u32,
+    /// Bytes of staging memory.
+    staging_size: u64,
+    /// The maximum number of its parts.
+    most_parts: u64,
+}
+
+impl PathLimits {
+    /// The caller's limits, or the defaults for moves of `move_size` bytes.
+    pub fn new(
+        direction: CopyDirection,
+        preferences: &Preferences,
+        multiprocessors: u32,
+        move_size: u64,
+        rates: &Rates,
+    ) -> Self {
+        let computes = !preferences.compute_is_idle;
+        let ctas = match (computes, direction) {
+            (true, CopyDirection::ToDevice | CopyDirection::ToHost) => {
+                ctas_beside(direction, multiprocessors, move_size, rates.of(direction))
+            }
+            _ => launch::ctas(direction, computes, multiprocessors, move_size),
+        };
+        let limited = |ctas: u32| match preferences.max_ctas {
+            0 => ctas,
+            most => ctas.min(most),
+        };
+        Self {
+            ctas: limited(ctas),
+            staging_ctas: limited(launch::staging_ctas(computes)),
+            staging_size: match preferences.staging_size {
+                0 if computes => STAGING,
+                0 => STAGING_ALONE,
+                given => given,
+            },
+            most_parts: staging::staging_parts(computes),
+        }
+    }
+
+    /// Divides a plan into chunks for staging memory.
+    pub fn divide(&self, sides: &CudaSides, plan: &Plan) -> Result<Division> {
+        Division::of(plan, sides.to_host(), self.staging_size, self.most_parts)
+    }
+
+    /// Prepares the copies of a plan as one task, or as one per layer.
+    pub fn prepare_all(
+        &self,
+        sides: &CudaSides,
+        device: &Arc<DeviceState>,
+        plan: &Plan,
+        by_layer: bool,
+        path: TransferPath,
+    ) -> Result<TaskSequence> {
+        if !by_layer {
+            return Ok(TaskSequence::one(self.prepare(sides, device, plan, path)?, None));
+        }
+        let layers = 0..plan.layers().count;
+        let prepare = |layer| self.prepare(sides, device, &plan.layer(layer), path);
+        TaskSequence::by_layer(layers.map(prepare).collect::<Result<_>>()?)
+    }
+
+    /// Loads the kernels of a path, so that preparing it later loads none.
+    pub fn load_kernels(&self, device: &DeviceState, plan: &Plan, path: TransferPath) -> Result<()> {
+        match path {
+            TransferPath::CudaKernel => {
+                device.kernel()?.provide(KernelCopy::prepare(plan, self.ctas)?.launches())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Prepares the copies of a plan.
+    pub fn prepare(
+        &self,
+        sides: &CudaSides,
+        device: &Arc<DeviceState>,
+        plan: &Plan,
+        path: TransferPath,
+    ) -> Result<CopyTask> {
+        let task = match path {
+            TransferPath::CudaBatch => {
+                let from_host = sides.direction == CopyDirection::ToDevice;
+                CopyTask::Driver(DriverCopies::batch(sides, plan, from_host)?)
+            }
+            TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(sides, plan)?),
+            TransferPath::CudaKernel => {
+                let copy = KernelCopy::prepare(plan, self.ctas)?;
+                let kernel = device.kernel()?;
+                kernel.provide(copy.launches())?;
+                CopyTask::Kernel(copy, kernel)
+            }
+            TransferPath::CudaStaged => {
+                return self.prepare_staged(sides, device, plan, &self.divide(sides, plan)?);
+            }
+            _ => CopyTask::Driver(DriverCopies::one_by_one(sides, plan)?),
+        };
+        sides.locks.check().map(|()| task)
+    }
+
+    /// Prepares a staged copy of a plan that is divided already.
+    pub fn prepare_staged(
+        &self,
+        sides: &CudaSides,
+        device: &Arc<DeviceState>,
+        plan: &Plan,
+        division: &Division,
+    ) -> Result<CopyTask> {
+        let Some(host) = sides.host() else {
+            return Err(Error::new(Status::Unsupported, "neither side is host memory"));
+        };
+        let copy = StagedCopy::prepare(sides, host, plan, division, self.staging_ctas)?;
+        let kernel = device.kernel()?;
+        kernel.provide(copy.launches())?;
+        // Allocated now, so that no run has to.
+        copy.provide_staging(device)?;
+        sides.locks.check().map(|()| CopyTask::Staged(Box::new(copy), kernel))
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prepared work of a transfer: copies by the kernel, by the driver, or by both through staging memory.
+
+pub mod access;
+mod chunking;
+pub mod division;
+pub mod limits;
+pub mod quick;
+pub mod sequence;
+pub mod staged;
+pub mod task;

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! preadv and pwritev on several threads, for systems without io_uring and where several threads copy faster.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::operation::{FileOperation, IoCall, IoStep};
+use super::planned::RequestSource;
+use super::requests::FileRequests;
+use super::work::{Ending, Work};
+use crate::base::error::{Error, Result};
+use crate::base::file_limit::FileSizeSignal;
+use crate::base::guarded::guarded;
+use crate::base::sync::Mutex;
+use crate::base::thread_pool::{Pool, Shared};
+use crate::run::spares::Spares;
+use crate::run::{Stop, cancelled};
+
+/// The minimum amount of work for another thread.
+const BYTES_A_THREAD: u64 = 128 << 10;
+
+/// Threads that execute work of one transfer.
+pub struct Callers {
+    most_threads: usize,
+    jobs: Spares<FileJob>,
+}
+
+impl Callers {
+    /// Up to `most_threads` threads.
+    pub fn new(most_threads: usize) -> Self {
+        Self { most_threads, jobs: Spares::default() }
+    }
+
+    /// Executes some work.
+    pub fn start(&self, work: Work) {
+        let Work { requests, stop, ending } = work;
+        if requests.is_over() {
+            return ending.report(Ok(()));
+        }
+        let (bytes, most_requests) = requests.sizes();
+        let threads = (bytes / BYTES_A_THREAD).min(most_requests).clamp(1, self.most_threads as u64) as usize;
+        let job = self.jobs.take(|job| {
+            *job.left.get_mut() =
+                RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
+            job.stop = stop;
+        });
+        Pool::files().run(&(job as Arc<dyn Shared>), threads);
+    }
+}
+
+/// Requests that threads execute in order.
+#[derive(Default)]
+struct FileJob {
+    left: Mutex<RequestsLeft>,
+    stop: Stop,
+}
+
+#[derive(Default)]
+struct RequestsLeft {
+    requests: RequestSource,
+    /// Number of requests that threads are executing.
+    executing: usize,
+    /// The first failure; nothing begins after it.
+    failure: Option<Error>,
+    ending: Option<Ending>,
+}
+
+impl RequestsLeft {
+    /// The next request. The first call after a window lists the next one, while other threads execute the rest of it.
+    fn take(&mut self, stop: &Stop) -> Option<(Arc<FileRequests>, usize)> {
+        if !self.requests.is_over() && stop.is_asked() {
+            self.fail(cancelled());
+        }
+        let taken = guarded(|| self.requests.take()).unwrap_or_else(|panic| {
+            self.fail(panic);
+            None
+        });
+        self.executing += usize::from(taken.is_some());
+        taken
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.requests.clear();
+        self.failure.get_or_insert(error);
+    }
+
+    /// How to end the run, for the thread that executes the last request.
+    fn take_ending(&mut self) -> Option<(Ending, Result<()>)> {
+        let ending = self.ending.take_if(|_| self.executing == 0 && self.requests.is_over())?;
+        // The job is kept for later runs, and must hold nothing of this one when its end is reported.
+        self.requests = RequestSource::default();
+        Some((ending, self.failure.take().map_or(Ok(()), Err)))
+    }
+}
+
+impl Shared for FileJob {
+    fn run(&self) {
+        // This may be the caller's thread.
+        let _limit_reports_itself = FileSizeSignal::block();
+        let mut left = self.left.lock();
+        loop {
+            let Some((requests, index)) = left.take(&self.stop) else {
+                let ended = left.take_ending();
+                drop(left);
+                if let Some((ending, outcome)) = ended {
+                    ending.report(outcome);
+                }
+                return;
+            };
+            drop(left);
+            let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
+            if outcome.is_ok() {
+                self.stop.count(requests.get(index).size);
+            }
+            drop(requests);
+            left = self.left.lock();
+            left.executing -= 1;
+            if let Err(error) = outcome {
+                left.fail(error);
+            }
+        }
+    }
+}
+
+fn execute(requests: &FileRequests, index: usize) -> Result<()> {
+    let mut operation = FileOperation::new(index);
+    loop {
+        // SAFETY: the plan checked all spans against their layouts, which the run holds until its outcome is reported.
+        let result = unsafe { call(operation.next_call(requests), requests.writes()) };
+        match operation.advance(requests, result) {
+            IoStep::Done => return Ok(()),
+            IoStep::Failed(error) => return Err(error),
+            IoStep::Again if operation.is_delayed() => std::thread::yield_now(),
+            IoStep::Again => {}
+        }
+    }
+}
+
+/// # Safety
+/// The spans are memory of this process that may be read or written; the file is open.
+#[allow(clippy::disallowed_methods, reason = "the operation is continued after a signal")]
+unsafe fn call(call: IoCall<'_>, writes: bool) -> std::result::Result<u64, Errno> {
+    let (spans, count) = (call.spans.as_ptr().cast::<libc::iovec>(), call.spans.len() as libc::c_int);
+    let offset = call.offset as libc::off_t;
+    // SAFETY: a span has the layout of an iovec; the caller's promise.
+    let moved = unsafe {
+        match writes {
+            true => libc::pwritev(call.file, spans, count, offset),
+            false => libc::preadv(call.file, spans, count, offset),
+        }
+    };
+    u64::try_from(moved).map_err(|_| {
+        let code = std::io::Error::last_os_error().raw_os_error();
+        Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
+    })
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Between a file and a GPU by a GDS backend of NIXL, where it was verified to work.
+//!
+//! cuFile, which these backends call, passes bytes through host memory if it can't do better, and does not
+//! report it. So it counts as GDS only if it is configured to fail instead, and after a trial.
+
+mod probe;
+
+use std::sync::Arc;
+
+use super::sides::FileSides;
+use crate::base::error::{Error, Result, Status};
+use crate::engine::peer::NixlMove;
+use crate::engine::preferences::Preferences;
+use crate::nixl::gds::GdsEndpoints;
+use crate::nixl::{Agent, cufile};
+use crate::plan::Plan;
+use crate::run::path::TransferPath;
+
+/// The minimum average size of a move: NIXL makes one request per move, while the staging ring merges
+/// adjacent ones into requests of up to this size.
+const LEAST_MOVE: u64 = super::requests::MOST_BYTES;
+
+/// A transfer by GDS, and whether it is certain that bytes do not pass through host memory.
+pub struct Chosen {
+    /// The transfer.
+    pub moved: NixlMove,
+    /// Why bytes may pass through host memory.
+    pub doubt: Option<String>,
+}
+
+/// Its path.
+pub fn path(sides: &FileSides<'_>) -> TransferPath {
+    if sides.writes { TransferPath::NixlFileWrite } else { TransferPath::NixlFileRead }
+}
+
+/// The transfer, or the reason for another path. Fails if this path was requested and is not possible.
+pub fn choose(
+    sides: &FileSides<'_>,
+    plan: &Plan,
+    preferences: &Preferences,
+) -> Result<std::result::Result<Chosen, String>> {
+    let path = path(sides);
+    let is_requested = preferences.path == Some(path);
+    if preferences.path.is_some() && !is_requested {
+        return Ok(Err("another path was requested".to_string()));
+    }
+    match attempt(sides, plan, preferences, is_requested) {
+        Err(reason) if is_requested => {
+            let message = format!("{path} was requested and is not possible: {reason}");
+            Err(Error::new(Status::Unsupported, message))
+        }
+        attempted => Ok(attempted),
+    }
+}
+
+fn attempt(
+    sides: &FileSides<'_>,
+    plan: &Plan,
+    preferences: &Preferences,
+    is_requested: bool,
+) -> std::result::Result<Chosen, String> {
+    let agent = agent(sides)?;
+    let refuses_bounces = preferences.no_host_bounce || preferences.zero_copy;
+    let doubt = doubt(sides);
+    if let (Some(reason), true) = (&doubt, refuses_bounces || !is_requested) {
+        return Err(reason.clone());
+    }
+    if !is_requested && !refuses_bounces {
+        ensure_worth_it(plan)?;
+    }
+    try_out(agent, sides)?;
+    Ok(Chosen { moved: prepare(sides, plan)?, doubt })
+}
+
+/// The one agent that knows both layouts and has a backend for them.
+fn agent<'a>(sides: &FileSides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
+    const NONE: &str = "no agent with a GDS backend knows both layouts";
+    let (file, memory) = (sides.file.agent(), sides.memory.agent());
+    let both = file.filter(|agent| memory.is_some_and(|other| Arc::ptr_eq(agent, other)));
+    let agent = both.ok_or(NONE)?;
+    let backend = agent.call(|state| Ok(state.gds_backend())).map_err(|error| error.to_string())?;
+    match backend {
+        Ok(_) => Ok(agent),
+        Err(others) => Err(format!("{NONE}; agent '{}' knows both, and has {others}", agent.name())),
+    }
+}
+
+/// Why bytes may pass through host memory.
+fn doubt(sides: &FileSides<'_>) -> Option<String> {
+    if !sides.is_direct() {
+        return Some("the file is buffered, and its bytes pass through the page cache".to_string());
+    }
+    match cufile::may_bounce() {
+        Ok(false) => None,
+        Ok(true) => Some(format!(
+            "cuFile may pass bytes through host memory without reporting it; set CUFILE_ALLOW_COMPAT_MODE=false, \
+             or allow_compat_mode in cufile.json, before the first agent gets its backend{}",
+            nvidia_fs()
+        )),
+        Err(reason) => {
+            Some(format!("cuFile does not report whether bytes pass through host memory: {reason}"))
+        }
+    }
+}
+
+/// A remark if the nvidia-fs module is not loaded. Most file systems need it, but not with all kernels.
+fn nvidia_fs() -> &'static str {
+    if std::path::Path::new("/proc/driver/nvidia-fs").exists() { "" } else { " (nvidia-fs is not loaded)" }
+}
+
+/// Whether its requests are large enough to be faster than other paths.
+pub fn is_worth_it(plan: &Plan) -> bool {
+    ensure_worth_it(plan).is_ok()
+}
+
+fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
+    let (bytes, moves) = (plan.bytes(), plan.most_moves().max(1));
+    if bytes / moves >= LEAST_MOVE {
+        return Ok(());
+    }
+    Err(format!(
+        "each move of {} bytes would be one request; the staging ring merges them into requests of up to {LEAST_MOVE}",
+        bytes / moves
+    ))
+}
+
+/// Runs a trial transfer, once per file system.
+fn try_out(agent: &Arc<Agent>, sides: &FileSides<'_>) -> std::result::Result<(), String> {
+    let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
+    let ordinal = device.ok_or("the memory is not GPU memory")?;
+    for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
+        let ends = GdsEndpoints { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
+        agent.trials.once(ends, || {
+            probe::there_and_back(agent, ordinal, file)
+                .map_err(|error| format!("a trial transfer failed: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Prepares the transfer and its requests, so that NIXL reports errors now rather than at the first submission.
+fn prepare(sides: &FileSides<'_>, plan: &Plan) -> std::result::Result<NixlMove, String> {
+    let (source, destination) = match sides.writes {
+        true => (sides.memory, sides.file),
+        false => (sides.file, sides.memory),
+    };
+    let prepared = NixlMove::prepare(source, destination, path(sides), plan.clone(), None)
+        .and_then(|moved| moved.make_requests().map(|()| moved));
+    prepared.map_err(|error| format!("{error}; build layouts after their agent has its backends"))
+}

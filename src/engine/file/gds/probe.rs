@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A trial transfer: moves test bytes from a GPU to a temporary file in the directory of the caller's file, and back. Each
+//! result is verified by an engine without NIXL.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::host::HostIo;
+use super::super::io::Io;
+use super::super::sides::FileSides;
+use crate::base::error::{Result, ensure};
+use crate::engine::Engine;
+use crate::engine::direct::cuda::CudaCopy;
+use crate::engine::peer::NixlMove;
+use crate::engine::preferences::Preferences;
+use crate::layout::{AllocationConfig, Builder, Dimensions, Layout, NeedsMemory, Ready};
+use crate::nixl::{Agent, MemoryType};
+use crate::plan::Plan;
+use crate::plan::{BlockPair, Wanted};
+use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
+use crate::run::completion::Completion;
+use crate::run::path::TransferPath;
+use crate::run::steps::RunPart;
+use crate::run::{Run, Start};
+
+/// Size of the trial in bytes.
+const SIZE: u64 = 1 << 20;
+/// A backend that takes longer is not used.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
+
+/// Moves bytes between a GPU and the file system of `file`, both ways, and compares them.
+pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Result<()> {
+    let known = |layout: Builder<Ready>| layout.agent(Some(agent.clone())).build();
+    let disk = known(block()?.regions(vec![Region::disk_beside(file, SIZE)?]))?;
+    let device = known(block()?.allocate(AllocationConfig::Device(DeviceConfig { ordinal, size: SIZE })))?;
+    let host = block()?.allocate(AllocationConfig::System(SystemConfig::default())).build()?;
+    for (path, source, destination, salt) in [
+        (TransferPath::NixlFileWrite, &device, &disk, 0x5a),
+        (TransferPath::NixlFileRead, &disk, &device, 0xa4),
+    ] {
+        fill(&host, |index| byte(index, salt))?;
+        copy(&host, source)?;
+        fill(&host, |_| 0)?;
+        copy(&host, destination)?;
+        by_nixl(source, destination, path).map_err(|error| error.context(path))?;
+        copy(destination, &host)?;
+        ensure!(holds(&host, |index| byte(index, salt))?, Corrupt, "{path}: other bytes arrived");
+    }
+    Ok(())
+}
+
+/// A layout of one block.
+fn block() -> Result<Builder<NeedsMemory>> {
+    let dimensions = Dimensions {
+        num_blocks: 1,
+        num_layers: 1,
+        outer_dim: 1,
+        page_size: 1,
+        inner_dim: SIZE,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: None,
+    };
+    Layout::builder(dimensions).fully_contiguous()
+}
+
+/// Never 0, and different on each page.
+fn byte(index: usize, salt: u8) -> u8 {
+    ((index ^ (index >> 8) ^ (index >> 16)) as u8 ^ salt) | 1
+}
+
+/// Copies between host memory and a GPU or a file, by an engine that needs no NIXL.
+fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
+    let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
+    if [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram) {
+        let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
+        return run(|run| copy.submit(&|| Ok(run())));
+    }
+    let sides = FileSides::of(source, destination);
+    let (io, _) = Io::choose(sides.is_direct(), sides.writes, None)?;
+    let copy = HostIo::prepare(&sides, plan, io);
+    run(|run| copy.prepare_start(run()).start())
+}
+
+fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: TransferPath) -> Result<()> {
+    let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
+    let moved = NixlMove::prepare(source, destination, path, plan, None)?;
+    run(|run| moved.prepare_start(run()).start())
+}
+
+/// Starts a run and waits for its end.
+fn run(start: impl FnOnce(&dyn Fn() -> Run) -> Result<()>) -> Result<()> {
+    let completion = Arc::new(Completion::new(1, None));
+    start(&|| Run::start(completion.clone(), Default::default(), Default::default()))?;
+    completion.wait(Instant::now().checked_add(PATIENCE))
+}
+
+fn fill(host: &Layout, byte: impl Fn(usize) -> u8) -> Result<()> {
+    with_bytes(host, |bytes| bytes.iter_mut().enumerate().for_each(|(index, each)| *each = byte(index)))
+}
+
+fn holds(host: &Layout, byte: impl Fn(usize) -> u8) -> Result<bool> {
+    with_bytes(host, |bytes| bytes.iter().enumerate().all(|(index, each)| *each == byte(index)))
+}
+
+fn with_bytes<R>(host: &Layout, work: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+    let (address, size) = host.block(0, 0, 0)?;
+    // SAFETY: host memory of a layout that only the probe uses. No transfer is in flight, and no other slice of it exists.
+    Ok(work(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, size as usize) }))
+}

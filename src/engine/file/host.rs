@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transfers between a file and host memory.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::io::Io;
+use super::planned::{PlannedPieces, PlannedRequests, RequestSource};
+use super::sides::FileSides;
+use super::work::{Ending, Work};
+use crate::base::error::Result;
+use crate::plan::Plan;
+use crate::run::{Run, Start};
+
+/// Prepared reads or writes.
+pub struct HostIo {
+    requests: Arc<PlannedRequests>,
+    io: Io,
+}
+
+impl HostIo {
+    /// `ordered` is the plan in the order of the file.
+    pub fn prepare(sides: &FileSides<'_>, ordered: Plan, io: Io) -> Self {
+        let most_moves = ordered.most_moves();
+        let pieces = PlannedPieces::new(sides, ordered);
+        Self { requests: Arc::new(PlannedRequests::new(pieces, most_moves)), io }
+    }
+
+    pub fn prepare_start(&self, run: Run) -> HostStart {
+        let requests = RequestSource::planned(self.requests.clone());
+        HostStart {
+            io: self.io.clone(),
+            work: Work { requests, stop: run.stop(), ending: Ending::OfRun(run) },
+        }
+    }
+
+    pub fn moves(&self) -> u64 {
+        self.requests.counts().moves
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.requests.counts().requests
+    }
+}
+
+/// Work that is ready to start.
+pub struct HostStart {
+    io: Io,
+    work: Work,
+}
+
+impl Start for HostStart {
+    fn start(self) -> Result<()> {
+        self.io.start(self.work);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::base::thread_pool::{Pool, Shared};
+    use crate::layout::{AllocationConfig, Dimensions, Layout};
+    use crate::region::{DiskConfig, SystemConfig};
+    use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
+
+    /// Work that occupies a thread until the sender is dropped.
+    struct Blocks(Mutex<Receiver<()>>);
+
+    impl Shared for Blocks {
+        fn run(&self) {
+            let _ = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+        }
+    }
+
+    /// Reports the thread that drops it.
+    struct Dropped(Mutex<Sender<Option<String>>>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let name = std::thread::current().name().map(str::to_string);
+            self.0.lock().unwrap().send(name).unwrap();
+        }
+    }
+
+    fn layout(allocation: AllocationConfig) -> Arc<Layout> {
+        let dimensions = Dimensions {
+            num_blocks: 1,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: 4096,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        let builder = Layout::builder(dimensions).fully_contiguous().unwrap();
+        builder.allocate(allocation).build().unwrap()
+    }
+
+    #[test]
+    fn objects_that_a_run_holds_last_are_freed_on_a_separate_thread() {
+        let memory = layout(AllocationConfig::System(SystemConfig::default()));
+        let file = layout(AllocationConfig::Disk(DiskConfig::default()));
+        let (dropped, seen) = channel();
+        memory.keep(Arc::new(Dropped(Mutex::new(dropped))));
+        let (go, gate) = channel::<()>();
+        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
+        // All threads of the pool, so that the run begins after its handles are gone.
+        Pool::files().run(&blocks, 64);
+        let pairs = [BlockPair { source: 0, destination: 0 }];
+        let preferences = Preferences { path: Some(TransferPath::Pread), ..Preferences::default() };
+        let request = TransferRequest {
+            step: Step { pairs: &pairs, ..Step::default() },
+            preferences,
+            ..TransferRequest::default()
+        };
+        let transfer = Transfer::create(&memory, &file, request).unwrap();
+        transfer.submit().unwrap();
+        drop((transfer, memory, file));
+        drop(go);
+        assert_eq!(seen.recv().unwrap().as_deref(), Some("kvmem-free"));
+    }
+}

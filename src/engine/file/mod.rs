@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The disk engines: blocks between a file and host memory, or through host memory between a file and a GPU.
+
+mod calls;
+mod gds;
+mod host;
+mod io;
+mod operation;
+mod planned;
+mod requests;
+mod sides;
+mod staged;
+mod uring;
+mod work;
+
+use std::sync::Arc;
+
+use self::host::{HostIo, HostStart};
+use self::io::{Io, IoMethod, Reasons};
+use self::sides::FileSides;
+use self::staged::{StagedIo, StagedStart};
+use super::{BeginRun, Candidate, Engine, Reason};
+use crate::base::error::Result;
+use crate::cuda::ContextIdentity;
+use crate::engine::peer::{NixlMove, NixlStart};
+use crate::engine::preferences::Preferences;
+use crate::layout::Layout;
+use crate::nixl::MemoryType;
+use crate::plan::Plan;
+use crate::region::Contexts;
+use crate::run::path::TransferPath;
+use crate::run::steps::{PartSequence, RunPart};
+use crate::run::{Run, Start};
+
+/// A prepared transfer from or to a file.
+pub struct DiskMove {
+    engine: Kind,
+    path: TransferPath,
+    candidates: Vec<Candidate>,
+}
+
+enum Kind {
+    Host(HostIo),
+    Staged(StagedIo),
+    Gds(NixlMove),
+}
+
+impl DiskMove {
+    /// Selects the method and prepares it. `ordered` is the plan in the order of the file.
+    pub fn prepare(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        plan: &Plan,
+        ordered: Plan,
+        preferences: &Preferences,
+    ) -> Result<Self> {
+        let sides = FileSides::of(source, destination);
+        let is_staged = sides.memory.memory_type() == MemoryType::Vram;
+        crate::plan::alignment::ensure_io_alignment(source, destination, plan)?;
+        // The caller may have mapped the file, and adopted the mapping.
+        crate::plan::overlap::ensure_apart(source, destination, plan)?;
+        let against_gds = match is_staged {
+            false => None,
+            true => match gds::choose(&sides, plan, preferences)? {
+                Ok(chosen) => return Ok(Self::by_gds(&sides, chosen)),
+                Err(reason) => Some(reason),
+            },
+        };
+        sides.ensure_allowed(against_gds.as_deref(), preferences)?;
+        let requested = preferences.path.map(method_of);
+        let is_gds_impossible = against_gds.is_some() && requested.is_none() && gds::is_worth_it(plan);
+        let (io, reasons) = Io::choose(sides.is_direct(), sides.writes, requested)?;
+        if let Io::Uring(uring) = &io {
+            sides.file.keep(uring.clone());
+        }
+        let path = path(io.method(), is_staged);
+        let engine = match is_staged {
+            true => Kind::Staged(StagedIo::prepare(&sides, ordered, io, preferences.staging_size)?),
+            false => Kind::Host(HostIo::prepare(&sides, ordered, io)),
+        };
+        Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons, is_gds_impossible) })
+    }
+
+    /// The plan in the order of the file, in which its pieces are listed.
+    pub fn in_file_order(source: &Layout, plan: &Plan) -> Result<Plan> {
+        planned::in_file_order(plan, source.memory_type() != MemoryType::File)
+    }
+
+    fn by_gds(sides: &FileSides<'_>, chosen: gds::Chosen) -> Self {
+        let (path, gds::Chosen { moved, doubt }) = (gds::path(sides), chosen);
+        let staged = || Some("its bytes pass through host memory".to_string());
+        let candidates = vec![
+            candidate(path, doubt),
+            candidate(TransferPath::UringStaged, staged()),
+            candidate(TransferPath::PreadStaged, staged()),
+        ];
+        Self { engine: Kind::Gds(moved), path, candidates }
+    }
+
+    /// Whether this engine moves the blocks: unless NIXL moves them between a file and host memory.
+    pub fn takes(path: TransferPath, source: &Layout, destination: &Layout) -> bool {
+        let has_gpu = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram);
+        path.is_disk() || (path.is_nixl_file() && has_gpu)
+    }
+
+    fn part_moves(&self) -> u64 {
+        match &self.engine {
+            Kind::Host(io) => io.moves(),
+            Kind::Staged(io) => io.moves(),
+            Kind::Gds(moved) => moved.moves(),
+        }
+    }
+
+    fn part_requests(&self) -> Result<u64> {
+        match &self.engine {
+            Kind::Host(io) => Ok(io.requests()),
+            Kind::Staged(io) => Ok(io.requests()),
+            Kind::Gds(moved) => moved.requests(),
+        }
+    }
+
+    /// The context that its staging memory belongs to, if any.
+    fn identity(&self) -> Option<ContextIdentity> {
+        match &self.engine {
+            Kind::Staged(io) => Some(io.identity()),
+            Kind::Host(_) | Kind::Gds(_) => None,
+        }
+    }
+}
+
+impl Engine for PartSequence<DiskMove> {
+    fn path(&self) -> TransferPath {
+        self.first().path
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        self.first().candidates.clone()
+    }
+
+    fn learns_from_runs(&self) -> bool {
+        true
+    }
+
+    fn moves(&self) -> u64 {
+        self.sum(DiskMove::part_moves)
+    }
+
+    fn requests(&self) -> Result<u64> {
+        self.parts().iter().map(DiskMove::part_requests).sum()
+    }
+
+    fn add_contexts(&self, contexts: &mut Contexts) {
+        self.parts().iter().filter_map(DiskMove::identity).for_each(|identity| contexts.add(identity));
+    }
+
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
+        self.start(begin()?)
+    }
+}
+
+impl RunPart for DiskMove {
+    type Start = DiskStart;
+
+    fn prepare_start(&self, run: Run) -> DiskStart {
+        match &self.engine {
+            Kind::Host(io) => DiskStart::Host(io.prepare_start(run)),
+            Kind::Staged(io) => DiskStart::Staged(io.prepare_start(run)),
+            Kind::Gds(moved) => DiskStart::Gds(moved.prepare_start(run)),
+        }
+    }
+}
+
+/// A run that is ready to start.
+pub enum DiskStart {
+    /// By [`HostIo`].
+    Host(HostStart),
+    /// By [`StagedIo`].
+    Staged(StagedStart),
+    /// By NIXL.
+    Gds(NixlStart),
+}
+
+impl Start for DiskStart {
+    fn start(self) -> Result<()> {
+        match self {
+            Self::Host(start) => start.start(),
+            Self::Staged(start) => start.start(),
+            Self::Gds(start) => start.start(),
+        }
+    }
+}
+
+fn path(method: IoMethod, is_staged: bool) -> TransferPath {
+    match (method, is_staged) {
+        (IoMethod::Ring, false) => TransferPath::Uring,
+        (IoMethod::Threads, false) => TransferPath::Pread,
+        (IoMethod::Ring, true) => TransferPath::UringStaged,
+        (IoMethod::Threads, true) => TransferPath::PreadStaged,
+    }
+}
+
+fn method_of(path: TransferPath) -> IoMethod {
+    if matches!(path, TransferPath::Uring | TransferPath::UringStaged) {
+        IoMethod::Ring
+    } else {
+        IoMethod::Threads
+    }
+}
+
+fn candidates(
+    sides: &FileSides<'_>,
+    against_gds: Option<String>,
+    reasons: Reasons,
+    is_gds_impossible: bool,
+) -> Vec<Candidate> {
+    let is_staged = against_gds.is_some();
+    let against_nixl = against_gds
+        .unwrap_or_else(|| "it does not merge adjacent blocks of the file, and needs an agent".to_string());
+    vec![
+        Candidate {
+            is_impossible: reasons.is_uring_impossible,
+            ..candidate(path(IoMethod::Ring, is_staged), reasons.uring)
+        },
+        candidate(path(IoMethod::Threads, is_staged), reasons.calls),
+        Candidate { is_impossible: is_gds_impossible, ..candidate(gds::path(sides), Some(against_nixl)) },
+    ]
+}
+
+/// A candidate without an estimate: the throughput of files is unknown.
+fn candidate(path: TransferPath, reason: Option<String>) -> Candidate {
+    Candidate { path, seconds: 0.0, reason: reason.map(Reason::from), is_impossible: false }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pieces of a plan in the order of the file, listed window by window: while the requests of one are executed, the next
+//! is listed. So creating a transfer takes time and memory for its blocks, not for its pieces.
+#![forbid(unsafe_code)]
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, OnceLock};
+
+use super::requests::{FileRequests, MOST_BYTES, Piece};
+use super::sides::FileSides;
+use crate::base::error::Result;
+use crate::base::process::PerProcess;
+use crate::plan::{LoopOrder, Plan};
+use crate::run::spares::Spares;
+
+/// Moves of a window: listing them takes about half a millisecond, and requests of adjacent pieces are found among them.
+const MOVES_OF_WINDOW: u64 = 4096;
+/// Bytes of a window, each mebibyte of which is a request.
+const BYTES_OF_WINDOW: u64 = 256 << 20;
+/// A plan with no more moves is listed at once, and its requests are counted.
+const FEW_MOVES: u64 = 64;
+
+/// A plan between a file and memory.
+pub struct PlannedPieces {
+    /// In the order of the file, from window to window.
+    plan: Plan,
+    /// The open file of each region.
+    files: Arc<[RawFd]>,
+    writes: bool,
+    windows: u64,
+}
+
+impl PlannedPieces {
+    /// `ordered` is the plan in the order of the file.
+    pub fn new(sides: &FileSides<'_>, ordered: Plan) -> Self {
+        Self {
+            windows: ordered.windows(MOVES_OF_WINDOW, BYTES_OF_WINDOW),
+            plan: ordered,
+            files: sides.file.files().clone(),
+            writes: sides.writes,
+        }
+    }
+
+    /// Whether they are written to the file.
+    pub fn writes(&self) -> bool {
+        self.writes
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> u64 {
+        self.plan.bytes()
+    }
+
+    /// The pieces of a window with their region of memory.
+    fn window(&self, window: u64) -> impl Iterator<Item = (Piece, u32)> {
+        self.plan.moves_in_window(window, self.windows).map(|each| {
+            let from = (each.source_region, each.source);
+            let to = (each.destination_region, each.destination);
+            let ((file, offset), (region, address)) = if self.writes { (to, from) } else { (from, to) };
+            (Piece { file: self.files[file as usize], offset, address, size: each.size }, region)
+        })
+    }
+}
+
+/// The plan in the order of the file. The pieces of a single window are sorted anyway.
+pub fn in_file_order(plan: &Plan, writes: bool) -> Result<Plan> {
+    let is_ordered = writes || plan.windows(MOVES_OF_WINDOW, BYTES_OF_WINDOW) == 1;
+    if is_ordered { Ok(plan.clone()) } else { plan.in_order(LoopOrder::Source) }
+}
+
+/// All pieces of a plan, in the order of the file.
+pub struct Pieces {
+    planned: Arc<PlannedPieces>,
+    next_window: u64,
+    window: Option<Arc<Window>>,
+    /// The index in the window.
+    next: usize,
+}
+
+type Window = Vec<(Piece, u32)>;
+
+impl Pieces {
+    pub fn of(planned: Arc<PlannedPieces>) -> Self {
+        Self { planned, next_window: 0, window: None, next: 0 }
+    }
+
+    fn list_next(&mut self) {
+        // Of all transfers, so that the memory for them is bounded.
+        static WINDOWS: PerProcess<Spares<Window>> = PerProcess::new();
+        self.window = None;
+        let window = WINDOWS.get(Spares::default).take(|window| {
+            window.clear();
+            window.extend(self.planned.window(self.next_window));
+            let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
+            if !window.is_sorted_by_key(place) {
+                window.sort_unstable_by_key(place);
+            }
+        });
+        (self.window, self.next, self.next_window) = (Some(window), 0, self.next_window + 1);
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = (Piece, u32);
+
+    fn next(&mut self) -> Option<(Piece, u32)> {
+        loop {
+            if let Some(piece) = self.window.as_ref().and_then(|window| window.get(self.next)) {
+                self.next += 1;
+                return Some(*piece);
+            }
+            if self.next_window == self.planned.windows {
+                return None;
+            }
+            self.list_next();
+        }
+    }
+}
+
+/// The reads or writes of a plan.
+pub struct PlannedRequests {
+    pieces: PlannedPieces,
+    most_moves: u64,
+    /// Of the only window, if there is one: later runs use it again.
+    only: OnceLock<Arc<FileRequests>>,
+    counts: OnceLock<Counts>,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Contiguous spans.
+    pub moves: u64,
+    /// Reads or writes.
+    pub requests: u64,
+}
+
+impl Counts {
+    /// With those of one more list.
+    pub fn with(self, list: &FileRequests) -> Self {
+        Self { moves: self.moves + list.pieces(), requests: self.requests + list.len() as u64 }
+    }
+}
+
+impl PlannedRequests {
+    pub fn new(pieces: PlannedPieces, most_moves: u64) -> Self {
+        let this = Self { pieces, most_moves, only: OnceLock::new(), counts: OnceLock::new() };
+        if most_moves <= FEW_MOVES && this.pieces.windows == 1 {
+            this.window(0);
+        }
+        this
+    }
+
+    /// The number of windows.
+    pub fn windows(&self) -> u64 {
+        self.pieces.windows
+    }
+
+    /// The requests of a window; at least one.
+    pub fn window(&self, window: u64) -> Arc<FileRequests> {
+        let pieces = || self.pieces.window(window).map(|(piece, _)| piece);
+        let writes = self.pieces.writes;
+        if self.pieces.windows == 1 {
+            return self.only.get_or_init(|| Arc::new(FileRequests::gather(pieces(), writes))).clone();
+        }
+        // Of all transfers, so that the memory for them is bounded: some hundred KiB each.
+        static LISTS: PerProcess<Spares<FileRequests>> = PerProcess::new();
+        LISTS.get(Spares::default).take(|list| list.list(pieces(), writes))
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.bytes()
+    }
+
+    /// The most requests there can be; their number, if they are listed.
+    pub fn most_requests(&self) -> u64 {
+        let listed = self.only.get().map(|list| list.len() as u64);
+        listed.unwrap_or_else(|| self.most_moves.saturating_add(self.bytes() / MOST_BYTES))
+    }
+
+    /// How many there are. Lists all unless a run has done so.
+    pub fn counts(&self) -> Counts {
+        let count = |sum: Counts, window| sum.with(&self.window(window));
+        *self.counts.get_or_init(|| (0..self.windows()).fold(Counts::default(), count))
+    }
+
+    /// Keeps what a run has counted.
+    pub fn note(&self, counts: Counts) {
+        // Every run counts the same.
+        let _ = self.counts.set(counts);
+    }
+}
+
+/// The requests of one run, taken one by one.
+#[derive(Default)]
+pub struct RequestSource {
+    planned: Option<Arc<PlannedRequests>>,
+    next_window: u64,
+    list: Option<Arc<FileRequests>>,
+    next: usize,
+    counts: Counts,
+}
+
+impl RequestSource {
+    /// The requests of a plan.
+    pub fn planned(planned: Arc<PlannedRequests>) -> Self {
+        Self { planned: Some(planned), ..Self::default() }
+    }
+
+    /// Those of a list.
+    pub fn listed(list: Arc<FileRequests>) -> Self {
+        Self { list: Some(list), ..Self::default() }
+    }
+
+    /// Requests of the current list.
+    fn listed_now(&self) -> usize {
+        self.list.as_ref().map_or(0, |list| list.len())
+    }
+
+    /// Whether none is left.
+    pub fn is_over(&self) -> bool {
+        let has_windows = self.planned.as_ref().is_some_and(|planned| self.next_window < planned.windows());
+        self.next == self.listed_now() && !has_windows
+    }
+
+    /// The next request: its list and its index.
+    pub fn take(&mut self) -> Option<(Arc<FileRequests>, usize)> {
+        while self.next == self.listed_now() {
+            let planned = self.planned.as_ref().filter(|planned| self.next_window < planned.windows())?;
+            let list = planned.window(self.next_window);
+            (self.next, self.next_window) = (0, self.next_window + 1);
+            self.counts = self.counts.with(&list);
+            if self.next_window == planned.windows() {
+                planned.note(self.counts);
+            }
+            self.list = Some(list);
+        }
+        self.next += 1;
+        self.list.clone().map(|list| (list, self.next - 1))
+    }
+
+    /// Drops all that are left.
+    pub fn clear(&mut self) {
+        (self.planned, self.next) = (None, self.listed_now());
+    }
+
+    /// Bytes of all, and the most requests there can be. Of a source that nothing was taken from.
+    pub fn sizes(&self) -> (u64, u64) {
+        match &self.planned {
+            Some(planned) => (planned.bytes(), planned.most_requests()),
+            None => (self.list.as_ref().map_or(0, |list| list.bytes()), self.listed_now() as u64),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The two sides of a transfer from or to a file.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result, Status};
+use crate::engine::preferences::Preferences;
+use crate::engine::promises;
+use crate::layout::Layout;
+use crate::nixl::MemoryType;
+
+/// Which side is in a file, and which in memory.
+pub struct FileSides<'a> {
+    /// The side in a file.
+    pub file: &'a Arc<Layout>,
+    /// The side in memory.
+    pub memory: &'a Arc<Layout>,
+    /// Blocks go to the file.
+    pub writes: bool,
+}
+
+impl<'a> FileSides<'a> {
+    pub fn of(source: &'a Arc<Layout>, destination: &'a Arc<Layout>) -> Self {
+        match destination.memory_type() {
+            MemoryType::File => Self { file: destination, memory: source, writes: true },
+            _ => Self { file: source, memory: destination, writes: false },
+        }
+    }
+
+    /// Whether all of it bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    /// Fails if the caller's flags exclude the transfer. Between a file and a GPU, `against_gds` is the reason
+    /// against GDS.
+    pub fn ensure_allowed(&self, against_gds: Option<&str>, preferences: &Preferences) -> Result<()> {
+        let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));
+        if let (Some(reason), true) = (against_gds, preferences.no_host_bounce || preferences.zero_copy) {
+            return refuse(&format!(
+                "bytes between a file and GPU memory pass through host memory, which the flags exclude; GPUDirect Storage is \
+                 not possible: {reason}"
+            ));
+        }
+        promises::ensure_no_page_cache(self.file, preferences)
+    }
+}

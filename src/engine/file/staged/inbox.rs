@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! New runs and results of I/O for the thread that serves a staging ring. The thread holds only this, so that
+//! a ring is freed with its last user, before the end of the last run is reported.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::run::StagedRun;
+use super::session::StagingSession;
+use crate::base::error::{Error, Result};
+use crate::base::guarded::guarded;
+use crate::base::log::log;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::thread_pool::{Pool, Shared};
+use crate::engine::file::work::SlotOutcomes;
+
+/// Input of the thread: new runs, and results of I/O.
+#[derive(Default)]
+pub struct Inbox {
+    state: Mutex<State>,
+    arrival: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    new: Vec<StagedRun>,
+    results: VecDeque<IoResult>,
+    is_served: bool,
+    /// The memory of the thread that served the ring last.
+    idle: Option<StagingSession>,
+    /// The thread has panicked, and may have left slots in use.
+    failure: Option<Error>,
+}
+
+/// The result of a slot's I/O.
+pub struct IoResult {
+    /// Index of the slot.
+    pub slot: usize,
+    /// The result.
+    pub outcome: Result<()>,
+}
+
+impl Inbox {
+    /// Starts a run.
+    pub fn start(self: &Arc<Self>, run: StagedRun) {
+        let mut state = self.state();
+        if let Some(error) = state.failure.clone() {
+            drop(state);
+            return run.reject(error);
+        }
+        if !state.is_served {
+            // Under the lock: other runs must not rely on a thread that could not be started.
+            if let Err(error) = Pool::services().run_alone(self.clone()) {
+                drop(state);
+                return run.reject(error);
+            }
+            state.is_served = true;
+        }
+        state.new.push(run);
+        drop(state);
+        self.arrival.notify_one();
+    }
+
+    /// Passes new runs and results to the session of the thread. If there is no work, keeps the session for the next thread,
+    /// and this one may end.
+    pub fn pass_new<'a>(&self, session: &'a mut Option<StagingSession>) -> Option<&'a mut StagingSession> {
+        let mut state = self.state();
+        if state.new.is_empty() && session.as_ref().is_none_or(StagingSession::is_idle) {
+            state.is_served = false;
+            state.idle = session.take();
+            return None;
+        }
+        let State { new, results, .. } = &mut *state;
+        let session = session.as_mut()?;
+        session.receive(new, results);
+        Some(session)
+    }
+
+    /// Rejects all further runs with the failure.
+    fn close(&self, failure: &Error) {
+        let mut state = self.state();
+        state.failure = Some(failure.clone());
+        let left = std::mem::take(&mut state.new);
+        drop(state);
+        left.into_iter().for_each(|run| run.reject(failure.clone()));
+    }
+
+    /// Sleeps until something arrives, or until the timeout.
+    pub fn sleep(&self, at_most: Duration) {
+        let state = self.state();
+        if state.new.is_empty() && state.results.is_empty() {
+            drop(self.arrival.wait_timeout(state, at_most));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// Adds the result of a slot's I/O.
+impl SlotOutcomes for Inbox {
+    fn add(&self, slot: usize, outcome: Result<()>) {
+        self.state().results.push_back(IoResult { slot, outcome });
+        self.arrival.notify_one();
+    }
+}
+
+impl Shared for Inbox {
+    fn run(&self) {
+        let mut session = Some(self.state().idle.take().unwrap_or_default());
+        if let Err(panic) = guarded(|| StagingSession::serve(&mut session, self)) {
+            log!(Error, "panic on the thread of a staging ring: {panic}");
+            if let Some(session) = session {
+                session.abandon(&panic);
+            }
+            self.close(&panic);
+        }
+    }
+}

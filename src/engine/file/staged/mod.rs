@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Between a file and a GPU through a ring of page-locked host memory: one chunk is read or written while the
+//! GPU copies another.
+
+mod chunks;
+mod run;
+mod inbox;
+mod ring;
+mod session;
+
+use std::sync::{Arc, OnceLock};
+
+use self::chunks::{Cutter, FileChunk};
+use self::inbox::Inbox;
+use self::ring::{SLOTS, StagingRing};
+use self::run::StagedRun;
+use super::io::Io;
+use super::planned::{Counts, Pieces, PlannedPieces};
+use super::requests::FileRequests;
+use super::sides::FileSides;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::cuda::ContextIdentity;
+use crate::layout::Layout;
+use crate::plan::Plan;
+use crate::run::{Run, Start};
+
+/// Default size of the staging memory.
+const STAGING: u64 = 64 << 20;
+
+/// A prepared transfer.
+pub struct StagedIo {
+    prepared: Arc<PreparedPieces>,
+    ring: Arc<StagingRing>,
+}
+
+/// The part of a prepared transfer that all its runs share.
+pub struct PreparedPieces {
+    pieces: Arc<PlannedPieces>,
+    /// The layout in GPU memory.
+    memory: Arc<Layout>,
+    /// Bytes of a slot.
+    slot: u64,
+    io: Io,
+    counts: OnceLock<Counts>,
+}
+
+impl PreparedPieces {
+    /// All chunks, which are cut when they are needed.
+    fn cutter(&self) -> Cutter<Pieces> {
+        Cutter::new(Pieces::of(self.pieces.clone()), self.slot)
+    }
+
+    /// Replaces `chunk` by the next of them.
+    fn cut(&self, cutter: &mut Cutter<Pieces>, chunk: &mut FileChunk) {
+        cutter.cut(chunk, |region, address| self.memory.bytes_in_piece(region, address));
+    }
+
+    /// Blocks go to the file.
+    fn writes(&self) -> bool {
+        self.pieces.writes()
+    }
+
+    /// How much there is. Cuts all chunks unless a run has done so.
+    fn counts(&self) -> Counts {
+        *self.counts.get_or_init(|| {
+            let (mut cutter, mut chunk) = (self.cutter(), FileChunk::default());
+            let (mut list, mut requests) = (FileRequests::default(), 0);
+            loop {
+                self.cut(&mut cutter, &mut chunk);
+                if chunk.size == 0 {
+                    return Counts { moves: cutter.taken, requests };
+                }
+                self.list(&chunk, 0, &mut list);
+                requests += list.len() as u64;
+            }
+        })
+    }
+
+    /// Keeps what a run has counted.
+    fn note(&self, counts: Counts) {
+        // Every run counts the same.
+        let _ = self.counts.set(counts);
+    }
+
+    /// Replaces a list by the reads or writes of a chunk for a slot at `base`.
+    fn list(&self, chunk: &FileChunk, base: u64, list: &mut FileRequests) {
+        list.list(chunk.in_file(base), self.writes());
+    }
+}
+
+impl StagedIo {
+    /// `ordered` is the plan in the order of the file.
+    pub fn prepare(sides: &FileSides<'_>, ordered: Plan, io: Io, staging_size: u64) -> Result<Self> {
+        let slot = slot_size(sides, staging_size)?;
+        let pieces = Arc::new(PlannedPieces::new(sides, ordered));
+        let place = sides.memory.memory().regions().first().and_then(|region| region.place());
+        let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
+        let ring = StagingRing::of(place.user, slot)?;
+        // Page-locking takes long, so the layout keeps the ring for the next transfer.
+        sides.memory.keep(ring.clone());
+        let (memory, counts) = (sides.memory.clone(), OnceLock::new());
+        Ok(Self { prepared: Arc::new(PreparedPieces { pieces, memory, slot, io, counts }), ring })
+    }
+
+    pub fn prepare_start(&self, run: Run) -> StagedStart {
+        let run = StagedRun::new(self.prepared.clone(), self.ring.clone(), run);
+        StagedStart { inbox: self.ring.inbox.clone(), run }
+    }
+
+    /// The context that the ring belongs to.
+    pub fn identity(&self) -> ContextIdentity {
+        self.ring.identity()
+    }
+
+    pub fn moves(&self) -> u64 {
+        self.prepared.counts().moves
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.prepared.counts().requests
+    }
+}
+
+/// A run that is ready to start.
+pub struct StagedStart {
+    inbox: Arc<Inbox>,
+    run: StagedRun,
+}
+
+impl Start for StagedStart {
+    fn start(self) -> Result<()> {
+        self.inbox.start(self.run);
+        Ok(())
+    }
+}
+
+/// Size of a slot: a share of the staging memory that holds a piece, in multiples of the file's I/O
+/// alignment.
+fn slot_size(sides: &FileSides<'_>, staging_size: u64) -> Result<u64> {
+    let pieces = sides.file.parts().map(|part| part.placement.geometry().piece_size());
+    let piece = pieces.max().unwrap_or(1);
+    let unit = sides.file.io_alignment();
+    let wanted = match staging_size {
+        0 => STAGING.max(SLOTS as u64 * piece.next_multiple_of(unit)),
+        given => given,
+    };
+    let slot = wanted / SLOTS as u64 / unit * unit;
+    ensure!(
+        slot >= piece,
+        InvalidArgument,
+        "staging_size is {staging_size} bytes, {SLOTS} slots of {slot}; a piece of {piece} bytes does not fit, it needs \
+         {} bytes of staging",
+        SLOTS as u64 * piece.next_multiple_of(unit)
+    );
+    Ok(slot)
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The staging ring of a GPU: page-locked host memory in slots, of which one is filled while another is
+//! drained.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::inbox::Inbox;
+use crate::base::error::{Error, Result, Status};
+use crate::base::keyed::Keyed;
+use crate::base::process::PerProcess;
+use crate::base::sync::Mutex;
+use crate::cuda::stream::Stream;
+use crate::cuda::{Context, ContextIdentity, Device, Event};
+use crate::region::{PinnedConfig, PinnedMemory};
+
+/// Slots of a ring.
+pub const SLOTS: usize = 4;
+/// Alignment of slots.
+const PAGE: u64 = 4096;
+
+/// Page-locked memory, and the stream that copies between it and the GPU. Transfers, runs and layouts of the
+/// GPU hold it.
+pub struct StagingRing {
+    slot_size: u64,
+    memory: PinnedMemory,
+    /// The stream of the copies.
+    pub stream: Stream,
+    /// Recorded behind the copies of each slot.
+    pub copied: [Event; SLOTS],
+    /// The driver has failed here: new transfers use a new ring.
+    is_broken: AtomicBool,
+    /// The queue of the thread that serves it.
+    pub inbox: Arc<Inbox>,
+}
+
+impl StagingRing {
+    /// A ring of a device with slots of at least `slot` bytes: an existing one, or a new one.
+    pub fn of(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
+        static RINGS: PerProcess<Keyed<i32, Mutex<Vec<Weak<StagingRing>>>>> = PerProcess::new();
+        let rings = RINGS.get(Keyed::default).of(ordinal);
+        // Held while memory is allocated: the next transfer on this GPU uses the same ring.
+        let mut rings = rings.lock();
+        rings.retain(|ring| ring.strong_count() > 0);
+        let suits = |ring: &Arc<Self>| ring.slot_size >= slot && ring.is_usable();
+        if let Some(ring) = rings.iter().filter_map(Weak::upgrade).find(suits) {
+            return Ok(ring);
+        }
+        let ring = Arc::new(Self::allocate(ordinal, slot.next_multiple_of(PAGE))?);
+        rings.push(Arc::downgrade(&ring));
+        Ok(ring)
+    }
+
+    fn allocate(ordinal: i32, slot_size: u64) -> Result<Self> {
+        let size = slot_size
+            .checked_mul(SLOTS as u64)
+            .ok_or_else(|| Error::new(Status::InvalidArgument, "staging_size exceeds the address space"))?;
+        let context = Arc::new(Context::retain(Device::get(ordinal)?)?);
+        let event = || Event::new(&context);
+        let copied = [event()?, event()?, event()?, event()?];
+        let config = PinnedConfig { size, ordinal, ..PinnedConfig::default() };
+        Ok(Self {
+            slot_size,
+            copied,
+            stream: Stream::new(&context)?,
+            memory: PinnedMemory::allocate(&config, &mut |_, _| true)?,
+            is_broken: AtomicBool::new(false),
+            inbox: Arc::default(),
+        })
+    }
+
+    /// The address of a slot.
+    pub fn slot(&self, index: usize) -> u64 {
+        self.memory.memory().address() as u64 + index as u64 * self.slot_size
+    }
+
+    /// Makes new transfers use another ring.
+    pub fn retire(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
+    /// The context that it belongs to.
+    pub fn identity(&self) -> ContextIdentity {
+        self.memory.identity()
+    }
+
+    /// Whether new transfers may use it: the driver has not failed here, and the device was not reset.
+    fn is_usable(&self) -> bool {
+        !self.is_broken.load(Ordering::Acquire) && self.identity().ensure_alive().is_ok()
+    }
+}

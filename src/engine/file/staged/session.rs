@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The work of a staging ring's thread: it keeps both the file and the GPU busy, and sleeps while it waits for them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::super::planned::RequestSource;
+use super::super::requests::FileRequests;
+use super::super::work::{Ending, Work};
+use super::chunks::FileChunk;
+use super::inbox::{Inbox, IoResult};
+use super::ring::{SLOTS, StagingRing};
+use super::run::StagedRun;
+use crate::base::error::{Error, Result};
+use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
+use crate::cuda::ending::{is_fatal, is_over};
+use crate::run::spares::Spares;
+
+/// How long the thread polls the GPU without progress before it sleeps between polls.
+const SPIN: Duration = Duration::from_micros(200);
+/// How long it then sleeps between polls.
+const SLEEP: Duration = Duration::from_micros(20);
+/// The longest sleep without work of the GPU: results of I/O and new runs wake the thread.
+const LONG: Duration = Duration::from_secs(1);
+
+/// The runs in flight, and the slots of the ring. Its memory is used again from run to run.
+#[derive(Default)]
+pub struct StagingSession {
+    /// Runs and results that were received and not handled yet.
+    new: Vec<StagedRun>,
+    results: VecDeque<IoResult>,
+    runs: Vec<Option<StagedRun>>,
+    /// Unused indices of `runs`.
+    vacant: Vec<usize>,
+    /// Indices of runs with chunks that have not begun, in order of submission.
+    waiting: VecDeque<usize>,
+    slots: [Slot; SLOTS],
+    /// What is in each slot.
+    chunks: [FileChunk; SLOTS],
+    lists: Spares<FileRequests>,
+    /// The copies of a chunk, while they are started.
+    copies: Batch,
+}
+
+/// The state of a slot.
+#[derive(Clone, Copy, Default)]
+enum Slot {
+    #[default]
+    Free,
+    /// The file is read to it, or written from it.
+    AtFile(RunIndex),
+    /// The GPU copies from or to it.
+    AtDevice(RunIndex),
+    /// A copy failed to start, or its event failed. Copies that were started may still run. `behind` is set if the slot's event
+    /// was recorded behind them; otherwise the whole stream is waited for, which other runs may keep busy.
+    Failing { index: RunIndex, behind: bool },
+}
+
+/// The index of the run that uses a slot.
+type RunIndex = usize;
+
+impl StagingSession {
+    /// Serves runs of an inbox until none is in flight.
+    pub fn serve(session: &mut Option<Self>, inbox: &Inbox) {
+        let mut progress = Instant::now();
+        while let Some(session) = inbox.pass_new(session) {
+            let progressed = session.step();
+            if progressed || session.is_idle() {
+                progress = Instant::now();
+            } else {
+                session.rest(inbox, progress);
+            }
+        }
+    }
+
+    /// Takes new runs and results.
+    pub fn receive(&mut self, new: &mut Vec<StagedRun>, results: &mut VecDeque<IoResult>) {
+        self.new.append(new);
+        self.results.append(results);
+    }
+
+    /// Does what can be done now. Returns whether something had arrived or ended.
+    fn step(&mut self) -> bool {
+        let received = !self.new.is_empty() || !self.results.is_empty();
+        self.begin();
+        while let Some(result) = self.results.pop_front() {
+            self.io_ended(result);
+        }
+        let copied = self.poll();
+        self.fill();
+        received || copied
+    }
+
+    /// Ends all runs after a panic.
+    pub fn abandon(self, error: &Error) {
+        let left = self.runs.into_iter().flatten().chain(self.new);
+        left.for_each(|run| run.abandon(error.clone()));
+    }
+
+    /// Whether no run is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.slots.iter().all(|slot| matches!(slot, Slot::Free))
+    }
+
+    fn rest(&self, inbox: &Inbox, progress: Instant) {
+        let at_device =
+            self.slots.iter().any(|slot| matches!(slot, Slot::AtDevice(_) | Slot::Failing { .. }));
+        match at_device {
+            false => inbox.sleep(LONG),
+            true if progress.elapsed() < SPIN => std::thread::yield_now(),
+            true => inbox.sleep(SLEEP),
+        }
+    }
+
+    fn begin(&mut self) {
+        for run in self.new.drain(..) {
+            let index = self.vacant.pop().unwrap_or(self.runs.len());
+            match self.runs.get_mut(index) {
+                Some(entry) => *entry = Some(run),
+                None => self.runs.push(Some(run)),
+            }
+            self.waiting.push_back(index);
+        }
+    }
+
+    /// Puts chunks into free slots.
+    fn fill(&mut self) {
+        for index in &self.waiting {
+            if let Some(run) = &mut self.runs[*index] {
+                run.fail_if_cancelled();
+            }
+        }
+        while let Some(index) = self.waiting.front().copied() {
+            let Some(run) = self.runs[index].as_mut().filter(|run| !run.has_begun_all()) else {
+                self.waiting.pop_front();
+                self.end_if_over(index);
+                continue;
+            };
+            let Some(slot) = self.slots.iter().position(|slot| matches!(slot, Slot::Free)) else { return };
+            run.next_chunk(&mut self.chunks[slot]);
+            match run.prepared.writes() {
+                true => self.copy(slot, index),
+                false => self.transfer(slot, index),
+            }
+        }
+    }
+
+    /// Starts a chunk's I/O.
+    fn transfer(&mut self, slot: usize, index: RunIndex) {
+        let Some(run) = &mut self.runs[index] else { return };
+        let (chunk, base) = (&self.chunks[slot], run.ring.slot(slot));
+        let requests = self.lists.take(|list| run.prepared.list(chunk, base, list));
+        run.requests += requests.len() as u64;
+        let (requests, stop) = (RequestSource::listed(requests), run.stop());
+        let ending = Ending::OfSlot { to: run.ring.inbox.clone(), slot };
+        self.slots[slot] = Slot::AtFile(index);
+        run.prepared.io.start(Work { requests, stop, ending });
+    }
+
+    /// Handles the end of a chunk's I/O.
+    fn io_ended(&mut self, IoResult { slot, outcome }: IoResult) {
+        let Slot::AtFile(index) = self.slots[slot] else { return };
+        match outcome {
+            Ok(()) if !self.writes(index) => self.copy(slot, index),
+            outcome => self.free_slot(slot, index, outcome),
+        }
+    }
+
+    /// Starts a chunk's copies.
+    fn copy(&mut self, slot: usize, index: RunIndex) {
+        let outcome = self.enqueue(slot, index);
+        self.slots[slot] = match outcome {
+            Ok(()) => Slot::AtDevice(index),
+            Err(error) => {
+                let behind = self.record_behind(slot, index);
+                self.fail(index, error);
+                Slot::Failing { index, behind }
+            }
+        };
+    }
+
+    /// Records the event of a slot behind the copies that were started. Returns whether that worked.
+    fn record_behind(&self, slot: usize, index: RunIndex) -> bool {
+        let Some(StagedRun { ring, .. }) = &self.runs[index] else { return false };
+        ring.stream.activate().and_then(|on| on.record(&ring.copied[slot])).is_ok()
+    }
+
+    fn enqueue(&mut self, slot: usize, index: RunIndex) -> Result<()> {
+        let Some(StagedRun { prepared, ring, .. }) = &self.runs[index] else { return Ok(()) };
+        self.copies.clear();
+        for copy in self.chunks[slot].on_device(ring.slot(slot), !prepared.writes()) {
+            self.copies.push(copy)?;
+        }
+        // Bytes from the file are already in the slot, so the driver may read them at submission.
+        let reading = if prepared.writes() { SourceOrder::Stream } else { SourceOrder::Any };
+        let on = ring.stream.activate()?;
+        // SAFETY: the plan checked the GPU's spans against their layout, which the run holds. Only this chunk uses the slot
+        // until the copies have completed.
+        unsafe { on.copy_all(&self.copies, reading, EngineLoad::Idle)? };
+        on.record(&ring.copied[slot])
+    }
+
+    /// Handles slots whose copies have completed or failed. Returns whether there were any.
+    fn poll(&mut self) -> bool {
+        let mut any = false;
+        for slot in 0..SLOTS {
+            let mut failure = None;
+            let (index, done) = match self.slots[slot] {
+                Slot::AtDevice(index) => {
+                    (index, self.query(index, &mut failure, |ring| ring.copied[slot].is_done()))
+                }
+                Slot::Failing { index, behind } => {
+                    let is_done = |ring: &StagingRing| match behind {
+                        true => ring.copied[slot].is_done(),
+                        false => ring.stream.is_done(),
+                    };
+                    (index, self.query(index, &mut failure, is_done))
+                }
+                _ => continue,
+            };
+            let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
+            match failure {
+                // Events may be wrong after a failure of the device, so the thread waits for the whole stream.
+                Some(error) if !is_failing => {
+                    self.slots[slot] = Slot::Failing { index, behind: false };
+                    self.fail(index, error);
+                }
+                _ if done => self.copied(slot, index),
+                _ => continue,
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn query(
+        &self,
+        index: RunIndex,
+        failure: &mut Option<Error>,
+        is_done: impl Fn(&StagingRing) -> Result<bool>,
+    ) -> bool {
+        let run = self.runs[index].as_ref();
+        run.is_none_or(|run| is_over(|| is_done(&run.ring), failure))
+    }
+
+    fn writes(&self, index: RunIndex) -> bool {
+        self.runs[index].as_ref().is_some_and(|run| run.prepared.writes())
+    }
+
+    fn copied(&mut self, slot: usize, index: RunIndex) {
+        let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
+        match self.writes(index) && !is_failing {
+            true => self.transfer(slot, index),
+            false => self.free_slot(slot, index, Ok(())),
+        }
+    }
+
+    fn fail(&mut self, index: RunIndex, error: Error) {
+        if let Some(run) = &mut self.runs[index] {
+            if is_fatal(&error) {
+                run.ring.retire();
+            }
+            run.fail(error);
+        }
+    }
+
+    /// Frees the slot of a chunk that has ended.
+    fn free_slot(&mut self, slot: usize, index: RunIndex, outcome: Result<()>) {
+        self.slots[slot] = Slot::Free;
+        if let Some(run) = &mut self.runs[index] {
+            run.in_slots -= 1;
+            match outcome {
+                Ok(()) => run.count(self.chunks[slot].size),
+                Err(error) => run.fail(error),
+            }
+        }
+        self.end_if_over(index);
+    }
+
+    fn end_if_over(&mut self, index: usize) {
+        let is_over = |run: &mut StagedRun| run.in_slots == 0 && run.has_begun_all();
+        if let Some(run) = self.runs[index].take_if(is_over) {
+            self.vacant.push(index);
+            run.end();
+        }
+    }
+}

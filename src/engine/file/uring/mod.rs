@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The io_uring of this process. While there is work, one thread of the pool serves it, and sleeps in the kernel.
+//!
+//! Threads of the caller never submit to the ring: when a thread ends, the kernel cancels the requests that it submitted.
+
+mod ring;
+mod session;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use self::ring::Ring;
+use self::session::UringSession;
+use super::work::Work;
+use crate::base::error::{Error, Status};
+use crate::base::file_limit::FileSizeSignal;
+use crate::base::guarded::guarded;
+use crate::base::log::log;
+use crate::base::process::PerProcess;
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::thread_pool::{Pool, Shared};
+
+/// The ring, and new work for it. Transfers, and layouts that transfers were created for, hold it.
+pub struct Uring {
+    ring: Arc<Ring>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    new: VecDeque<Work>,
+    is_served: bool,
+    /// The memory of the thread that served the ring last.
+    idle: Option<UringSession>,
+}
+
+impl Uring {
+    /// Returns the ring of this process. Fails with the reason if there is none.
+    pub fn get() -> Result<Arc<Self>, String> {
+        static CURRENT: PerProcess<Mutex<Weak<Uring>>> = PerProcess::new();
+        let current = CURRENT.get(Mutex::default);
+        let mut current = current.lock();
+        if let Some(uring) = current.upgrade().filter(|uring| !uring.ring.is_broken()) {
+            return Ok(uring);
+        }
+        let uring = Arc::new(Self { ring: Arc::new(Ring::create()?), state: Mutex::default() });
+        *current = Arc::downgrade(&uring);
+        Ok(uring)
+    }
+
+    /// Passes work to the thread of the ring.
+    pub fn start(self: &Arc<Self>, work: Work) {
+        if self.ring.is_broken() {
+            return reject(work);
+        }
+        let mut state = self.state();
+        if !state.is_served {
+            // Under the lock: other work must not rely on a thread that could not be started.
+            if let Err(error) = Pool::services().run_alone(self.clone()) {
+                drop(state);
+                return work.ending.report(Err(error));
+            }
+            state.is_served = true;
+            state.new.push_back(work);
+            return;
+        }
+        state.new.push_back(work);
+        drop(state);
+        self.ring.wake();
+    }
+
+    /// Passes new work to the session of the thread. If there is no work, keeps the session for the next thread, and this
+    /// one may end.
+    fn pass_new<'a>(&self, session: &'a mut Option<UringSession>) -> Option<&'a mut UringSession> {
+        let mut state = self.state();
+        if state.new.is_empty() && session.as_ref().is_none_or(UringSession::is_idle) {
+            state.is_served = false;
+            state.idle = session.take();
+            return None;
+        }
+        let session = session.as_mut()?;
+        session.receive(&mut state.new);
+        Some(session)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+/// Fails work that was submitted after the ring has failed.
+fn reject(work: Work) {
+    let message = "io_uring has failed before; create the transfer again to use another path";
+    work.ending.report(Err(Error::new(Status::Io, message)));
+}
+
+impl Shared for Uring {
+    fn run(&self) {
+        // The kernel writes on this thread, and sends it the signal of the file size limit.
+        let _limit_reports_itself = FileSizeSignal::block();
+        while let Err(panic) = self.serve() {
+            log!(Error, "panic on the thread of io_uring: {panic}; all its runs fail");
+        }
+    }
+}
+
+impl Uring {
+    /// Serves work until none is left. After a panic, ends all runs and returns the panic.
+    fn serve(&self) -> Result<(), Error> {
+        let idle = self.state().idle.take();
+        let mut session = Some(idle.unwrap_or_else(|| UringSession::new(self.ring.clone())));
+        let served = guarded(|| {
+            while let Some(session) = self.pass_new(&mut session) {
+                if self.ring.is_broken() {
+                    session.reject_new(reject);
+                } else {
+                    session.begin();
+                    session.step();
+                }
+            }
+        });
+        served.inspect_err(|panic| {
+            if let Some(session) = session {
+                session.abandon(panic);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

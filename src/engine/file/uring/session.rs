@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The work of the ring's thread: it submits requests to the kernel, a bounded number at a time, and sleeps until one of
+//! them completes.
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::{opcode, types};
+use rustix::io::Errno;
+
+use super::super::operation::{FileOperation, IoCall, IoStep};
+use super::super::requests::FileRequests;
+use super::super::work::Work;
+use super::ring::{DEPTH, Ring};
+use crate::base::error::Error;
+use crate::base::guarded::guarded;
+use crate::base::log::log;
+use crate::base::retried;
+use crate::run::cancelled;
+
+/// Maximum number of bytes in the kernel. A single request may be larger.
+const MOST_BYTES: u64 = 32 << 20;
+/// The `user_data` of the poll of the event fd.
+const WAKE: u64 = u64::MAX;
+/// How long the thread sleeps if the kernel accepts no entries and has no completions.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The work in flight, and the requests in the kernel.
+pub struct UringSession {
+    ring: Arc<Ring>,
+    /// Work that was received and has not begun.
+    new: VecDeque<Work>,
+    in_flight: Vec<Option<WorkInFlight>>,
+    /// Unused indices of `in_flight`.
+    vacant: Vec<usize>,
+    /// Indices of work with requests that were not submitted, served round-robin.
+    ready: VecDeque<usize>,
+    /// Requests in the kernel. The index is the entry's `user_data`.
+    slots: Vec<Option<RingSlot>>,
+    /// Indices of unused slots.
+    free: Vec<usize>,
+    /// The `user_data` of entries that the kernel has not accepted yet.
+    unaccepted: VecDeque<u64>,
+    /// Number of entries without a completion, except the poll of the event fd.
+    uncompleted: usize,
+    /// Bytes of the requests in the kernel.
+    bytes: u64,
+    /// Completions, as pairs of `user_data` and result. Empty except while they are handled.
+    completed: Vec<(u64, i32)>,
+}
+
+/// Work in flight.
+struct WorkInFlight {
+    work: Work,
+    /// Number of its requests in the kernel.
+    in_kernel: usize,
+    failure: Option<Error>,
+}
+
+/// A request in the kernel, and the index of the work that it belongs to.
+struct RingSlot {
+    work: usize,
+    /// The list of the request.
+    requests: Arc<FileRequests>,
+    operation: FileOperation,
+}
+
+impl UringSession {
+    pub fn new(ring: Arc<Ring>) -> Self {
+        Self {
+            ring,
+            new: VecDeque::new(),
+            in_flight: Vec::new(),
+            vacant: Vec::new(),
+            ready: VecDeque::new(),
+            slots: (0..DEPTH).map(|_| None).collect(),
+            free: (0..DEPTH).collect(),
+            unaccepted: VecDeque::new(),
+            uncompleted: 0,
+            bytes: 0,
+            completed: Vec::new(),
+        }
+    }
+
+    /// Whether no work is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.free.len() == DEPTH
+    }
+
+    /// Takes new work.
+    pub fn receive(&mut self, new: &mut VecDeque<Work>) {
+        self.new.append(new);
+    }
+
+    /// Passes new work to `reject` instead of beginning it.
+    pub fn reject_new(&mut self, reject: impl FnMut(Work)) {
+        self.new.drain(..).for_each(reject);
+    }
+
+    /// Begins new work.
+    pub fn begin(&mut self) {
+        while let Some(work) = self.new.pop_front() {
+            if work.requests.is_over() {
+                work.ending.report(Ok(()));
+                continue;
+            }
+            let work = Some(WorkInFlight { work, in_kernel: 0, failure: None });
+            let index = self.vacant.pop().unwrap_or(self.in_flight.len());
+            match self.in_flight.get_mut(index) {
+                Some(entry) => *entry = work,
+                None => self.in_flight.push(work),
+            }
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Submits as many requests as the limits permit, sleeps until one completes, and handles the completions.
+    pub fn step(&mut self) {
+        self.fill();
+        if self.is_idle() {
+            return;
+        }
+        self.watch();
+        let error = self.submit_and_wait();
+        let mut completed = self.take_completed();
+        let has_none = completed.is_empty();
+        for (user_data, result) in completed.drain(..).filter(|(user_data, _)| *user_data != WAKE) {
+            self.handle(user_data as usize, result);
+        }
+        self.completed = completed;
+        if let (true, Some(error)) = (has_none, error) {
+            self.stalled(error);
+        }
+    }
+
+    /// Ends all work after a panic. Waits first until the kernel uses no memory of any of it. Begins no further requests.
+    pub fn abandon(mut self, panic: &Error) {
+        while self.uncompleted > 0 {
+            let error = self.submit_and_wait();
+            let has_none = self.take_completed().is_empty();
+            match error {
+                Some(error) if has_none && !self.is_transient(&error) => {
+                    self.ring.set_broken();
+                    break;
+                }
+                Some(_) if has_none => std::thread::sleep(PAUSE),
+                _ => {}
+            }
+        }
+        let begun = std::mem::take(&mut self.in_flight).into_iter().flatten().map(|begun| begun.work);
+        for work in begun.chain(std::mem::take(&mut self.new)) {
+            // If that panics too, dropping the run has reported its end.
+            if let Err(again) = guarded(|| work.ending.report(Err(panic.clone()))) {
+                log!(Error, "panic at the end of a run: {again}");
+            }
+        }
+    }
+
+    /// Submits the entries and waits for a completion. Returns the kernel's error, unless a signal interrupted the call.
+    fn submit_and_wait(&mut self) -> Option<std::io::Error> {
+        let error = self.ring.io.submit_and_wait(1).err();
+        self.note_accepted();
+        error.filter(|error| error.raw_os_error() != Some(libc::EINTR))
+    }
+
+    fn fill(&mut self) {
+        while let (Some(index), true) = (self.ready.front().copied(), self.has_capacity()) {
+            self.ready.pop_front();
+            if self.in_flight[index].as_mut().is_some_and(WorkInFlight::fail_if_cancelled) {
+                self.end_if_over(index);
+                continue;
+            }
+            let taken = self.in_flight[index].as_mut().and_then(WorkInFlight::take_next);
+            let Some((requests, request)) = taken else { continue };
+            self.add(RingSlot { work: index, requests, operation: FileOperation::new(request) });
+            if self.in_flight[index].as_ref().is_some_and(|begun| !begun.work.requests.is_over()) {
+                self.ready.push_back(index);
+            }
+        }
+    }
+
+    fn has_capacity(&self) -> bool {
+        !self.free.is_empty() && (self.bytes < MOST_BYTES || self.free.len() == DEPTH)
+    }
+
+    fn add(&mut self, slot: RingSlot) {
+        let Some(index) = self.free.pop() else { return };
+        self.bytes += slot.operation.size(&slot.requests);
+        self.slots[index] = Some(slot);
+        self.push_request(index);
+    }
+
+    /// Adds the request of a slot, or what remains of it, to the ring.
+    fn push_request(&mut self, index: usize) {
+        let Some(RingSlot { requests, operation, .. }) = &self.slots[index] else { return };
+        let mut entry = entry(&operation.next_call(requests), requests.writes());
+        if operation.is_delayed() {
+            // A kernel thread executes it, which may wait.
+            entry = entry.flags(Flags::ASYNC);
+        }
+        self.push(entry, index as u64);
+    }
+
+    fn push(&mut self, entry: Entry, user_data: u64) {
+        // SAFETY: only this thread uses the ring. The entry's pointers stay valid until its completion: the run holds the
+        // memory until its outcome is reported, and the slot holds the spans, which are not moved or freed before.
+        let pushed = unsafe { self.ring.io.submission_shared().push(&entry.user_data(user_data)) };
+        debug_assert!(pushed.is_ok(), "there is an entry for each slot");
+        self.uncompleted += usize::from(user_data != WAKE);
+        self.unaccepted.push_back(user_data);
+    }
+
+    /// Removes the accepted entries from `unaccepted`: the kernel accepts them in order.
+    fn note_accepted(&mut self) {
+        // SAFETY: only this thread uses the ring.
+        let left = unsafe { self.ring.io.submission_shared() }.len();
+        self.unaccepted.drain(..self.unaccepted.len().saturating_sub(left));
+    }
+
+    /// Adds the poll of the event fd to the ring, unless it is pending.
+    fn watch(&mut self) {
+        if !self.ring.is_watching.swap(true, Ordering::Relaxed) {
+            let fd = types::Fd(self.ring.event.as_raw_fd());
+            self.push(opcode::PollAdd::new(fd, libc::POLLIN as u32).build(), WAKE);
+        }
+    }
+
+    /// Takes all completions as pairs of `user_data` and result. Updates the counts before any of them is handled, because
+    /// handling one may panic.
+    fn take_completed(&mut self) -> Vec<(u64, i32)> {
+        let mut completed = std::mem::take(&mut self.completed);
+        // SAFETY: only this thread uses the ring.
+        let entries = unsafe { self.ring.io.completion_shared() };
+        completed.extend(entries.map(|entry| (entry.user_data(), entry.result())));
+        self.uncompleted -= completed.iter().filter(|(user_data, _)| *user_data != WAKE).count();
+        if completed.iter().any(|(user_data, _)| *user_data == WAKE) {
+            self.woken();
+        }
+        completed
+    }
+
+    /// Handles the end of the poll of the event fd. The kernel also ends it when the thread that added it ends.
+    fn woken(&self) {
+        // The event fd may be empty, which is fine.
+        let _ = retried::read(&self.ring.event, &mut [0u8; 8]);
+        self.ring.is_watching.store(false, Ordering::Relaxed);
+    }
+
+    fn handle(&mut self, index: usize, result: i32) {
+        let Some(RingSlot { work, requests, operation }) = self.slots.get_mut(index).and_then(Option::as_mut)
+        else {
+            return;
+        };
+        let work = *work;
+        let Some(begun) = &mut self.in_flight[work] else { return };
+        let result = u64::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
+        match operation.advance(requests, result) {
+            IoStep::Again => return self.push_request(index),
+            IoStep::Failed(error) => begun.fail(error),
+            IoStep::Done => begun.work.stop.count(operation.size(requests)),
+        }
+        self.bytes -= operation.size(requests);
+        begun.in_kernel -= 1;
+        self.slots[index] = None;
+        self.free.push(index);
+        self.end_if_over(work);
+    }
+
+    fn end_if_over(&mut self, index: usize) {
+        let is_over = |begun: &mut WorkInFlight| begun.in_kernel == 0 && begun.work.requests.is_over();
+        let Some(ended) = self.in_flight[index].take_if(is_over) else { return };
+        self.vacant.push(index);
+        ended.work.ending.report(ended.failure.map_or(Ok(()), Err));
+    }
+
+    /// Handles an error of the kernel: waits if it is transient, otherwise fails all work and closes the ring.
+    fn stalled(&mut self, error: std::io::Error) {
+        if self.is_transient(&error) {
+            return std::thread::sleep(PAUSE);
+        }
+        self.ring.set_broken();
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
+        for failed in std::mem::take(&mut self.in_flight).into_iter().flatten() {
+            failed.work.ending.report(Err(failed.failure.unwrap_or_else(|| error.clone())));
+        }
+        *self = Self::new(self.ring.clone());
+    }
+
+    /// Whether to retry. If the kernel has accepted requests, it will complete them, and it uses their memory until then:
+    /// so any error counts as transient.
+    fn is_transient(&self, error: &std::io::Error) -> bool {
+        let unaccepted = self.unaccepted.iter().filter(|user_data| **user_data != WAKE).count();
+        let is_retried = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM));
+        is_retried || self.uncompleted > unaccepted
+    }
+}
+
+impl WorkInFlight {
+    fn take_next(&mut self) -> Option<(Arc<FileRequests>, usize)> {
+        let next = self.work.requests.take()?;
+        self.in_kernel += 1;
+        Some(next)
+    }
+
+    /// Cancels the requests that were not submitted, if the caller cancelled the run. Returns whether it did.
+    fn fail_if_cancelled(&mut self) -> bool {
+        let is_cancelled = !self.work.requests.is_over() && self.work.stop.is_asked();
+        if is_cancelled {
+            self.fail(cancelled());
+        }
+        is_cancelled
+    }
+
+    /// Prevents further requests from being submitted. Those in the kernel complete.
+    fn fail(&mut self, error: Error) {
+        self.work.requests.clear();
+        self.failure.get_or_insert(error);
+    }
+}
+
+fn entry(call: &IoCall<'_>, writes: bool) -> Entry {
+    let file = types::Fd(call.file);
+    let count = call.spans.len() as u32;
+    match call.spans {
+        // For one span, these cost the kernel less than Writev and Readv.
+        [span] if writes => {
+            opcode::Write::new(file, span.address as *const u8, span.size as u32).offset(call.offset).build()
+        }
+        [span] => {
+            opcode::Read::new(file, span.address as *mut u8, span.size as u32).offset(call.offset).build()
+        }
+        spans if writes => {
+            opcode::Writev::new(file, spans.as_ptr().cast(), count).offset(call.offset).build()
+        }
+        spans => opcode::Readv::new(file, spans.as_ptr().cast(), count).offset(call.offset).build(),
+    }
+}

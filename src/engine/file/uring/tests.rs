@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! After a panic of the ring's thread, other runs fail, and later ones work.
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::super::planned::RequestSource;
+use super::super::requests::{FileRequests, Piece};
+use super::super::work::{Ending, SlotOutcomes};
+use super::*;
+use crate::base::error::Result;
+use crate::run::completion::Completion;
+use crate::run::{Run, Stop};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn stop() -> Stop {
+    let completion = Arc::new(Completion::new(1, None));
+    Run::start(completion, Default::default(), Default::default()).stop()
+}
+
+/// Calls a closure.
+struct Calls<F>(F);
+
+impl<F: Fn(Result<()>) + Send + Sync> SlotOutcomes for Calls<F> {
+    fn add(&self, _slot: usize, outcome: Result<()>) {
+        (self.0)(outcome);
+    }
+}
+
+/// A read of a pipe, which ends when the test has written to the pipe.
+fn read(file: i32, into: &'static mut [u8], ended: impl Fn(Result<()>) + Send + Sync + 'static) -> Work {
+    let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
+    let requests = Arc::new(FileRequests::gather([piece], false));
+    let ending = Ending::OfSlot { to: Arc::new(Calls(ended)), slot: 0 };
+    Work { requests: RequestSource::listed(requests), stop: stop(), ending }
+}
+
+/// A read, and the receiver of its outcome.
+fn read_with_outcome(file: i32, into: &'static mut [u8]) -> (Work, Receiver<Result<()>>) {
+    let (sender, receiver) = channel();
+    (read(file, into, move |outcome| sender.send(outcome).unwrap()), receiver)
+}
+
+#[test]
+fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
+    let Ok(uring) = Uring::get() else {
+        // Without a ring there is no thread that could panic.
+        return crate::skip::skip("io_uring: this kernel has none, or does not permit it to this process");
+    };
+    let (other_reader, mut other_writer) = std::io::pipe().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let memory = || Box::leak(Box::new([0; 8]));
+
+    let (waiting, end) = read_with_outcome(other_reader.as_raw_fd(), memory());
+    let (sender, panics) = channel();
+    uring.start(waiting);
+    uring.start(read(reader.as_raw_fd(), memory(), move |_| {
+        sender.send(()).unwrap();
+        panic!("deliberate")
+    }));
+    writer.write_all(&[1; 8]).unwrap();
+    panics.recv_timeout(PATIENCE).unwrap();
+    assert!(end.try_recv().is_err(), "the kernel still uses its memory");
+    other_writer.write_all(&[1; 8]).unwrap();
+    let error = end.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(error.status(), Status::Panic);
+    assert!(error.message().contains("deliberate"));
+
+    let (next, end) = read_with_outcome(other_reader.as_raw_fd(), memory());
+    uring.start(next);
+    other_writer.write_all(&[2; 8]).unwrap();
+    assert!(end.recv_timeout(PATIENCE).unwrap().is_ok());
+}

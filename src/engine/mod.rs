@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The engines: each copies blocks by one family of paths. All implement [`Engine`]; only [`select`] knows which engines
+//! exist.
+
+pub mod direct;
+pub mod explain;
+pub mod file;
+pub mod limits;
+pub mod peer;
+pub mod preferences;
+pub mod promises;
+pub mod repeated;
+pub mod runs;
+pub mod select;
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use self::preferences::Preferences;
+use super::plan::Plan;
+use super::run::Run;
+use crate::base::error::Result;
+use crate::cuda::stream::CallerStream;
+use crate::nixl::RemoteHold;
+use crate::region::Contexts;
+use crate::run::path::TransferPath;
+
+/// Why a path is not taken. Most reasons are known before, and allocate nothing: few callers read them.
+pub type Reason = Cow<'static, str>;
+
+/// A path that was compared with the others.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The path.
+    pub path: TransferPath,
+    /// Estimated duration of a run; 0 if unknown.
+    pub seconds: f64,
+    /// Why it is not taken.
+    pub reason: Option<Reason>,
+    /// The path is not possible. Otherwise the reason only says why another one is better, or was requested.
+    pub is_impossible: bool,
+}
+
+/// Begins a run. Fails if one is in flight, or if memory that it needs no longer exists.
+pub type BeginRun<'a> = &'a dyn Fn() -> Result<Run>;
+
+/// Prepared copies between two layouts, which can be run again and again.
+///
+/// A trait object rather than an enum: a virtual call costs about a nanosecond per submission, and a new engine changes no
+/// existing file but [`select`].
+pub trait Engine: Send + Sync {
+    /// The path that it takes.
+    fn path(&self) -> TransferPath;
+
+    /// Prepares the same kind of copies for other blocks between the same layouts. Reuses all state that does not depend on
+    /// the blocks. Returns `None` if there is no such state; then an engine is selected as for a new transfer.
+    fn prepare_next(&self, _plan: &Plan, _preferences: &Preferences) -> Option<Result<Box<dyn Engine>>> {
+        None
+    }
+
+    /// All paths that were compared, including the one that it takes.
+    fn candidates(&self) -> Vec<Candidate>;
+
+    /// Conditions that the estimates depend on and that change, as a line of the explanation. Empty if there are none.
+    fn conditions(&self) -> String {
+        String::new()
+    }
+
+    /// Whether the duration of a run is estimated from earlier runs on the same path, because no model predicts it.
+    fn learns_from_runs(&self) -> bool {
+        false
+    }
+
+    /// Number of contiguous spans that it copies.
+    fn moves(&self) -> u64;
+
+    /// Number of NIXL requests, or of reads and writes of a file. Fails if they cannot be listed.
+    fn requests(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Bytes that it reads and discards.
+    fn excess(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Adds the CUDA contexts that its own resources belong to.
+    fn add_contexts(&self, _contexts: &mut Contexts) {}
+
+    /// Keeps the metadata of the peer loaded during a run, if there is a peer. Fails if no further run may begin.
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        Ok(None)
+    }
+
+    /// Starts a run.
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()>;
+
+    /// Checks whether the last run has ended, without waiting.
+    fn poll(&self) {}
+
+    /// Uses the calling thread, which waits for the last run, to advance it. Returns early once `is_enough`, and starts
+    /// nothing new after `deadline`.
+    fn assist(&self, _deadline: Option<Instant>, _is_enough: &dyn Fn() -> bool) {}
+
+    /// Ends the run in flight now if its own flag says that it was cancelled and none of its parts is in progress. By the time of the
+    /// call it may be another run than the one that the caller has cancelled. Engines in which a thread finds that soon do nothing.
+    fn end_if_cancelled(&self) {}
+
+    /// The operations on streams of the caller, if the engine has any.
+    fn on_streams(&self) -> Option<&dyn OnStreams> {
+        None
+    }
+}
+
+/// Runs that are ordered with other work on a CUDA stream of the caller.
+pub trait OnStreams {
+    /// Fails for a stream of another context. Returns whether the stream is being captured into a graph.
+    fn check_stream(&self, stream: CallerStream) -> Result<bool>;
+
+    /// Starts a run on the stream: after the work that is queued there, and before later work.
+    fn submit_on(&self, stream: CallerStream, begin: BeginRun<'_>) -> Result<()>;
+
+    /// Adds the copies to the graph that the stream is captured into. Nothing runs.
+    fn capture(&self, stream: CallerStream) -> Result<()>;
+
+    /// Makes later work on the stream wait for the first `layers` of the last run, or for all of it.
+    fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()>;
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Chooses by measured cost between a descriptor for each contiguous span, large ranges through an arena of this process, and
+//! an owner that serves the transfer.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::cost::{Rates, ServedSize};
+use super::served::ServedDivision;
+use super::staged::{Division, StagingMemory, slot_size};
+use crate::base::error::{Error, Result, Status};
+use crate::engine::preferences::Preferences;
+use crate::engine::{Candidate, Reason};
+use crate::layout::Layout;
+use crate::plan::Plan;
+use crate::run::path::TransferPath;
+
+/// Longer spans are worth a descriptor each, unless the peer has several together: prepared lists make it cheap, and the arena
+/// copies every byte once more.
+const LONG_SPAN: u64 = 4096;
+/// The minimum number of longer spans in one range of the peer, on average.
+const TOGETHER: u64 = 2;
+/// Fewer spans are not worth an arena.
+const LEAST_SPANS: u64 = 64;
+/// Another path must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
+const LEAST_GAIN: f64 = 0.9;
+const LEAST_SAVED: f64 = 100e-6;
+
+/// The chosen path to a peer, and the others.
+pub(super) struct Choice {
+    pub path: TransferPath,
+    /// The chunks, if it goes through an arena.
+    pub division: Option<Division>,
+    /// The same, if the owner serves it.
+    pub served: Option<ServedDivision>,
+    /// The first is the chosen one.
+    pub candidates: Vec<Candidate>,
+}
+
+impl Choice {
+    /// The path without an arena instead, because the chosen one failed.
+    pub fn without_arena(mut self, direct: TransferPath, error: &Error) -> Self {
+        if let Some(failed) = self.candidates.first_mut() {
+            failed.reason = Some(Reason::from(error.message().to_string()));
+            failed.is_impossible = true;
+        }
+        if let Some(at) = self.candidates.iter().position(|candidate| candidate.path == direct) {
+            self.candidates.swap(0, at);
+            self.candidates[0].reason = None;
+        }
+        Self { path: direct, ..self }
+    }
+}
+
+/// A transfer with a peer.
+pub(super) struct Choosing<'a> {
+    pub local: &'a Arc<Layout>,
+    pub remote: &'a Arc<Layout>,
+    pub reads: bool,
+    pub plan: &'a Plan,
+    pub preferences: &'a Preferences,
+    pub rates: &'a Rates,
+}
+
+/// A path that is possible, with its estimate.
+struct Rated<T> {
+    division: T,
+    seconds: f64,
+    /// What it does better.
+    reason: String,
+}
+
+/// A path, or why it is not compared.
+type Compared<T> = std::result::Result<Rated<T>, Candidate>;
+
+impl Choosing<'_> {
+    /// Chooses the path. Fails if the caller requested one that is not possible.
+    pub fn choose(&self) -> Result<Choice> {
+        let [direct, staged, served] = match self.reads {
+            true => [TransferPath::NixlRead, TransferPath::NixlReadStaged, TransferPath::NixlReadServed],
+            false => [TransferPath::NixlWrite, TransferPath::NixlWriteStaged, TransferPath::NixlWriteServed],
+        };
+        let spans = self.plan.most_moves();
+        let direct_seconds = self.rates.direct.direct(spans, self.plan.bytes());
+        // Where the owner would serve long spans, an arena of this process may do better.
+        let may_be_served = |spans| self.remote.served().is_some() && self.is_served_faster(spans);
+        let of_staged =
+            self.compared(staged, |spans| !self.are_long(spans) || may_be_served(spans), || self.staged())?;
+        let of_served = self.compared(served, |spans| self.is_served_faster(spans), || self.served())?;
+        let mut path = self.preferences.path.unwrap_or(direct);
+        if self.preferences.path.is_none() {
+            let mut best = direct_seconds;
+            for (other, seconds) in [(staged, seconds_of(&of_staged)), (served, seconds_of(&of_served))] {
+                if seconds < (best * LEAST_GAIN).min(best - LEAST_SAVED) {
+                    (path, best) = (other, seconds);
+                }
+            }
+        }
+        let saves_too_little = path == direct;
+        let (division, staged_one) = settled(of_staged, [staged, path], saves_too_little);
+        let (served, served_one) = settled(of_served, [served, path], saves_too_little);
+        let mut candidates = vec![candidate(direct, direct_seconds, None), staged_one, served_one];
+        // The reason of the chosen one is why the others are not taken.
+        let chosen = candidates.iter().position(|candidate| candidate.path == path).unwrap_or(0);
+        candidates.swap(0, chosen);
+        if chosen > 0 {
+            let reason = match self.preferences.path {
+                Some(_) => Some("another path was requested".into()),
+                None => candidates[0].reason.clone(),
+            };
+            candidates[0].reason = None;
+            let plain = &mut candidates[chosen];
+            plain.reason = plain.reason.take().or(reason);
+        }
+        Ok(Choice { path, division, served, candidates })
+    }
+
+    /// Estimates a path, if it is requested, or could be better for so many spans.
+    fn compared<T>(
+        &self,
+        path: TransferPath,
+        could_be_better: impl FnOnce(u64) -> bool,
+        rate: impl FnOnce() -> Result<Rated<T>>,
+    ) -> Result<Compared<T>> {
+        if self.preferences.path == Some(path) {
+            let refused =
+                |error: Error| error.context(format!("path {path} is not possible between these layouts"));
+            return rate().map(Ok).map_err(refused);
+        }
+        let spans = self.plan.most_moves();
+        let reason = if self.preferences.path.is_some() {
+            "another path was requested"
+        } else if !self.rates.is_slow && (spans < LEAST_SPANS || !could_be_better(spans)) {
+            "the contiguous ranges are few, or long enough"
+        } else {
+            match rate() {
+                Ok(rated) => return Ok(Ok(rated)),
+                Err(error) if matches!(error.status(), Status::Unsupported | Status::OutOfMemory) => {
+                    let reason = Some(error.message().to_string().into());
+                    let of_path = Candidate { is_impossible: true, ..candidate(path, 0.0, reason) };
+                    return Ok(Err(of_path));
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(Err(candidate(path, 0.0, Some(reason.into()))))
+    }
+
+    /// Whether spans are so long that even the requests of an arena take as long, without its copies. The whole estimate sorts the
+    /// blocks, so it is not made for nothing.
+    fn are_long(&self, spans: u64) -> bool {
+        let bytes = self.plan.bytes();
+        if bytes < spans * LONG_SPAN {
+            return false;
+        }
+        let ranges = self.plan.most_ranges_on(usize::from(!self.reads));
+        let direct = self.rates.direct.direct(spans, bytes);
+        ranges * TOGETHER > spans || self.rates.staged.in_arena(ranges, bytes) > LEAST_GAIN * direct
+    }
+
+    /// Whether the owner's large ranges save enough.
+    fn is_served_faster(&self, spans: u64) -> bool {
+        let bytes = self.plan.bytes();
+        self.rates.served.served(&ServedSize::of(self.plan, 1))
+            < LEAST_GAIN * self.rates.direct.direct(spans, bytes)
+    }
+
+    fn staged(&self) -> Result<Rated<Division>> {
+        let memory = StagingMemory::between(self.local, self.remote.memory_type());
+        let slot = slot_size(self.preferences.staging_size, memory)?;
+        let division = Division::of(self.plan, self.remote, self.reads, slot, &self.rates.staged)?;
+        let estimate = division.estimate(false)?;
+        Ok(Rated {
+            seconds: self.rates.staged.staged(&estimate, self.plan.bytes()),
+            reason: format!(
+                "{} ranges through staging memory replace {} descriptors",
+                estimate.descriptors,
+                self.plan.most_moves()
+            ),
+            division,
+        })
+    }
+
+    fn served(&self) -> Result<Rated<ServedDivision>> {
+        let sides = [self.local, self.remote];
+        let division = ServedDivision::of(self.plan, sides, self.reads, &self.rates.served).map_err(
+            |error| match error.status() {
+                Status::OutOfMemory => error,
+                _ => error.with_status(Status::Unsupported),
+            },
+        )?;
+        let sessions = division.sessions();
+        let mut reason = format!(
+            "{} ranges of staging memory of the owner replace {} descriptors",
+            division.descriptors(),
+            self.plan.most_moves()
+        );
+        if sessions > 1 {
+            reason += &format!(", by {sessions} requests to the owner");
+        }
+        let seconds = self.rates.served.served(&ServedSize::of(self.plan, sessions));
+        Ok(Rated { seconds, reason, division })
+    }
+}
+
+fn seconds_of<T>(compared: &Compared<T>) -> f64 {
+    compared.as_ref().map_or(f64::INFINITY, |rated| rated.seconds)
+}
+
+/// The division of a path, if it was chosen, and what is said of the path. Later runs change the estimates, and not the choice.
+fn settled<T>(
+    compared: Compared<T>,
+    [path, chosen]: [TransferPath; 2],
+    saves_too_little: bool,
+) -> (Option<T>, Candidate) {
+    match compared {
+        Err(candidate) => (None, candidate),
+        Ok(Rated { division, seconds, reason }) if path == chosen => {
+            (Some(division), candidate(path, seconds, Some(reason.into())))
+        }
+        Ok(Rated { seconds, reason, .. }) => {
+            let reason = match saves_too_little {
+                true => format!("{reason}, which saves too little"),
+                false => format!("path {chosen} had the better estimate when it was chosen"),
+            };
+            (None, candidate(path, seconds, Some(reason.into())))
+        }
+    }
+}
+
+fn candidate(path: TransferPath, seconds: f64, reason: Option<Reason>) -> Candidate {
+    Candidate { path, seconds, reason, is_impossible: false }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What requests to a peer cost: a time for each descriptor, and a time for each byte. Both are measured by the runs of this
+//! process, and assumed before the first. Also the rate at which rows are copied between an arena and local memory.
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+
+use super::staged::StagingMemory;
+use crate::base::process::PerProcess;
+use crate::base::sync::Mutex;
+use crate::layout::{Layout, Memory};
+use crate::nixl::MemoryType;
+use crate::plan::Plan;
+
+/// Requests that take so many times as long per byte as assumed between host memories are slow.
+const SLOW: f64 = 4.0;
+/// What a chunk costs besides its descriptors and bytes: creating, posting and releasing its request, and waking the thread
+/// that copies it.
+const SECONDS_PER_CHUNK: f64 = 30e-6;
+/// What a session of a served transfer takes besides its bytes: until the owner has found the request.
+const SECONDS_PER_SESSION: f64 = 300e-6;
+/// What it takes for each run of blocks that its requests list: writing, sending, checking and placing it.
+const SECONDS_PER_SPAN: f64 = 50e-9;
+/// What it takes for each separate place in memory, beside its bytes: to gather there, and to scatter here. The costs of spans and
+/// places were measured over shared memory with 100 to 70,000 runs of 64 to 65,536 bytes in 1 to 16 layers
+/// (bench/notes/17-peer-reshape.md).
+const SECONDS_PER_PLACE: f64 = 130e-9;
+/// Shorter runs say more about latency.
+const LEAST_SECONDS: f64 = 1e-3;
+/// The weight of earlier runs after each later one.
+const KEPT: f64 = 0.8;
+/// The weight of the assumption, which remains for what no run has shown: runs of few descriptors do not show their cost.
+const ASSUMED: f64 = 0.05;
+
+/// Costs in seconds that are assumed before the first run.
+#[derive(Clone, Copy, Debug)]
+struct Assumed {
+    per_descriptor: f64,
+    per_byte: f64,
+    /// Of a byte to or from an arena, as a fraction of `per_byte`. An arena of host memory stays in the caches.
+    in_arena: f64,
+    /// Of a byte that is copied between the arena and the layout here.
+    per_copied_byte: f64,
+    /// Of each separate place here that these bytes are in.
+    per_copied_place: f64,
+    /// Of a byte that the owner serves. Owner and requester work at the same time.
+    per_served_byte: f64,
+}
+
+/// The memories that requests are between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Between {
+    Hosts,
+    /// GPU memory that UCX maps by CUDA IPC.
+    Gpus,
+    /// UCX moves the bytes through the host: VMM memory, or GPU memory on one side.
+    ThroughHost,
+}
+
+impl Between {
+    /// Number of kinds.
+    const COUNT: usize = Self::ThroughHost as usize + 1;
+
+    /// Of two memories, each with its type and whether it is VMM memory.
+    fn of(sides: [(MemoryType, bool); 2]) -> Self {
+        match sides.map(|(memory_type, is_vmm)| (memory_type == MemoryType::Vram, is_vmm)) {
+            [(false, _), (false, _)] => Self::Hosts,
+            [(true, false), (true, false)] => Self::Gpus,
+            _ => Self::ThroughHost,
+        }
+    }
+
+    /// Measured with UCX: shared memory on several hosts, GPU memory on H200 hosts with one GPU and with two.
+    fn assumed(self) -> Assumed {
+        let hosts = Assumed {
+            per_descriptor: 2e-6,
+            per_byte: 1.0 / 5e9,
+            in_arena: 0.75,
+            per_copied_byte: 1.0 / 6.5e9,
+            per_copied_place: SECONDS_PER_PLACE,
+            per_served_byte: 1.0 / 3.2e9,
+        };
+        match self {
+            Self::Hosts => hosts,
+            Self::Gpus => Assumed {
+                per_descriptor: 8e-6,
+                per_byte: 1.0 / 150e9,
+                in_arena: 1.0,
+                per_copied_byte: 1.0 / 500e9,
+                // A kernel copies them. Not measured.
+                per_copied_place: 0.0,
+                per_served_byte: 1.0 / 13e9,
+            },
+            Self::ThroughHost => Assumed { per_byte: 1.0 / 0.4e9, in_arena: 1.0, ..hosts },
+        }
+    }
+}
+
+/// What a run has transferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Descriptors of its requests.
+    pub descriptors: u64,
+    /// Bytes of its requests.
+    pub transferred: u64,
+    /// Seconds with a request in flight.
+    pub seconds: f64,
+    /// Bytes that were copied between the arena and local memory.
+    pub copied: u64,
+    /// Separate places in local memory that they are in.
+    pub places: u64,
+    /// Seconds of these copies.
+    pub copying: f64,
+}
+
+/// What a transfer through an arena takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    pub descriptors: u64,
+    /// Bytes between the peer and the arena.
+    pub transferred: u64,
+    /// Requests.
+    pub chunks: u64,
+    /// Separate places in local memory.
+    pub places: u64,
+}
+
+impl Estimate {
+    /// The same for so many times the bytes.
+    pub fn scaled(self, factor: f64) -> Self {
+        let scale = |count: u64| (count as f64 * factor) as u64;
+        Self {
+            descriptors: scale(self.descriptors),
+            transferred: scale(self.transferred),
+            chunks: scale(self.chunks),
+            places: scale(self.places),
+        }
+    }
+}
+
+/// What a served transfer moves, and asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServedSize {
+    pub bytes: u64,
+    /// Requests to the owner, one after the other.
+    pub sessions: u64,
+    /// Runs of blocks, or of spans of tokens, that the requests list.
+    pub spans: u64,
+    /// Separate places in memory.
+    pub places: u64,
+}
+
+/// Separate places in memory that a plan moves. Rows within a piece of a block follow each other closely, and do not count.
+pub fn places_of(plan: &Plan) -> u64 {
+    plan.pieces().min(plan.most_moves())
+}
+
+impl ServedSize {
+    /// That of a plan.
+    pub fn of(plan: &Plan, sessions: u64) -> Self {
+        Self { bytes: plan.bytes(), sessions, spans: plan.spans(), places: places_of(plan) }
+    }
+
+    /// Seconds until the owner has found the requests.
+    fn latency(&self) -> f64 {
+        SECONDS_PER_SESSION * self.sessions as f64
+    }
+
+    /// Seconds that do not depend on the bytes.
+    fn waiting(&self) -> f64 {
+        self.latency() + SECONDS_PER_SPAN * self.spans as f64 + SECONDS_PER_PLACE * self.places as f64
+    }
+}
+
+/// The rates that the paths to a peer depend on.
+pub struct Rates {
+    /// Of requests between the layouts.
+    pub direct: Arc<RequestRates>,
+    /// Of requests between the peer's layout and an arena of this process.
+    pub staged: Arc<RequestRates>,
+    /// Of requests to an arena of the owner, and of what it serves.
+    pub served: Arc<RequestRates>,
+    /// Requests between the layouts are slow, however few there are.
+    pub is_slow: bool,
+}
+
+impl Rates {
+    /// The rates of reads from or writes to the peer of a remote layout.
+    pub fn of(local: &Layout, remote: &Layout, reads: bool) -> Self {
+        let PeerRates(known) = &*remote.kept_or::<PeerRates>(Arc::default);
+        let of = |sides| {
+            let between = Between::of(sides);
+            let rates = &known[usize::from(reads)][between as usize];
+            rates.get_or_init(|| RequestRates::of(remote, reads, between)).clone()
+        };
+        let theirs = (remote.memory_type(), remote.is_elastic());
+        // An arena is plain memory.
+        let arena = |peers: MemoryType| (StagingMemory::between(local, peers).memory_type(), false);
+        let slots = remote.served().map_or(remote.memory_type(), |served| served.memory().memory_type);
+        let direct = of([(local.memory_type(), local.is_elastic()), theirs]);
+        Self {
+            is_slow: direct.are_slow(),
+            staged: of([arena(remote.memory_type()), theirs]),
+            served: of([arena(slots), (slots, false)]),
+            direct,
+        }
+    }
+}
+
+/// The rates that a remote layout keeps: by direction, and by the memory that the bytes move between. Each is looked up by the
+/// name of its peer once.
+#[derive(Default)]
+struct PeerRates([[OnceCell<Arc<RequestRates>>; Between::COUNT]; 2]);
+
+/// The rates of requests to one peer in one direction.
+#[derive(Debug, Default)]
+pub struct RequestRates(Mutex<Fit>);
+
+/// Sums for a fit of two factors to the assumed costs: of descriptors and of bytes. Runs are weighted equally, whatever their
+/// size, by dividing each by its assumed duration.
+#[derive(Clone, Copy, Debug)]
+struct Fit {
+    assumed: Assumed,
+    /// Sums of products: descriptors squared, both, bytes squared.
+    products: [f64; 3],
+    /// Sums of products with the duration.
+    durations: [f64; 2],
+    /// Bytes that were copied, and the seconds beyond those of their places.
+    copied: f64,
+    copying: f64,
+    /// Bytes that were served, and the seconds beyond those of a session.
+    served: f64,
+    serving: f64,
+}
+
+impl Default for Fit {
+    fn default() -> Self {
+        Self::assuming(Between::Hosts.assumed())
+    }
+}
+
+impl Fit {
+    fn assuming(assumed: Assumed) -> Self {
+        let (products, durations) = ([0.0; 3], [0.0; 2]);
+        Self { assumed, products, durations, copied: 0.0, copying: 0.0, served: 0.0, serving: 0.0 }
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        if sample.copied > 0 {
+            let of_places = self.assumed.per_copied_place * sample.places as f64;
+            // Of short places their number takes the most.
+            let of_bytes = (sample.copying - of_places).max(0.1 * sample.copying);
+            self.copied = KEPT * self.copied + sample.copied as f64;
+            self.copying = KEPT * self.copying + of_bytes;
+        }
+        let of_byte = if sample.copied > 0 { self.assumed.in_arena } else { 1.0 };
+        let assumed = [
+            sample.descriptors as f64 * self.assumed.per_descriptor,
+            sample.transferred as f64 * of_byte * self.assumed.per_byte,
+        ];
+        let all = assumed[0] + assumed[1];
+        if all < LEAST_SECONDS {
+            return;
+        }
+        let [of_descriptors, of_bytes] = assumed.map(|part| part / all);
+        let factor = sample.seconds / all;
+        let products = [of_descriptors * of_descriptors, of_descriptors * of_bytes, of_bytes * of_bytes];
+        let durations = [of_descriptors * factor, of_bytes * factor];
+        for (sum, product) in self.products.iter_mut().zip(products) {
+            *sum = KEPT * *sum + product;
+        }
+        for (sum, product) in self.durations.iter_mut().zip(durations) {
+            *sum = KEPT * *sum + product;
+        }
+    }
+
+    /// The factors of descriptors and of bytes.
+    fn factors(&self) -> [f64; 2] {
+        let [a, b, c] = [self.products[0] + ASSUMED, self.products[1], self.products[2] + ASSUMED];
+        let [u, v] = self.durations.map(|sum| sum + ASSUMED);
+        let determinant = a * c - b * b;
+        [(u * c - v * b) / determinant, (v * a - u * b) / determinant].map(|factor| factor.clamp(0.02, 50.0))
+    }
+
+    fn seconds(&self, descriptors: u64, bytes: u64) -> f64 {
+        self.seconds_of(descriptors, bytes as f64)
+    }
+
+    /// Seconds of requests to or from an arena.
+    fn seconds_in_arena(&self, descriptors: u64, bytes: u64) -> f64 {
+        self.seconds_of(descriptors, self.assumed.in_arena * bytes as f64)
+    }
+
+    fn seconds_of(&self, descriptors: u64, bytes: f64) -> f64 {
+        let [of_descriptors, of_bytes] = self.factors();
+        of_descriptors * self.assumed.per_descriptor * descriptors as f64
+            + of_bytes * self.assumed.per_byte * bytes
+    }
+
+    fn seconds_to_copy(&self, bytes: u64, places: u64) -> f64 {
+        let per_byte = match self.copying > 0.0 {
+            true => self.copying / self.copied,
+            false => self.assumed.per_copied_byte,
+        };
+        per_byte * bytes as f64 + self.assumed.per_copied_place * places as f64
+    }
+}
+
+impl RequestRates {
+    fn of(remote: &Layout, reads: bool, between: Between) -> Arc<Self> {
+        static RATES: PerProcess<Mutex<HashMap<Key, Arc<RequestRates>>>> = PerProcess::new();
+        let peer = match remote.memory() {
+            Memory::Remote(memory) => memory.peer.name().to_string(),
+            Memory::Local(_) => String::new(),
+        };
+        let mut rates = RATES.get(Mutex::default).lock();
+        if rates.len() > MOST_ENTRIES {
+            rates.retain(|_, rates| Arc::strong_count(rates) > 1);
+        }
+        let new = || Arc::new(Self::assuming(between));
+        rates.entry((peer, between, reads)).or_insert_with(new).clone()
+    }
+
+    fn assuming(between: Between) -> Self {
+        Self(Mutex::new(Fit::assuming(between.assumed())))
+    }
+
+    /// Adds a served run.
+    pub fn add_served(&self, size: &ServedSize, seconds: f64) {
+        let mut fit = self.0.lock();
+        let (bytes, waiting) = (size.bytes, size.waiting());
+        // Of short runs the time of the sessions and spans is the most. A run that takes much longer says something of its bytes even
+        // so: the transport is slow.
+        let serving = (seconds - waiting).max(0.1 * seconds);
+        let of_bytes = bytes as f64 * fit.assumed.per_served_byte;
+        if of_bytes >= waiting || (of_bytes >= size.latency() && seconds >= 2.0 * (waiting + of_bytes)) {
+            fit.served = KEPT * fit.served + bytes as f64;
+            fit.serving = KEPT * fit.serving + serving;
+        }
+    }
+
+    /// Seconds of a served transfer.
+    pub fn served(&self, size: &ServedSize) -> f64 {
+        let fit = *self.0.lock();
+        let per_byte = if fit.served > 0.0 { fit.serving / fit.served } else { fit.assumed.per_served_byte };
+        size.waiting() + per_byte * size.bytes as f64
+    }
+
+    /// Adds a run.
+    pub fn add(&self, sample: &Sample) {
+        self.0.lock().add(sample);
+    }
+
+    /// Whether bytes take several times as long as those of host memory: UCX has no fast transport between the layouts. Then the other
+    /// paths are worth an estimate, however few and long the spans are.
+    fn are_slow(&self) -> bool {
+        let fit = *self.0.lock();
+        let bytes = 1 << 30;
+        fit.seconds(0, bytes) > SLOW * Between::Hosts.assumed().per_byte * bytes as f64
+    }
+
+    /// The bytes to or from an arena that take as long as a descriptor.
+    pub fn bytes_per_descriptor(&self) -> u64 {
+        let fit = *self.0.lock();
+        (fit.seconds_in_arena(1, 0) / fit.seconds_in_arena(0, 1)) as u64
+    }
+
+    /// Seconds of requests for so many ranges to or from an arena, without copies.
+    pub fn in_arena(&self, descriptors: u64, bytes: u64) -> f64 {
+        self.0.lock().seconds_in_arena(descriptors, bytes)
+    }
+
+    /// Seconds of a transfer with a descriptor for each span.
+    pub fn direct(&self, descriptors: u64, bytes: u64) -> f64 {
+        self.0.lock().seconds(descriptors, bytes)
+    }
+
+    /// Seconds of a transfer of `bytes` through an arena: the slower of requests and copies, and the one chunk for which the
+    /// other waits.
+    pub fn staged(&self, estimate: &Estimate, bytes: u64) -> f64 {
+        let fit = *self.0.lock();
+        let requests = fit.seconds_in_arena(estimate.descriptors, estimate.transferred);
+        let copies = fit.seconds_to_copy(bytes, estimate.places);
+        let alone = requests.min(copies) / estimate.chunks.max(1) as f64;
+        requests.max(copies) + alone + SECONDS_PER_CHUNK * estimate.chunks as f64
+    }
+}
+
+/// A peer, the memories, and whether this process reads.
+type Key = (String, Between, bool);
+
+/// If there are more entries than this, entries that no transfer uses are dropped.
+const MOST_ENTRIES: usize = 256;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Detects whether the owner of a peer's elastic memory has decommitted extents, before the first byte of a
+//! transfer and after its last. NIXL does not report that. The owner's control block does, and NIXL reads it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::base::error::{Result, ensure, fail};
+use crate::engine::peer::plain::request_plan::RequestPlan;
+use crate::layout::{Memory, RemoteElastic};
+use crate::nixl::AgentState;
+use crate::nixl::request::RequestSide;
+use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
+use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
+
+/// The control blocks of all parts of the peer's layout.
+pub(super) struct Guard(Vec<WatchedControl>);
+
+/// A local copy of a control block, and the expected state of the extents that are used.
+struct WatchedControl {
+    copy: RegistrationHold,
+    control: Descriptor,
+    used: Vec<(usize, u32)>,
+}
+
+impl Guard {
+    /// For a layout on a peer's elastic memory; `None` for others. Fails for extents that had no memory when
+    /// the layout was exported.
+    pub fn prepare(agent: &Arc<Agent>, request_plan: &RequestPlan) -> Result<Option<Self>> {
+        let watch = |(regions, elastic): (Range<u32>, &RemoteElastic)| {
+            // A part of a block is in one extent.
+            let footprints = request_plan.plan.footprints(usize::from(!request_plan.reads));
+            let spans = footprints.filter(|(region, ..)| regions.contains(region));
+            let used = elastic.used(spans.map(|(_, address, size)| (address, size)))?;
+            let config = SystemConfig { size: elastic.control.size, ..SystemConfig::default() };
+            let copy = Registration::create(&Region::system(&config)?, agent)?.hold()?;
+            Ok(WatchedControl { copy, control: elastic.control, used })
+        };
+        let watched = request_plan.remote.remote_elastic().map(watch).collect::<Result<Vec<_>>>()?;
+        Ok((!watched.is_empty()).then_some(Self(watched)))
+    }
+
+    /// The request that reads the blocks.
+    pub fn request(&self, state: &mut AgentState, request_plan: &RequestPlan) -> Result<RequestId> {
+        let Memory::Remote(remote) = request_plan.remote.memory() else {
+            fail!(Panic, "the control block of local memory was requested");
+        };
+        let span =
+            |address, watched: &WatchedControl| Span { address, size: watched.control.size, device_id: 0 };
+        let here = self.0.iter().map(|watched| span(watched.copy.region().address(), watched));
+        let there = self.0.iter().map(|watched| span(watched.control.address, watched));
+        let side = RequestSide::Peer(remote.peer.clone());
+        state.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
+    }
+
+    /// Fails if the last copies differ from the expected state.
+    pub fn check(&self) -> Result<()> {
+        self.0.iter().try_for_each(WatchedControl::check)
+    }
+}
+
+impl WatchedControl {
+    fn check(&self) -> Result<()> {
+        let region = self.copy.region();
+        for (index, changes) in &self.used {
+            // SAFETY: registered host memory that this object holds. NIXL has written it before this is called.
+            let now = unsafe { Control::changes_in_copy(region.address(), region.size(), *index) };
+            ensure!(
+                now == Some(*changes),
+                Stale,
+                "the owner has decommitted extent {index} since it exported the layout; the owner must export the layout again"
+            );
+        }
+        Ok(())
+    }
+}

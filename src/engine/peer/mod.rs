@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The NIXL engine: requests to peers and to files.
+//!
+//! A transfer is cut into requests of bounded size. For host memory, NIXL copies within the posting call, so a large
+//! request would block the agent. Many small requests also report a failure early.
+//!
+//! With a peer, many short spans go through an arena instead, in few large ranges: one of this process, or one of the peer
+//! that serves the transfer.
+
+mod allowed;
+mod choice;
+mod cost;
+mod flow;
+mod guard;
+mod objects;
+mod plain;
+mod prepared;
+mod run;
+pub mod served;
+mod spare;
+mod staged;
+#[cfg(test)]
+mod tests;
+
+pub use allowed::ensure_allowed;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use self::choice::{Choice, Choosing};
+use self::cost::Rates;
+use self::guard::Guard;
+use self::plain::request_plan::RequestPlan;
+use self::prepared::{Method, PreparedRequests};
+use self::run::NixlRun;
+use self::served::ServedPlan;
+use self::staged::StagedPlan;
+use super::{BeginRun, Candidate, Engine};
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::log::log;
+use crate::engine::preferences::Preferences;
+use crate::layout::{Layout, Memory};
+use crate::nixl::{Agent, RemoteHold};
+use crate::plan::Plan;
+use crate::run::path::TransferPath;
+use crate::run::steps::{PartSequence, RunPart};
+use crate::run::{Run, Start};
+
+/// A prepared transfer.
+pub struct NixlMove {
+    shared: Arc<PreparedRequests>,
+    /// The paths that were compared, if it is a transfer with a peer.
+    candidates: Vec<Candidate>,
+}
+
+/// How long a run through an arena may make no progress, unless the caller sets it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Requests of a transfer with block storage in flight: the backend counts the descriptors of all.
+const BLOCK_WINDOW: usize = 1;
+
+impl NixlMove {
+    /// Prepares a transfer. Fails for errors that can be detected without NIXL.
+    pub fn prepare(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        path: TransferPath,
+        plan: Plan,
+        notification: Option<Vec<u8>>,
+    ) -> Result<Self> {
+        crate::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
+        let shared = prepare([source, destination], path, plan, notification)?;
+        let candidates = vec![Candidate { path, seconds: 0.0, reason: None, is_impossible: false }];
+        Self::of(shared, candidates)
+    }
+
+    /// Prepares a transfer with a peer by the fastest path.
+    pub fn with_peer(
+        sides @ [source, destination]: [&Arc<Layout>; 2],
+        path: TransferPath,
+        plan: Plan,
+        preferences: &Preferences,
+        notification: Option<Vec<u8>>,
+    ) -> Result<Self> {
+        let reads = path.is_nixl_read();
+        let [local, remote] = if reads { [destination, source] } else { [source, destination] };
+        let agent = shared_agent(local, remote)?.clone();
+        let rates = Rates::of(local, remote, reads);
+        let mut choice =
+            Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
+        let build = |choice: Choice, method: Option<Method>| {
+            let mut shared = prepare(sides, choice.path, plan, notification)?;
+            shared.patience = preferences.stall_timeout.or(method.is_some().then_some(PATIENCE));
+            shared.rates = Some(match &method {
+                Some(Method::Staged(_)) => rates.staged,
+                Some(Method::Served(_)) => rates.served,
+                _ => rates.direct,
+            });
+            if let Some(method) = method {
+                shared.method = method;
+            }
+            Self::of(shared, choice.candidates)
+        };
+        match staging_method(&mut choice, local, &agent) {
+            // The caller did not request the path, so its memory is not worth a failure.
+            Err(missing) if preferences.path.is_none() && is_of_memory(&missing) => {
+                log!(Warn, "a transfer with a peer uses no staging memory: {missing}");
+                let chosen = choice.path;
+                build(choice.without_arena(path, &missing), None).map_err(|error| {
+                    error.followed_by(format!("before that, path {chosen} failed: {missing}"))
+                })
+            }
+            method => build(choice, method?),
+        }
+    }
+
+    fn of(shared: PreparedRequests, candidates: Vec<Candidate>) -> Result<Self> {
+        let this = Self { shared: Arc::new(shared), candidates };
+        this.peer_hold()?;
+        Ok(this)
+    }
+
+    /// The path that it takes.
+    pub fn path(&self) -> TransferPath {
+        self.shared.path
+    }
+
+    /// Creates the requests now rather than in the first run; waits for the agent's thread.
+    pub fn make_requests(&self) -> Result<()> {
+        let shared = self.shared.clone();
+        self.shared.agent.call(move |state| shared.create_requests(state))
+    }
+
+    /// Number of contiguous spans that it moves.
+    pub fn moves(&self) -> u64 {
+        self.shared.request_plan.plan.count_moves(false)
+    }
+
+    /// Number of requests.
+    pub fn requests(&self) -> Result<u64> {
+        self.shared.count()
+    }
+
+    /// Bytes that are read and discarded.
+    fn excess(&self) -> Result<u64> {
+        match &self.shared.method {
+            Method::Staged(staged) => staged.excess(),
+            _ => Ok(0),
+        }
+    }
+
+    /// Number of requests to an owner that serves it.
+    fn sessions(&self) -> u64 {
+        match &self.shared.method {
+            Method::Served(served) => served.sessions().len() as u64,
+            _ => 0,
+        }
+    }
+
+    fn peer_hold(&self) -> Result<Option<RemoteHold>> {
+        self.shared.peer().map(|remote| remote.peer.hold()).transpose()
+    }
+
+    /// Fails if an earlier run was abandoned.
+    pub fn ensure_usable(&self) -> Result<()> {
+        self.shared.ensure_usable()
+    }
+}
+
+/// What moves a transfer by the chosen path if it goes through an arena, which is allocated and registered.
+fn staging_method(choice: &mut Choice, local: &Arc<Layout>, agent: &Arc<Agent>) -> Result<Option<Method>> {
+    if let Some(division) = choice.division.take() {
+        return StagedPlan::new(division, local, agent).map(|plan| Some(Method::Staged(Arc::new(plan))));
+    }
+    if let Some(division) = choice.served.take() {
+        return ServedPlan::new(division, local, agent).map(|plan| Some(Method::Served(Arc::new(plan))));
+    }
+    Ok(None)
+}
+
+/// Whether a set-up failed because staging memory, its registration or the kernel that copies to it is missing. What fails for
+/// another reason, such as the state of the agent, fails without staging memory too.
+fn is_of_memory(error: &Error) -> bool {
+    use Status::{Cuda, Io, Nixl, OutOfMemory, PermissionDenied, UnavailableCuda, Unsupported};
+    matches!(
+        error.status(),
+        OutOfMemory | Nixl | Cuda | UnavailableCuda | Unsupported | PermissionDenied | Io
+    )
+}
+
+impl Engine for PartSequence<NixlMove> {
+    fn path(&self) -> TransferPath {
+        self.first().path()
+    }
+
+    /// The estimates follow from the costs of requests that were measured. Those of a path without a choice are unknown: NIXL
+    /// does not report how it moves bytes.
+    fn candidates(&self) -> Vec<Candidate> {
+        let parts = self.parts().len() as f64;
+        let mut candidates = self.first().candidates.clone();
+        candidates.iter_mut().for_each(|candidate| candidate.seconds *= parts);
+        // What cannot be listed is not known.
+        let (excess, sessions) = (self.excess().unwrap_or_default(), self.sum(NixlMove::sessions));
+        let remark = if excess > 0 {
+            format!("it reads {excess} bytes in excess, rather than a range for each row")
+        } else if sessions > self.parts().len() as u64 {
+            format!("its spans of blocks need {sessions} requests to the owner, one after the other")
+        } else {
+            return candidates;
+        };
+        if let Some(taken) = candidates.first_mut() {
+            taken.reason = Some(remark.into());
+        }
+        candidates
+    }
+
+    fn learns_from_runs(&self) -> bool {
+        true
+    }
+
+    fn moves(&self) -> u64 {
+        self.sum(NixlMove::moves)
+    }
+
+    fn requests(&self) -> Result<u64> {
+        self.parts().iter().map(NixlMove::requests).sum()
+    }
+
+    fn excess(&self) -> Result<u64> {
+        self.parts().iter().map(NixlMove::excess).sum()
+    }
+
+    /// Fails if an earlier run was abandoned, or if the peer's metadata was invalidated.
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        self.parts().iter().try_for_each(NixlMove::ensure_usable)?;
+        // All parts have the same layouts.
+        self.first().peer_hold()
+    }
+
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
+        self.start(begin()?)
+    }
+
+    /// Does the agent's work for a while, if no other thread does. A call of NIXL may not return: a thread that waits until a
+    /// deadline makes none.
+    fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
+        if deadline.is_none() {
+            self.first().shared.agent.drive(is_enough);
+        }
+    }
+}
+
+impl RunPart for NixlMove {
+    type Start = NixlStart;
+
+    fn start(&self, run: Run) -> Result<()> {
+        let agent = self.shared.agent.clone();
+        // A call of NIXL may not return: a run with a deadline must not keep the thread that submits it.
+        let begins_here = self.shared.is_short() && !run.is_limited();
+        let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
+        if begins_here { agent.begin(run) } else { agent.start(run) }
+    }
+
+    fn prepare_start(&self, run: Run) -> NixlStart {
+        let agent = self.shared.agent.clone();
+        let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
+        NixlStart { agent, run }
+    }
+}
+
+/// A run that is ready to start.
+pub struct NixlStart {
+    agent: Arc<Agent>,
+    run: Box<NixlRun>,
+}
+
+impl Start for NixlStart {
+    fn start(self) -> Result<()> {
+        self.agent.start(self.run)
+    }
+}
+
+/// The requests of a transfer, which are not created yet.
+fn prepare(
+    [source, destination]: [&Arc<Layout>; 2],
+    path: TransferPath,
+    plan: Plan,
+    notification: Option<Vec<u8>>,
+) -> Result<PreparedRequests> {
+    let reads = path.is_nixl_read();
+    let (local, remote) = if reads { (destination, source) } else { (source, destination) };
+    let agent = shared_agent(local, remote)?.clone();
+    let request_plan = RequestPlan::new([local, remote], reads, plan);
+    let guard = Guard::prepare(&agent, &request_plan)?;
+    let is_block = request_plan.is_to_blocks();
+    if is_block {
+        ensure_shares_backend(&agent, &request_plan)?;
+    }
+    let mut requests = PreparedRequests::new(path, agent, request_plan, notification, guard);
+    if is_block {
+        requests.window = BLOCK_WINDOW;
+    }
+    Ok(requests)
+}
+
+/// Fails if no backend has both the storage and the memory that is moved: NIXL reports that when the transfer runs.
+fn ensure_shares_backend(agent: &Agent, request_plan: &RequestPlan) -> Result<()> {
+    let RequestPlan { local, remote, reads, plan, .. } = request_plan;
+    let mut used = BTreeMap::new();
+    for (region, address, size) in plan.footprints(usize::from(*reads)) {
+        used.entry(region).or_insert_with(|| local.span(region, address, size));
+    }
+    let (memory_type, storage) = (local.memory_type(), remote.descriptors().to_vec());
+    let used: Vec<_> = used.into_values().collect();
+    agent.call(move |state| state.ensure_shares_backend(memory_type, &used, &storage))
+}
+
+/// The agent that knows both layouts.
+fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Agent>> {
+    let missing = |what: &str| {
+        let remedy = match remote.memory() {
+            Memory::Remote(memory) => format!(
+                "build it with agent '{}', which has imported the layout of agent '{}'",
+                memory.agent.name(),
+                memory.peer.name()
+            ),
+            Memory::Local(_) => "build it with an agent that has a POSIX backend for files, an OBJ backend for objects, or one \
+                                 that accepts block storage"
+                .to_string(),
+        };
+        let message = format!("the {what} layout has no agent, so NIXL can't move its blocks; {remedy}");
+        Error::new(Status::InvalidState, message)
+    };
+    // The storage first: memory that kvmem allocates to copy its blocks has the same agent, or none either.
+    let there = remote.agent().ok_or_else(|| missing(remote.memory().tier().name()))?;
+    let here = local.agent().ok_or_else(|| missing(local.memory().tier().name()))?;
+    ensure!(
+        Arc::ptr_eq(here, there),
+        InvalidArgument,
+        "one layout is known to agent '{}', the other to agent '{}'; one agent must know both",
+        here.name(),
+        there.name()
+    );
+    Ok(here)
+}

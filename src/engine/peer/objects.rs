@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transfers to and from objects. A request is for one object: NIXL writes only whole objects, from contiguous memory, and after
+//! a failure only the end of a request for one object says that nothing uses its memory any more.
+//!
+//! If the bytes of each object are contiguous in the other layout, and in host memory, they are moved directly. Otherwise they
+//! pass through an arena, in which they are gathered before a write and scattered from after a read.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::staged::{Division, StagedPlan, StagingMemory, object_slot_size};
+use super::{Method, NixlMove, prepare, shared_agent};
+use crate::base::error::{Error, Result, Status, fail};
+use crate::engine::Candidate;
+use crate::engine::preferences::Preferences;
+use crate::layout::Layout;
+use crate::nixl::MemoryType;
+use crate::plan::{LoopOrder, Move, Plan};
+use crate::run::path::TransferPath;
+
+/// Requests of one transfer in flight: each waits for the store.
+const WINDOW: usize = 16;
+
+impl NixlMove {
+    /// Prepares a transfer from or to objects.
+    pub fn with_objects(
+        sides @ [source, destination]: [&Arc<Layout>; 2],
+        path: TransferPath,
+        plan: &Plan,
+        preferences: &Preferences,
+    ) -> Result<Self> {
+        let reads = path.is_nixl_read();
+        let [local, remote] = if reads { [destination, source] } else { [source, destination] };
+        let agent = shared_agent(local, remote)?.clone();
+        let plan = plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination })?;
+        let is_contiguous = ObjectParts::of(&plan, remote, reads).check()?;
+        let direct_reason = match local.memory_type() {
+            MemoryType::Dram if is_contiguous => None,
+            MemoryType::Dram => Some("the bytes of an object are not contiguous in the other layout"),
+            _ => Some("the other layout is not in host memory"),
+        };
+        let [direct, staged] = match reads {
+            true => [TransferPath::NixlObjectRead, TransferPath::NixlObjectReadStaged],
+            false => [TransferPath::NixlObjectWrite, TransferPath::NixlObjectWriteStaged],
+        };
+        // Ranges of an object may be read one by one, by as many requests.
+        let can_be_direct = direct_reason.is_none() || (reads && local.memory_type() == MemoryType::Dram);
+        let path = match preferences.path {
+            Some(path) if path == staged => staged,
+            Some(path) if can_be_direct => path,
+            Some(path) => {
+                let reason = direct_reason.unwrap_or_default();
+                fail!(
+                    Unsupported,
+                    "path {path} is not possible between these layouts: {reason}; request {staged} or no path"
+                )
+            }
+            None if direct_reason.is_none() => direct,
+            None => staged,
+        };
+        let division = match path == staged {
+            true => {
+                let memory = StagingMemory::between(local, MemoryType::Object);
+                let slot = object_slot_size(preferences.staging_size, memory, most_content(remote))?;
+                Some(Division::of_objects(&plan, remote, reads, slot))
+            }
+            false => None,
+        };
+        let mut shared = prepare(sides, path, plan, None)?;
+        shared.window = WINDOW;
+        if let Some(division) = division {
+            shared.method = Method::Staged(Arc::new(StagedPlan::new(division, local, &agent)?));
+        }
+        Self::of(shared, candidates(path, [direct, staged], direct_reason, can_be_direct))
+    }
+}
+
+/// The path that is taken, and why not the other one.
+fn candidates(
+    path: TransferPath,
+    [direct, staged]: [TransferPath; 2],
+    direct_reason: Option<&'static str>,
+    can_be_direct: bool,
+) -> Vec<Candidate> {
+    let of = |path, reason: Option<&'static str>, is_impossible| Candidate {
+        path,
+        seconds: 0.0,
+        reason: reason.map(Into::into),
+        is_impossible,
+    };
+    if path == staged {
+        let reason = direct_reason.unwrap_or("another path was requested");
+        return vec![of(staged, None, false), of(direct, Some(reason), !can_be_direct)];
+    }
+    vec![of(direct, None, false), of(staged, Some("staging memory would be copied once more"), false)]
+}
+
+/// The maximum number of bytes that the layout uses of one of its objects.
+fn most_content(objects: &Layout) -> u64 {
+    (0..objects.descriptors().len() as u32)
+        .filter_map(|region| objects.object_content(region))
+        .max()
+        .unwrap_or(0)
+}
+
+/// The parts of objects that a plan moves, in its order.
+struct ObjectParts<'a> {
+    plan: &'a Plan,
+    objects: &'a Layout,
+    reads: bool,
+    /// Bytes that the layout uses of each object of a region.
+    contents: Vec<u64>,
+}
+
+/// The object that the parts before were of, and where the last of them ended.
+#[derive(Clone, Copy)]
+struct Filled {
+    region: u32,
+    device_id: u64,
+    address: u64,
+    end: u64,
+}
+
+impl<'a> ObjectParts<'a> {
+    fn of(plan: &'a Plan, objects: &'a Layout, reads: bool) -> Self {
+        let regions = 0..objects.descriptors().len() as u32;
+        let contents = regions.map(|region| objects.object_content(region).unwrap_or(0)).collect();
+        Self { plan, objects, reads, contents }
+    }
+
+    /// Whether the bytes of each object are contiguous on the other side. Fails if a write would fill only a part of an object.
+    fn check(&self) -> Result<bool> {
+        let mut is_contiguous = true;
+        let mut before: Option<Filled> = None;
+        for part in self.parts() {
+            let (region, address) = match self.reads {
+                true => (part.source_region, part.source),
+                false => (part.destination_region, part.destination),
+            };
+            let span = self.objects.span(region, address, part.size);
+            let same = before.filter(|last| last.device_id == span.device_id);
+            is_contiguous &= same.is_none();
+            let begins_at = same.map_or(0, |last| last.end);
+            if !self.reads {
+                if same.is_none() {
+                    self.ensure_whole(before)?;
+                }
+                if span.address != begins_at {
+                    return Err(self.in_parts(region, address, begins_at));
+                }
+            }
+            let end = span.address + span.size;
+            before = Some(Filled { region, device_id: span.device_id, address, end });
+        }
+        if !self.reads {
+            self.ensure_whole(before)?;
+        }
+        Ok(is_contiguous)
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Move> + '_ {
+        let at = |is_objects: bool, region, address| match is_objects {
+            true => self.objects.bytes_in_piece(region, address),
+            false => u64::MAX,
+        };
+        self.plan.moves().flat_map(move |each| {
+            each.cut(
+                move |region, address| at(self.reads, region, address),
+                move |region, address| at(!self.reads, region, address),
+            )
+        })
+    }
+
+    fn ensure_whole(&self, filled: Option<Filled>) -> Result<()> {
+        match filled {
+            Some(last) if last.end < self.contents[last.region as usize] => {
+                Err(self.in_parts(last.region, last.address, last.end))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn in_parts(&self, region: u32, address: u64, filled: u64) -> Error {
+        let content = self.contents[region as usize];
+        let message = format!(
+            "the transfer writes a part of object '{}': {filled} of its {content} bytes, and then others; NIXL writes only whole \
+             objects. Move whole blocks, with as many tokens per block on both sides and without KVMEM_TRANSFER_BY_LAYER, or \
+             create the region with objects of the size of the part",
+            self.objects.object_key(region, address)
+        );
+        Error::new(Status::Unsupported, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
+    use crate::plan::{BlockPair, PairedRange, Wanted};
+    use crate::region::{ObjectConfig, Region, SystemConfig};
+
+    /// A block has 3 layers of 2 outer slots of 64 bytes.
+    const BLOCK: u64 = 384;
+
+    fn dimensions() -> Dimensions {
+        Dimensions {
+            num_blocks: 6,
+            num_layers: 3,
+            page_size: 1,
+            dtype_width: 1,
+            num_heads: None,
+            ..Dimensions::small()
+        }
+    }
+
+    fn objects(object_size: u64) -> Arc<Layout> {
+        let config = ObjectConfig { prefix: "a".to_string(), object_size, count: 6 * BLOCK / object_size };
+        let region = Region::objects_named(config).unwrap();
+        Layout::builder(dimensions()).fully_contiguous().unwrap().regions(vec![region]).build().unwrap()
+    }
+
+    fn host(kind: LayoutKind) -> Arc<Layout> {
+        let memory = AllocationConfig::System(SystemConfig::default());
+        Layout::builder(dimensions()).kind(kind).unwrap().allocate(memory).build().unwrap()
+    }
+
+    const SEPARATE: LayoutKind = LayoutKind::LayerSeparate(BlockDim::Second);
+
+    /// The check of three blocks between the objects and a host layout.
+    fn check(objects: &Arc<Layout>, host: &Arc<Layout>, reads: bool, wanted: Wanted) -> Result<bool> {
+        let pairs = [(4, 0), (0, 3), (1, 4)].map(|(source, destination)| BlockPair { source, destination });
+        let (source, destination) = if reads { (objects, host) } else { (host, objects) };
+        let plan = Plan::once(source, destination, &pairs, wanted).unwrap();
+        let plan =
+            plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination }).unwrap();
+        ObjectParts::of(&plan, objects, reads).check()
+    }
+
+    #[test]
+    fn whole_blocks_are_direct_if_they_are_contiguous_on_the_other_side() {
+        let wanted = Wanted::default();
+        for reads in [true, false] {
+            let [whole, pieces] = [BLOCK, 64].map(objects);
+            let [contiguous, separate] = [LayoutKind::FullyContiguous, SEPARATE].map(host);
+            assert!(check(&whole, &contiguous, reads, wanted).unwrap());
+            assert!(!check(&whole, &separate, reads, wanted).unwrap());
+            assert!(check(&pieces, &contiguous, reads, wanted).unwrap(), "contiguous blocks are cut");
+            assert!(check(&pieces, &separate, reads, wanted).unwrap(), "an object is a piece");
+        }
+    }
+
+    #[test]
+    fn a_part_of_an_object_can_be_read_and_not_written() {
+        for first in 0..2 {
+            let layers = Some(PairedRange { source: first, destination: first, count: 2 });
+            let wanted = Wanted { layers, ..Wanted::default() };
+            let contiguous = host(LayoutKind::FullyContiguous);
+            assert!(check(&objects(BLOCK), &contiguous, true, wanted).unwrap());
+            let error = check(&objects(BLOCK), &contiguous, false, wanted).unwrap_err();
+            assert_eq!(error.status(), Status::Unsupported);
+            assert!(error.message().contains("only whole objects"), "{error}");
+            assert!(error.message().contains("'a000000000"), "{error}");
+            assert!(check(&objects(BLOCK / 3), &contiguous, false, wanted).unwrap(), "an object is a layer");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The requests of a prepared transfer, which all its runs share.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::cost::RequestRates;
+use super::flow::Flow;
+use super::guard::Guard;
+use super::served::{ServedFlow, ServedPlan};
+use super::spare::Spare;
+use super::staged::{StagedFlow, StagedPlan};
+use crate::base::error::{Result, ensure};
+use crate::base::sync::Mutex;
+use crate::engine::peer::plain::listed::{ListedFlow, ListedPlan};
+use crate::engine::peer::plain::request_plan::RequestPlan;
+use crate::layout::{Memory, RemoteMemory};
+use crate::nixl::{Agent, AgentState, RequestId, is_short};
+use crate::run::path::TransferPath;
+
+/// The part of a prepared transfer that all its runs share. Released with the last of them.
+pub(super) struct PreparedRequests {
+    pub path: TransferPath,
+    pub agent: Arc<Agent>,
+    pub request_plan: Arc<RequestPlan>,
+    /// How the bytes are moved.
+    pub method: Method,
+    /// The request that reads the peer's control block. Only the agent's thread locks it.
+    control_read: Mutex<Option<RequestId>>,
+    /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
+    is_abandoned: AtomicBool,
+    /// The memory of the last run.
+    flow: Mutex<Option<Flow>>,
+    /// For the object of the next run.
+    pub spare: Arc<Spare>,
+    /// Sent to the peer after the last byte.
+    pub notification: Option<Vec<u8>>,
+    /// For a peer's elastic memory.
+    pub guard: Option<Guard>,
+    /// The measured costs of requests to the peer, if there is one.
+    pub rates: Option<Arc<RequestRates>>,
+    /// The maximum number of requests of a run in flight.
+    pub window: usize,
+    /// How long a run may make no progress; `None` for no limit.
+    pub patience: Option<Duration>,
+}
+
+/// Requests of a run that are in flight at a time, if the bytes of others would only wait for theirs.
+const WINDOW: usize = 4;
+
+/// How the bytes of a transfer are moved.
+#[derive(Clone)]
+pub(super) enum Method {
+    /// Between the layouts.
+    Listed(Arc<ListedPlan>),
+    /// Through an arena of this process.
+    Staged(Arc<StagedPlan>),
+    /// The owner gathers or scatters.
+    Served(Arc<ServedPlan>),
+}
+
+/// The requests of one run.
+pub(super) struct RunRequests {
+    pub flow: Flow,
+    /// Reads the peer's control block, before and after the requests.
+    pub control_read: Option<RequestId>,
+}
+
+impl Drop for PreparedRequests {
+    fn drop(&mut self) {
+        if let Some(request) = self.control_read.get_mut().take() {
+            self.agent.defer(move |state| state.release_idle_requests([request]));
+        }
+    }
+}
+
+impl PreparedRequests {
+    /// The input for the requests, which are not created yet.
+    pub fn new(
+        path: TransferPath,
+        agent: Arc<Agent>,
+        request_plan: RequestPlan,
+        notification: Option<Vec<u8>>,
+        guard: Option<Guard>,
+    ) -> Self {
+        let request_plan = Arc::new(request_plan);
+        Self {
+            path,
+            method: Method::Listed(Arc::new(ListedPlan::new(&request_plan, &agent))),
+            agent,
+            request_plan,
+            control_read: Mutex::default(),
+            is_abandoned: AtomicBool::new(false),
+            flow: Mutex::default(),
+            spare: Arc::default(),
+            notification,
+            guard,
+            rates: None,
+            window: WINDOW,
+            patience: None,
+        }
+    }
+
+    /// The peer, if the other side is remote.
+    pub fn peer(&self) -> Option<&RemoteMemory> {
+        match self.request_plan.remote.memory() {
+            Memory::Remote(remote) => Some(remote),
+            Memory::Local(_) => None,
+        }
+    }
+
+    /// Number of requests.
+    pub fn count(&self) -> Result<u64> {
+        match &self.method {
+            Method::Listed(listed) => listed.count(),
+            Method::Staged(staged) => staged.requests(),
+            Method::Served(served) => Ok(served.chunks()),
+        }
+    }
+
+    /// Whether the thread that submits may take the steps of a run: files are accessed by the agent's thread, and runs through an
+    /// arena wait for other threads.
+    pub fn is_short(&self) -> bool {
+        let plan = &self.request_plan.plan;
+        matches!(self.method, Method::Listed(_))
+            && self.peer().is_some()
+            && is_short(plan.bytes(), plan.most_moves())
+    }
+
+    /// The requests of a run that begins, on the agent's thread.
+    pub fn begin(&self, state: &mut AgentState) -> Result<RunRequests> {
+        self.ensure_usable()?;
+        let mut control_read = self.control_read.lock();
+        if let (Some(guard), None) = (&self.guard, *control_read) {
+            *control_read = Some(guard.request(state, &self.request_plan)?);
+        }
+        let flow = match (self.flow.lock().take(), &self.method) {
+            (Some(mut flow), _) => {
+                flow.restart(state);
+                flow
+            }
+            (None, Method::Listed(listed)) => Flow::Listed(ListedFlow::new(listed.clone(), state)),
+            (None, Method::Staged(staged)) => Flow::Staged(StagedFlow::new(staged.clone())),
+            (None, Method::Served(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
+        };
+        Ok(RunRequests { flow, control_read: *control_read })
+    }
+
+    /// Keeps the memory of a run that has ended.
+    pub fn keep(&self, flow: Option<Flow>) {
+        *self.flow.lock() = flow;
+    }
+
+    /// Creates the requests that all runs use, on the agent's thread.
+    pub fn create_requests(&self, state: &mut AgentState) -> Result<()> {
+        self.ensure_usable()?;
+        match &self.method {
+            Method::Listed(listed) => listed.create_kept(state),
+            _ => Ok(()),
+        }
+    }
+
+    /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
+    /// still use the memory.
+    pub fn release_requests(&self, state: &mut AgentState) -> Result<()> {
+        let control = self.control_read.lock().take();
+        let released = control.map_or(Ok(()), |request| state.release_request(request));
+        match &self.method {
+            Method::Listed(listed) => released.and(listed.release(state)),
+            _ => released,
+        }
+    }
+
+    /// Prevents further runs.
+    pub fn abandon(&self) {
+        self.is_abandoned.store(true, Ordering::Release);
+    }
+
+    /// Fails if an earlier run was abandoned.
+    pub fn ensure_usable(&self) -> Result<()> {
+        ensure!(
+            !self.is_abandoned.load(Ordering::Acquire),
+            Panic,
+            "an earlier run of this transfer hit a bug in kvmem, and NIXL may still move its bytes; create another \
+             transfer with other memory"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each peer has of an owner's slots, waiting requests, closed sessions and refusals. Everything has a share per peer, and
+//! comes back after a time if the peer says nothing more. docs/served-transfers.md has both in a table. Pure bookkeeping.
+#![forbid(unsafe_code)]
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::base::leases::{Lease, Leases};
+use crate::engine::peer::served::protocol::control::GrantedSlots;
+use crate::engine::peer::served::protocol::message::{Open, SessionKey};
+use crate::engine::peer::staged::SLOTS_OF_PEER;
+
+/// Requests that wait for slots, of all peers and of one.
+const MOST_WAITING: usize = 32;
+const MOST_WAITING_OF_ONE: usize = 16;
+/// Closed sessions that are known.
+const MOST_CLOSED: usize = 64;
+const MOST_CLOSED_OF_ONE: usize = 16;
+/// Refusals of one peer that it can read.
+const MOST_REFUSALS_OF_ONE: usize = 3;
+/// Slots of a session.
+const SLOTS_OF_SESSION: usize = 4;
+/// How many times the lease of writes the slots of a write are kept that was not closed: a write begins within the lease, and
+/// then has as long again to end.
+const QUARANTINE: u32 = 2;
+
+/// The books of a service. Peers are known by the names of their agents.
+pub(super) struct Admission {
+    free_slots: Vec<u32>,
+    slots: Leases<String, SlotsOf>,
+    waiting: Leases<String, Waiting>,
+    /// Sessions that their requesters have closed, the last ones. A request is large, so that it may arrive after the message
+    /// that closes it.
+    closed: Leases<String, SessionKey>,
+    refusals: Leases<String, Refusal>,
+    /// Entries of the control block for refusals.
+    free_entries: Vec<usize>,
+}
+
+struct SlotsOf {
+    key: SessionKey,
+    slots: GrantedSlots,
+    /// The session has ended, and its requester may still write to them.
+    is_quarantined: bool,
+}
+
+struct Waiting {
+    key: SessionKey,
+    open: Arc<Open>,
+}
+
+struct Refusal {
+    key: SessionKey,
+    entry: usize,
+}
+
+/// A request that gets slots.
+pub(super) struct Admitted {
+    pub key: SessionKey,
+    /// The name of the requester, as it says.
+    pub sender: String,
+    pub open: Arc<Open>,
+    pub slots: GrantedSlots,
+}
+
+impl Admission {
+    /// For so many slots, and these entries for refusals.
+    pub fn new(slots: u32, refusals: RangeInclusive<usize>) -> Self {
+        Self {
+            free_slots: (0..slots).rev().collect(),
+            slots: Leases::new(slots as usize, SLOTS_OF_PEER as usize),
+            waiting: Leases::new(MOST_WAITING, MOST_WAITING_OF_ONE),
+            closed: Leases::new(MOST_CLOSED, MOST_CLOSED_OF_ONE),
+            refusals: Leases::new(refusals.clone().count(), MOST_REFUSALS_OF_ONE),
+            free_entries: refusals.collect(),
+        }
+    }
+
+    /// Whether a session waits, has slots, or is closed.
+    pub fn knows(&self, key: SessionKey) -> bool {
+        self.slots.iter().any(|lease| lease.item.key == key)
+            || self.waiting.iter().any(|lease| lease.item.key == key)
+            || self.closed.iter().any(|lease| lease.item == key)
+    }
+
+    /// Whether another peer has requested a session of this key. Peers find the keys of others in the control block.
+    pub fn is_of_another(&self, key: SessionKey, sender: &str) -> bool {
+        self.slots.iter().any(|lease| lease.item.key == key && lease.peer != *sender)
+            || self.waiting.iter().any(|lease| lease.item.key == key && lease.peer != *sender)
+            || self.refusals.iter().any(|lease| lease.item.key == key && lease.peer != *sender)
+    }
+
+    /// Whether the control block says why a session has no slots.
+    pub fn has_refused(&self, key: SessionKey) -> bool {
+        self.refusals.iter().any(|lease| lease.item.key == key)
+    }
+
+    /// Whether slots are in use, or may be written to.
+    pub fn has_slots_in_use(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
+    /// Has a request wait for slots. Returns false if too many wait.
+    pub fn wait(&mut self, sender: String, key: SessionKey, open: Arc<Open>) -> bool {
+        self.waiting.add(sender, 1, Waiting { key, open }).is_ok()
+    }
+
+    /// Keeps a request waiting that its requester still wants.
+    pub fn renew(&mut self, key: SessionKey, sender: &str) {
+        let is_it = |lease: &&mut Lease<String, Waiting>| lease.item.key == key && lease.peer == sender;
+        if let Some(lease) = self.waiting.iter_mut().find(is_it) {
+            lease.since = Instant::now();
+        }
+    }
+
+    /// Gives slots to the request that has waited the longest, of those whose peers have less than their share.
+    pub fn next(&mut self) -> Option<Admitted> {
+        let slots = &self.slots;
+        let next = self.waiting.end(|lease| slots.left_for(&lease.peer) > 0)?;
+        let (sender, Waiting { key, open }) = (next.peer, next.item);
+        let count = SLOTS_OF_SESSION.min(slots.left_for(&sender)).min(self.free_slots.len());
+        let granted = self.free_slots.split_off(self.free_slots.len() - count);
+        let slots = GrantedSlots::new(&granted);
+        let held = SlotsOf { key, slots, is_quarantined: false };
+        match self.slots.add(sender.clone(), count, held) {
+            Ok(()) => Some(Admitted { key, sender, open, slots }),
+            Err(unused) => {
+                self.free_slots.extend_from_slice(&unused.slots);
+                None
+            }
+        }
+    }
+
+    /// Ends the use of a session's slots. They are kept for a while if its requester may still write to them.
+    pub fn end_session(&mut self, key: SessionKey, may_be_written: bool) {
+        if !may_be_written {
+            return self.free(|lease| lease.item.key == key);
+        }
+        if let Some(lease) = self.slots.iter_mut().find(|lease| lease.item.key == key) {
+            lease.item.is_quarantined = true;
+            lease.since = Instant::now();
+        }
+    }
+
+    /// Notes that a requester has closed its session. The session of another agent stays open.
+    pub fn close(&mut self, key: SessionKey, sender: &str) {
+        if self.is_of_another(key, sender) || self.closed.iter().any(|lease| lease.item == key) {
+            return;
+        }
+        self.waiting.end(|lease| lease.item.key == key);
+        self.free(|lease| lease.item.key == key && lease.item.is_quarantined);
+        self.closed.replace(sender.to_string(), key);
+    }
+
+    /// The entry of the control block for a refusal: the one that the session has, a free one, or that of an older refusal.
+    pub fn refuse(&mut self, key: SessionKey, sender: &str) -> Option<usize> {
+        if let Some(lease) = self.refusals.iter().find(|lease| lease.item.key == key) {
+            return Some(lease.item.entry);
+        }
+        let sender = sender.to_string();
+        let replaced = self.refusals.make_room(&sender);
+        self.free_entries.extend(replaced.into_iter().map(|lease| lease.item.entry));
+        let entry = self.free_entries.pop()?;
+        match self.refusals.add(sender, 1, Refusal { key, entry }) {
+            Ok(()) => Some(entry),
+            Err(unused) => {
+                self.free_entries.push(unused.entry);
+                None
+            }
+        }
+    }
+
+    /// Forgets the refusal of a session. Returns its entry.
+    pub fn forget_refusal(&mut self, key: SessionKey) -> Option<usize> {
+        let entry = self.refusals.end(|lease| lease.item.key == key)?.item.entry;
+        self.free_entries.push(entry);
+        Some(entry)
+    }
+
+    /// Frees what was not renewed, and what was not closed in time.
+    pub fn expire(&mut self, patience: Duration) {
+        self.waiting.end_all(|lease| lease.age() >= patience || lease.item.open.process.is_gone());
+        let quarantine = patience.saturating_mul(QUARANTINE);
+        self.free(|lease| lease.item.is_quarantined && lease.age() >= quarantine);
+    }
+
+    fn free(&mut self, suits: impl FnMut(&Lease<String, SlotsOf>) -> bool) {
+        for lease in self.slots.end_all(suits) {
+            self.free_slots.extend_from_slice(&lease.item.slots);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::process::ProcessIdentity;
+    use crate::plan::Terms;
+
+    const PATIENCE: Duration = Duration::from_secs(3600);
+
+    fn key(number: u8) -> SessionKey {
+        SessionKey([number; 16])
+    }
+
+    fn open() -> Arc<Open> {
+        let terms = Terms::raw("BLONHC".into(), [0, 1], [0, 1], [0, 1], [1, 1, 1, 1], vec![0; 12]);
+        Arc::new(Open {
+            process: ProcessIdentity::unknown(),
+            writes: true,
+            bytes: 1,
+            chunk_size: 4096,
+            terms,
+        })
+    }
+
+    fn admission() -> Admission {
+        Admission::new(8, 9..=15)
+    }
+
+    /// Requests a session, and returns the number of its slots, if it gets some.
+    fn request(admission: &mut Admission, sender: &str, number: u8) -> Option<usize> {
+        assert!(admission.wait(sender.into(), key(number), open()));
+        admission.next().map(|admitted| {
+            assert_eq!((admitted.key, admitted.sender.as_str()), (key(number), sender));
+            admitted.slots.len()
+        })
+    }
+
+    /// As for a requester in another container or on another host, whose end cannot be proven.
+    #[test]
+    fn slots_of_a_write_that_is_never_closed_come_back_after_a_time() {
+        let mut admission = admission();
+        for (sender, number, slots) in [("a", 1, 4), ("a", 2, 2), ("b", 3, 2)] {
+            assert_eq!(request(&mut admission, sender, number), Some(slots));
+            admission.end_session(key(number), true);
+        }
+        assert_eq!(request(&mut admission, "c", 4), None);
+        admission.expire(PATIENCE);
+        assert!(admission.next().is_none(), "a late write may still arrive");
+        admission.expire(Duration::ZERO);
+        assert!(!admission.has_slots_in_use());
+        assert_eq!(request(&mut admission, "c", 5), Some(4));
+    }
+
+    #[test]
+    fn a_session_in_use_keeps_its_slots_and_a_closed_one_frees_them() {
+        let mut admission = admission();
+        assert_eq!(request(&mut admission, "a", 1), Some(4));
+        admission.expire(Duration::ZERO);
+        assert!(admission.has_slots_in_use());
+        admission.end_session(key(1), true);
+        admission.close(key(1), "b");
+        assert!(admission.has_slots_in_use(), "it was closed by another agent");
+        admission.close(key(1), "a");
+        assert!(!admission.has_slots_in_use());
+        assert!(admission.knows(key(1)), "a request that arrives late gets no slots");
+    }
+
+    #[test]
+    fn others_can_neither_close_a_session_nor_have_a_closed_one_forgotten() {
+        let mut admission = admission();
+        assert_eq!(request(&mut admission, "a", 1), Some(4));
+        admission.close(key(1), "b");
+        assert_eq!(admission.closed.iter().count(), 0);
+        admission.end_session(key(1), false);
+        admission.close(key(1), "a");
+        (2..=250).for_each(|number| admission.close(key(number), "b"));
+        assert!(admission.knows(key(1)), "b has replaced its own closed sessions only");
+        assert!(!admission.knows(key(2)) && admission.knows(key(250)));
+    }
+
+    #[test]
+    fn a_waiting_request_is_kept_while_it_is_renewed() {
+        let mut admission = admission();
+        assert!(admission.wait("a".into(), key(1), open()));
+        let old = Instant::now().checked_sub(Duration::from_secs(9)).unwrap();
+        let age =
+            |admission: &mut Admission| admission.waiting.iter_mut().for_each(|lease| lease.since = old);
+        age(&mut admission);
+        admission.renew(key(1), "b");
+        assert!(admission.waiting.iter().all(|lease| lease.since == old), "it is not b's");
+        admission.renew(key(1), "a");
+        admission.expire(Duration::from_secs(9));
+        assert!(admission.knows(key(1)));
+        age(&mut admission);
+        admission.expire(Duration::from_secs(9));
+        assert!(!admission.knows(key(1)));
+    }
+
+    #[test]
+    fn refusals_of_one_peer_leave_entries_for_others() {
+        let mut admission = admission();
+        let first = admission.refuse(key(1), "a").unwrap();
+        let of_b: Vec<_> = (2..200).map(|number| admission.refuse(key(number), "b").unwrap()).collect();
+        assert!(!of_b.contains(&first) && of_b.iter().all(|entry| (9..=15).contains(entry)));
+        assert_eq!(admission.refuse(key(1), "a"), Some(first), "a session has one entry");
+        assert_eq!(admission.forget_refusal(key(1)), Some(first));
+        assert_eq!(admission.forget_refusal(key(1)), None);
+    }
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A session of a service: the chunks of one run of a requester, in the order of their bytes. The requester reads what the
+//! owner has gathered in a slot, or writes what the owner then scatters from there; then the slot is for a later chunk.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::service::Service;
+use crate::base::error::{Result, Status, ensure, fail};
+use crate::base::process::ProcessIdentity;
+use crate::base::thread_pool::Pool;
+use crate::engine::peer::served::protocol::control::{GrantedSlots, SessionState};
+use crate::engine::peer::served::protocol::message::{Open, SessionKey};
+use crate::engine::peer::staged::{LinearCopy, SlotCopy};
+use crate::layout::Layout;
+use crate::plan::{LinearPlan, Matrix, Move};
+
+/// The maximum sizes of chunks that the agent's thread copies, on two processors and on more.
+const MOST_COPIED_ALONE: u64 = 4 << 20;
+const MOST_COPIED: u64 = 64 << 10;
+/// The minimum size of a chunk.
+pub(super) const LEAST_CHUNK: u64 = 4096;
+
+/// A session that has slots.
+pub(super) struct Session {
+    pub key: SessionKey,
+    /// The name of the requester, as it says.
+    pub sender: String,
+    pub process: ProcessIdentity,
+    pub writes: bool,
+    pub slots: GrantedSlots,
+    /// The entry of the control block.
+    pub entry: usize,
+    plan: Arc<LinearPlan>,
+    chunk_size: u64,
+    /// Chunks whose copy has begun, and ended.
+    begun: u64,
+    ended: u64,
+    copies: VecDeque<Arc<SlotCopy>>,
+    /// Copies that have ended.
+    spare: Vec<Arc<SlotCopy>>,
+    /// Chunks that the requester has read or written.
+    reported: u64,
+    last_progress: Instant,
+    /// The requester has closed it, or it has failed: nothing begins any more.
+    pub is_over: bool,
+    /// The requester has closed it.
+    pub is_closed: bool,
+}
+
+impl Session {
+    /// Begins a session. Fails for a request that the layout does not allow.
+    pub fn new(
+        (key, sender): (SessionKey, String),
+        open: &Open,
+        service: &Service,
+        slots: GrantedSlots,
+        entry: usize,
+    ) -> Result<Self> {
+        let Some(layout) = service.layout.upgrade() else { fail!(Stale, "the layout was destroyed") };
+        // All that can be compared, before any span is listed.
+        let terms = open.terms.checked_in(layout.parts())?;
+        let bytes = terms.bytes();
+        ensure!(
+            bytes == open.bytes,
+            InvalidArgument,
+            "the request is for {} bytes, and its blocks have {bytes} in the owner's layout",
+            open.bytes
+        );
+        let most = service.served.slot_size;
+        ensure!(
+            (LEAST_CHUNK..=most).contains(&open.chunk_size),
+            InvalidArgument,
+            "the request has chunks of {} bytes; {LEAST_CHUNK} to {most} are possible",
+            open.chunk_size
+        );
+        Ok(Self {
+            key,
+            sender,
+            process: open.process.clone(),
+            writes: open.writes,
+            slots,
+            entry,
+            plan: Arc::new(terms.placed()?),
+            chunk_size: open.chunk_size,
+            begun: 0,
+            ended: 0,
+            copies: VecDeque::new(),
+            spare: Vec::new(),
+            reported: 0,
+            last_progress: Instant::now(),
+            is_over: false,
+            is_closed: false,
+        })
+    }
+
+    /// The entry for the requester.
+    pub fn state(&self) -> SessionState {
+        SessionState::Open { slots: self.slots, chunks: self.ended }
+    }
+
+    /// Notes how many chunks the requester has read or written. Fails for a number that is not possible.
+    pub fn report(&mut self, chunks: u64) -> Result<()> {
+        let most = match self.writes {
+            true => (self.ended + self.slots.len() as u64).min(self.chunks()),
+            false => self.ended,
+        };
+        if chunks > most {
+            fail!(InvalidArgument, "chunk {chunks} was reported, and {most} are possible");
+        }
+        if chunks > self.reported {
+            self.reported = chunks;
+            self.last_progress = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Ends copies and begins others. Returns whether there was anything to do.
+    pub fn advance(&mut self, service: &Arc<Service>) -> Result<bool> {
+        let before = (self.begun, self.ended);
+        self.end_copies()?;
+        let window = if self.writes { 0 } else { self.slots.len() as u64 };
+        let most = (self.reported + window).min(self.chunks());
+        while self.begun < most && !self.is_over {
+            let has_ended = self.begin(service)?;
+            if has_ended && self.chunk_size > MOST_COPIED {
+                // Another chunk is for the next step: the agent has other work, too.
+                break;
+            }
+        }
+        self.end_copies()?;
+        Ok(before != (self.begun, self.ended))
+    }
+
+    /// Notes which copies have ended. Fails if one has.
+    pub fn end_copies(&mut self) -> Result<()> {
+        while let Some(copy) = self.copies.front() {
+            // After a failure nothing uses the slot any more.
+            let ended = copy.is_done();
+            if let Ok(None) = ended {
+                break;
+            }
+            self.spare.extend(self.copies.pop_front());
+            self.ended += 1;
+            self.last_progress = Instant::now();
+            ended?;
+        }
+        Ok(())
+    }
+
+    /// Whether the requester may still write to its slots: it has neither closed the session nor written all chunks.
+    pub fn may_be_written(&self) -> bool {
+        self.writes && !self.is_closed && self.ended < self.chunks()
+    }
+
+    /// Whether no thread uses its slots.
+    pub fn is_quiet(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    /// Whether the requester has left it waiting for so long.
+    pub fn is_stalled(&self, patience: Duration) -> bool {
+        self.is_quiet() && self.last_progress.elapsed() >= patience
+    }
+
+    fn chunks(&self) -> u64 {
+        self.plan.bytes().div_ceil(self.chunk_size)
+    }
+
+    /// Begins the copy between the layout and the slot of the next chunk. Returns whether it has ended.
+    fn begin(&mut self, service: &Arc<Service>) -> Result<bool> {
+        // The copy keeps the memory of both.
+        let Some(layout) = service.layout.upgrade() else {
+            fail!(Stale, "the owner has destroyed the layout");
+        };
+        let size = self.chunk_size;
+        let first = self.begun * size;
+        let range = first..self.plan.bytes().min(first + size);
+        let is_inline = service.copier.is_none() && is_copied_here(range.end - range.start);
+        service.contexts.ensure_alive()?;
+        // Elastic memory may be decommitted between two chunks.
+        let spans = self.plan.rows_in(range.clone()).flat_map(|rows| spans_of(&layout, rows));
+        let extents =
+            layout.touched_extents(spans).hold().map_err(|error| error.with_status(Status::Stale))?;
+        let slot = service.served.slot(self.slots.of_chunk(self.begun));
+        let linear = LinearCopy {
+            plan: self.plan.clone(),
+            bytes: range,
+            slot,
+            into_layout: self.writes,
+            _held: [Some(service.clone()), Some(layout)],
+            _extents: extents,
+        };
+        let copy = self.spare.pop().unwrap_or_default();
+        copy.start_linear(linear, service.copier.as_deref(), is_inline)?;
+        self.copies.push_back(copy);
+        self.begun += 1;
+        Ok(is_inline)
+    }
+}
+
+/// Region, address and size of the spans that some rows touch, and what is between them within an extent.
+fn spans_of(layout: &Layout, rows: Matrix) -> impl Iterator<Item = (u32, u64, u64)> + use<> {
+    let Move { source, source_region, size, .. } = rows.first;
+    let whole = (rows.rows - 1) * rows.strides[0] + size;
+    let is_together = layout.bytes_in_piece(source_region, source) >= whole;
+    let (count, size) = if is_together { (1, whole) } else { (rows.rows, size) };
+    (0..count).map(move |row| (source_region, source + row * rows.strides[0], size))
+}
+
+/// Whether the agent's thread copies a chunk itself. Passing few bytes to another thread takes longer than copying them. If
+/// the requester has the only other processor, this thread and another one would take turns on one.
+fn is_copied_here(bytes: u64) -> bool {
+    bytes <= if Pool::parallelism() <= 2 { MOST_COPIED_ALONE } else { MOST_COPIED }
+}
+
+/// Why a session ends without the requester.
+pub(super) fn stalled(patience: Duration) -> SessionState {
+    let reason = format!(
+        "it has ended the session, because this process has neither read nor written a chunk for {} ms; check whether its \
+         threads run, or have the owner increase stall_timeout_ns",
+        patience.as_millis()
+    );
+    SessionState::Ended { status: Status::TimedOut as i32, reason }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a requester sends to the owner of a layout: notifications of NIXL. docs/served-transfers.md has them byte by byte.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::error::{Result, ensure};
+use crate::base::process::ProcessIdentity;
+use crate::base::wire::Form;
+use crate::nixl::ServiceId;
+use crate::plan::Terms;
+
+const FORM: Form = Form { magic: b"KVMEMREQ", versions: 1..=1, name: "request for a served transfer" };
+/// The maximum size of the fields of a message.
+pub const MOST_BYTES: usize = 256 << 10;
+/// The maximum size of the terms of a request. Its other fields have less than the rest.
+pub const MOST_TERMS: usize = MOST_BYTES - 512;
+
+/// 128 random bits that identify a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionKey(#[serde(with = "serde_bytes")] pub [u8; 16]);
+
+/// A message of a session.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The session that it belongs to.
+    pub session: SessionKey,
+    /// What it says.
+    pub body: Body,
+}
+
+/// The kinds of messages.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Body {
+    /// Begins a session.
+    Open(Arc<Open>),
+    /// So many chunks were read from the arena, or written to it, from the first on.
+    Progress(u64),
+    /// Ends the session. The requester accesses the arena no more.
+    Close,
+}
+
+/// A request.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// The process of the requester.
+    pub process: ProcessIdentity,
+    /// The requester writes to the layout, rather than reads from it.
+    pub writes: bool,
+    /// Number of bytes, by which both sides check that they count alike.
+    pub bytes: u64,
+    /// Bytes of each chunk but the last: no more than a slot has.
+    pub chunk_size: u64,
+    /// What is moved, in the owner's terms.
+    pub terms: Terms,
+}
+
+impl Message {
+    /// The notification to the owner. Fails if it is too long.
+    pub fn write(&self, service: &ServiceId) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.write_to(service, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same in the memory of an earlier message.
+    pub fn write_to(&self, service: &ServiceId, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.clear();
+        bytes.extend_from_slice(&service.prefix());
+        let prefix = bytes.len();
+        FORM.append(1, self, bytes)?;
+        let size = bytes.len() - prefix;
+        ensure!(
+            size <= MOST_BYTES,
+            Unsupported,
+            "the request has {size} bytes, and {MOST_BYTES} are the most; its blocks are in too many separate spans"
+        );
+        Ok(())
+    }
+
+    /// Reads what follows the id of the service in a notification. The bytes may be anything.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        ensure!(
+            bytes.len() <= MOST_BYTES,
+            Corrupt,
+            "a request of {} bytes is longer than the maximum of {MOST_BYTES}",
+            bytes.len()
+        );
+        FORM.read(bytes).map(|(_, message)| message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Status;
+    use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
+
+    const SERVICE: ServiceId = ServiceId([7; 16]);
+
+    fn open(spans: usize) -> Message {
+        let spans = [3u32, 0, 2].map(u32::to_le_bytes).concat().repeat(spans);
+        let terms = Terms::raw("BLONHC".into(), [0, 3], [0, 2], [1, 2], [4, 16, 1, 2], spans);
+        let process = ProcessIdentity::unknown();
+        let body = Body::Open(Arc::new(Open { process, writes: true, bytes: 77, chunk_size: 4096, terms }));
+        Message { session: SessionKey([9; 16]), body }
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        for message in [
+            open(2),
+            Message { session: SessionKey([1; 16]), body: Body::Progress(u64::MAX) },
+            Message { session: SessionKey([2; 16]), body: Body::Close },
+        ] {
+            let bytes = message.write(&SERVICE).unwrap();
+            let rest = bytes.strip_prefix(&SERVICE.prefix()[..]).unwrap();
+            assert_eq!(Message::read(rest).unwrap(), message);
+            ensure_all_damage_is_found(rest, Message::read);
+            assert_eq!(Message::read(&of_version(rest, 2)).unwrap_err().status(), Status::VersionMismatch);
+        }
+    }
+
+    #[test]
+    fn long_messages_are_neither_written_nor_read() {
+        let error = open(MOST_BYTES / 12).write(&SERVICE).unwrap_err();
+        assert_eq!(error.status(), Status::Unsupported);
+        assert_eq!(Message::read(&vec![0; MOST_BYTES + 1]).unwrap_err().status(), Status::Corrupt);
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A session that was requested from the owner, on the requester's side: its messages, and its reads of the control block.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::plan::ServedPlan;
+use crate::base::error::{Error, Result, fail};
+use crate::base::log::log;
+use crate::engine::peer::served::protocol::control::{self, Entry, SessionState};
+use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
+use crate::engine::peer::served::protocol::words;
+use crate::engine::peer::staged::Slot;
+use crate::nixl::{AgentState, RequestId};
+use crate::region::random;
+
+/// After this time without a message, the last report is sent again: the owner drops messages if too many wait. The request,
+/// which may be large, is sent again only if the owner does not know the session, and at most as often.
+const REPEAT: Duration = Duration::from_millis(200);
+
+/// A session that was requested from the owner.
+pub(super) struct OpenSession {
+    key: SessionKey,
+    /// Reads the control block.
+    request: RequestId,
+    mailbox: Slot,
+    is_in_flight: bool,
+    /// Whether it was posted after the last chunk had been read.
+    is_last: bool,
+    /// When it was posted the last time.
+    posted: Instant,
+    /// When the last message was sent, and the last request for the session.
+    said: Instant,
+    requested: Instant,
+    /// Until when a write to the owner's slots may begin: after that, the owner may have ended the session.
+    lease_end: Instant,
+}
+
+impl OpenSession {
+    /// A session that is to be requested, if there is memory for a copy of the control block.
+    pub fn new(state: &mut AgentState, plan: &ServedPlan) -> Result<Option<Self>> {
+        let Some(mailbox) = plan.take_mailbox() else { return Ok(None) };
+        let key = SessionKey(random()?);
+        let request = plan.control_request(state, mailbox.address())?;
+        let now = Instant::now();
+        Ok(Some(Self {
+            key,
+            request,
+            mailbox,
+            is_in_flight: false,
+            is_last: false,
+            posted: now,
+            said: now,
+            requested: now,
+            lease_end: now,
+        }))
+    }
+
+    /// Sends a message, which is written to this buffer.
+    pub fn say(
+        &mut self,
+        state: &mut AgentState,
+        plan: &ServedPlan,
+        buffer: &mut Vec<u8>,
+        body: Body,
+    ) -> Result<()> {
+        self.said = Instant::now();
+        if let Body::Open(_) = body {
+            self.requested = self.said;
+        }
+        Message { session: self.key, body }.write_to(&plan.served().id, buffer)?;
+        state.notify_remote(plan.peer(), buffer)
+    }
+
+    /// Whether the last report is to be sent again.
+    pub fn is_silent(&self) -> bool {
+        self.said.elapsed() >= REPEAT
+    }
+
+    /// Whether the request may be sent again.
+    pub fn may_request_again(&self) -> bool {
+        self.requested.elapsed() >= REPEAT
+    }
+
+    /// Whether the owner keeps the slots of a write for this session, so that a write to them may begin.
+    pub fn has_lease(&self) -> bool {
+        Instant::now() < self.lease_end
+    }
+
+    /// The request that reads the control block, which is posted now; `None` if it is in flight.
+    pub fn begin_read(&mut self, is_last: bool) -> Option<RequestId> {
+        if self.is_in_flight {
+            return None;
+        }
+        (self.is_in_flight, self.is_last, self.posted) = (true, is_last, Instant::now());
+        Some(self.request)
+    }
+
+    /// Notes the end of a request. Returns whether it is the one that reads the control block.
+    pub fn has_ended_read(&mut self, request: RequestId) -> bool {
+        let is_it = self.is_read(request);
+        self.is_in_flight &= !is_it;
+        is_it
+    }
+
+    /// Whether a request reads the control block.
+    pub fn is_read(&self, request: RequestId) -> bool {
+        self.request == request
+    }
+
+    /// Whether the control block is being read.
+    pub fn is_in_flight(&self) -> bool {
+        self.is_in_flight
+    }
+
+    /// Whether the control block was read after the last chunk.
+    pub fn was_last_read(&self) -> bool {
+        self.is_last
+    }
+
+    /// The entry of the session in the control block that was read. An open one renews the lease.
+    pub fn entry(&mut self, plan: &ServedPlan) -> Result<Entry> {
+        let served = plan.served();
+        let bytes = match self.mailbox.region() {
+            Some(region) => words::read(self.mailbox.address(), region),
+            None => fail!(Panic, "a session has no copy of the control block"),
+        };
+        let owner = |error: Error| of_owner(plan, error);
+        let lease = control::lease_of(&bytes, &served.id).map_err(owner)?;
+        let entry = SessionState::find(&bytes, self.key, served.slots).map_err(owner)?;
+        if let Entry::State(SessionState::Open { .. }) = entry {
+            self.lease_end = self.posted + lease;
+        }
+        Ok(entry)
+    }
+
+    /// Releases the request. Nothing is in flight.
+    pub fn release(self, state: &mut AgentState) {
+        if let Err(error) = state.release_request(self.request) {
+            log!(Error, "{error}; kvmem intentionally leaks a part of the staging memory of the agent");
+            self.mailbox.retire();
+        }
+    }
+
+    /// Never frees the copy of the control block, because NIXL may still use it.
+    pub fn abandon(self) {
+        self.mailbox.retire();
+    }
+}
+
+/// Adds to an error of the owner whose it is.
+pub(super) fn of_owner(plan: &ServedPlan, error: Error) -> Error {
+    error.context(format!("agent '{}' serves the transfer", plan.peer().name()))
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A prepared transfer that the owner serves, on the requester's side.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::session_plan::SessionPlan;
+use crate::base::error::{Result, ensure, fail};
+use crate::engine::peer::cost::RequestRates;
+use crate::engine::peer::served::protocol::control;
+use crate::engine::peer::served::protocol::message::MOST_TERMS;
+use crate::engine::peer::staged::{Arena, ArenaUse, Slot, SlotUser, StagingMemory};
+use crate::layout::{Layout, Memory, Served};
+use crate::nixl::request::RequestSide;
+use crate::nixl::{Agent, AgentState, Descriptor, Operation, Remote, RequestId, Span};
+use crate::plan::Plan;
+
+/// Larger slots of an owner would need a larger arena here, too.
+const MOST_SLOT: u64 = 32 << 20;
+/// Chunks that are looked at to choose between an arena and the local layout.
+const SAMPLED: u64 = 4;
+
+/// What a served transfer needs, without memory.
+pub struct ServedDivision {
+    /// One after the other; at least one. A message has space for so many spans only.
+    sessions: Vec<SessionPlan>,
+    served: Served,
+    peer: Arc<Remote>,
+    reads: bool,
+    /// NIXL accesses the local layout, in few ranges.
+    is_direct: bool,
+    /// Descriptors of a request, on average of the first.
+    descriptors: u64,
+    /// What the arena here is, or would be.
+    memory: StagingMemory,
+    /// The device of the local layout.
+    device_id: u64,
+}
+
+impl ServedDivision {
+    /// Fails with the reason if the owner does not serve the transfer.
+    pub fn of(
+        plan: &Plan,
+        [local, remote]: [&Arc<Layout>; 2],
+        reads: bool,
+        rates: &RequestRates,
+    ) -> Result<Self> {
+        let (Some(served), Memory::Remote(memory)) = (remote.served(), remote.memory()) else {
+            fail!(Unsupported, "the owner does not serve the layout (kvmem_layout_serve)");
+        };
+        ensure!(reads || served.writes, Unsupported, "the owner serves reads of the layout, and no writes");
+        let staging = StagingMemory::between(local, served.memory().memory_type);
+        ensure!(
+            staging.memory_type() == served.memory().memory_type,
+            Unsupported,
+            "the owner's staging memory is in GPU memory, and the local layout is not; the owner can serve from host \
+             memory (KVMEM_SERVE_FROM_HOST)"
+        );
+        // NIXL accesses memory of the layout only where that is as fast as the arena.
+        let is_plain = local.memory_type() == staging.memory_type() && !local.is_elastic();
+        let side = usize::from(reads);
+        let led = plan.led_by(side)?;
+        let slices = led.slices(1 - side, MOST_TERMS)?;
+        let session = |slice| SessionPlan::new(&slice, side, reads, served.slot_size);
+        let mut this = Self {
+            sessions: slices.into_iter().map(session).collect::<Result<_>>()?,
+            served: served.clone(),
+            peer: memory.peer.clone(),
+            reads,
+            is_direct: true,
+            descriptors: 1,
+            memory: staging,
+            device_id: local.descriptors().first().map_or(0, |first| first.device_id),
+        };
+        this.ensure_bytes(plan.bytes())?;
+        let first = &this.sessions[0];
+        let chunks = first.chunks().min(SAMPLED);
+        let sampled = first.range(chunks - 1).end;
+        let ranges = (0..chunks).map(|chunk| first.ranges(chunk).count() as u64).sum::<u64>();
+        let is_direct = is_plain && sampled >= ranges * rates.bytes_per_descriptor();
+        let descriptors = if is_direct { ranges.div_ceil(chunks) } else { 1 };
+        (this.is_direct, this.descriptors) = (is_direct, descriptors);
+        ensure!(
+            this.is_direct || served.slot_size <= MOST_SLOT,
+            Unsupported,
+            "the owner's slots have {} bytes, and {MOST_SLOT} are the most that rows are copied from",
+            served.slot_size
+        );
+        Ok(this)
+    }
+
+    fn ensure_bytes(&self, planned: u64) -> Result<()> {
+        let bytes: u64 = self.sessions.iter().map(SessionPlan::bytes).sum();
+        ensure!(bytes == planned, Panic, "a plan of {planned} bytes has {bytes} in a row");
+        Ok(())
+    }
+
+    /// Number of chunks.
+    pub fn chunks(&self) -> u64 {
+        self.sessions.iter().map(SessionPlan::chunks).sum()
+    }
+
+    /// Number of sessions.
+    pub fn sessions(&self) -> u64 {
+        self.sessions.len() as u64
+    }
+
+    /// Descriptors of all requests.
+    pub fn descriptors(&self) -> u64 {
+        self.chunks() * self.descriptors
+    }
+
+    /// Whether bytes are also copied here.
+    pub fn copies(&self) -> bool {
+        !self.is_direct
+    }
+}
+
+/// A prepared transfer with its memory.
+pub struct ServedPlan {
+    division: ServedDivision,
+    /// For the rows of the local layout, unless NIXL accesses it.
+    arena: Option<Arc<Arena>>,
+    /// For copies of the owner's control block.
+    mailboxes: Arc<Arena>,
+}
+
+impl ServedPlan {
+    /// Allocates what the agent does not have yet.
+    pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
+        let chunks = || Arena::of(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
+        let arena = division.copies().then(chunks).transpose()?;
+        let mailboxes = Arena::of(agent, ArenaUse::Mailboxes, StagingMemory::Host, control::SIZE as u64)?;
+        // Allocation and registration take long, so the layout keeps them for the next transfer.
+        local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
+        Ok(Self { division, arena, mailboxes })
+    }
+
+    /// Number of chunks.
+    pub fn chunks(&self) -> u64 {
+        self.division.chunks()
+    }
+
+    /// The sessions of a run, one after the other.
+    pub fn sessions(&self) -> &[SessionPlan] {
+        &self.division.sessions
+    }
+
+    pub(super) fn reads(&self) -> bool {
+        self.division.reads
+    }
+
+    pub(super) fn peer(&self) -> &Arc<Remote> {
+        &self.division.peer
+    }
+
+    pub(super) fn served(&self) -> &Served {
+        &self.division.served
+    }
+
+    /// Whether chunks pass through slots of this process.
+    pub(super) fn has_arena(&self) -> bool {
+        self.arena.is_some()
+    }
+
+    /// A free slot for a chunk, if there is one for the owner.
+    pub(super) fn take_slot(&self) -> Option<Slot> {
+        self.arena.as_ref()?.take(SlotUser::peer(self.peer()))
+    }
+
+    /// Free memory for a copy of a control block, if there is any for the owner.
+    pub(super) fn take_mailbox(&self) -> Option<Slot> {
+        self.mailboxes.take(SlotUser::peer(self.peer()))
+    }
+
+    /// The request between a chunk of a session in the owner's slot and memory of this process: the slot at `local`, or the layout.
+    pub(super) fn request(
+        &self,
+        state: &mut AgentState,
+        session: &SessionPlan,
+        chunk: u64,
+        slot: u32,
+        local: Option<u64>,
+    ) -> Result<RequestId> {
+        let there = self.served().slot(slot);
+        let range = session.range(chunk);
+        let operation = if self.reads() { Operation::Read } else { Operation::Write };
+        match local {
+            Some(address) => {
+                let here = || [(address, range.end - range.start, 0)].into_iter();
+                self.create(
+                    state,
+                    operation,
+                    (self.division.memory.device_id(), here),
+                    (self.served().memory(), there),
+                )
+            }
+            None => {
+                let here = || session.ranges(chunk);
+                self.create(
+                    state,
+                    operation,
+                    (self.division.device_id, here),
+                    (self.served().memory(), there),
+                )
+            }
+        }
+    }
+
+    /// The request that reads the control block to `local`.
+    pub(super) fn control_request(&self, state: &mut AgentState, local: u64) -> Result<RequestId> {
+        let ranges = || [(local, control::SIZE as u64, 0)].into_iter();
+        let arena = &self.served().arena;
+        self.create(state, Operation::Read, (0, ranges), (arena, arena.address))
+    }
+
+    /// Creates a request for ranges: their device and address here, their size, and their offset from `there`. Memory of the
+    /// same type is accessed on both sides.
+    fn create<I: Iterator<Item = (u64, u64, u64)>>(
+        &self,
+        state: &mut AgentState,
+        operation: Operation,
+        (own_device, ranges): (u64, impl Fn() -> I),
+        (memory, there): (&Descriptor, u64),
+    ) -> Result<RequestId> {
+        let &Descriptor { device_id, memory_type, .. } = memory;
+        let here = ranges().map(|(address, size, _)| Span { address, size, device_id: own_device });
+        let remote = ranges().map(|(_, size, at)| Span { address: there + at, size, device_id });
+        let side = RequestSide::Peer(self.peer().clone());
+        state.create_request(operation, (memory_type, here), (&side, memory_type, remote))
+    }
+}
+
+/// What the local layout keeps between transfers.
+struct Kept {
+    _arenas: [Option<Arc<Arena>>; 2],
+}

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One session of a run, on the requester's side: opens it, moves chunk after chunk between the owner's slots and local memory,
+//! several at a time, and closes it.
+//!
+//! A chunk is moved when the owner has done its part, which this side reads in the control block. After the last chunk of a
+//! read, the control block is read a second time: if the owner has ended the session meanwhile, slots may have had other
+//! bytes.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::open_session::{OpenSession, of_owner};
+use super::plan::ServedPlan;
+use super::session_plan::SessionPlan;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::leak;
+use crate::base::log::log;
+use crate::engine::peer::served::protocol::control::{Entry, GrantedSlots, SessionState};
+use crate::engine::peer::served::protocol::message::Body;
+use crate::engine::peer::staged::{LinearCopy, Slot, SlotCopy};
+use crate::nixl::{AgentState, RequestId};
+
+/// The agent's thread copies a last chunk up to this size itself.
+const INLINE: u64 = 128 << 10;
+/// Chunks that are in flight or copied here at a time.
+const MOST_ACTIVE: usize = 4;
+/// The chunks of one session.
+pub struct SessionFlow {
+    plan: Arc<ServedPlan>,
+    /// Of the session in the plan.
+    index: usize,
+    /// The buffer of the message that is sent.
+    message: Vec<u8>,
+    session: Option<OpenSession>,
+    /// The owner's slots; empty until it has granted some.
+    slots: GrantedSlots,
+    /// Chunks that the owner has gathered or scattered, from the first on.
+    theirs: u64,
+    /// Chunks that have begun here.
+    begun: u64,
+    active: Vec<Active>,
+    /// Copies that have ended.
+    spare: Vec<Arc<SlotCopy>>,
+    /// The number of first chunks whose copy between slot and local memory has ended.
+    mine: u64,
+    /// Later chunks of which the same is true: bit `n` is chunk `mine + n`.
+    moved: u64,
+    /// The number of them that was reported to the owner.
+    reported: u64,
+    /// Chunks that are complete on this side.
+    done: u64,
+    /// The session was open after the last chunk was read.
+    is_confirmed: bool,
+    is_stopped: bool,
+    has_unreleased: bool,
+}
+
+struct Active {
+    state: State,
+    chunk: u64,
+    /// In the local arena, unless NIXL accesses the layout.
+    slot: Option<Slot>,
+}
+
+enum State {
+    Copying(Arc<SlotCopy>),
+    /// Ready to be written to the owner's slot.
+    Gathered,
+    InFlight(RequestId),
+}
+
+impl SessionFlow {
+    /// The chunks of the first session.
+    pub fn new(plan: Arc<ServedPlan>) -> Self {
+        Self {
+            plan,
+            index: 0,
+            message: Vec::new(),
+            session: None,
+            slots: GrantedSlots::default(),
+            theirs: 0,
+            begun: 0,
+            active: Vec::new(),
+            spare: Vec::new(),
+            mine: 0,
+            moved: 0,
+            reported: 0,
+            done: 0,
+            is_confirmed: false,
+            is_stopped: false,
+            has_unreleased: false,
+        }
+    }
+
+    /// The chunks of another session, which reuse the memory of this one after its end.
+    pub fn restart(&mut self, index: usize) {
+        let empty = Self { index, ..Self::new(self.plan.clone()) };
+        let used = std::mem::replace(self, empty);
+        self.has_unreleased = used.has_unreleased;
+        (self.message, self.active, self.spare) = (used.message, used.active, used.spare);
+    }
+
+    /// The index of the session in the plan.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What the session moves.
+    fn moves(&self) -> &SessionPlan {
+        &self.plan.sessions()[self.index]
+    }
+
+    fn chunks(&self) -> u64 {
+        self.moves().chunks()
+    }
+
+    /// Whether all chunks are complete, and nothing is in flight.
+    pub fn is_over(&self) -> bool {
+        let reads_control = self.session.as_ref().is_some_and(OpenSession::is_in_flight);
+        self.active.is_empty() && !reads_control && !self.has_more()
+    }
+
+    /// Whether chunks have not been moved.
+    pub fn has_more(&self) -> bool {
+        !self.is_stopped && !self.is_complete()
+    }
+
+    /// The minimum of bytes that have moved: the last chunk may be smaller than the others.
+    pub fn moved(&self) -> u64 {
+        match if self.plan.reads() { self.done } else { self.theirs } {
+            chunks if chunks == self.chunks() => self.moves().bytes(),
+            chunks => self.moves().range(chunks.saturating_sub(1)).start,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        match self.plan.reads() {
+            true => self.done == self.chunks() && self.is_confirmed,
+            false => self.theirs == self.chunks(),
+        }
+    }
+
+    /// Begins no further chunk. Those in flight end.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+        self.active.retain(|each| !matches!(each.state, State::Gathered));
+    }
+
+    /// Whether it was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Whether NIXL may still use memory of the layout, because a request was not released.
+    pub fn has_unreleased(&self) -> bool {
+        self.has_unreleased
+    }
+
+    /// Opens the session, handles copies that have ended, starts to gather, and reports moved chunks to the owner. Returns
+    /// whether it did any of this.
+    pub fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
+        if self.session.is_none() && !self.is_stopped {
+            return self.open(state);
+        }
+        self.repeat_report(state)?;
+        let mut any = self.end_copies()?;
+        if !self.plan.reads() && self.begin_gathering()? {
+            any = true;
+        }
+        // After the last chunk of a read there is nothing to report.
+        let has_news = self.mine > self.reported && (!self.plan.reads() || self.mine < self.chunks());
+        if has_news && !self.is_stopped {
+            self.report(state)?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    fn open(&mut self, state: &mut AgentState) -> Result<bool> {
+        self.session = OpenSession::new(state, &self.plan)?;
+        self.request_session(state)?;
+        Ok(self.session.is_some())
+    }
+
+    fn request_session(&mut self, state: &mut AgentState) -> Result<()> {
+        self.say(state, Body::Open(self.moves().open().clone()))
+    }
+
+    fn report(&mut self, state: &mut AgentState) -> Result<()> {
+        self.reported = self.mine;
+        self.say(state, Body::Progress(self.mine))
+    }
+
+    /// Sends the last report again after some time without a message. A repeated report changes nothing, and renews a request
+    /// that waits for slots.
+    fn repeat_report(&mut self, state: &mut AgentState) -> Result<()> {
+        let is_silent = self.session.as_ref().is_some_and(OpenSession::is_silent);
+        if is_silent && !self.is_stopped { self.report(state) } else { Ok(()) }
+    }
+
+    fn say(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        session.say(state, &self.plan, &mut self.message, body)
+    }
+
+    /// The next request to post, if there is one.
+    pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        if self.is_stopped {
+            return Ok(None);
+        }
+        let next = if self.plan.reads() { self.next_read(state)? } else { self.next_write(state)? };
+        match next {
+            Some(request) => Ok(Some(request)),
+            None => Ok(self.next_control_read()),
+        }
+    }
+
+    fn next_read(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        if self.begun >= self.theirs || self.active.len() >= MOST_ACTIVE {
+            return Ok(None);
+        }
+        let slot = self.plan.take_slot();
+        if slot.is_none() && self.plan.has_arena() {
+            return Ok(None);
+        }
+        let chunk = self.begun;
+        let local = slot.as_ref().map(Slot::address);
+        let request = self.plan.request(state, self.moves(), chunk, self.slots.of_chunk(chunk), local)?;
+        self.begun += 1;
+        self.active.push(Active { state: State::InFlight(request), chunk, slot });
+        Ok(Some(request))
+    }
+
+    fn next_write(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        let granted = self.theirs + self.slots.len() as u64;
+        if !self.has_lease() {
+            return Ok(None);
+        }
+        if !self.plan.has_arena()
+            && self.begun < granted.min(self.chunks())
+            && self.active.len() < MOST_ACTIVE
+        {
+            self.active.push(Active { state: State::Gathered, chunk: self.begun, slot: None });
+            self.begun += 1;
+        }
+        let is_ready = |each: &&mut Active| matches!(each.state, State::Gathered);
+        let Some(ready) = self.active.iter_mut().find(is_ready) else { return Ok(None) };
+        let slot = self.slots.of_chunk(ready.chunk);
+        let (moves, local) = (&self.plan.sessions()[self.index], ready.slot.as_ref().map(Slot::address));
+        let request = self.plan.request(state, moves, ready.chunk, slot, local)?;
+        ready.state = State::InFlight(request);
+        Ok(Some(request))
+    }
+
+    fn has_lease(&self) -> bool {
+        self.session.as_ref().is_some_and(OpenSession::has_lease)
+    }
+
+    /// The read of the control block, if the run waits for the owner.
+    fn next_control_read(&mut self) -> Option<RequestId> {
+        let chunks = self.chunks();
+        let reads_are_done = self.plan.reads() && self.mine == chunks;
+        let waits = match self.plan.reads() {
+            _ if self.slots.is_empty() => true,
+            false if !self.has_lease() => true,
+            true => (self.begun == self.theirs && self.begun < chunks) || reads_are_done,
+            false => self.begun == chunks.min(self.theirs + self.slots.len() as u64),
+        };
+        if !waits || self.is_complete() || self.is_confirmed {
+            return None;
+        }
+        self.session.as_mut()?.begin_read(reads_are_done)
+    }
+
+    /// Whether a request reads the control block.
+    pub fn is_control_read(&self, request: RequestId) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_read(request))
+    }
+
+    /// Handles the end of a request. Returns whether the run has progressed.
+    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
+        if self.session.as_mut().is_some_and(|session| session.has_ended_read(request)) {
+            return if has_failed || self.is_stopped { Ok(has_failed) } else { self.read_control(state) };
+        }
+        let is_it = |each: &Active| matches!(each.state, State::InFlight(id) if id == request);
+        let Some(index) = self.active.iter().position(is_it) else { return Ok(false) };
+        let Active { chunk, slot, .. } = self.active.swap_remove(index);
+        if let Err(error) = state.release_request(request) {
+            log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
+            match slot {
+                Some(slot) => slot.retire(),
+                None => self.has_unreleased = true,
+            }
+            return Err(error);
+        }
+        if has_failed || self.is_stopped {
+            return Ok(true);
+        }
+        // A chunk has a slot of the owner, so it is fewer after the first than a session has slots.
+        self.moved |= 1 << (chunk - self.mine);
+        let first = self.moved.trailing_ones();
+        (self.mine, self.moved) = (self.mine + u64::from(first), self.moved >> first);
+        match slot {
+            Some(slot) if self.plan.reads() => self.copy(chunk, slot)?,
+            _ => self.done += 1,
+        }
+        Ok(true)
+    }
+
+    /// Reads the entry of the session. Returns whether it has changed.
+    fn read_control(&mut self, state: &mut AgentState) -> Result<bool> {
+        let all = self.chunks();
+        let Some(session) = &mut self.session else { return Ok(false) };
+        match session.entry(&self.plan)? {
+            Entry::Torn => Ok(false),
+            Entry::Missing if self.slots.is_empty() => Ok(false),
+            Entry::State(SessionState::Unknown) if self.slots.is_empty() => {
+                if session.may_request_again() {
+                    self.request_session(state)?;
+                }
+                Ok(false)
+            }
+            Entry::Missing | Entry::State(SessionState::Unknown) => Err(of_owner(&self.plan, ended())),
+            Entry::State(SessionState::Ended { status, reason }) => {
+                Err(of_owner(&self.plan, SessionState::error(status, &reason)))
+            }
+            Entry::State(SessionState::Open { slots, chunks }) => {
+                ensure!(
+                    (self.theirs..=all).contains(&chunks)
+                        && (self.slots.is_empty() || self.slots == slots)
+                        && chunks <= self.reported + if self.plan.reads() { slots.len() as u64 } else { 0 },
+                    Corrupt,
+                    "agent '{}' serves chunk {chunks} after chunk {}, which contradicts its earlier entries",
+                    self.plan.peer().name(),
+                    self.theirs
+                );
+                let is_new = self.slots.is_empty() || chunks > self.theirs || session.was_last_read();
+                self.is_confirmed |= session.was_last_read();
+                (self.slots, self.theirs) = (slots, chunks);
+                Ok(is_new)
+            }
+        }
+    }
+
+    /// Begins to gather the next chunk of a write, if the owner has a slot for it and there is one here.
+    fn begin_gathering(&mut self) -> Result<bool> {
+        let granted = self.theirs + self.slots.len() as u64;
+        if self.is_stopped || self.active.len() >= MOST_ACTIVE || self.begun >= granted.min(self.chunks()) {
+            return Ok(false);
+        }
+        let Some(slot) = self.plan.take_slot() else { return Ok(false) };
+        let chunk = self.begun;
+        self.begun += 1;
+        self.copy(chunk, slot)?;
+        Ok(true)
+    }
+
+    /// Begins the copy between a slot and the local layout.
+    fn copy(&mut self, chunk: u64, slot: Slot) -> Result<()> {
+        let range = self.moves().range(chunk);
+        let size = range.end - range.start;
+        let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.chunks());
+        let copy = self.spare.pop().unwrap_or_default();
+        let linear = LinearCopy {
+            plan: self.moves().linear().clone(),
+            bytes: range,
+            slot: slot.address(),
+            into_layout: self.plan.reads(),
+            _held: [None, None],
+            _extents: None,
+        };
+        copy.start_linear(linear, slot.arena().copier(), is_inline)?;
+        self.active.push(Active { state: State::Copying(copy), chunk, slot: Some(slot) });
+        Ok(())
+    }
+
+    fn end_copies(&mut self) -> Result<bool> {
+        let mut any = false;
+        let mut index = 0;
+        while let Some(each) = self.active.get_mut(index) {
+            let State::Copying(copy) = &each.state else {
+                index += 1;
+                continue;
+            };
+            // After a failure nothing uses the slot.
+            let ended = copy.is_done();
+            if let Ok(None) = ended {
+                index += 1;
+                continue;
+            }
+            any = true;
+            self.spare.push(copy.clone());
+            if self.plan.reads() || self.is_stopped || ended.is_err() {
+                self.active.swap_remove(index);
+                self.done += 1;
+            } else {
+                each.state = State::Gathered;
+                index += 1;
+            }
+            ended?;
+        }
+        Ok(any)
+    }
+
+    /// Whether it waits for staging memory of this process: for a copy of the control block, or for a chunk.
+    pub fn lacks_memory(&self) -> bool {
+        if self.is_stopped || self.session.is_none() {
+            return !self.is_stopped;
+        }
+        let window = if self.plan.reads() { 0 } else { self.slots.len() as u64 };
+        let is_next = self.begun < (self.theirs + window).min(self.chunks());
+        self.plan.has_arena() && self.active.is_empty() && is_next
+    }
+
+    /// After a panic: never frees staging memory that NIXL or a copy may still use.
+    pub fn abandon(&mut self) {
+        for Active { state, slot, .. } in self.active.drain(..) {
+            leak::intentionally(state);
+            slot.into_iter().for_each(Slot::retire);
+        }
+        if let Some(session) = self.session.take() {
+            session.abandon();
+        }
+    }
+
+    /// Closes the session. Nothing is in flight.
+    pub fn close(&mut self, state: &mut AgentState) {
+        // If it is not sent, the owner ends the session after its timeout.
+        if let Err(error) = self.say(state, Body::Close) {
+            log!(Debug, "a session with agent '{}' was not closed: {error}", self.plan.peer().name());
+        }
+        if let Some(session) = self.session.take() {
+            session.release(state);
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::new(
+        Status::Stale,
+        "it has ended the session before all bytes were read, so the blocks of the destination may have other bytes",
+    )
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A service and peers that send nonsense, over NIXL and UCX in one process.
+#![forbid(unsafe_code)]
+
+mod lying_owner;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::protocol::words;
+use super::*;
+use crate::base::error::Status;
+use crate::base::process::ProcessIdentity;
+use crate::engine::peer::served::protocol::control::{Entry, SessionState};
+use crate::engine::peer::served::protocol::message::{Body, MOST_BYTES, Message, Open, SessionKey};
+use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
+use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
+use crate::plan::Terms;
+use crate::region::SystemConfig;
+use crate::skip::skip;
+use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
+
+const BLOCKS: u64 = 64;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn agent(name: &str) -> Arc<Agent> {
+    let agent = Agent::create(name, &AgentConfig::default()).unwrap();
+    agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+    agent
+}
+
+fn layout(agent: &Arc<Agent>, num_blocks: u64) -> Arc<Layout> {
+    let dimensions = Dimensions {
+        num_blocks,
+        num_layers: 2,
+        outer_dim: 2,
+        page_size: 4,
+        inner_dim: 64,
+        dtype_width: 2,
+        alignment: 1,
+        num_heads: None,
+    };
+    let kind = LayoutKind::FullyContiguous;
+    let blocks = Layout::builder(dimensions).kind(kind).unwrap();
+    let ready = blocks.allocate(AllocationConfig::System(SystemConfig::default()));
+    ready.agent(Some(agent.clone())).build().unwrap()
+}
+
+/// An owner that serves a layout, and a peer that knows it.
+struct Served {
+    owner: Arc<Agent>,
+    layout: Arc<Layout>,
+    peer: Arc<Agent>,
+    remote: Arc<Layout>,
+}
+
+impl Served {
+    /// `None` without NIXL.
+    fn new(options: &ServeOptions) -> Option<Self> {
+        Self::with_blocks(BLOCKS, options)
+    }
+
+    fn with_blocks(num_blocks: u64, options: &ServeOptions) -> Option<Self> {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
+            return None;
+        }
+        let owner = agent("owner");
+        let layout = layout(&owner, num_blocks);
+        serve(&layout, options).unwrap();
+        Some(Self::with_peer(owner, layout, agent("peer")))
+    }
+
+    /// The same layout, with another peer that knows it.
+    fn with_another_peer(&self) -> Self {
+        self.with_peer_named("other")
+    }
+
+    fn with_peer_named(&self, name: &str) -> Self {
+        Self::with_peer(self.owner.clone(), self.layout.clone(), agent(name))
+    }
+
+    fn with_peer(owner: Arc<Agent>, layout: Arc<Layout>, peer: Arc<Agent>) -> Self {
+        let metadata = owner.call(|state| state.local_metadata()).unwrap();
+        peer.call(move |state| state.load_remote(&metadata)).unwrap();
+        let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
+        Self { owner, layout, peer, remote }
+    }
+
+    fn service(&self) -> ServiceId {
+        self.layout.served().unwrap().id
+    }
+
+    fn send(&self, bytes: Vec<u8>) {
+        self.peer.call(move |state| state.notify("owner", &bytes)).unwrap();
+    }
+
+    fn say(&self, session: SessionKey, body: Body) {
+        self.send(Message { session, body }.write(&self.service()).unwrap());
+    }
+
+    fn open(&self, session: SessionKey, writes: bool, bytes: u64, terms: Terms) {
+        self.open_by(ProcessIdentity::current().unwrap(), session, writes, bytes, terms);
+    }
+
+    fn open_by(&self, process: ProcessIdentity, session: SessionKey, writes: bool, bytes: u64, terms: Terms) {
+        self.say(session, Body::Open(Arc::new(Open { process, writes, bytes, chunk_size: 4096, terms })));
+    }
+
+    /// What the owner says of a session, once it says something that suits.
+    fn wait(&self, session: SessionKey, suits: impl Fn(&SessionState) -> bool) -> SessionState {
+        let served = self.layout.served().unwrap();
+        let until = Instant::now() + DEADLINE;
+        loop {
+            // The owner's arena is in this process. Its agent's thread writes it.
+            let bytes = words::copy_of(served.arena.address);
+            match SessionState::find(&bytes, session, served.slots).unwrap() {
+                Entry::State(state) if suits(&state) => return state,
+                _ => assert!(Instant::now() < until, "the owner says nothing"),
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn refusal(&self, session: SessionKey) -> (Status, String) {
+        match self.wait(session, |state| matches!(state, SessionState::Ended { .. })) {
+            SessionState::Ended { status, reason } => (Status::from_code(status).unwrap(), reason),
+            _ => unreachable!(),
+        }
+    }
+
+    /// Reads all blocks, in reverse.
+    fn read_all(&self) {
+        let local = layout(&self.peer, BLOCKS);
+        let pairs: Vec<_> = (0..BLOCKS as u32)
+            .map(|source| BlockPair { source, destination: BLOCKS as u32 - 1 - source })
+            .collect();
+        let preferences = Preferences { path: Some(TransferPath::NixlReadServed), ..Preferences::default() };
+        let step = Step { pairs: &pairs, ..Step::default() };
+        let request = TransferRequest { step, preferences, ..TransferRequest::default() };
+        let transfer = Transfer::create(&self.remote, &local, request).unwrap();
+        transfer.submit().unwrap();
+        transfer.wait(Some(DEADLINE)).unwrap();
+    }
+}
+
+fn key(number: u8) -> SessionKey {
+    SessionKey([number; 16])
+}
+
+/// All of the first blocks of the layout.
+fn terms(blocks: u32) -> Terms {
+    let spans = [0, 0, blocks].map(u32::to_le_bytes).concat();
+    Terms::raw("BLONHC".into(), [0, 2], [0, 2], [0, 1], [1, 4, 1, 2], spans)
+}
+
+const BLOCK: u64 = 2 * 2 * 4 * 64 * 2;
+
+#[test]
+fn nonsense_neither_ends_nor_stalls_a_service() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let prefix = served.service().prefix();
+    let good = Message { session: key(1), body: Body::Progress(1) }.write(&served.service()).unwrap();
+    for bytes in
+        [&prefix[..], &prefix[..8], &prefix[..20], &good[..good.len() - 1], &[&good[..], &[0]].concat()]
+    {
+        served.send(bytes.to_vec());
+    }
+    served.send([&prefix[..], &vec![7; MOST_BYTES + 1]].concat());
+    served.send([&prefix[..8], &[0; 64]].concat());
+    for _ in 0..600 {
+        served.send(good.clone());
+    }
+    served.say(key(1), Body::Progress(u64::MAX));
+    served.say(key(1), Body::Close);
+    served.read_all();
+    assert!(served.owner.take_notifications(Some(Duration::ZERO)).is_err(), "a caller got a request");
+}
+
+#[test]
+fn requests_that_the_layout_does_not_allow_are_refused_with_the_reason() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    served.open(key(1), true, 2 * BLOCK, terms(2));
+    let (status, reason) = served.refusal(key(1));
+    assert_eq!(status, Status::PermissionDenied);
+    assert!(reason.contains("serves reads only"), "{reason}");
+    served.open(key(2), false, 2 * BLOCK + 1, terms(2));
+    let (status, reason) = served.refusal(key(2));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(reason.contains("the request is for 4097 bytes"), "{reason}");
+    served.open(key(3), false, 0, terms(BLOCKS as u32 + 1));
+    assert_eq!(served.refusal(key(3)).0, Status::OutOfRange);
+    served.read_all();
+}
+
+/// A requester repeats its reports, and others find its key in the control block.
+#[test]
+fn a_refusal_remains_until_its_requester_asks_again() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let other = served.with_another_peer();
+    served.open(key(1), true, 2 * BLOCK, terms(2));
+    assert_eq!(served.refusal(key(1)).0, Status::PermissionDenied);
+    served.say(key(1), Body::Progress(0));
+    other.say(key(1), Body::Progress(0));
+    other.open(key(1), false, 2 * BLOCK, terms(2));
+    served.read_all();
+    other.read_all();
+    let state = served.wait(key(1), |_| true);
+    assert!(matches!(state, SessionState::Ended { .. }), "{state:?}");
+    served.open(key(1), false, 2 * BLOCK, terms(2));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { .. }));
+}
+
+#[test]
+fn a_session_ends_at_a_report_that_is_not_possible() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let all = BLOCKS * BLOCK; // 32 chunks of a page
+    served.open(key(1), false, all, terms(BLOCKS as u32));
+    let state = served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 4, .. }));
+    let SessionState::Open { slots, .. } = state else { unreachable!() };
+    assert_eq!(slots.len(), 4, "no chunk without a slot");
+    served.say(key(1), Body::Progress(1));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 5, .. }));
+    served.say(key(1), Body::Progress(6));
+    let (status, reason) = served.refusal(key(1));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(reason.contains("chunk 6 was reported, and 5 are possible"), "{reason}");
+    served.read_all();
+}
+
+#[test]
+fn a_requester_that_stalls_loses_its_session() {
+    let stall_timeout = Some(Duration::from_millis(30));
+    let options =
+        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let all = BLOCKS * BLOCK;
+    // One reads and one writes, and neither goes on. The slots of one peer are at most six of eight.
+    served.open(key(1), false, all, terms(BLOCKS as u32));
+    served.open(key(2), true, all, terms(BLOCKS as u32));
+    for session in [1, 2] {
+        let (status, reason) = served.refusal(key(session));
+        assert_eq!(status, Status::TimedOut);
+        assert!(reason.contains("for 30 ms"), "{reason}");
+    }
+    // The slots of the write are not used until it is closed.
+    served.open(key(3), false, all, terms(BLOCKS as u32));
+    let state = served.wait(key(3), |state| matches!(state, SessionState::Open { .. }));
+    assert!(matches!(state, SessionState::Open { slots, .. } if slots.len() == 4));
+    served.say(key(2), Body::Close);
+    served.open(key(4), false, all, terms(BLOCKS as u32));
+    served.wait(key(4), |state| matches!(state, SessionState::Open { .. }));
+}
+
+#[test]
+fn many_requests_of_one_peer_leave_slots_for_others() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    for number in 0..40 {
+        served.open(key(number + 1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    }
+    let (status, _) = served.refusal(key(40));
+    assert_eq!(status, Status::Busy);
+    // Another peer finds slots, while the first has closed nothing.
+    served.with_another_peer().read_all();
+}
+
+/// A large message may arrive after a small one that was sent later. Its session would keep slots that no run uses.
+#[test]
+fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    for session in [1, 2] {
+        served.say(key(session), Body::Close);
+        served.open(key(session), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    }
+    served.open(key(3), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    let state = served.wait(key(3), |state| matches!(state, SessionState::Open { .. }));
+    assert!(matches!(state, SessionState::Open { slots, .. } if slots.len() == 4));
+}
+
+/// Slots of ended writes, to which their requester may still write, count as slots of that peer.
+#[test]
+fn writes_that_stall_leave_slots_for_others() {
+    // Long enough for the peer that goes on.
+    let stall_timeout = Some(Duration::from_secs(2));
+    let options =
+        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let write = |number| served.open(key(number), true, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    (1..=2).for_each(write);
+    (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
+    (3..=20).for_each(write);
+    assert_eq!(served.refusal(key(20)).0, Status::Busy, "those before it wait, or have slots");
+    served.with_another_peer().read_all();
+}
+
+/// A requester in another container or on another host, whose end cannot be proven.
+#[test]
+fn slots_of_writes_that_are_never_closed_come_back() {
+    let stall_timeout = Some(Duration::from_millis(300));
+    let options =
+        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let second = served.with_peer_named("second");
+    // All eight slots.
+    for (peer, number) in [(&served, 1), (&second, 2)] {
+        let terms = terms(BLOCKS as u32);
+        peer.open_by(ProcessIdentity::unknown(), key(number), true, BLOCKS * BLOCK, terms);
+    }
+    (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
+    served.with_another_peer().read_all();
+}
+
+#[test]
+fn the_owner_says_that_it_does_not_know_a_session_whose_request_was_lost() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let is_open = |state: &SessionState| matches!(state, SessionState::Open { .. });
+    served.say(key(1), Body::Progress(0));
+    served.wait(key(1), |state| *state == SessionState::Unknown);
+    served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.wait(key(1), is_open);
+    // A repeated report changes nothing, nor does one of another agent.
+    served.say(key(1), Body::Progress(0));
+    served.with_another_peer().say(key(1), Body::Close);
+    served.open(key(2), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.wait(key(2), is_open);
+    served.wait(key(1), is_open);
+}
+
+#[test]
+fn a_flood_of_one_peer_does_not_end_the_runs_of_another() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let (other, is_over) = (served.with_another_peer(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let report =
+                Message { session: key(7), body: Body::Progress(1) }.write(&served.service()).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                let report = report.clone();
+                let send =
+                    move |state: &mut AgentState| (0..256).try_for_each(|_| state.notify("owner", &report));
+                served.peer.call(send).unwrap();
+            }
+        });
+        let over = Over(&is_over);
+        (0..20).for_each(|_| other.read_all());
+        drop(over);
+    });
+}
+
+/// Set when it is dropped, also by a panic.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What is wrong is found before spans are listed, and a request has few of them.
+#[test]
+fn requests_of_many_spans_are_refused_before_these_are_listed() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let repeated = |count: usize| {
+        let spans = [0, 0, BLOCKS as u32].map(u32::to_le_bytes).concat().repeat(count);
+        Terms::raw("BLONHC".into(), [0, 2], [0, 2], [0, 1], [1, 4, 1, 2], spans)
+    };
+    served.open(key(1), false, 1, repeated(1024));
+    let (status, reason) = served.refusal(key(1));
+    assert_eq!(status, Status::InvalidArgument);
+    assert!(reason.contains("the request is for 1 bytes"), "{reason}");
+    served.open(key(2), false, 1025 * BLOCKS * BLOCK, repeated(1025));
+    let (status, reason) = served.refusal(key(2));
+    assert_eq!(status, Status::OutOfRange);
+    assert!(reason.contains("more than 65536 spans"), "{reason}");
+}
+
+/// The copies in progress hold the layout and the service, and drop them when they end.
+#[test]
+fn a_layout_that_is_destroyed_while_it_is_copied_frees_its_arena() {
+    let stall_timeout = Some(Duration::from_millis(30));
+    const SLOT: u64 = 16 << 20;
+    let options = ServeOptions { arena_size: 8 * SLOT, stall_timeout, ..ServeOptions::default() };
+    let Some(served) = Served::with_blocks(SLOT / BLOCK * 4, &options) else { return };
+    let blocks = (SLOT / BLOCK * 4) as u32;
+    let process = ProcessIdentity::current().unwrap();
+    let open = Open { process, writes: false, bytes: 4 * SLOT, chunk_size: SLOT, terms: terms(blocks) };
+    served.say(key(1), Body::Open(Arc::new(open)));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { .. }));
+    let Served { owner, layout, peer: _peer, remote: _remote } = served;
+    drop(layout);
+    let weak = Arc::downgrade(&owner);
+    drop(owner);
+    let until = Instant::now() + DEADLINE;
+    while weak.upgrade().is_some() {
+        assert!(Instant::now() < until, "the session is not over");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_layout_that_is_destroyed_ends_its_sessions() {
+    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 4, .. }));
+    let weak = Arc::downgrade(&served.layout);
+    let Served { owner, layout, peer, .. } = served;
+    let id = layout.served().unwrap().id;
+    drop(layout);
+    assert!(weak.upgrade().is_none(), "a session holds the layout");
+    // The arena and its agent go when the peer has closed its session.
+    let close = Message { session: key(1), body: Body::Close }.write(&id).unwrap();
+    peer.call(move |state| state.notify("owner", &close)).unwrap();
+    let weak = Arc::downgrade(&owner);
+    drop(owner);
+    let until = Instant::now() + DEADLINE;
+    while weak.upgrade().is_some() {
+        assert!(Instant::now() < until, "the session is not over");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs of a requester whose owner sends false states, over NIXL and UCX in one process. The test is the owner.
+#![forbid(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::base::error::{Error, Status};
+use crate::engine::peer::served::protocol::control::{self, ENTRY, GrantedSlots, SessionState};
+use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
+use crate::engine::peer::served::protocol::words;
+use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind, Served};
+use crate::nixl::{Agent, AgentConfig, Descriptor, MemoryType, ServiceId};
+use crate::region::{Region, Registration, RegistrationHold, SystemConfig, random};
+use crate::skip::skip;
+use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const SLOTS: u32 = 4;
+const SLOT: u64 = 4096;
+/// One chunk each.
+const BLOCKS: u64 = 12;
+
+fn agent(name: &str) -> Arc<Agent> {
+    let agent = Agent::create(name, &AgentConfig::default()).unwrap();
+    agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+    agent
+}
+
+fn layout(agent: &Arc<Agent>) -> Arc<Layout> {
+    let dimensions = Dimensions {
+        num_blocks: BLOCKS,
+        num_layers: 1,
+        outer_dim: 1,
+        page_size: 1,
+        inner_dim: SLOT,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: None,
+    };
+    let blocks = Layout::builder(dimensions).kind(LayoutKind::FullyContiguous).unwrap();
+    let ready = blocks.allocate(AllocationConfig::System(SystemConfig::default()));
+    ready.agent(Some(agent.clone())).build().unwrap()
+}
+
+/// An owner whose service is the test.
+struct Owner {
+    agent: Arc<Agent>,
+    id: ServiceId,
+    arena: RegistrationHold,
+    local: Arc<Layout>,
+    remote: Arc<Layout>,
+    _layout: Arc<Layout>,
+    _peer: Arc<Agent>,
+}
+
+impl Owner {
+    /// `None` without NIXL.
+    fn new() -> Option<Self> {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
+            return None;
+        }
+        let (agent, peer) = (agent("liar"), agent("requester"));
+        let size = control::SIZE as u64 + u64::from(SLOTS) * SLOT;
+        let region = Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap();
+        let arena = Registration::create(&region, &agent).unwrap().hold().unwrap();
+        let id = ServiceId(random().unwrap());
+        let layout = layout(&agent);
+        let descriptor =
+            Descriptor { address: region.address(), size, device_id: 0, memory_type: MemoryType::Dram };
+        let served =
+            Served { id, arena: descriptor, device: None, slots: SLOTS, slot_size: SLOT, writes: true };
+        layout.set_served(served).unwrap();
+        agent
+            .call(move |state| {
+                state.services.open(id);
+                Ok(())
+            })
+            .unwrap();
+        let metadata = agent.call(|state| state.local_metadata()).unwrap();
+        peer.call(move |state| state.load_remote(&metadata)).unwrap();
+        let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
+        let local = self::layout(&peer);
+        let owner = Self { agent, id, arena, local, remote, _layout: layout, _peer: peer };
+        owner.write(0, &control::head(&id, DEADLINE));
+        Some(owner)
+    }
+
+    fn write(&self, entry: usize, bytes: &[u8; ENTRY]) {
+        let region = self.arena.region();
+        words::write(region.address() + (entry * ENTRY) as u64, region, bytes);
+    }
+
+    /// Waits for a message that suits.
+    fn await_message<R>(&self, suits: impl Fn(Message) -> Option<R>) -> R {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let id = self.id;
+            let messages = self.agent.call(move |state| {
+                state.receive()?;
+                Ok(state.services.take(&id).messages)
+            });
+            let read = messages.unwrap().into_iter().map(|message| Message::read(&message.data).unwrap());
+            if let Some(found) = read.filter_map(&suits).next() {
+                return found;
+            }
+            assert!(Instant::now() < until, "the requester sends nothing");
+            std::thread::yield_now();
+        }
+    }
+
+    fn await_request(&self) -> SessionKey {
+        self.await_message(|message| matches!(message.body, Body::Open(_)).then_some(message.session))
+    }
+
+    /// Runs a transfer whose session the test serves. Returns how it fails.
+    fn run(&self, reads: bool, lie: impl FnOnce(&Self, SessionKey)) -> Error {
+        self.run_within(None, reads, lie)
+    }
+
+    fn run_within(
+        &self,
+        stall_timeout: Option<Duration>,
+        reads: bool,
+        lie: impl FnOnce(&Self, SessionKey),
+    ) -> Error {
+        let pairs: Vec<_> = (0..BLOCKS as u32).map(|id| BlockPair { source: id, destination: id }).collect();
+        let path = if reads { TransferPath::NixlReadServed } else { TransferPath::NixlWriteServed };
+        let preferences = Preferences { path: Some(path), stall_timeout, ..Preferences::default() };
+        let step = Step { pairs: &pairs, ..Step::default() };
+        let request = TransferRequest { step, preferences, ..TransferRequest::default() };
+        let [source, destination] =
+            if reads { [&self.remote, &self.local] } else { [&self.local, &self.remote] };
+        let transfer = Transfer::create(source, destination, request).unwrap();
+        transfer.submit().unwrap();
+        lie(self, self.await_request());
+        transfer.wait(Some(DEADLINE)).unwrap_err()
+    }
+}
+
+fn open(slots: &[u32], chunks: u64) -> SessionState {
+    SessionState::Open { slots: GrantedSlots::new(slots), chunks }
+}
+
+fn expect(error: &Error, status: Status, text: &str) {
+    assert_eq!(error.status(), status, "{error}");
+    assert!(error.message().contains(text), "{error}");
+}
+
+#[test]
+fn states_that_contradict_each_other_end_the_run() {
+    let Some(owner) = Owner::new() else { return };
+    for reads in [true, false] {
+        let of = |states: &[SessionState]| {
+            owner.run(reads, |owner, key| {
+                let (last, before) = states.split_last().unwrap();
+                for state in before {
+                    owner.write(1, &state.entry(key));
+                    owner.await_message(|message| {
+                        (message.session == key && matches!(message.body, Body::Progress(_))).then_some(())
+                    });
+                }
+                owner.write(1, &last.entry(key));
+            })
+        };
+        let contradicts = "which contradicts its earlier entries";
+        expect(&of(&[open(&[0, 1], 3)]), Status::Corrupt, contradicts);
+        expect(&of(&[open(&[0], u64::MAX)]), Status::Corrupt, contradicts);
+        expect(
+            &of(&[open(&[0, 1], if reads { 2 } else { 0 }), open(&[1, 0], 2)]),
+            Status::Corrupt,
+            contradicts,
+        );
+        expect(&of(&[open(&[0, SLOTS], 0)]), Status::Corrupt, "slots that its arena does not have");
+        expect(&of(&[open(&[1, 1], 0)]), Status::Corrupt, "or one twice");
+        expect(&of(&[open(&[], 0)]), Status::Corrupt, "the owner's entry is damaged");
+        if reads {
+            expect(&of(&[open(&[0, 1], 2), open(&[0, 1], 1)]), Status::Corrupt, contradicts);
+        }
+        let ended = |status, reason: &str| SessionState::Ended { status, reason: reason.into() };
+        expect(&of(&[ended(0, "success")]), Status::Corrupt, "success");
+        expect(&of(&[ended(Status::Busy as i32, "later\x1b[31m")]), Status::Busy, "later [31m");
+    }
+}
+
+#[test]
+fn an_owner_that_says_nothing_new_is_stalled() {
+    let Some(owner) = Owner::new() else { return };
+    for reads in [true, false] {
+        let stalls = "nothing was moved to or from agent 'liar' for 300 ms";
+        let patience = Some(Duration::from_millis(300));
+        expect(&owner.run_within(patience, reads, |_, _| ()), Status::TimedOut, stalls);
+        let torn = owner.run_within(patience, reads, |owner, key| {
+            let mut entry = open(&[0], 0).entry(key);
+            entry[ENTRY - 1] ^= 1;
+            owner.write(1, &entry);
+        });
+        expect(&torn, Status::TimedOut, stalls);
+        let reply = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
+        let idle = owner.run_within(patience, reads, reply);
+        expect(&idle, Status::TimedOut, stalls);
+    }
+}
+
+#[test]
+fn a_session_or_a_service_that_is_gone_ends_the_run() {
+    let Some(owner) = Owner::new() else { return };
+    let await_progress = |owner: &Owner, key: SessionKey| {
+        owner.write(1, &open(&[0, 1], 2).entry(key));
+        owner.await_message(|message| {
+            (message.session == key && matches!(message.body, Body::Progress(_))).then_some(())
+        });
+    };
+    let forgotten = owner.run(true, |owner, key| {
+        await_progress(owner, key);
+        owner.write(1, &[0; ENTRY]);
+    });
+    expect(&forgotten, Status::Stale, "the blocks of the destination may have other bytes");
+    let gone = owner.run(true, |owner, key| {
+        await_progress(owner, key);
+        owner.write(0, &[0; ENTRY]);
+    });
+    expect(&gone, Status::Stale, "the owner serves the layout no more");
+}
+
+/// An owner without a request for some time may have given the slots to another session.
+#[test]
+fn a_write_begins_only_within_the_lease_of_its_slots() {
+    let Some(owner) = Owner::new() else { return };
+    let mut head = control::head(&owner.id, DEADLINE);
+    head[12..16].fill(0);
+    owner.write(0, &head);
+    let patience = Some(Duration::from_millis(300));
+    let grant = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
+    let error = owner.run_within(patience, false, grant);
+    expect(&error, Status::TimedOut, "nothing was moved to or from agent 'liar'");
+    let reported = Cell::new(0);
+    owner.await_message(|message| {
+        if let Body::Progress(chunks) = message.body {
+            reported.set(chunks.max(reported.get()));
+        }
+        matches!(message.body, Body::Close).then_some(())
+    });
+    assert_eq!(reported.get(), 0, "the slot was written");
+}

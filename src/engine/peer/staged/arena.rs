@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The bounce arena of an agent: registered memory in slots. A slot is the credit for one chunk in flight, so that the
+//! arena never overflows, whatever the number of transfers that share it.
+//!
+//! A request to a stopped peer may keep its slot for ever. So a peer has at most a share of the slots, and slots that peers
+//! keep for long are replaced, by other memory, once another peer needs one.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::memory::StagingMemory;
+use super::shared::SharedObjects;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::guarded::guarded;
+use crate::base::leak;
+use crate::base::leases::Leases;
+use crate::base::log::log;
+use crate::base::process::PerProcess;
+use crate::base::sync::Mutex;
+use crate::base::thread;
+use crate::copy::gpu::row_copier::RowCopier;
+use crate::nixl::{self, Agent, Remote};
+use crate::region::{Region, Registration, RegistrationHold};
+
+/// Slots of an arena.
+pub const SLOTS: u64 = 8;
+/// Slots of all transfers with one peer.
+pub const SLOTS_OF_PEER: u64 = SLOTS * 3 / 4;
+/// How long a peer may keep a slot before it is replaced for others.
+const LEASE: Duration = Duration::from_millis(250);
+/// Interval between attempts to replace slots, if one has failed.
+const RETRY: Duration = Duration::from_secs(1);
+/// Default size of an arena in host memory, and of one in GPU memory, from which a peer reads a slot in the time of a message.
+const DEFAULT_SIZE: u64 = 16 << 20;
+const DEFAULT_DEVICE_SIZE: u64 = 64 << 20;
+/// The minimum size of a slot.
+const PAGE: u64 = 4096;
+
+/// Bytes of a slot of an arena of `size` bytes; 0 for the default.
+pub fn slot_size(size: u64, memory: StagingMemory) -> Result<u64> {
+    let default = if let StagingMemory::Device(_) = memory { DEFAULT_DEVICE_SIZE } else { DEFAULT_SIZE };
+    let size = if size == 0 { default } else { size };
+    let slot = size / SLOTS / PAGE * PAGE;
+    ensure!(
+        slot > 0,
+        InvalidArgument,
+        "staging_size is {size} bytes; a transfer over NIXL through staging memory needs {} or more",
+        SLOTS * PAGE
+    );
+    Ok(slot)
+}
+
+/// Bytes of a slot that contains `content` bytes of an object, of an arena of `size` bytes; 0 for one that is large enough.
+pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Result<u64> {
+    let needed = content.next_multiple_of(PAGE);
+    if size == 0 {
+        return Ok(needed);
+    }
+    let slot = slot_size(size, memory)?;
+    ensure!(
+        slot >= content,
+        InvalidArgument,
+        "staging_size is {size} bytes; objects of {content} bytes pass through staging memory as a whole, which needs {} or more",
+        SLOTS * needed
+    );
+    Ok(slot)
+}
+
+/// What the slots of an arena are for. Each has arenas of its own: a run that holds a slot of one may wait for a slot of
+/// another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArenaUse {
+    /// Blocks on their way to or from peers.
+    Chunks,
+    /// Objects, which have no peer.
+    Objects,
+    /// Copies of control blocks.
+    Mailboxes,
+}
+
+/// What an arena is for.
+#[derive(PartialEq)]
+struct ArenaKey {
+    /// The address. An arena keeps its agent, so no other one has it while the arena exists.
+    agent: usize,
+    purpose: ArenaUse,
+    kind: StagingMemory,
+    slot_size: u64,
+}
+
+/// A peer, or the stores of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotUser(usize);
+
+impl SlotUser {
+    /// The user of slots that have no peer.
+    pub const STORES: Self = Self(0);
+
+    /// A peer. A peer that was loaded again is another user.
+    pub fn peer(remote: &Arc<Remote>) -> Self {
+        Self(Arc::as_ptr(remote).addr())
+    }
+}
+
+/// Registered memory in slots. Transfers and layouts of the agent hold it.
+pub struct Arena {
+    agent: Arc<Agent>,
+    kind: StagingMemory,
+    copier: Option<Arc<RowCopier>>,
+    slot_size: u64,
+    slots: Mutex<Slots>,
+}
+
+struct Slots {
+    free: Vec<Place>,
+    /// The numbers of those that are in use.
+    taken: Leases<SlotUser, u64>,
+    next: u64,
+    replacing: Replacing,
+}
+
+/// Memory of a slot.
+struct Place {
+    memory: Arc<RegistrationHold>,
+    address: u64,
+}
+
+/// Whether a thread allocates memory in place of slots that are kept for long.
+#[derive(Clone, Copy, PartialEq)]
+enum Replacing {
+    No,
+    Now,
+    NotBefore(Instant),
+}
+
+impl Slots {
+    /// How many slots are to be allocated because others keep theirs for long, or NIXL may use them for ever. None is free.
+    fn missing(&self, user: SlotUser) -> u64 {
+        let is_possible = match self.replacing {
+            Replacing::No => true,
+            Replacing::Now => false,
+            Replacing::NotBefore(time) => Instant::now() >= time,
+        };
+        let usable = self.taken.iter().filter(|lease| lease.peer == user || lease.age() < LEASE).count();
+        if is_possible { SLOTS.saturating_sub(usable as u64) } else { 0 }
+    }
+}
+
+impl Arena {
+    /// The arena of an agent for this use with slots of this size: an existing one, or a new one.
+    pub fn of(
+        agent: &Arc<Agent>,
+        purpose: ArenaUse,
+        kind: StagingMemory,
+        slot_size: u64,
+    ) -> Result<Arc<Self>> {
+        static ARENAS: PerProcess<SharedObjects<ArenaKey, Arena>> = PerProcess::new();
+        let key = ArenaKey { agent: Arc::as_ptr(agent).addr(), purpose, kind, slot_size };
+        let share = if purpose == ArenaUse::Objects { SLOTS } else { SLOTS_OF_PEER };
+        let make = || {
+            Ok(Self {
+                agent: agent.clone(),
+                kind,
+                copier: kind.copier()?,
+                slot_size,
+                slots: Mutex::new(Slots {
+                    free: places(agent, kind, slot_size, SLOTS)?,
+                    taken: Leases::new(usize::MAX, share as usize),
+                    next: 0,
+                    replacing: Replacing::No,
+                }),
+            })
+        };
+        ARENAS.get(SharedObjects::default).get(key, agent.call_deadline(), make)
+    }
+
+    /// Takes a free slot, if there is one and the user has less than its share.
+    pub fn take(self: &Arc<Self>, user: SlotUser) -> Option<Slot> {
+        let mut slots = self.slots.lock();
+        let number = slots.next;
+        if slots.taken.left_for(&user) == 0 {
+            return None;
+        }
+        let Some(place) = slots.free.pop() else {
+            let missing = slots.missing(user);
+            if missing > 0 {
+                slots.replacing = Replacing::Now;
+                drop(slots);
+                self.replace(missing);
+            }
+            return None;
+        };
+        if slots.taken.add(user, 1, number).is_err() {
+            slots.free.push(place);
+            return None;
+        }
+        slots.next += 1;
+        drop(slots);
+        Some(Slot { arena: self.clone(), number, place: Some(place) })
+    }
+
+    /// Allocates so many slots in another thread: the agent's thread registers them.
+    fn replace(self: &Arc<Self>, missing: u64) {
+        let arena = self.clone();
+        let started = thread::spawn("kvmem-staging", move || {
+            let made = guarded(|| places(&arena.agent, arena.kind, arena.slot_size, missing));
+            arena.replaced(made.and_then(|made| made));
+        });
+        if let Err(error) = started {
+            self.replaced(Err(Error::new(Status::OutOfMemory, format!("start a thread: {error}"))));
+        }
+    }
+
+    fn replaced(&self, made: Result<Vec<Place>>) {
+        let mut slots = self.slots.lock();
+        slots.replacing = match made {
+            Ok(places) => {
+                slots.free.extend(places);
+                Replacing::No
+            }
+            Err(error) => {
+                log!(
+                    Warn,
+                    "transfers wait, because other peers keep staging memory that cannot be replaced: {error}"
+                );
+                Replacing::NotBefore(Instant::now() + RETRY)
+            }
+        };
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> StagingMemory {
+        self.kind
+    }
+
+    /// What copies between it and a layout; `None` for the threads that copy host memory.
+    pub fn copier(&self) -> Option<&RowCopier> {
+        self.copier.as_deref()
+    }
+}
+
+/// Allocates and registers slots.
+fn places(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64, count: u64) -> Result<Vec<Place>> {
+    let make = || Registration::create(&kind.allocate(count * slot_size)?, agent)?.hold();
+    let memory = nixl::within(agent.call_deadline(), make)?;
+    let (first, memory) = (memory.region().address(), Arc::new(memory));
+    let place = |index| Place { memory: memory.clone(), address: first + index * slot_size };
+    Ok((0..count).rev().map(place).collect())
+}
+
+/// A slot that is in use. It is free again once this is dropped.
+pub struct Slot {
+    arena: Arc<Arena>,
+    number: u64,
+    /// Taken when this is dropped.
+    place: Option<Place>,
+}
+
+impl Slot {
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.address)
+    }
+
+    /// The arena that it is a part of.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// The region that it is a part of.
+    pub fn region(&self) -> Option<&Region> {
+        self.place.as_ref().map(|place| &**place.memory.region())
+    }
+
+    /// Never frees it, because NIXL may still use it. Its user can take another one.
+    pub fn retire(mut self) {
+        leak::intentionally(self.place.take());
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut slots = self.arena.slots.lock();
+        slots.taken.end(|lease| lease.item == self.number);
+        // Beyond the usual number they were replaced.
+        let surplus = match self.place.take() {
+            Some(place) if (slots.free.len() as u64) < SLOTS => {
+                slots.free.push(place);
+                None
+            }
+            surplus => surplus,
+        };
+        drop(slots);
+        // After the lock: it may deregister memory.
+        drop(surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nixl::AgentConfig;
+    use crate::skip::skip;
+
+    /// `None` without NIXL.
+    fn arena() -> Option<Arc<Arena>> {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
+            return None;
+        }
+        let agent = Agent::create("arena", &AgentConfig::default()).unwrap();
+        agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+        Some(Arena::of(&agent, ArenaUse::Chunks, StagingMemory::Host, PAGE).unwrap())
+    }
+
+    fn take_all(arena: &Arc<Arena>, user: usize) -> Vec<Slot> {
+        std::iter::from_fn(|| arena.take(SlotUser(user))).collect()
+    }
+
+    /// Takes a slot once others were replaced.
+    fn take_replaced(arena: &Arc<Arena>, user: usize) -> Slot {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(slot) = arena.take(SlotUser(user)) {
+                return slot;
+            }
+            assert!(Instant::now() < until, "the slots are not replaced");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn slots_that_some_peers_keep_are_replaced_for_others() {
+        let Some(arena) = arena() else { return };
+        let kept = [take_all(&arena, 1), take_all(&arena, 2)];
+        assert_eq!(kept.each_ref().map(Vec::len), [6, 2], "of the first peer, and of all");
+        let other = take_replaced(&arena, 3);
+        assert!(kept.iter().flatten().all(|slot| slot.address() != other.address()));
+        assert!(arena.take(SlotUser(1)).is_none(), "a peer that keeps its share gets no other memory");
+        drop((kept, other));
+        assert_eq!(arena.slots.lock().free.len() as u64, SLOTS, "what is more than usual is freed");
+        assert_eq!(take_all(&arena, 1).len(), 6);
+    }
+
+    #[test]
+    fn slots_that_nixl_may_use_for_ever_are_replaced_for_their_user_too() {
+        let Some(arena) = arena() else { return };
+        let lost: Vec<_> = take_all(&arena, 1).into_iter().chain(take_all(&arena, 2)).collect();
+        let addresses: Vec<_> = lost.iter().map(Slot::address).collect();
+        lost.into_iter().for_each(Slot::retire);
+        let again = take_replaced(&arena, 1);
+        assert!(!addresses.contains(&again.address()));
+        assert_eq!(take_all(&arena, 1).len(), 5);
+    }
+}

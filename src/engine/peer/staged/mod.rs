@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Through a bounce arena: large ranges between the peer and plain registered memory of this process, and rows between that and
+//! the local layout. NIXL takes microseconds for each descriptor, and a reshaped transfer has one per row.
+
+mod arena;
+mod chunk;
+mod copy;
+mod flow;
+mod memory;
+mod shared;
+
+use std::sync::Arc;
+
+pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser, object_slot_size, slot_size};
+use self::chunk::{Chunk, ChunkLimits, MOST_RANGES, Piece};
+pub use self::copy::{LinearCopy, SlotCopy};
+pub use self::flow::StagedFlow;
+pub use self::memory::StagingMemory;
+use super::cost::{Estimate, RequestRates, places_of};
+use crate::base::error::Result;
+use crate::copy::host;
+use crate::layout::{Layout, Memory};
+use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, Span};
+use crate::plan::{LoopOrder, Plan};
+
+/// Bytes between rows of an object that are read rather than skipped: another request takes milliseconds.
+const OBJECT_GAP: u64 = 1 << 20;
+/// Chunks that are cut to estimate a transfer.
+const SAMPLED: u64 = 4;
+
+/// A prepared transfer without memory: what passes through the slots.
+pub struct Division {
+    /// In the order of the peer.
+    plan: Plan,
+    limits: ChunkLimits,
+    remote: Arc<Layout>,
+}
+
+impl Division {
+    /// Divides a plan into chunks of at most `slot` bytes.
+    pub fn of(
+        plan: &Plan,
+        remote: &Arc<Layout>,
+        reads: bool,
+        slot: u64,
+        rates: &RequestRates,
+    ) -> Result<Self> {
+        let order = if reads { LoopOrder::Source } else { LoopOrder::StrictDestination };
+        let most_gap = if reads { rates.bytes_per_descriptor().min(slot / 4) } else { 0 };
+        let limits = ChunkLimits { reads, slot, most_gap, most_ranges: MOST_RANGES };
+        Ok(Self { plan: plan.in_order(order)?, limits, remote: remote.clone() })
+    }
+
+    /// Divides a plan, which is in the order of the objects, into one chunk for each object, which fits a slot.
+    pub fn of_objects(plan: &Plan, objects: &Arc<Layout>, reads: bool, slot: u64) -> Self {
+        let most_gap = if reads { OBJECT_GAP } else { 0 };
+        let limits = ChunkLimits { reads, slot, most_gap, most_ranges: 1 };
+        Self { plan: plan.clone(), limits, remote: objects.clone() }
+    }
+
+    /// What the transfer takes, estimated from its first chunks, or from all.
+    pub fn estimate(&self, has_all: bool) -> Result<Estimate> {
+        let mut found = Estimate::default();
+        let with_places = |found| Estimate { places: places_of(&self.plan), ..found };
+        let (mut first, mut chunk) = (0, Chunk::default());
+        for _ in 0..if has_all { u64::MAX } else { SAMPLED } {
+            if first >= self.plan.bytes() {
+                return Ok(with_places(found));
+            }
+            self.fill(&mut chunk, first, 0)?;
+            found.descriptors += chunk.ranges.len() as u64;
+            found.transferred += chunk.transferred();
+            found.chunks += 1;
+            first += chunk.moved;
+        }
+        Ok(with_places(found.scaled(self.plan.bytes() as f64 / first.max(1) as f64)))
+    }
+
+    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
+        let piece = |region, address| self.remote.bytes_in_piece(region, address);
+        let has_pieces = self.remote.is_elastic() || self.remote.memory_type() == MemoryType::Object;
+        let piece = has_pieces.then_some(&piece as &Piece<'_>);
+        self.limits.fill(chunk, &self.plan, first, base, piece)
+    }
+}
+
+/// A prepared transfer through an arena.
+pub struct StagedPlan {
+    division: Division,
+    arena: Arc<Arena>,
+    user: SlotUser,
+}
+
+impl StagedPlan {
+    /// Allocates the arena if the agent has none of that size.
+    pub fn new(division: Division, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
+        let memory = StagingMemory::between(local, division.remote.memory_type());
+        let (purpose, user) = match division.remote.memory() {
+            Memory::Remote(remote) => (ArenaUse::Chunks, SlotUser::peer(&remote.peer)),
+            Memory::Local(_) => (ArenaUse::Objects, SlotUser::STORES),
+        };
+        let arena = Arena::of(agent, purpose, memory, division.limits.slot)?;
+        // Allocation and registration take long, so the layout keeps the arena for the next transfer.
+        local.keep(arena.clone());
+        Ok(Self { division, arena, user })
+    }
+
+    /// Number of requests.
+    pub fn requests(&self) -> Result<u64> {
+        Ok(self.division.estimate(true)?.chunks)
+    }
+
+    /// Bytes that are read and discarded.
+    pub fn excess(&self) -> Result<u64> {
+        Ok(self.division.estimate(true)?.transferred.saturating_sub(self.bytes()))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.division.plan.bytes()
+    }
+
+    fn reads(&self) -> bool {
+        self.division.limits.reads
+    }
+
+    /// Whether copies bypass the caches. Bytes in the arena are used again at once.
+    fn is_streamed(&self) -> bool {
+        self.reads() && host::suits_streaming(self.bytes())
+    }
+
+    /// A free slot, if there is one for the peer.
+    fn take_slot(&self) -> Option<Slot> {
+        self.arena.take(self.user)
+    }
+
+    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
+        self.division.fill(chunk, first, base)
+    }
+
+    /// The request between the peer and the slot at `base`.
+    fn request(&self, state: &mut AgentState, chunk: &Chunk, base: u64) -> Result<RequestId> {
+        let remote = &self.division.remote;
+        let side = remote.request_side();
+        let kind = self.arena.kind();
+        let here = chunk.ranges.iter().map(|range| Span {
+            address: base + range.at,
+            size: range.size,
+            device_id: kind.device_id(),
+        });
+        let there = chunk.ranges.iter().map(|range| remote.span(range.region, range.address, range.size));
+        let operation = if self.reads() { Operation::Read } else { Operation::Write };
+        state.create_request(operation, (kind.memory_type(), here), (&side, remote.memory_type(), there))
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Objects that are made at first use, and shared by all that need an object of the same kind while one of them uses it.
+#![forbid(unsafe_code)]
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use crate::base::error::{Result, ensure};
+use crate::base::sync::{Condvar, Mutex};
+
+/// Objects by key. Making one may take long, and delays only threads that need one of the same key.
+pub struct SharedObjects<K, T>(Mutex<Vec<Arc<Cell<K, T>>>>);
+
+/// The object of a key, if it exists.
+struct Cell<K, T> {
+    key: K,
+    current: Mutex<Current<T>>,
+    made: Condvar,
+}
+
+struct Current<T> {
+    /// A thread makes the object, without the lock.
+    is_making: bool,
+    object: Weak<T>,
+}
+
+impl<K, T> Default for SharedObjects<K, T> {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl<K: PartialEq, T> SharedObjects<K, T> {
+    /// The object of a key, or a new one if there is none. After a failure the next call makes one. Waits for another thread
+    /// that makes it until `deadline`.
+    pub fn get(&self, key: K, deadline: Option<Instant>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        let cell = self.cell(key);
+        let mut current = cell.current.lock();
+        while current.is_making {
+            current = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                None => cell.made.wait(current),
+                Some(left) => {
+                    ensure!(
+                        !left.is_zero(),
+                        TimedOut,
+                        "another thread still prepares the same staging memory"
+                    );
+                    cell.made.wait_timeout(current, left).0
+                }
+            };
+        }
+        if let Some(known) = current.object.upgrade() {
+            return Ok(known);
+        }
+        current.is_making = true;
+        drop(current);
+        let making = Making(&cell);
+        let made = Arc::new(make()?);
+        cell.current.lock().object = Arc::downgrade(&made);
+        drop(making);
+        Ok(made)
+    }
+
+    /// The cell of a key. Cells that no thread uses, and whose objects no longer exist, are removed.
+    fn cell(&self, key: K) -> Arc<Cell<K, T>> {
+        let mut cells = self.0.lock();
+        cells.retain(|cell| Arc::strong_count(cell) > 1 || cell.has_object());
+        if let Some(cell) = cells.iter().find(|cell| cell.key == key) {
+            return cell.clone();
+        }
+        let current = Mutex::new(Current { is_making: false, object: Weak::new() });
+        let cell = Arc::new(Cell { key, current, made: Condvar::new() });
+        cells.push(cell.clone());
+        cell
+    }
+}
+
+impl<K, T> Cell<K, T> {
+    fn has_object(&self) -> bool {
+        self.current.lock().object.strong_count() > 0
+    }
+}
+
+/// The thread makes the object of a cell, until this is dropped.
+struct Making<'a, K, T>(&'a Cell<K, T>);
+
+impl<K, T> Drop for Making<'_, K, T> {
+    fn drop(&mut self) {
+        self.0.current.lock().is_making = false;
+        self.0.made.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread::scope;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::error::{Error, Status};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// The objects are numbers.
+    type Numbers = SharedObjects<&'static str, u32>;
+
+    fn get(numbers: &Numbers, key: &'static str, number: u32) -> Arc<u32> {
+        numbers.get(key, None, || Ok(number)).unwrap()
+    }
+
+    fn make_at(gate: &Receiver<()>, number: u32) -> Result<u32> {
+        gate.recv_timeout(PATIENCE).unwrap();
+        Ok(number)
+    }
+
+    #[test]
+    fn an_object_that_is_made_delays_only_threads_that_need_it() {
+        let numbers = Numbers::default();
+        let (begun, begins) = channel();
+        let (open, gate) = channel();
+        let (numbers, slow) = (&numbers, move || {
+            begun.send(()).unwrap();
+            make_at(&gate, 2)
+        });
+        scope(|scope| {
+            let (done, ends) = channel();
+            let first = scope.spawn(move || numbers.get("slow", None, slow).unwrap());
+            begins.recv_timeout(PATIENCE).unwrap();
+            scope.spawn(move || done.send(get(numbers, "other", 4)).unwrap());
+            assert_eq!(ends.recv_timeout(PATIENCE).map(|other| *other), Ok(4));
+            let late = numbers.get("slow", Some(Instant::now()), || unreachable!());
+            assert_eq!(late.unwrap_err().status(), Status::TimedOut);
+            let again = scope.spawn(|| get(numbers, "slow", 6));
+            open.send(()).unwrap();
+            let (first, again) = (first.join().unwrap(), again.join().unwrap());
+            assert!(Arc::ptr_eq(&first, &again), "it was made once");
+        });
+    }
+
+    #[test]
+    fn an_object_is_made_again_after_a_failure_and_its_end() {
+        let numbers = Numbers::default();
+        let failing = numbers.get("a", None, || Err(Error::new(Status::Nixl, "deliberate")));
+        assert_eq!(failing.unwrap_err().status(), Status::Nixl);
+        let first = get(&numbers, "a", 2);
+        assert!(Arc::ptr_eq(&first, &get(&numbers, "a", 4)));
+        drop(first);
+        assert_eq!(*get(&numbers, "a", 4), 4);
+    }
+
+    #[test]
+    fn a_key_is_listed_once_and_while_its_object_exists() {
+        let numbers = Numbers::default();
+        let listed = || numbers.0.lock().len();
+        let first = get(&numbers, "a", 2);
+        for _ in 0..3 {
+            get(&numbers, "a", 4);
+        }
+        assert_eq!(listed(), 1);
+        let _second = get(&numbers, "b", 2);
+        assert_eq!(listed(), 2);
+        drop(first);
+        get(&numbers, "b", 4);
+        assert_eq!(listed(), 1, "the first no longer exists");
+    }
+}

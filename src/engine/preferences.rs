@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The caller's constraints on the path of a transfer.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use crate::run::path::TransferPath;
+
+/// Constraints on the path of a transfer.
+#[derive(Clone, Debug, Default)]
+pub struct Preferences {
+    /// No other kernel runs on the GPU during the transfer.
+    pub compute_is_idle: bool,
+    /// Maximum number of CTAs of a kernel; 0 for the default.
+    pub max_ctas: u32,
+    /// Bytes of staging memory; 0 for the default.
+    pub staging_size: u64,
+    /// Exclude paths with any memory between source and destination.
+    pub zero_copy: bool,
+    /// Exclude paths through host memory that is neither source nor destination.
+    pub no_host_bounce: bool,
+    /// Move one layer after the other, and report how many have moved.
+    pub by_layer: bool,
+    /// The path to take; `None` selects the fastest.
+    pub path: Option<TransferPath>,
+    /// How long a transfer with a peer may make no progress; `None` for the default.
+    pub stall_timeout: Option<Duration>,
+    /// How long a run may take; `None` for no limit.
+    pub timeout: Option<Duration>,
+}

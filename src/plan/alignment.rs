@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The alignment that direct I/O requires of a plan.
+#![forbid(unsafe_code)]
+
+use super::Plan;
+use crate::base::error::{Result, ensure};
+use crate::layout::Layout;
+use crate::nixl::MemoryType;
+
+/// Fails if an offset, a size or an address of host memory is no multiple of what the file system requires for direct I/O.
+/// Memory of a GPU is copied through other memory, and may have any address.
+pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
+    let alignment = source.io_alignment().max(destination.io_alignment());
+    if alignment == 1 {
+        return Ok(());
+    }
+    let is_counted = |layout: &Layout| layout.memory_type() != MemoryType::Vram;
+    if plan.is_surely_aligned(alignment, [source, destination].map(is_counted)) {
+        return Ok(());
+    }
+    let has_file = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::File);
+    let remedy = match has_file {
+        true => "create the disk region with KVMEM_DISK_BUFFERED",
+        false => "create the block region with a smaller alignment, if the device permits it",
+    };
+    let counted = |layout: &Layout, address: u64| if is_counted(layout) { address } else { 0 };
+    for each in plan.moves() {
+        // Padding separates pieces, but makes none longer.
+        ensure!(
+            each.size.is_multiple_of(alignment),
+            InvalidArgument,
+            "direct I/O reads and writes multiples of {alignment} bytes, and {} contiguous bytes are to be moved; an alignment \
+             of the layouts does not change that; {remedy}",
+            each.size
+        );
+        let both = counted(source, each.source) | counted(destination, each.destination);
+        ensure!(
+            both.is_multiple_of(alignment),
+            InvalidArgument,
+            "direct I/O starts at multiples of {alignment} bytes, and bytes at {:#x} are to be moved to {:#x}; build both \
+             layouts with that alignment, or {remedy}",
+            each.source,
+            each.destination
+        );
+    }
+    Ok(())
+}

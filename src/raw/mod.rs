@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests on raw descriptors: memory that is in no layout, also of peers that do not use kvmem.
+
+#![forbid(unsafe_code)]
+
+mod prepared;
+mod request;
+mod resource;
+mod run;
+mod segments;
+
+pub use prepared::Prepared;
+pub use request::{Request, RunOptions};
+pub use segments::{Segments, View};
+
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::nixl::{Agent, Descriptors, Owner};
+use crate::region::{Region, Registration, RegistrationHold};
+
+/// The objects of this process that own the memory of descriptors, and their registrations, which stay while this lives.
+#[derive(Default)]
+struct Holds {
+    _registrations: Vec<RegistrationHold>,
+    _owners: Vec<Owner>,
+}
+
+impl Holds {
+    fn of(agent: &Arc<Agent>, descriptors: &Descriptors) -> Result<Self> {
+        let mut owners: Vec<Owner> = Vec::new();
+        let mut registrations = Vec::new();
+        for owner in descriptors.entries().iter().filter_map(|entry| entry.owner.as_ref()) {
+            if owners.iter().any(|known| Arc::ptr_eq(known, owner)) {
+                continue;
+            }
+            owners.push(owner.clone());
+            let region = owner.clone().downcast::<Region>().ok();
+            if let Some(registration) = region.and_then(|region| Registration::find(&region, agent)) {
+                registrations.push(registration.hold()?);
+            }
+        }
+        Ok(Self { _registrations: registrations, _owners: owners })
+    }
+}

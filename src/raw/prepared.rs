@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prepared lists of raw descriptors, for requests that choose from them by index.
+
+use std::sync::Arc;
+
+use super::Holds;
+use crate::base::error::{Error, Result, Status, ensure};
+use crate::nixl::{Agent, AgentState, CallOptions, Descriptors, ListId, RequestSide};
+
+/// A list that NIXL has resolved once, for one side of requests.
+pub struct Prepared {
+    pub(super) agent: Arc<Agent>,
+    pub(super) id: ListId,
+    pub(super) side: RequestSide,
+    pub(super) list: Descriptors,
+    _holds: Holds,
+}
+
+impl Prepared {
+    /// Prepares a list. `owner` is the agent whose memory it describes as the remote side; `None` for the local side.
+    pub fn create(
+        agent: &Arc<Agent>,
+        owner: Option<&str>,
+        list: &Descriptors,
+        options: CallOptions,
+    ) -> Result<Arc<Self>> {
+        ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to prepare");
+        let holds = if owner.is_none() { Holds::of(agent, list)? } else { Holds::default() };
+        let (owner, owned) = (owner.map(str::to_string), list.clone());
+        let prepare = move |state: &mut AgentState| {
+            let side = match &owner {
+                Some(name) => state.side_of(name)?,
+                None => RequestSide::Local,
+            };
+            Ok((state.prepare_raw(&side, &owned, &options)?, side))
+        };
+        let (id, side) = agent.call_or_undo(prepare, |state, (id, _)| state.release_list(id))?;
+        Ok(Arc::new(Self { agent: agent.clone(), id, side, list: list.clone(), _holds: holds }))
+    }
+
+    /// Whether it is for the local side of requests.
+    pub fn is_local(&self) -> bool {
+        matches!(self.side, RequestSide::Local)
+    }
+
+    /// The descriptors of some indices.
+    pub(super) fn chosen(&self, indices: &[u32], name: &str) -> Result<(Descriptors, Vec<i32>)> {
+        let mut chosen = Descriptors::new(self.list.memory_type());
+        let mut numbers = Vec::with_capacity(indices.len());
+        let mut entries = Vec::with_capacity(indices.len());
+        let all = self.list.entries();
+        for (at, index) in indices.iter().enumerate() {
+            let entry = all.get(*index as usize).ok_or_else(|| {
+                let message =
+                    format!("{name}[{at}] is {index}, and the prepared list has {} descriptors", all.len());
+                Error::new(Status::OutOfRange, message)
+            })?;
+            entries.push(entry.clone());
+            numbers.push(i32::try_from(*index).unwrap_or(i32::MAX));
+        }
+        chosen.add(entries)?;
+        Ok((chosen, numbers))
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.agent.call_or_defer(move |state| state.release_list(id));
+    }
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A request on raw descriptors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::resource::{Resource, release};
+use super::run::{Posting, RequestRun};
+use super::{Holds, Prepared};
+use crate::base::error::{Error, Result, ensure};
+use crate::base::guarded::guarded;
+use crate::base::leak;
+use crate::base::log::{Level, enabled, log};
+use crate::base::sync::Mutex;
+use crate::nixl::{
+    Agent, AgentState, CallOptions, CostEstimate, Descriptors, Operation, Pace, Remote, RemoteHold,
+    RequestSide, TaskStep, Telemetry, is_short,
+};
+use crate::run::completion::{Account, Completion, Limit};
+use crate::run::queue::Queue;
+use crate::run::{Run, RunHolds};
+
+/// How long each run of a request may take, and where its end is reported.
+#[derive(Clone, Default)]
+pub struct RunOptions {
+    /// Gets a completion.
+    pub queue: Option<Arc<Queue>>,
+    /// The value of the completion.
+    pub user_data: u64,
+    /// After this duration a run ends as timed out. `None` for no limit.
+    pub limit: Option<Duration>,
+}
+
+/// How the thread that posts a run leaves it, unless it is complete. Small, so that it is returned in registers.
+enum Open {
+    /// The agent's thread has to post it.
+    Due,
+    /// It is in flight.
+    InFlight,
+    /// It cannot be posted.
+    Refused(Error),
+    /// NIXL has not posted it.
+    Failed(Error),
+    /// It is unknown what NIXL does for it.
+    Panicked(Error),
+}
+
+/// A request on raw descriptors. It can be posted again and again. A run in flight continues if this is dropped.
+pub struct Request {
+    resource: Arc<Resource>,
+    completion: Arc<Completion>,
+    options: CallOptions,
+    user_data: u64,
+    limit: Option<Arc<Limit>>,
+    /// Held by the thread that posts, if there is a limit.
+    posting: Mutex<()>,
+    bytes: u64,
+    /// The thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of a file
+    /// that grows too large. A call of NIXL may not return: a run with a deadline must not keep the thread that posts it.
+    begins_here: bool,
+}
+
+impl Request {
+    /// A request on two lists of descriptors, which correspond by index.
+    pub fn create(
+        agent: &Arc<Agent>,
+        operation: Operation,
+        local: &Descriptors,
+        (owner, remote): (&str, &Descriptors),
+        options: CallOptions,
+        of_runs: RunOptions,
+    ) -> Result<Self> {
+        ensure_corresponding(local, remote)?;
+        let holds = Holds::of(agent, local)?;
+        let (name, sides, given) = (owner.to_string(), [local.clone(), remote.clone()], options.clone());
+        let is_limited = of_runs.limit.is_some();
+        let create = move |state: &mut AgentState| {
+            let side = state.side_of(&name)?;
+            let id = state.create_raw(operation, &sides[0], (&side, &sides[1]), &given)?;
+            let storage = if is_limited { state.storage_of(id, &sides[1]) } else { None };
+            Ok((id, side, storage))
+        };
+        let (id, side, storage) = agent.call_or_undo(create, |state, (id, ..)| release(state, id))?;
+        let resource = Resource {
+            agent: agent.clone(),
+            id,
+            side,
+            is_over: AtomicBool::new(false),
+            prepared: None,
+            holds,
+        };
+        Ok(Self::around(resource, storage, local, options, of_runs))
+    }
+
+    /// A request on descriptors of two prepared lists, which correspond by position in the lists of indices.
+    pub fn make(
+        operation: Operation,
+        (local, local_indices): (&Arc<Prepared>, &[u32]),
+        (remote, remote_indices): (&Arc<Prepared>, &[u32]),
+        options: CallOptions,
+        of_runs: RunOptions,
+    ) -> Result<Self> {
+        let agent = &local.agent;
+        ensure!(
+            Arc::ptr_eq(agent, &remote.agent),
+            InvalidArgument,
+            "the local list was prepared by agent '{}', the remote list by agent '{}'; prepare both with one agent",
+            agent.name(),
+            remote.agent.name()
+        );
+        ensure!(
+            local.is_local(),
+            InvalidArgument,
+            "the local list was prepared for the remote side of requests"
+        );
+        ensure!(
+            !remote.is_local(),
+            InvalidArgument,
+            "the remote list was prepared for the local side of requests"
+        );
+        let (local_chosen, local_numbers) = local.chosen(local_indices, "local_indices")?;
+        let (remote_chosen, remote_numbers) = remote.chosen(remote_indices, "remote_indices")?;
+        ensure_corresponding(&local_chosen, &remote_chosen)?;
+        let sizes = local_chosen.clone();
+        let ids = [local.id, remote.id];
+        let given = options.clone();
+        let is_limited = of_runs.limit.is_some();
+        let make = move |state: &mut AgentState| {
+            let sides = ((ids[0], &local_numbers[..]), (ids[1], &remote_numbers[..]));
+            let id = state.make_raw(operation, sides.0, sides.1, [&local_chosen, &remote_chosen], &given)?;
+            Ok((id, if is_limited { state.storage_of(id, &remote_chosen) } else { None }))
+        };
+        let (id, storage) = agent.call_or_undo(make, |state, (id, _)| release(state, id))?;
+        let resource = Resource {
+            agent: agent.clone(),
+            id,
+            side: remote.side.clone(),
+            is_over: AtomicBool::new(false),
+            prepared: Some([local.clone(), remote.clone()]),
+            holds: Holds::default(),
+        };
+        Ok(Self::around(resource, storage, &sizes, options, of_runs))
+    }
+
+    fn around(
+        resource: Resource,
+        storage: Option<String>,
+        local: &Descriptors,
+        options: CallOptions,
+        of_runs: RunOptions,
+    ) -> Self {
+        let RunOptions { queue, user_data, limit } = of_runs;
+        let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
+        let (bytes, descriptors) = (total(local), local.entries().len() as u64);
+        let is_to_peer = matches!(resource.side, RequestSide::Peer(_));
+        Self {
+            begins_here: is_short(bytes, descriptors) && is_to_peer && limit.is_none(),
+            resource: Arc::new(resource),
+            completion: Arc::new(Completion::new(1, queue)),
+            options,
+            user_data,
+            limit,
+            posting: Mutex::default(),
+            bytes,
+        }
+    }
+
+    /// Starts a run. A notification, unless it is empty, replaces that of the request, for this run and those after it.
+    pub fn post(&self, notification: &[u8]) -> Result<()> {
+        if notification.is_empty() && self.limit.is_none() {
+            return self.begin(None);
+        }
+        // NIXL drops the notification of a request that is posted with other options.
+        let options = (!notification.is_empty()).then(|| CallOptions {
+            notification: Some(notification.to_vec()),
+            backends: Vec::new(),
+            ..self.options.clone()
+        });
+        self.begin_within(options.as_ref())
+    }
+
+    /// Starts a run, with a deadline if there is a limit.
+    #[cold]
+    fn begin_within(&self, options: Option<&CallOptions>) -> Result<()> {
+        // Until the deadline is added: the run may have ended by then, and the deadline must not be that of the run that another
+        // thread posts next.
+        let _turn = self.limit.as_ref().map(|_| self.posting.lock());
+        self.completion.within(self.limit.as_ref(), || self.begin(options))
+    }
+
+    /// Fails if a run has failed. With the claim: the run before may fail until it has ended.
+    fn ensure_usable(&self) -> Result<()> {
+        ensure!(
+            !self.resource.is_over.load(Ordering::Acquire),
+            InvalidState,
+            "a run of the request has failed, and NIXL cannot run it again; create another request"
+        );
+        Ok(())
+    }
+
+    /// Starts a run; with options for it, if they differ from those of the request.
+    #[inline]
+    fn begin(&self, options: Option<&CallOptions>) -> Result<()> {
+        ensure!(
+            self.completion.claim(),
+            Busy,
+            "the request is in flight; wait for its end, then post it again"
+        );
+        let started = enabled(Level::Debug).then(Instant::now);
+        let mut hold = None;
+        match self.post_here(options, &mut hold) {
+            None => {
+                let duration = started.map(|started| started.elapsed());
+                self.completion.succeed(self.bytes, self.user_data, duration);
+                Ok(())
+            }
+            Some(open) => self.go_on_after(open, hold, options),
+        }
+    }
+
+    /// Posts the request on the calling thread, if that may make the calls of NIXL and no other thread does. Most requests are
+    /// complete then, and need no task. One that is in flight gets its hold of the peer.
+    fn post_here(&self, options: Option<&CallOptions>, hold: &mut Option<RemoteHold>) -> Option<Open> {
+        let (RequestSide::Peer(remote), true) = (&self.resource.side, self.begins_here) else {
+            return Some(Open::Due);
+        };
+        let post = |state: &mut AgentState| {
+            guarded(|| self.post_with(state, remote, options, hold))
+                .unwrap_or_else(|panic| Some(Open::Panicked(panic)))
+        };
+        match self.resource.agent.run_here(post) {
+            Some(open) => open,
+            None => Some(Open::Due),
+        }
+    }
+
+    /// Posts the request, and polls it as long as that moves bytes: UCX copies host memory in parts, one per poll. All is done
+    /// before another thread can have the agent, which would move the rest meanwhile.
+    fn post_with(
+        &self,
+        state: &mut AgentState,
+        remote: &Arc<Remote>,
+        options: Option<&CallOptions>,
+        hold: &mut Option<RemoteHold>,
+    ) -> Option<Open> {
+        // The metadata is not invalidated meanwhile: that is done by the thread that has the agent.
+        if let Err(error) = self.ensure_usable().and_then(|()| remote.ensure_valid()) {
+            return Some(Open::Refused(error));
+        }
+        let mut posted = state.post_raw(self.resource.id, options);
+        let mut pace = Pace::default();
+        while matches!(posted, Ok(false)) && pace.goes_on_after(TaskStep::InFlight) {
+            posted = state.is_done(self.resource.id);
+        }
+        if let Ok(true) = posted {
+            return None;
+        }
+        *hold = remote.hold().ok();
+        Some(posted.map_or_else(Open::Failed, |_| Open::InFlight))
+    }
+
+    /// Has the rest of a run done by the agent's thread.
+    #[cold]
+    #[inline(never)]
+    fn go_on_after(&self, open: Open, hold: Option<RemoteHold>, options: Option<&CallOptions>) -> Result<()> {
+        match open {
+            Open::InFlight => self.go_on(hold, Posting::Done),
+            Open::Failed(error) => self.go_on(hold, Posting::Failed(error)),
+            Open::Due => {
+                let hold = self.ensure_usable().and_then(|()| self.hold_peer());
+                self.go_on(hold.inspect_err(|_| self.completion.unclaim())?, Posting::Due(options.cloned()))
+            }
+            Open::Refused(error) => {
+                self.completion.unclaim();
+                Err(error)
+            }
+            Open::Panicked(error) => {
+                self.abandon(error);
+                Ok(())
+            }
+        }
+    }
+
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        match &self.resource.side {
+            RequestSide::Peer(remote) => remote.hold().map(Some),
+            RequestSide::Local | RequestSide::Own => Ok(None),
+        }
+    }
+
+    /// Has the rest of a run done in steps.
+    fn go_on(&self, peer: Option<RemoteHold>, posting: Posting) -> Result<()> {
+        let task = Box::new(RequestRun::new(self.resource.clone(), posting, self.run(peer)));
+        let agent = &self.resource.agent;
+        if self.begins_here { agent.begin(task) } else { agent.start(task) }
+    }
+
+    /// Ends a run whose call has panicked: it is unknown what NIXL still does.
+    fn abandon(&self, error: Error) {
+        log!(Error, "posting a request: {error}; what the request holds is never freed");
+        self.resource.is_over.store(true, Ordering::Release);
+        leak::intentionally(self.resource.clone());
+        self.run(None).abandon(error);
+    }
+
+    fn run(&self, peer: Option<RemoteHold>) -> Run {
+        let account = Account {
+            bytes: self.bytes,
+            user_data: self.user_data,
+            is_limited: self.limit.is_some(),
+            ..Account::default()
+        };
+        Run::start(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
+    }
+
+    /// Whether the last run has succeeded: the thread that posts ends a short run itself.
+    pub fn has_succeeded(&self) -> bool {
+        self.completion.has_succeeded()
+    }
+
+    /// The outcome of the last run, or `None` while it is in flight.
+    pub fn poll(&self) -> Result<Option<()>> {
+        self.ensure_posted()?;
+        self.completion.poll()
+    }
+
+    /// Waits for the end of the last run; `None` waits without a timeout.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
+        if let Some(()) = self.poll()? {
+            return Ok(());
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if self.completion.earlier(deadline).is_none() {
+            self.resource.agent.drive(|| !self.completion.is_running());
+        }
+        self.completion.wait(deadline)
+    }
+
+    /// NIXL's estimate of the duration of a run.
+    pub fn estimate(&self) -> Result<CostEstimate> {
+        let id = self.resource.id;
+        self.resource.agent.call(move |state| state.estimate(id, &CallOptions::default()))
+    }
+
+    /// What NIXL measured of the last run.
+    pub fn telemetry(&self) -> Result<Telemetry> {
+        self.ensure_posted()?;
+        let id = self.resource.id;
+        self.resource.agent.call(move |state| state.telemetry(id))
+    }
+
+    /// The plugin of the backend that NIXL chose.
+    pub fn backend(&self) -> Result<String> {
+        let id = self.resource.id;
+        self.resource.agent.call(move |state| state.backend_of(id))
+    }
+
+    fn ensure_posted(&self) -> Result<()> {
+        ensure!(
+            self.completion.was_run(),
+            InvalidState,
+            "the request was not posted; call kvmem_request_post first"
+        );
+        Ok(())
+    }
+}
+
+/// `storage` is what the request uses if it is to the agent itself, as far as NIXL reports it.
+fn limited(after: Duration, side: &RequestSide, storage: Option<String>) -> Limit {
+    let (with, advice) = match side {
+        RequestSide::Peer(remote) => {
+            (format!(" with agent '{}'", remote.name()), "check whether the process of the peer runs")
+        }
+        RequestSide::Local | RequestSide::Own => {
+            let with = storage.map_or(String::new(), |storage| format!(" with {storage}"));
+            (with, "check the file or the object store")
+        }
+    };
+    let advice = format!(
+        "Increase timeout_ns, or {advice}. NIXL cannot cancel a request: keep its memory until it can be posted again"
+    );
+    Limit { after, what: format!("the request{with}"), advice }
+}
+
+/// NIXL reports neither which descriptors differ nor how.
+fn ensure_corresponding(local: &Descriptors, remote: &Descriptors) -> Result<()> {
+    let (here, there) = (local.entries(), remote.entries());
+    ensure!(!here.is_empty(), InvalidArgument, "the request has no descriptors");
+    ensure!(
+        here.len() == there.len(),
+        InvalidArgument,
+        "the local side has {} descriptors, the remote side {}; they correspond by index",
+        here.len(),
+        there.len()
+    );
+    for (index, (here, there)) in here.iter().zip(there).enumerate() {
+        ensure!(
+            here.size == there.size && here.size > 0,
+            InvalidArgument,
+            "descriptor {index} has {} bytes on the local side and {} on the remote side; they must be equal, and not 0",
+            here.size,
+            there.size
+        );
+    }
+    Ok(())
+}
+
+fn total(descriptors: &Descriptors) -> u64 {
+    descriptors.entries().iter().fold(0, |sum, entry| sum.saturating_add(entry.size))
+}
+
+#[cfg(test)]
+mod tests;

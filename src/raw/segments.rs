@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Segments and memory views: descriptors that an agent has registered, or made accessible to kernels.
+
+use std::sync::Arc;
+
+use crate::base::error::{Result, Status, fail};
+use crate::base::leak;
+use crate::base::log::log;
+use crate::base::sync::Mutex;
+use crate::nixl::{Agent, AgentState, CallOptions, Descriptors, SegmentsId, ViewId};
+
+/// Raw descriptors that are registered with an agent. They are deregistered when it is dropped.
+pub struct Segments {
+    agent: Arc<Agent>,
+    list: Descriptors,
+    /// `None` once they were deregistered.
+    id: Mutex<Option<SegmentsId>>,
+}
+
+impl Segments {
+    /// Registers descriptors with the backends that the options name, or with each that accepts their memory type.
+    pub fn register(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
+        let owned = list.clone();
+        let register = move |state: &mut AgentState| state.register_segments(owned, &options);
+        let id = agent.call_or_undo(register, |state, id| log_failure(state.deregister_segments(id)))?;
+        Ok(Self { agent: agent.clone(), list: list.clone(), id: Mutex::new(Some(id)) })
+    }
+
+    /// Deregisters them. Fails while a request on them is in flight.
+    pub fn deregister(&self) -> Result<()> {
+        // Without the lock: NIXL may not return.
+        let Some(registered) = self.id.lock().take() else {
+            fail!(
+                InvalidState,
+                "the descriptors were deregistered already, or another thread deregisters them"
+            );
+        };
+        let outcome = self.agent.call(move |state| state.deregister_segments(registered));
+        match &outcome {
+            Err(error) if error.status() == Status::Busy => *self.id.lock() = Some(registered),
+            Err(_) => leak::intentionally(self.list.clone()),
+            Ok(()) => {}
+        }
+        outcome
+    }
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        let Some(id) = self.id.get_mut().take() else { return };
+        let list = self.list.clone();
+        self.agent.call_or_defer(move |state| {
+            if let Err(error) = state.deregister_segments(id) {
+                // A request is in flight, or NIXL failed: the agent deregisters them at its end, if at all.
+                log!(
+                    Error,
+                    "{error}; the memory of the descriptors is intentionally leaked if kvmem owns it"
+                );
+                leak::intentionally(list);
+            }
+        });
+    }
+}
+
+fn log_failure(outcome: Result<()>) {
+    if let Err(error) = outcome {
+        log!(Error, "{error}; the memory of the descriptors stays registered until its agent ends");
+    }
+}
+
+/// A memory view.
+pub struct View {
+    agent: Arc<Agent>,
+    id: ViewId,
+    handle: usize,
+    _list: Descriptors,
+}
+
+impl View {
+    /// Creates a view of the agent's memory, or of the memory of peers if the descriptors name agents.
+    pub fn create(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
+        let owned = list.clone();
+        let create = move |state: &mut AgentState| state.create_view(&owned, &options);
+        let (id, handle) = agent.call_or_undo(create, |state, (id, _)| state.release_view(id))?;
+        Ok(Self { agent: agent.clone(), id, handle, _list: list.clone() })
+    }
+
+    /// The address of the view, for kernels.
+    pub fn handle(&self) -> usize {
+        self.handle
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.agent.call_or_defer(move |state| state.release_view(id));
+    }
+}

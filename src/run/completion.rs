@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state of a transfer's last run as its caller sees it, by polling, by waiting, or from a completion queue: the
+//! outcome, the duration, and the number of layers that have moved.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::deadline::{Deadline, Deadlines, Expires, Reservation};
+use super::history::Record;
+use super::queue::{Queue, QueueEntry};
+use super::spin::is_met_soon;
+use super::state::{Phase, RunState};
+use crate::base::error::{Error, Result, Status, fail};
+use crate::base::log::{Microseconds, log};
+use crate::base::log_id::LogId;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+
+/// How a run ended.
+pub type Outcome = Result<()>;
+
+/// The state of a transfer's last run. The transfer and the engine that executes the run share it.
+pub struct Completion {
+    log_id: LogId,
+    state: RunState,
+    last: Mutex<Last>,
+    over: Condvar,
+    layers: u64,
+    /// Layers of the last run that have moved, from the first on.
+    moved: AtomicU64,
+    /// Bytes of the last run that have moved, if it has a limit and its engine counts them.
+    moved_bytes: AtomicU64,
+    /// The last run was cancelled, by the caller or at its deadline: parts that have not begun must not begin.
+    is_cancelled: AtomicBool,
+    queue: Option<Arc<Queue>>,
+}
+
+/// The data that the end of a run reports together with its outcome. It may differ between runs of a transfer.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    /// Bytes that it moves.
+    pub bytes: u64,
+    /// The caller's value that is returned with the completion.
+    pub user_data: u64,
+    /// Collects the durations of runs.
+    pub record: Option<Arc<Record>>,
+    /// It has a [`Limit`].
+    pub is_limited: bool,
+}
+
+/// How long a run may take.
+pub struct Limit {
+    /// From its submission.
+    pub after: Duration,
+    /// What has the limit, for the message.
+    pub what: String,
+    /// What the caller can do, for the end of the message.
+    pub advice: String,
+}
+
+/// The state before a run.
+pub(super) struct Before {
+    phase: Phase,
+    moved: u64,
+}
+
+struct Last {
+    /// Unless it has succeeded.
+    outcome: Outcome,
+    duration: Duration,
+    /// Of the run in flight.
+    account: Account,
+    /// Of the run in flight, if it has one.
+    deadline: Option<(Deadline, Arc<Limit>)>,
+}
+
+impl Completion {
+    /// The state of a transfer of `layers` layers that was never submitted.
+    pub fn new(layers: u64, queue: Option<Arc<Queue>>) -> Self {
+        Self {
+            log_id: LogId::next(),
+            state: RunState::new(),
+            last: Mutex::new(Last {
+                outcome: Ok(()),
+                duration: Duration::ZERO,
+                account: Account::default(),
+                deadline: None,
+            }),
+            over: Condvar::new(),
+            layers,
+            moved: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            queue,
+        }
+    }
+
+    /// The number of the transfer in log messages.
+    pub fn log_id(&self) -> LogId {
+        self.log_id
+    }
+
+    /// Claims the transfer for a run. False if a run is in flight, or still uses its memory.
+    pub fn claim(&self) -> bool {
+        self.state.claim()
+    }
+
+    /// Ends the claim of a run that is not begun.
+    pub fn unclaim(&self) {
+        self.state.unclaim();
+    }
+
+    /// Whether a run is in flight, or still uses its memory.
+    pub fn is_claimed(&self) -> bool {
+        self.state.is_claimed()
+    }
+
+    /// Number of layers of a run.
+    pub fn layers(&self) -> u64 {
+        self.layers
+    }
+
+    /// How many layers of the last run have moved, from the first on.
+    pub fn moved(&self) -> Result<u64> {
+        self.ensure_submitted()?;
+        Ok(self.moved.load(Ordering::Acquire))
+    }
+
+    /// Cancels the last run: parts that have not begun will not begin. A run that has ended is unchanged.
+    pub fn cancel(&self) -> Result<()> {
+        self.ensure_submitted()?;
+        // Under the lock that the start of a run takes, so that this never cancels a run that starts concurrently.
+        let last = self.last();
+        if self.is_running() {
+            self.is_cancelled.store(true, Ordering::Release);
+            log!(Debug, "transfer {} is being cancelled", self.log_id);
+        }
+        drop(last);
+        Ok(())
+    }
+
+    fn ensure_submitted(&self) -> Result<()> {
+        match self.was_run() {
+            true => Ok(()),
+            false => fail!(InvalidState, "the transfer was not submitted; call kvmem_transfer_submit first"),
+        }
+    }
+
+    /// The outcome of the last run, or `None` while it is in flight.
+    pub fn poll(&self) -> Result<Option<()>> {
+        if self.is_running() { Ok(None) } else { self.outcome().map(Some) }
+    }
+
+    /// Whether a run is in flight.
+    pub fn is_running(&self) -> bool {
+        self.state.phase() == Phase::Running
+    }
+
+    /// Whether there was a run.
+    pub fn was_run(&self) -> bool {
+        self.state.phase() != Phase::NeverRun
+    }
+
+    /// Whether the last run has succeeded.
+    pub fn has_succeeded(&self) -> bool {
+        self.state.phase() == Phase::Succeeded
+    }
+
+    /// The earlier one of a deadline and that of the run in flight. A thread must not enter a call that may not return if there
+    /// is one.
+    pub fn earlier(&self, deadline: Option<Instant>) -> Option<Instant> {
+        let last = self.last();
+        // A limited run has no deadline yet while its submission has not returned.
+        let of_run = last
+            .account
+            .is_limited
+            .then(|| last.deadline.as_ref().map_or_else(Instant::now, |known| known.0.0));
+        [deadline, of_run].into_iter().flatten().min()
+    }
+
+    /// Waits for the outcome of the last run; `None` waits without a timeout.
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
+        self.wait_until(deadline, || !self.is_running())?;
+        self.outcome()
+    }
+
+    /// The outcome of the last run that was started. Fails if there is none.
+    fn outcome(&self) -> Outcome {
+        if self.has_succeeded() {
+            return Ok(());
+        }
+        self.ensure_submitted()?;
+        // Under the lock, so that the completion is in the queue then.
+        self.last().outcome.clone()
+    }
+
+    /// Waits until `layers` layers of the last run have moved. Fails with the run's error if it ends before.
+    pub fn wait_layers(&self, layers: u64, deadline: Option<Instant>) -> Result<()> {
+        let have_moved = || self.have_moved(layers);
+        self.wait_until(deadline, || have_moved() || !self.is_running())?;
+        if have_moved() { Ok(()) } else { self.outcome() }
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
+        self.ensure_submitted()?;
+        if is_met_soon(deadline, &is_met) { Ok(()) } else { self.sleep(deadline, is_met) }
+    }
+
+    fn sleep(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
+        let mut last = self.last();
+        while !is_met() {
+            last = match deadline {
+                None => self.over.wait(last),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        fail!(TimedOut, "the transfer is still in flight");
+                    }
+                    self.over.wait_timeout(last, left).0
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Marks the start of a run: it is in flight, not cancelled, and no layer has moved. Returns the previous state for
+    /// [`Self::withdraw`].
+    pub(super) fn begin(&self, account: Account) -> Before {
+        let mut last = self.last();
+        let before = Before { phase: self.state.phase(), moved: self.moved.load(Ordering::Relaxed) };
+        if before.phase == Phase::Succeeded {
+            last.outcome = Ok(());
+        }
+        last.account = account;
+        self.moved.store(0, Ordering::Release);
+        self.moved_bytes.store(0, Ordering::Relaxed);
+        self.is_cancelled.store(false, Ordering::Release);
+        self.state.enter(Phase::Running, true);
+        drop(last);
+        before
+    }
+
+    /// Reports a run that has succeeded before another thread could see it in flight: no thread waits for it, and no deadline
+    /// or cancellation is of it, so this takes no lock. Its claim ends. The duration is only logged. Nothing of this is used
+    /// after the end is visible, except the queue.
+    #[inline]
+    pub fn succeed(&self, bytes: u64, user_data: u64, duration: Option<Duration>) {
+        if let Some(duration) = duration {
+            self.log_end(bytes, &Ok(()), duration);
+        }
+        self.moved.store(self.layers, Ordering::Release);
+        self.conclude(Phase::Succeeded, false, QueueEntry { user_data, bytes, status: None });
+    }
+
+    /// Makes the end of a run visible, and adds its completion to the queue. The claim ends with that: a thread that sees the
+    /// end, or takes the completion, can start the next run, whose completion is behind this one.
+    #[inline]
+    fn conclude(&self, phase: Phase, keeps_claim: bool, entry: QueueEntry) {
+        let enter = || self.state.enter(phase, keeps_claim);
+        match &self.queue {
+            Some(queue) => queue.push_and(entry, enter),
+            None => enter(),
+        }
+    }
+
+    /// Restores the state before a run that could not be started, and ends its claim.
+    pub(super) fn withdraw(&self, before: &Before) {
+        let last = self.last();
+        self.moved.store(before.moved, Ordering::Release);
+        self.state.enter(before.phase, false);
+        drop(last);
+        self.over.notify_all();
+    }
+
+    /// Whether at least `layers` layers of the last run have moved.
+    pub(super) fn have_moved(&self, layers: u64) -> bool {
+        self.moved.load(Ordering::Acquire) >= layers
+    }
+
+    /// Whether the run was cancelled, by the caller or at its deadline.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// Adds to the bytes that the last run has moved.
+    pub(super) fn add_moved(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reports that `moved` layers have moved.
+    pub(super) fn advance(&self, moved: u64) {
+        let last = self.last();
+        if !self.is_running() {
+            return;
+        }
+        self.moved.store(moved, Ordering::Release);
+        drop(last);
+        self.over.notify_all();
+    }
+
+    /// Submits a run, which ends at its deadline if it has a limit. The deadline is added after the run has started, because the
+    /// end of a run that could not be started is not reported.
+    pub fn within(
+        self: &Arc<Self>,
+        limit: Option<&Arc<Limit>>,
+        submit: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Some(limit) = limit else { return submit() };
+        let watch = Deadlines::get().reserve()?;
+        let deadline = Instant::now().checked_add(limit.after);
+        submit()?;
+        if let Some(deadline) = deadline {
+            self.limit(watch, deadline, limit);
+        }
+        Ok(())
+    }
+
+    /// Ends the run in flight at `at`, unless it has ended before.
+    fn limit(self: &Arc<Self>, watch: Reservation, at: Instant, limit: &Arc<Limit>) {
+        // Under the lock that the end of the run takes, so that the end removes the deadline.
+        let mut last = self.last();
+        if self.is_running() {
+            last.deadline = Some((watch.add(at, self.clone()), limit.clone()));
+        }
+    }
+
+    /// Duration of the last run that ended.
+    pub fn duration(&self) -> Duration {
+        self.last().duration
+    }
+
+    /// Reports the outcome of a run, unless that was done at its deadline. If the run is over, its claim ends.
+    pub(super) fn finish(&self, outcome: Outcome, duration: Duration, is_over: bool) {
+        let mut last = self.last();
+        if !self.is_running() {
+            if is_over {
+                self.unclaim();
+            }
+            return;
+        }
+        if let Some((deadline, _)) = last.deadline.take() {
+            Deadlines::get().remove(deadline);
+        }
+        self.report(last, outcome, duration, is_over);
+    }
+
+    fn report(&self, mut last: MutexGuard<'_, Last>, outcome: Outcome, duration: Duration, is_over: bool) {
+        let status = outcome.as_ref().err().map(Error::status);
+        let Account { bytes, user_data, record, .. } = std::mem::take(&mut last.account);
+        self.log_end(bytes, &outcome, duration);
+        if let (None, Some(record)) = (status, record) {
+            record.add(bytes, duration);
+        }
+        if status.is_none() {
+            self.moved.store(self.layers, Ordering::Release);
+        }
+        (last.outcome, last.duration) = (outcome, duration);
+        let (phase, bytes) = if status.is_none() { (Phase::Succeeded, bytes) } else { (Phase::Failed, 0) };
+        self.conclude(phase, !is_over, QueueEntry { user_data, bytes, status });
+        drop(last);
+        self.over.notify_all();
+    }
+
+    fn log_end(&self, bytes: u64, outcome: &Outcome, duration: Duration) {
+        let id = self.log_id;
+        match outcome {
+            Ok(()) => {
+                log!(
+                    Debug,
+                    "transfer {id} ended: {bytes} bytes in {}, {:.2} GB/s",
+                    Microseconds(duration),
+                    rate(bytes, duration)
+                );
+            }
+            Err(error) if error.status() == Status::Cancelled => {
+                log!(Debug, "transfer {id} cancelled after {}", Microseconds(duration));
+            }
+            Err(error) => {
+                let (took, status) = (Microseconds(duration), error.status().name());
+                log!(Debug, "transfer {id} failed after {took}: {status}: {error}");
+            }
+        }
+    }
+
+    /// The outcome of the run in flight at its deadline.
+    fn timed_out(&self, limit: &Limit, bytes: u64) -> Error {
+        let of_layers = bytes / self.layers.max(1) * self.moved.load(Ordering::Acquire);
+        let moved = self.moved_bytes.load(Ordering::Relaxed).max(of_layers).min(bytes);
+        let Limit { after, what, advice } = limit;
+        let milliseconds = (after.as_secs_f64() * 1e6).round() / 1e3;
+        let message = format!(
+            "{what} was not complete after {milliseconds} ms: at least {moved} of {bytes} bytes have moved. {advice}"
+        );
+        Error::new(Status::TimedOut, message)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock()
+    }
+}
+
+impl Expires for Completion {
+    /// The end is reported at once, because parts that have begun may never end.
+    fn expire(&self, deadline: Deadline) {
+        let mut last = self.last();
+        let Some((_, limit)) = last.deadline.take_if(|(known, _)| *known == deadline) else { return };
+        self.is_cancelled.store(true, Ordering::Release);
+        let error = self.timed_out(&limit, last.account.bytes);
+        log!(Warn, "transfer {}: {error}", self.log_id);
+        self.report(last, Err(error), limit.after, false);
+    }
+}
+
+/// In gigabytes per second, which are bytes per nanosecond.
+fn rate(bytes: u64, duration: Duration) -> f64 {
+    bytes as f64 / (duration.as_nanos().max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests;

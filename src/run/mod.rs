@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run of a transfer: the caller's objects that it keeps, its parts, and its end.
+#![forbid(unsafe_code)]
+
+pub mod completion;
+pub mod deadline;
+pub mod history;
+pub mod path;
+pub mod queue;
+pub mod spares;
+mod spin;
+mod state;
+pub mod steps;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::completion::{Account, Before, Completion, Outcome};
+use self::spares::Spares;
+use crate::base::error::{Error, Result, Status};
+use crate::base::leak;
+use crate::base::log::log;
+use crate::base::process::PerProcess;
+use crate::base::sync::Mutex;
+use crate::base::thread_pool::{Pool, Shared};
+use crate::layout::Layout;
+use crate::nixl::{Agent, RemoteHold};
+use crate::region::ExtentHold;
+
+/// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
+///
+/// The run holds the layouts, so that engines need not. It drops them before it reports its end, with any outcome: after
+/// the report the caller may deregister and free their memory. An engine drops its own references to objects of the caller
+/// before it ends the run. In a struct, such fields are declared before the run, because fields are dropped in that order.
+pub struct Run {
+    completion: Arc<Completion>,
+    before: Before,
+    started: Instant,
+    /// The outcome was reported.
+    is_reported: bool,
+    has_ended: bool,
+    /// It has a deadline, whose message says how many bytes have moved.
+    is_limited: bool,
+    /// Dropped before the end is reported.
+    held: Option<RunHolds>,
+    /// The parts that run in order, and the index of the current one.
+    steps: Option<(Arc<dyn Steps>, u64)>,
+    /// Compares the blocks after the last byte.
+    verification: Option<Arc<dyn Verify>>,
+    /// Deregisters memory if the run was its last user.
+    agent: Option<Arc<Agent>>,
+}
+
+/// The parts of a run, one per layer. Each begins when the one before has ended.
+pub trait Steps: Send + Sync {
+    /// Number of parts.
+    fn count(&self) -> u64;
+    /// Starts a part. Drops these parts before, because the run may end on another thread before this returns, and the caller
+    /// may free its memory then.
+    fn start(self: Arc<Self>, part: u64, run: Run) -> Result<()>;
+}
+
+/// Compares moved blocks with their expected contents, before the run ends.
+pub trait Verify: Send + Sync {
+    /// Fails if the blocks differ.
+    fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome;
+}
+
+/// A part that is ready to start. It holds no objects of the caller that the run does not hold: the run may end on another
+/// thread before `start` returns, and the caller may free its memory then.
+pub trait Start {
+    /// Starts it.
+    fn start(self) -> Result<()>;
+}
+
+/// Reports whether a run was cancelled, and counts its bytes, for threads without access to it.
+#[derive(Clone, Default)]
+pub struct Stop {
+    /// `None` for that of no run.
+    completion: Option<Arc<Completion>>,
+    is_counting: bool,
+}
+
+impl Stop {
+    /// Whether the run was cancelled: then no further part may begin.
+    pub fn is_asked(&self) -> bool {
+        self.completion.as_ref().is_some_and(|completion| completion.is_cancelled())
+    }
+
+    /// Counts bytes that have moved, if the run has a deadline.
+    pub fn count(&self, bytes: u64) {
+        if let (true, Some(completion)) = (self.is_counting, &self.completion) {
+            completion.add_moved(bytes);
+        }
+    }
+}
+
+/// The outcome of a run that was cancelled before all of it had begun.
+pub fn cancelled() -> Error {
+    Error::new(Status::Cancelled, "the transfer was cancelled before all of it had begun")
+}
+
+/// The objects of the caller that a run holds.
+#[derive(Default)]
+pub struct RunHolds {
+    /// The source and the destination.
+    pub layouts: Option<[Arc<Layout>; 2]>,
+    /// The extents of both layouts that it accesses.
+    pub extents: [Option<ExtentHold>; 2],
+    /// The peer's metadata, which must stay loaded.
+    pub peer: Option<RemoteHold>,
+}
+
+impl RunHolds {
+    /// Drops all of it. Returns whether it was the last holder of a layout.
+    fn release(self) -> bool {
+        drop((self.extents, self.peer));
+        self.layouts.into_iter().flatten().filter_map(Arc::into_inner).count() > 0
+    }
+}
+
+impl Run {
+    /// Begins a run, for which the completion was claimed. The claim ends when the run is over.
+    pub fn start(completion: Arc<Completion>, account: Account, held: RunHolds) -> Self {
+        let is_limited = account.is_limited;
+        let before = completion.begin(account);
+        let started = Instant::now();
+        Self {
+            completion,
+            before,
+            started,
+            is_reported: false,
+            has_ended: false,
+            is_limited,
+            held: Some(held),
+            steps: None,
+            verification: None,
+            agent: None,
+        }
+    }
+
+    /// Sets the agent that executes the run. If the run is the last holder of a layout, the agent's thread deregisters the
+    /// memory after the run has ended, and the end is reported after that.
+    pub fn executed_by(mut self, agent: Arc<Agent>) -> Self {
+        self.agent = Some(agent);
+        self
+    }
+
+    /// Makes the run compare the moved blocks before it ends.
+    pub fn verified_by(mut self, verification: Arc<dyn Verify>) -> Self {
+        self.verification = Some(verification);
+        self
+    }
+
+    /// Starts the first of several parts; each other one starts when the part before it has ended.
+    pub fn in_steps(mut self, steps: Arc<dyn Steps>) -> Result<()> {
+        self.steps = Some((steps.clone(), 0));
+        steps.start(0, self)
+    }
+
+    /// The source and the destination.
+    pub fn layouts(&self) -> Option<&[Arc<Layout>; 2]> {
+        self.held.as_ref().and_then(|held| held.layouts.as_ref())
+    }
+
+    /// Whether ending it frees a layout, which may take long. A handle that is destroyed concurrently may
+    /// still count.
+    pub fn is_last_holder(&self) -> bool {
+        let Some([source, destination]) = self.layouts() else { return false };
+        let own = if Arc::ptr_eq(source, destination) { 2 } else { 1 };
+        [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
+    }
+
+    /// Reports that `moved` layers have moved, unless the owner of their memory has decommitted it meanwhile.
+    pub fn advance(&self, moved: u64) {
+        if !self.is_reported && !self.completion.have_moved(moved) && self.ensure_unchanged().is_ok() {
+            self.completion.advance(moved);
+        }
+    }
+
+    /// When it began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Whether it was cancelled, by the caller or at its deadline.
+    pub fn is_cancelled(&self) -> bool {
+        self.completion.is_cancelled()
+    }
+
+    /// Whether its outcome was reported: early, or at its deadline.
+    pub fn is_reported(&self) -> bool {
+        self.is_reported || !self.completion.is_running()
+    }
+
+    /// Whether it has a deadline.
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
+    }
+
+    /// Counts bytes that have moved, if it has a deadline.
+    pub fn count(&self, bytes: u64) {
+        if self.is_limited {
+            self.completion.add_moved(bytes);
+        }
+    }
+
+    /// Lets threads without access to the run check whether it was cancelled, and count the bytes that they move.
+    pub fn stop(&self) -> Stop {
+        Stop { completion: Some(self.completion.clone()), is_counting: self.is_limited }
+    }
+
+    /// The same for threads that only move a part of the way.
+    pub fn stop_without_count(&self) -> Stop {
+        Stop { completion: Some(self.completion.clone()), is_counting: false }
+    }
+
+    fn ensure_unchanged(&self) -> Result<()> {
+        let extents = self.held.iter().flat_map(|held| &held.extents);
+        extents.flatten().try_for_each(ExtentHold::ensure_unchanged)
+    }
+
+    /// Reports the outcome before the run ends, so that the caller does not wait for requests that can't be cancelled. No
+    /// new run can begin before the end, and later reports are ignored.
+    pub fn report_early(&mut self, outcome: Outcome) {
+        if !std::mem::replace(&mut self.is_reported, true) {
+            self.completion.finish(outcome, self.started.elapsed(), false);
+        }
+    }
+
+    /// Ends the run, or starts its next part. Once the end is reported, a new run may be submitted.
+    pub fn end(mut self, outcome: Outcome) {
+        let next = self.steps.as_ref().map(|(steps, part)| (steps.clone(), part + 1));
+        let Some((steps, next)) = next.filter(|(steps, next)| outcome.is_ok() && *next < steps.count())
+        else {
+            return self.verify(outcome);
+        };
+        self.advance(next);
+        if self.is_cancelled() {
+            drop(steps);
+            return self.finish(Err(cancelled()));
+        }
+        self.steps = Some((steps.clone(), next));
+        if let Err(error) = steps.start(next, self) {
+            log!(Error, "layer {next} of a transfer could not be started: {error}");
+        }
+    }
+
+    /// Compares the moved blocks if this was requested and the outcome was not reported. Then ends the run.
+    fn verify(mut self, outcome: Outcome) {
+        let verifies = outcome.is_ok() && !self.is_reported();
+        if self.verification.is_none() || !verifies {
+            return self.finish(outcome);
+        }
+        // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
+        // may have to do, and it must not wait for itself.
+        static CHECKS: PerProcess<Spares<Check>> = PerProcess::new();
+        let has_peer = self.held.as_ref().is_some_and(|held| held.peer.is_some());
+        let check = CHECKS.get(Spares::default).take(|check| *check.0.get_mut() = Some(self));
+        let shared = check.clone() as Arc<dyn Shared>;
+        // A peer that does not respond must not take the threads that all others share.
+        let has_thread = match has_peer {
+            true => Pool::services().run_alone(shared).is_ok(),
+            false => Pool::checks().pass(&shared),
+        };
+        if !has_thread {
+            check.make(false);
+        }
+    }
+
+    /// Compares the moved blocks, unless no thread could be started for that. Then ends the run.
+    fn compare(&mut self, has_thread: bool) {
+        let verification = self.verification.take();
+        let outcome = match (&verification, self.layouts()) {
+            (Some(verification), Some(layouts)) if has_thread => verification.outcome(layouts),
+            _ => Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks")),
+        };
+        drop(verification);
+        self.finish(outcome);
+    }
+
+    /// Ends the run because its engine could not begin it, or its next part. If no part has begun, the submission itself
+    /// fails, so no completion is reported.
+    pub fn not_begun(mut self, error: &Error) {
+        if self.steps.as_ref().is_some_and(|(_, part)| *part > 0) {
+            return self.finish(Err(error.clone()));
+        }
+        self.has_ended = true;
+        self.release();
+        log!(Debug, "transfer {} could not be started: {error}", self.completion.log_id());
+        self.completion.withdraw(&self.before);
+    }
+
+    /// Drops the objects that the run holds. Returns whether it was the last holder of a layout.
+    fn release(&mut self) -> bool {
+        drop((self.steps.take(), self.verification.take()));
+        self.held.take().is_some_and(RunHolds::release)
+    }
+
+    /// Ends the run while hardware may still move its bytes and the end of that can't be detected. Intentionally leaks the
+    /// objects that the run holds.
+    pub fn abandon(mut self, error: Error) {
+        leak::intentionally(self.held.take());
+        self.finish(Err(error));
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        // The data is invalid if the owner, another process, has decommitted its memory meanwhile.
+        let outcome = outcome.and_then(|()| self.ensure_unchanged());
+        let was_last = self.release();
+        let outcome = (!std::mem::replace(&mut self.is_reported, true)).then_some(outcome);
+        // Without anything to deregister the agent is dropped here, before the report.
+        match self.agent.take().filter(|_| was_last) {
+            Some(agent) => {
+                let report = Report { outcome, completion: self.completion.clone(), started: self.started };
+                agent.defer(move |_| drop(report));
+            }
+            None => report(outcome, &self.completion, self.started),
+        }
+    }
+}
+
+/// The comparison of the blocks of a run, which a thread makes; empty when it has begun.
+#[derive(Default)]
+struct Check(Mutex<Option<Run>>);
+
+impl Check {
+    fn make(&self, has_thread: bool) {
+        let run = self.0.lock().take();
+        if let Some(mut run) = run {
+            run.compare(has_thread);
+        }
+    }
+}
+
+impl Shared for Check {
+    fn run(&self) {
+        self.make(true);
+    }
+}
+
+/// Reports the end of a run; its outcome is `None` if that was reported early. After this the caller may free the memory and
+/// start the next run.
+fn report(outcome: Option<Outcome>, completion: &Completion, started: Instant) {
+    match outcome {
+        Some(outcome) => completion.finish(outcome, started.elapsed(), true),
+        None => completion.unclaim(),
+    }
+}
+
+/// Reports the end of a run when it is dropped.
+struct Report {
+    outcome: Option<Outcome>,
+    completion: Arc<Completion>,
+    started: Instant,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        report(self.outcome.take(), &self.completion, self.started);
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // An error allocates, which a run that has ended must not.
+        if !self.has_ended {
+            self.finish(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
+        }
+    }
+}

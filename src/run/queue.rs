@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A completion queue with an event fd.
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::spin::is_met_soon;
+use crate::base::error::{Error, Result, Status, fail};
+use crate::base::log::{Count, log};
+use crate::base::log_id::LogId;
+use crate::base::retried;
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+
+/// One completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// The caller's value from the submission.
+    pub user_data: u64,
+    /// Bytes moved; 0 after a failure.
+    pub bytes: u64,
+    /// The status of a failure, or `None`.
+    pub status: Option<Status>,
+}
+
+/// Completions in order of arrival. The queue grows as needed, so no completion is lost.
+pub struct Queue {
+    log_id: LogId,
+    state: Mutex<State>,
+    /// Whether there are completions; read without the lock.
+    has_some: AtomicBool,
+    arrival: Condvar,
+}
+
+struct State {
+    entries: VecDeque<QueueEntry>,
+    /// `None` if the queue is closed.
+    event: Option<OwnedFd>,
+    /// The event fd was asked for. Until then no thread can wait for it, and it is not signalled.
+    is_watched: bool,
+}
+
+/// The caller's reference to a queue. Dropping it closes the queue and its event fd at once: a thread that reports the end
+/// of a run may hold the queue slightly longer than the run.
+pub struct OpenQueue(pub Arc<Queue>);
+
+impl std::ops::Deref for OpenQueue {
+    type Target = Arc<Queue>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        let closed = std::mem::replace(&mut *self.lock(), State::of(None));
+        let left = Count(closed.entries.len() as u64, "completion");
+        log!(Debug, "queue {} destroyed with {left} in it", self.log_id);
+    }
+}
+
+impl State {
+    fn of(event: Option<OwnedFd>) -> Self {
+        Self { entries: VecDeque::new(), event, is_watched: false }
+    }
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn create() -> Result<Arc<Self>> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::errno("create an event fd", errno))?;
+        let log_id = LogId::next();
+        log!(Debug, "queue {log_id} created: event fd {}", event.as_raw_fd());
+        Ok(Arc::new(Self {
+            log_id,
+            state: Mutex::new(State::of(Some(event))),
+            has_some: AtomicBool::new(false),
+            arrival: Condvar::new(),
+        }))
+    }
+
+    /// The event fd, which is readable while there are completions; -1 if the queue is closed.
+    pub fn fd(&self) -> RawFd {
+        let mut state = self.lock();
+        let State { entries, event: Some(event), is_watched } = &mut *state else { return -1 };
+        if !std::mem::replace(is_watched, true) && !entries.is_empty() {
+            signal(event);
+        }
+        event.as_raw_fd()
+    }
+
+    /// Adds a completion. A closed queue discards it.
+    pub fn push(&self, entry: QueueEntry) {
+        self.push_and(entry, || ());
+    }
+
+    /// The same, and calls `then` before the completion can be taken, and before another one can be added.
+    pub fn push_and(&self, entry: QueueEntry, then: impl FnOnce()) {
+        let mut state = self.lock();
+        if let State { entries, event: Some(event), is_watched } = &mut *state {
+            entries.push_back(entry);
+            if entries.len() == 1 {
+                if *is_watched {
+                    signal(event);
+                }
+                self.has_some.store(true, Ordering::Release);
+            }
+        }
+        then();
+        drop(state);
+        self.arrival.notify_one();
+    }
+
+    /// Removes up to `most` completions, oldest first, and passes them to `put`, which must not use the queue. Returns their
+    /// number.
+    pub fn poll(&self, most: usize, put: impl FnMut(QueueEntry)) -> usize {
+        self.take(&mut self.lock(), most, put)
+    }
+
+    /// Waits for a completion, then removes up to `most` of them, like [`Self::poll`]. `None` waits without a timeout.
+    #[inline]
+    pub fn wait(&self, most: usize, timeout: Option<Duration>, put: impl FnMut(QueueEntry)) -> Result<usize> {
+        // The completion of a short run is there before the call. Then no clock is read.
+        let mut state = self.lock();
+        if state.entries.is_empty() {
+            drop(state);
+            state = self.sleep(timeout)?;
+        }
+        let count = self.take(&mut state, most, put);
+        // One arrival wakes one waiter, which wakes the next if entries are left.
+        if !state.entries.is_empty() {
+            self.arrival.notify_one();
+        }
+        Ok(count)
+    }
+
+    /// Waits for a completion.
+    #[cold]
+    fn sleep(&self, timeout: Option<Duration>) -> Result<MutexGuard<'_, State>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
+        let mut state = self.lock();
+        while state.entries.is_empty() {
+            state = match deadline {
+                None => self.arrival.wait(state),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        fail!(TimedOut, "no completion arrived within the timeout");
+                    }
+                    self.arrival.wait_timeout(state, left).0
+                }
+            };
+        }
+        Ok(state)
+    }
+
+    #[inline]
+    fn take(
+        &self,
+        State { entries, event, is_watched }: &mut State,
+        most: usize,
+        mut put: impl FnMut(QueueEntry),
+    ) -> usize {
+        let mut count = 0;
+        while let Some(entry) = if count < most { entries.pop_front() } else { None } {
+            put(entry);
+            count += 1;
+        }
+        if count > 0 && entries.is_empty() {
+            self.has_some.store(false, Ordering::Release);
+            event.iter().filter(|_| *is_watched).for_each(clear);
+        }
+        count
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+fn signal(event: &OwnedFd) {
+    if let Err(errno) = retried::write(event, &1u64.to_ne_bytes()) {
+        log!(Error, "signal a completion: {errno}");
+    }
+}
+
+fn clear(event: &OwnedFd) {
+    // The event may be clear already, which is fine.
+    let _ = retried::read(event, &mut [0u8; 8]);
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests need no repetition")]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    const NONE: QueueEntry = QueueEntry { user_data: 0, bytes: 0, status: None };
+
+    fn readable(queue: &Queue) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let state = queue.lock();
+        poll(&mut [PollFd::new(state.event.as_ref().unwrap(), PollFlags::IN)], Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn an_event_fd_that_is_asked_for_after_a_completion_is_readable() {
+        let queue = Queue::create().unwrap();
+        queue.push(NONE);
+        assert!(queue.fd() >= 0 && readable(&queue));
+        assert_eq!((queue.poll(1, drop), readable(&queue)), (1, false));
+        queue.push(NONE);
+        assert!(readable(&queue), "it is asked for once");
+    }
+
+    #[test]
+    fn an_event_fd_that_was_not_asked_for_is_not_signalled() {
+        let queue = Queue::create().unwrap();
+        queue.push(NONE);
+        assert!(!readable(&queue));
+        assert_eq!(queue.wait(2, None, drop).unwrap(), 1);
+    }
+
+    #[test]
+    fn the_event_fd_is_readable_only_while_there_are_completions() {
+        let queue = Queue::create().unwrap();
+        assert!(queue.fd() >= 0 && !readable(&queue));
+        for user_data in 1..=3 {
+            queue.push(QueueEntry { user_data, bytes: 8, status: None });
+        }
+        let mut taken = Vec::new();
+        let mut take = || queue.poll(2, |entry| taken.push(entry.user_data));
+        assert_eq!((take(), readable(&queue)), (2, true));
+        assert_eq!((take(), readable(&queue)), (1, false));
+        assert_eq!(take(), 0);
+        assert_eq!(taken, [1, 2, 3]);
+    }
+
+    #[test]
+    fn destroying_the_queue_closes_its_event_fd_and_discards_later_completions() {
+        let open = OpenQueue(Queue::create().unwrap());
+        let reporter = open.0.clone();
+        let fd = open.fd();
+        assert!(std::fs::exists(format!("/proc/self/fd/{fd}")).unwrap());
+        drop(open);
+        assert_eq!(reporter.fd(), -1);
+        reporter.push(NONE);
+        assert_eq!(reporter.poll(1, drop), 0);
+    }
+
+    #[test]
+    fn waiting_on_an_empty_queue_times_out() {
+        let queue = Queue::create().unwrap();
+        let error = queue.wait(1, Some(Duration::from_millis(1)), drop).unwrap_err();
+        assert_eq!(error.status(), Status::TimedOut);
+    }
+
+    #[test]
+    fn many_waiters_get_every_completion_once() {
+        let queue = Queue::create().unwrap();
+        let takers: Vec<_> = (0..4)
+            .map(|_| {
+                let queue = queue.clone();
+                std::thread::spawn(move || {
+                    let mut seen = Vec::new();
+                    let limit = Some(Duration::from_secs(20));
+                    while queue.wait(3, limit, |entry| seen.push(entry.user_data)).is_ok() {
+                        if seen.contains(&0) {
+                            queue.push(NONE); // Ends the next thread.
+                            break;
+                        }
+                    }
+                    seen
+                })
+            })
+            .collect();
+        (1..=1000).for_each(|user_data| queue.push(QueueEntry { user_data, bytes: 0, status: None }));
+        queue.push(NONE);
+        let mut all: Vec<_> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
+        all.retain(|user_data| *user_data != 0);
+        all.sort_unstable();
+        assert_eq!(all, (1..=1000).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parts of a transfer that run one after the other, one per layer, for engines without an order of their
+//! own.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::{Run, Start, Steps};
+use crate::base::error::{Error, Result, Status};
+
+/// A prepared part.
+pub trait RunPart: Send + Sync + 'static {
+    /// What is left to do when it is ready to start.
+    type Start: Start;
+
+    /// Starts it, if it is the only one.
+    fn start(&self, run: Run) -> Result<()> {
+        self.prepare_start(run).start()
+    }
+
+    /// Prepares its start.
+    fn prepare_start(&self, run: Run) -> Self::Start;
+}
+
+/// All parts of a transfer: one, or one per layer.
+pub struct PartSequence<P>(Arc<Parts<P>>);
+
+struct Parts<P>(Vec<P>);
+
+impl<P: RunPart> PartSequence<P> {
+    /// At least one part.
+    pub fn new(parts: Vec<P>) -> Self {
+        Self(Arc::new(Parts(parts)))
+    }
+
+    /// Starts the first part; each other one starts when the part before it has ended.
+    pub fn start(&self, run: Run) -> Result<()> {
+        match &self.0.0[..] {
+            [only] => only.start(run),
+            _ => run.in_steps(self.0.clone()),
+        }
+    }
+
+    /// All parts.
+    pub fn parts(&self) -> &[P] {
+        &self.0.0
+    }
+
+    /// The first part.
+    pub fn first(&self) -> &P {
+        &self.0.0[0]
+    }
+
+    /// The sum of a property of all parts.
+    pub fn sum(&self, of: impl Fn(&P) -> u64) -> u64 {
+        self.0.0.iter().map(of).sum()
+    }
+}
+
+impl<P: RunPart> Steps for Parts<P> {
+    fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn start(self: Arc<Self>, part: u64, run: Run) -> Result<()> {
+        let missing = || Error::new(Status::Panic, "a transfer has no such part");
+        let start = self.0.get(part as usize).ok_or_else(missing)?.prepare_start(run);
+        drop(self);
+        start.start()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{OnceLock, Weak};
+
+    use super::*;
+    use crate::run::RunHolds;
+    use crate::run::completion::{Account, Completion};
+
+    /// The start of the second part returns after another thread has ended the run and the end was reported.
+    struct Part {
+        is_first: bool,
+        completion: Arc<Completion>,
+        all: Arc<OnceLock<Weak<Parts<Part>>>>,
+    }
+
+    struct Ends {
+        run: Run,
+        is_first: bool,
+        completion: Arc<Completion>,
+        all: Weak<Parts<Part>>,
+    }
+
+    impl RunPart for Part {
+        type Start = Ends;
+
+        fn prepare_start(&self, run: Run) -> Ends {
+            let (completion, all) = (self.completion.clone(), self.all.get().unwrap().clone());
+            Ends { run, is_first: self.is_first, completion, all }
+        }
+    }
+
+    impl Start for Ends {
+        fn start(self) -> Result<()> {
+            let Self { run, is_first, completion, all } = self;
+            if is_first {
+                run.end(Ok(()));
+                return Ok(());
+            }
+            let other = std::thread::spawn(move || run.end(Ok(())));
+            completion.wait(None)?;
+            assert!(all.upgrade().is_none(), "the parts are held after the end was reported");
+            other.join().unwrap();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_parts_are_dropped_before_the_end_is_reported() {
+        let completion = Arc::new(Completion::new(2, None));
+        let all = Arc::new(OnceLock::new());
+        let part = |is_first| Part { is_first, completion: completion.clone(), all: all.clone() };
+        let PartSequence(parts) = PartSequence::new(vec![part(true), part(false)]);
+        all.set(Arc::downgrade(&parts)).unwrap();
+        let run = Run::start(completion.clone(), Account::default(), RunHolds::default());
+        run.in_steps(parts).unwrap();
+        completion.wait(None).unwrap();
+    }
+}
