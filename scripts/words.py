@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds words that comments, messages and pages of kvmem do not use, because a standard term says the same.
+"""Finds words that names, comments, messages and pages of kvmem do not use, because a standard term says the same.
 
-Checks the comments and strings of Rust sources and C headers, and the whole text of other files. The list is short: only words and phrases
+Checks the comments, strings and declared names of Rust sources, the comments and strings of C headers and kernels, and the whole text of
+other files. The list is short: only words and phrases
 that have no other use here. A line that needs one of them, for example in a quotation, is listed in ALLOWED.
 """
 
@@ -41,10 +42,11 @@ WORDS = [
 PATTERN = re.compile(r"\b(?:" + "|".join(f"(?P<w{index}>{word})" for index, (word, _) in enumerate(WORDS)) + r")\b",
                      re.IGNORECASE)
 
-FILES = ["src/**/*.rs", "include/**/*.h", "include/**/*.hpp", "bindings/**/*", "examples/**/*", "tests/**/*.rs", "README.md",
-         "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "fuzz/*.md", "fuzz/fuzz_targets/*.rs", "bench/**/*.md", "bench/**/*.?pp",
-         "bench/*.py", "bench/run", "bench/record", "bench/**/CMakeLists.txt", "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh",
-         "doctor/**/*.?pp", "c_tests/*.txt", "c_tests/*.supp"]
+FILES = ["src/**/*.rs", "src/cuda/kernels/*.cu", "src/cuda/kernels/*.h", "etcd/src/**/*.rs", "tests/**/*.rs", "include/**/*.h",
+         "include/**/*.hpp", "bindings/**/*", "examples/**/*", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md",
+         "fuzz/*.md", "fuzz/fuzz_targets/*.rs", "bench/**/*.md", "bench/**/*.?pp", "bench/*.py", "bench/run", "bench/record",
+         "bench/**/CMakeLists.txt", "Makefile", "CMakeLists.txt", "cmake/*", "scripts/*.sh", "scripts/*.py", "doctor/**/*.?pp",
+         "c_tests/*.txt", "c_tests/*.supp"]
 # Of the tests in C also the code: names of cases, functions and variables.
 FILES += [f"c_tests/**/*.{kind}"
           for kind in ("c", "h", "cpp", "hpp", "go", "zig", "py", "sh", "txt", "cmake", "md", "table")]
@@ -53,14 +55,20 @@ ALLOWED = ["idle, as kvmem is told"]  # a value in recorded results
 
 TOKEN = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>b?r(?P<h>#*)".*?"(?P=h)|b?"(?:\\.|[^"\\])*")'
                    r"|'(?:\\[^']*|[^'\\])'", re.DOTALL)
+# A declared name, and the words in it.
+DECLARED = re.compile(r"\b(?:fn|struct|enum|trait|const|static|type|mod) +(\w+)")
+WORDS_OF_NAME = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
 def texts(path):
     """The parts of a file that are read by people, each with its first line."""
     text = path.read_text()
-    if path.suffix not in (".rs", ".h"):
+    if path.suffix not in (".rs", ".h", ".cu"):
         yield 1, text
         return
+    if path.suffix == ".rs":
+        for name in DECLARED.finditer(text):
+            yield text.count("\n", 0, name.start()) + 1, " ".join(WORDS_OF_NAME.findall(name[1]))
     for token in TOKEN.finditer(text):
         if token["comment"] or token["string"]:
             yield text.count("\n", 0, token.start()) + 1, token[0]
@@ -71,7 +79,7 @@ def main():
     for pattern in FILES:
         for path in sorted(ROOT.glob(pattern)):
             name = str(path.relative_to(ROOT))
-            if not path.is_file() or "tests" in path.stem:
+            if not path.is_file() or "tests" in path.stem or path.name == "words.py":
                 continue
             for first, text in texts(path):
                 for match in PATTERN.finditer(text):

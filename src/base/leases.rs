@@ -58,9 +58,9 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         Ok(())
     }
 
-    /// Leases a unit to a peer, in place of others if there is none: see [`Self::make_room`].
+    /// Leases a unit to a peer, in place of others if there is none: see [`Self::make_space`].
     pub fn replace(&mut self, peer: P, item: T) {
-        self.make_room(&peer);
+        self.make_space(&peer);
         self.push(peer, 1, item);
     }
 
@@ -71,7 +71,7 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
     }
 
     /// Ends the oldest leases until a peer can get a unit: its own if it has its share, otherwise any.
-    pub fn make_room(&mut self, peer: &P) -> Vec<Lease<P, T>> {
+    pub fn make_space(&mut self, peer: &P) -> Vec<Lease<P, T>> {
         let mut ended = Vec::new();
         while self.left_for(peer) == 0 {
             let has_share = self.of.get(peer).is_some_and(|own| *own >= self.most_of_one);
@@ -149,7 +149,7 @@ mod tests {
             leases.replace(peer, item);
         }
         assert_eq!(items(&leases), [2, 3, 4, 5], "of b the first was replaced, and of all that of a");
-        leases.make_room(&"c");
+        leases.make_space(&"c");
         assert_eq!(items(&leases), [2, 3, 5]);
     }
 

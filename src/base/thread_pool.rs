@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn without_threads_the_caller_runs_work_once_and_it_is_told() {
+    fn without_threads_the_caller_runs_work_once_and_it_is_reported() {
         let (sender, receiver) = channel();
         pool_that_fails(start_none).run_once(move |is_on_own_thread| sender.send(is_on_own_thread).unwrap());
         assert!(receiver.iter().eq([false]));

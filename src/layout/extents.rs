@@ -276,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn the_first_blocks_lie_in_their_spans(
+        fn the_first_blocks_are_in_their_spans(
             num_blocks in 1u64..50, outer_dim in 1u64..3, blocks in 0u64..50, second in any::<bool>(),
         ) {
             let blocks = blocks.min(num_blocks);

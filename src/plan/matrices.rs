@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_end_with_the_piece_they_lie_in() {
+    fn rows_end_with_their_piece() {
         assert_eq!(rows_in(99, 100, 200), 0);
         assert_eq!(rows_in(100, 100, 200), 1);
         assert_eq!(rows_in(299, 100, 200), 1);

@@ -34,7 +34,7 @@ enum Store {
 }
 
 /// Some bytes of a store that a region contains.
-struct Stretch {
+struct StoredSpan {
     store: Store,
     bytes: Range<u64>,
     region: usize,
@@ -56,26 +56,26 @@ const MOST_MEETINGS: usize = 1 << 20;
 
 /// Returns two regions whose first `size` bytes overlap; the same index twice if one region contains some bytes twice.
 pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usize)>> {
-    Ok(first_overlap(all_stretches(regions, &vec![size; regions.len()])?))
+    Ok(first_overlap(all_spans(regions, &vec![size; regions.len()])?))
 }
 
 /// Returns all pairs of regions whose first bytes, a number for each region, overlap.
 pub fn meetings(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Meeting>> {
-    all_meetings(all_stretches(regions, sizes)?)
+    all_meetings(all_spans(regions, sizes)?)
 }
 
 /// The same for ranges of addresses in one process, each with its start and size.
 pub fn meetings_of_ranges(ranges: &[(u64, u64)]) -> Result<Vec<Meeting>> {
-    let stretch = |(region, (start, size)): (usize, &(u64, u64))| Stretch {
+    let span = |(region, (start, size)): (usize, &(u64, u64))| StoredSpan {
         store: Store::Addresses,
         bytes: span(*start, *size),
         region,
         start: i128::from(*start),
     };
-    all_meetings(ranges.iter().enumerate().map(stretch).collect())
+    all_meetings(ranges.iter().enumerate().map(span).collect())
 }
 
-fn all_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretch>> {
+fn all_spans(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<StoredSpan>> {
     ensure_one_object_size(regions)?;
     let mut all = Vec::new();
     // Only the list of mappings contains the files of adopted memory. Regions that are compared with adopted memory are
@@ -83,14 +83,14 @@ fn all_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretch>>
     let is_adopted = |region: &Arc<Region>| matches!(region.root(), Backing::Adopted(_));
     let by_list = regions.len() > 1 && regions.iter().any(is_adopted);
     for (index, (region, size)) in regions.iter().zip(sizes).enumerate() {
-        let of_region = stretches(region, *size, by_list)?;
+        let of_region = stored_spans(region, *size, by_list)?;
         all.extend(of_region.into_iter().map(|(store, bytes)| {
             let start = i128::from(bytes.start);
-            Stretch { store, bytes, region: index, start }
+            StoredSpan { store, bytes, region: index, start }
         }));
     }
     if by_list {
-        all.extend(mapped_stretches(regions, sizes)?);
+        all.extend(mapped_spans(regions, sizes)?);
     }
     Ok(all)
 }
@@ -114,7 +114,7 @@ fn ensure_one_object_size(regions: &[Arc<Region>]) -> Result<()> {
 }
 
 /// The files of host memory, from the list of mappings.
-fn mapped_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretch>> {
+fn mapped_spans(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<StoredSpan>> {
     let ranges: Vec<_> =
         regions.iter().zip(sizes).map(|(region, size)| span(region.address(), *size)).collect();
     let mut all = Vec::new();
@@ -122,20 +122,20 @@ fn mapped_stretches(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Stretc
         let parts = mappings.into_iter().filter_map(|mapped| part_of(mapped, &ranges[index]));
         all.extend(parts.map(|(store, bytes, skipped)| {
             let start = i128::from(bytes.start) - i128::from(skipped);
-            Stretch { store, bytes, region: index, start }
+            StoredSpan { store, bytes, region: index, start }
         }));
     }
     Ok(all)
 }
 
 /// By address in their storage.
-fn sort(all: &mut [Stretch]) {
+fn sort(all: &mut [StoredSpan]) {
     all.sort_unstable_by(|one, other| {
         (&one.store, one.bytes.start, one.region).cmp(&(&other.store, other.bytes.start, other.region))
     });
 }
 
-fn all_meetings(mut all: Vec<Stretch>) -> Result<Vec<Meeting>> {
+fn all_meetings(mut all: Vec<StoredSpan>) -> Result<Vec<Meeting>> {
     sort(&mut all);
     let mut found = Vec::new();
     for (index, one) in all.iter().enumerate() {
@@ -156,14 +156,14 @@ fn span(start: u64, size: u64) -> Range<u64> {
     start..start.saturating_add(size)
 }
 
-fn first_overlap(mut all: Vec<Stretch>) -> Option<(usize, usize)> {
+fn first_overlap(mut all: Vec<StoredSpan>) -> Option<(usize, usize)> {
     sort(&mut all);
     all.windows(2)
         .find(|pair| pair[0].store == pair[1].store && pair[1].bytes.start < pair[0].bytes.end)
         .map(|pair| (pair[0].region, pair[1].region))
 }
 
-fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Store, Range<u64>)>> {
+fn stored_spans(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Store, Range<u64>)>> {
     let span = |start| span(start, size);
     let storage = match region.root() {
         Backing::Disk(file) => Some(Store::File(file.id())),
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     fn found(all: &[(u64, Range<u64>, usize)]) -> Option<(usize, usize)> {
-        let of = |(file, bytes, region): &(u64, Range<u64>, usize)| Stretch {
+        let of = |(file, bytes, region): &(u64, Range<u64>, usize)| StoredSpan {
             store: Store::File(FileId::numbered(*file)),
             bytes: bytes.clone(),
             region: *region,

@@ -85,8 +85,9 @@ impl Registrar {
         let (context, wanted, pages) = (self.context.clone(), spans.to_vec(), self.pages);
         let (later_context, later) = (self.context.clone(), Registered::Spans(spans.to_vec()));
         let register = move |state: &mut AgentState| {
-            let anew = anew(&context);
-            let entered = anew.as_ref().or(context.as_ref()).map(|context| context.enter()).transpose();
+            let retained_again = retained_again(&context);
+            let entered =
+                retained_again.as_ref().or(context.as_ref()).map(|context| context.enter()).transpose();
             let _entered = entered.map_err(|error| SpanFailure { error, stuck: Vec::new() })?;
             register_all(state, &wanted, pages)
         };
@@ -152,7 +153,7 @@ fn register_all(state: &mut AgentState, spans: &[Descriptor], pages: HostPages) 
 }
 
 /// The new primary context after a reset. VMM memory still exists then.
-fn anew(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
+fn retained_again(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
     let reset = context.as_ref().filter(|context| context.ensure_alive().is_err())?;
     Context::retain(reset.device()).ok().map(Arc::new)
 }
@@ -169,9 +170,10 @@ fn deregister_in(
             return outcome.map_err(|error| SpanFailure { error, stuck: Vec::new() });
         }
     };
-    let anew = anew(context);
+    let retained_again = retained_again(context);
     // Without a context NIXL fails to deregister, and reports that.
-    let _entered = anew.as_ref().or(context.as_ref()).and_then(|context| context.enter_to_free().ok());
+    let _entered =
+        retained_again.as_ref().or(context.as_ref()).and_then(|context| context.enter_to_free().ok());
     deregister_all(state, spans)
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::import::not_as_told;
+use super::import::not_as_described;
 use super::manifest::RegionEntry;
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
 use super::{OpenOptions, Share};
@@ -64,7 +64,7 @@ impl Share {
                 let devices = (ordinal, opening.users);
                 ElasticMemory::import(devices, shape, imported, control.clone(), writable)
                     .map(Backing::Elastic)
-                    .map_err(not_as_told)
+                    .map_err(not_as_described)
             }
             MemoryHandle::Fabric { device, extent_size, extents } => {
                 self.ensure_kept(control)?;
@@ -76,7 +76,7 @@ impl Share {
                 // The driver may reuse the bytes of a handle. The handle has opened the shared memory if that still exists now.
                 ensure_extents_kept(control, extents)?;
                 self.ensure_kept(control)?;
-                memory.map(Backing::Elastic).map_err(not_as_told)
+                memory.map(Backing::Elastic).map_err(not_as_described)
             }
             MemoryHandle::Mappings { device, offset, mappings } => {
                 let ordinal = reached(device, opening)?;
@@ -87,7 +87,7 @@ impl Share {
                 if imported.iter().any(|each| matches!(each.memory, Shareable::Fabric(_))) {
                     self.ensure_kept(control)?;
                 }
-                let memory = DeviceMemory::Mapped(memory.map_err(not_as_told)?);
+                let memory = DeviceMemory::Mapped(memory.map_err(not_as_described)?);
                 Ok(Backing::Device(Arc::new(memory)))
             }
         }
@@ -118,9 +118,9 @@ impl Share {
         let owner = &self.manifest.process;
         let by_driver =
             error.status() == Status::InvalidArgument && matches!(error.cause(), Some(Cause::Cuda(..)));
-        let Ok(own) = ProcessIdentity::current() else { return not_as_told(error) };
+        let Ok(own) = ProcessIdentity::current() else { return not_as_described(error) };
         if !by_driver || own.counts_like(owner) {
-            return not_as_told(error);
+            return not_as_described(error);
         }
         error
             .context(format!(

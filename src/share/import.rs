@@ -99,7 +99,7 @@ impl Share {
             return mapped(entry);
         }
         let parts = layout.parts.iter().map(|(name, entry)| Ok((name.to_string(), mapped(entry)?)));
-        Layout::combine(parts.collect::<Result<_>>()?).map_err(not_as_told)
+        Layout::combine(parts.collect::<Result<_>>()?).map_err(not_as_described)
     }
 
     /// The region of an entry: the original in the process that created the share, a region that is already open, or a new
@@ -193,12 +193,12 @@ fn view(root: &Arc<Region>, part: &RegionPart) -> Result<Arc<Region>> {
     if part.offset == 0 && part.size == root.size() {
         return Ok(root.clone());
     }
-    Region::view(root, part.offset, part.size).map_err(not_as_told)
+    Region::view(root, part.offset, part.size).map_err(not_as_described)
 }
 
 /// Changes the status to CORRUPT if the driver or the kernel rejects a claim of the share: that is an error of the sender,
 /// not of the caller.
-pub(super) fn not_as_told(error: Error) -> Error {
+pub(super) fn not_as_described(error: Error) -> Error {
     match error.status() {
         Status::InvalidArgument | Status::OutOfRange => {
             error.context("the memory does not match the share").with_status(Status::Corrupt)

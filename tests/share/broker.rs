@@ -10,7 +10,7 @@ use kvmem::share::Parcel;
 use kvmem::share::broker::{Broker, BrokerConfig, Publication, Token, TokenTerms};
 use kvmem::share::client::{Fetch, fetch};
 
-use super::child::{NOBODY, Role, argument, ready};
+use super::child::{OTHER_USER, Role, argument, ready};
 use super::skip::skip;
 use super::support::{Directory, Offer, Shop, Test, check, soon, terms};
 
@@ -193,15 +193,15 @@ fn users_without_permission_are_rejected() {
         ];
         Role::start_as(user, "fetch as another user", &arguments).finish();
     };
-    let others = if own.is_root() { NOBODY } else { own.as_raw() + 1 };
+    let others = if own.is_root() { OTHER_USER } else { own.as_raw() + 1 };
     let other_alone = Shop::with(|config| (config.users, config.mode) = (vec![others], 0o666));
     ask_as(&other_alone, None, "may not fetch");
     if own.is_root() {
-        ask_as(&other_alone, Some(NOBODY), "");
-        ask_as(&Shop::with(|config| config.mode = 0o666), Some(NOBODY), "may not fetch");
-        ask_as(&Shop::open(), Some(NOBODY), "may not connect");
-        let both = Shop::with(|config| (config.users, config.mode) = (vec![0, NOBODY], 0o666));
-        ask_as(&both, Some(NOBODY), "");
+        ask_as(&other_alone, Some(OTHER_USER), "");
+        ask_as(&Shop::with(|config| config.mode = 0o666), Some(OTHER_USER), "may not fetch");
+        ask_as(&Shop::open(), Some(OTHER_USER), "may not connect");
+        let both = Shop::with(|config| (config.users, config.mode) = (vec![0, OTHER_USER], 0o666));
+        ask_as(&both, Some(OTHER_USER), "");
         ask_as(&both, None, "");
     } else {
         skip("a client of another user needs a switch to that user; run as root");

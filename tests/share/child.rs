@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// Another user.
-pub const NOBODY: u32 = 65534;
+pub const OTHER_USER: u32 = 65534;
 const ROLE: &str = "KVMEM_TEST_ROLE";
 
 /// A process with a role. It is killed and reaped when dropped.

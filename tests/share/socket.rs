@@ -11,7 +11,7 @@ use kvmem::share::Parcel;
 use kvmem::share::socket::{receive, send};
 use rustix::net::SocketType;
 
-use super::child::{NOBODY, Role, argument, ready};
+use super::child::{OTHER_USER, Role, argument, ready};
 use super::message::{self, Header};
 use super::support::{Test, bytes, check, files, pair, soon};
 
@@ -185,7 +185,7 @@ pub fn half_a_share() {
 fn more_files_than_may_be_in_flight_arrive_as_they_are_read() {
     let _test = Test::begin();
     // The kernel does not limit the files in flight of root.
-    let user = rustix::process::geteuid().is_root().then_some(NOBODY);
+    let user = rustix::process::geteuid().is_root().then_some(OTHER_USER);
     Role::start_as(user, "many files in flight", &[]).finish();
 }
 

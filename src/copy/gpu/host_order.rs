@@ -16,7 +16,7 @@ pub struct HostOrder {
     /// Device block, host block, number of blocks.
     runs: Vec<KernelRun>,
     /// Index of the first, host block, number of blocks.
-    stretches: Vec<(u64, u64, u64)>,
+    spans: Vec<(u64, u64, u64)>,
     /// Number of blocks.
     blocks: u64,
 }
@@ -29,17 +29,17 @@ impl HostOrder {
             false => KernelRun::new(run.destination, run.source, run.length),
         }))?;
         sort_by_id(&mut runs, |run| run.destination)?;
-        let mut stretches: Vec<(u64, u64, u64)> = Vec::new();
+        let mut spans: Vec<(u64, u64, u64)> = Vec::new();
         let mut blocks = 0;
         for run in &runs {
             let (host, length) = (u64::from(run.destination), u64::from(run.length));
-            match stretches.last_mut() {
+            match spans.last_mut() {
                 Some((_, first, count)) if *first + *count == host => *count += length,
-                _ => lists::push(&mut stretches, (blocks, host, length))?,
+                _ => lists::push(&mut spans, (blocks, host, length))?,
             }
             blocks += length;
         }
-        Ok(Self { runs, stretches, blocks })
+        Ok(Self { runs, spans, blocks })
     }
 
     /// Number of blocks.
@@ -48,8 +48,8 @@ impl HostOrder {
     }
 
     /// Number of spans of blocks that are adjacent on the host.
-    pub fn num_stretches(&self) -> u64 {
-        self.stretches.len() as u64
+    pub fn num_spans(&self) -> u64 {
+        self.spans.len() as u64
     }
 
     /// Runs of blocks from device block ids to indices in host order.
@@ -68,11 +68,11 @@ impl HostOrder {
     }
 
     /// Index, host block and length of each span of blocks that are adjacent on the host; or of each block, unless `joined`.
-    pub fn stretches(&self, blocks: &Range<u64>, joined: bool) -> impl Iterator<Item = (u64, u64, u64)> {
-        let stretches = &self.stretches;
-        let first = stretches.partition_point(|(index, _, count)| index + count <= blocks.start);
+    pub fn spans(&self, blocks: &Range<u64>, joined: bool) -> impl Iterator<Item = (u64, u64, u64)> {
+        let spans = &self.spans;
+        let first = spans.partition_point(|(index, _, count)| index + count <= blocks.start);
         let blocks = blocks.clone();
-        let inside = stretches[first..].iter().take_while({
+        let inside = spans[first..].iter().take_while({
             let end = blocks.end;
             move |(index, _, _)| *index < end
         });

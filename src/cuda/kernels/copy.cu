@@ -2,10 +2,10 @@
 // Moves scattered blocks between any memory that the device reaches: its own, a peer's, mapped host memory.
 //
 // The geometry gives every address, so that only runs of block ids are read. Each warp takes a tile at a
-// time, with eight 16-byte loads under way in every thread.
+// time, with eight 16-byte loads in flight in every thread.
 #include "warps.h"
 
-/* `count` words by one warp; all loads of a full round are under way before its first store. */
+/* `count` words by one warp; all loads of a full round are in flight before its first store. */
 template <typename word>
 static __device__ __forceinline__ void copy_words(address to, address from, unsigned count) {
     const unsigned lane = threadIdx.x % WARP;

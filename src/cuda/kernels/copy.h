@@ -6,7 +6,7 @@
 
 /* Threads of a CTA. */
 #define KVMEM_COPY_THREADS 512
-/* Layers of a launch, and runs where these lie behind them: with as many the struct fits what every driver takes as
+/* Layers of a launch, and runs if these follow them: with as many the struct fits what every driver takes as
  * parameters. */
 #define KVMEM_COPY_MAX_LAYERS 240
 
@@ -40,7 +40,7 @@ typedef struct kvmem_copy_layer {
  * kvmem_transpose_vectors, the same for elements of 1 to 8 bytes, which are adjacent in rows of the source and columns of the
  * destination: these are whole words of 16 bytes, of which each side of a tile has at least one. */
 typedef struct kvmem_copy {
-    unsigned long long runs; /* the address of `num_runs` kvmem_copy_run, or 0: they lie behind the layers */
+    unsigned long long runs; /* the address of `num_runs` kvmem_copy_run, or 0: they follow the layers */
     unsigned long long unit_size;
     unsigned long long source_block_stride, destination_block_stride;
     unsigned long long source_outer_stride, destination_outer_stride;

@@ -5,7 +5,7 @@
 
 #include "warps.h"
 
-/* Bytes of a tile that a thread has under way, and its warp. */
+/* Bytes of a tile that a thread has in flight, and its warp. */
 #define HELD 64u
 #define HELD_BY_WARP (WARP * HELD)
 

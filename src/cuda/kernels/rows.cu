@@ -2,7 +2,7 @@
 // Moves rows of scattered blocks: spans of a few bytes to 2 KiB that have other neighbours on each side, as where heads and
 // tokens change places.
 //
-// A warp takes several rows at a time, word by word, so that it has as many bytes under way as with long spans. Neighbouring
+// A warp takes several rows at a time, word by word, so that it has as many bytes in flight as with long spans. Neighbouring
 // threads have neighbouring words of a row.
 #include "warps.h"
 
@@ -23,13 +23,13 @@ static __device__ __forceinline__ unsigned place_of(const kvmem_copy &asked, uns
 }
 
 /* Keeps the compiler from computing anything with the value that it has computed with the value before: places would take the
- * registers that loads under way need. */
+ * registers that loads in flight need. */
 static __device__ __forceinline__ unsigned forgotten(unsigned value) {
     asm volatile("" : "+r"(value));
     return value;
 }
 
-/* Some rows by one warp; all loads of a round are under way before its first store. Behind the last word, that is loaded
+/* Some rows by one warp; all loads of a round are in flight before its first store. Behind the last word, that is loaded
  * again, so that no load waits for a condition. */
 template <typename word>
 static __device__ __forceinline__ void copy_rows(const kvmem_copy &asked, address to, address from,

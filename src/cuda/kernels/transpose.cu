@@ -64,7 +64,7 @@ static __device__ __forceinline__ void load_tile(const kvmem_copy &asked, const 
     }
 }
 
-/* Words from a column of a staged tile to the next: an odd number, so that neighbouring columns lie in different banks. */
+/* Words from a column of a staged tile to the next: an odd number, so that neighbouring columns are in different banks. */
 static __device__ __forceinline__ unsigned pitch_of(unsigned words_shift) { return 1u << words_shift | 1u; }
 
 /* Puts what a thread holds in shared memory, column by column. */

@@ -90,7 +90,7 @@ static __device__ __forceinline__ void write_vectors(const kvmem_copy &asked, co
 }
 
 /* All tiles of a party. A tile is loaded while the one before it is written, and the place of a tile is computed while the one
- * before it is under way. */
+ * before it is in flight. */
 template <typename element>
 static __device__ __forceinline__ void move_vectors(const kvmem_copy &asked, const party &own, unsigned tile, unsigned step) {
     const unsigned tiles_a_run = count_tiles(asked);

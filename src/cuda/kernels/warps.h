@@ -9,16 +9,16 @@ typedef unsigned long long address;
 
 #define WARP 32u
 #define WARPS (KVMEM_COPY_THREADS / WARP)
-/* Loads under way in a thread. */
+/* Loads in flight in a thread. */
 #define IN_FLIGHT 8
-/* CTAs that fit a multiprocessor together: more loads under way than memory asks for. */
+/* CTAs that fit a multiprocessor together: more loads in flight than memory asks for. */
 #define CTAS_TOGETHER 2
 
 static __device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
-/* A run: it lies behind the layers where there are few, else in host memory. */
+/* A run: it follows the layers if there are few, and is in host memory otherwise. */
 static __device__ __forceinline__ kvmem_copy_run read_run(const kvmem_copy &asked, unsigned index) {
     const uint4 *runs = reinterpret_cast<const uint4 *>(asked.runs);
     const uint4 *few = reinterpret_cast<const uint4 *>(asked.layers + asked.num_layers);

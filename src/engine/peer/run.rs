@@ -291,7 +291,7 @@ impl NixlRun {
     /// Posts one request: the call may take as long as its copy. Returns whether there was one to post.
     fn post_next(&mut self, state: &mut AgentState) -> bool {
         let is_possible = |prepared: &Arc<PreparedRequests>| {
-            self.in_flight.len() < prepared.window && prepared.request_plan.has_room(state)
+            self.in_flight.len() < prepared.window && prepared.request_plan.has_space(state)
         };
         let is_possible = self.prepared.as_ref().is_some_and(is_possible);
         let Some(flow) = self.flow.as_mut().filter(|_| is_possible) else { return false };

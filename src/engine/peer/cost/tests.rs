@@ -67,7 +67,7 @@ fn short_runs_and_odd_durations_leave_costs_positive() {
 }
 
 #[test]
-fn served_runs_tell_what_the_next_one_takes() {
+fn served_runs_estimate_the_next_one() {
     let rates = RequestRates::default();
     let assumed = rates.served(&few_spans(100 << 20, 1));
     rates.add_served(&few_spans(1, 1), 10.0);
@@ -81,7 +81,7 @@ fn served_runs_tell_what_the_next_one_takes() {
 
 /// A million blocks of 512 bytes over a slow network: their places cost more than their bytes are assumed to.
 #[test]
-fn served_runs_of_short_blocks_tell_that_bytes_are_slow() {
+fn served_runs_of_short_blocks_show_that_bytes_are_slow() {
     let (rates, blocks) = (RequestRates::default(), 1_000_000);
     let size = ServedSize { spans: blocks, places: blocks, ..few_spans(512 * blocks, 46) };
     let assumed = rates.served(&size);

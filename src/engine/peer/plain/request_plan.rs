@@ -92,9 +92,9 @@ impl RequestPlan {
     }
 
     /// Whether NIXL executes another request now. Requests to block storage share a limit of its backend.
-    pub fn has_room(&self, state: &AgentState) -> bool {
+    pub fn has_space(&self, state: &AgentState) -> bool {
         let parts = self.limits.descriptors.min(self.plan.most_moves());
-        !self.is_to_blocks() || state.has_room_for(parts as usize)
+        !self.is_to_blocks() || state.has_space_for(parts as usize)
     }
 
     /// Creates the request that begins at `place`, and moves `place` behind it. `list` has its descriptors then.

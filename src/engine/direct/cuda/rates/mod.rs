@@ -249,7 +249,7 @@ mod tests {
 
     /// Links between chips: multiprocessors can outrun the copy engines.
     #[test]
-    fn a_kernel_that_is_faster_than_the_copy_engines_is_believed() {
+    fn a_kernel_that_is_faster_than_the_copy_engines_is_plausible() {
         let mut measured = DEFAULT;
         measured.to_device = DirectionRates { link: 290e9, kernel: 410e9, ..DEFAULT.to_device };
         let rates = Rates::plausible(&measured);

@@ -138,8 +138,8 @@ impl SpanWalk<'_> {
         };
         match axis.kind {
             AxisKind::Blocks => {
-                let mut stretches = blocks.order.stretches(range, together);
-                stretches.try_for_each(|(first, block, count)| next(first, block, size * count))
+                let mut spans = blocks.order.spans(range, together);
+                spans.try_for_each(|(first, block, count)| next(first, block, size * count))
             }
             _ => range.clone().try_for_each(|index| next(index, index, size)),
         }

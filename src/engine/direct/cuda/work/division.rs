@@ -90,7 +90,7 @@ impl StagedBlocks {
     fn copies(&self) -> u64 {
         let span = self.axes.host_span(&self.counts);
         let outside = self.axes.all()[..span.outside].iter().map(|axis| match axis.kind {
-            AxisKind::Blocks if span.blocks_together => self.order.num_stretches(),
+            AxisKind::Blocks if span.blocks_together => self.order.num_spans(),
             _ => axis.count,
         });
         outside.fold(1, u64::saturating_mul).max(self.chunks)

@@ -160,7 +160,7 @@ impl Admission {
             return Some(lease.item.entry);
         }
         let sender = sender.to_string();
-        let replaced = self.refusals.make_room(&sender);
+        let replaced = self.refusals.make_space(&sender);
         self.free_entries.extend(replaced.into_iter().map(|lease| lease.item.entry));
         let entry = self.free_entries.pop()?;
         match self.refusals.add(sender, 1, Refusal { key, entry }) {
