@@ -12,14 +12,26 @@ CLASSES = ("cpu-2-cores", "cpu-16-cores", "h100", "h200", "two-gpus")
 def rows_of(path):
     """The rows of a record, of the output of one program, or of a results.json of several programs."""
     found = json.loads(pathlib.Path(path).read_text())
-    if isinstance(found, dict) and "programs" in found:
+    if isinstance(found, list):
+        return found
+    if "programs" in found:
         return [row for rows in found["programs"].values() for row in rows]
-    return found["rows"] if isinstance(found, dict) else found
+    common = found["common"]
+    parameters = common["parameters"]
+    return [{**common, **row, "parameters": {**parameters, **row["parameters"]}} for row in found["rows"]]
 
 
-def write(path, record):
-    """Writes a record with one line per row."""
-    head = {key: value for key, value in record.items() if key != "rows"}
-    rows = ",\n".join(json.dumps(row) for row in record["rows"])
+def write(path, head, rows):
+    """Writes a record with one line per row. What all rows have in common is written once."""
+    common, parameters = shared(rows), shared([row["parameters"] for row in rows])
+    common["parameters"] = parameters
+    lines = [{key: value for key, value in row.items() if key == "parameters" or key not in common} for row in rows]
+    for line in lines:
+        line["parameters"] = {key: value for key, value in line["parameters"].items() if key not in parameters}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(head)[:-1] + ', "rows": [\n' + rows + "\n]}\n")
+    text = json.dumps({**head, "common": common})[:-1] + ', "rows": [\n'
+    path.write_text(text + ",\n".join(json.dumps(line, separators=(",", ":")) for line in lines) + "\n]}\n")
+
+
+def shared(entries):
+    return {key: value for key, value in entries[0].items() if all(key in each and each[key] == value for each in entries)}
