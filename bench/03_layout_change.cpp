@@ -46,8 +46,8 @@ std::vector<shape> shapes_of(const options &chosen)
 // Layer separate with keys and values apart, as in vLLM: no two chunks of a block are adjacent.
 kvmem_layout_config config_of(const shape &measured, bool contiguous)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = measured.blocks * spread;
     config.num_layers = layers;
     config.outer_dim = outers;

@@ -27,8 +27,8 @@ const char *most_gib = nullptr; // largest size; NULL: half of the free memory, 
 // With a chunk size of 0, the default, pages are touched while the pages before them are locked.
 region create_pinned(uint64_t size, uint32_t threads, uint64_t chunk_size = 0)
 {
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof options);
+    kvmem_pinned_options options{};
+    options.struct_size = sizeof options;
     options.size = size;
     options.device = device;
     options.threads = threads;
@@ -39,8 +39,8 @@ region create_pinned(uint64_t size, uint32_t threads, uint64_t chunk_size = 0)
 // Memory like that of create_pinned, with the same page size and NUMA node, but not locked.
 region create_unlocked(const kvmem_region_info &like, uint32_t threads)
 {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof options);
+    kvmem_system_options options{};
+    options.struct_size = sizeof options;
     options.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
     options.size = like.size;
     options.prefault_threads = threads;

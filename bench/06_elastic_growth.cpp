@@ -47,8 +47,8 @@ struct taken_times {
 
 region reserve_elastic(uint64_t size)
 {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof options);
+    kvmem_elastic_options options{};
+    options.struct_size = sizeof options;
     options.size = size;
     options.device = device;
     return kv::make<region>(kvmem_region_create_elastic, &options);
@@ -56,8 +56,8 @@ region reserve_elastic(uint64_t size)
 
 kv::layout lay_out(const kvmem_layout_config &config, const region *memory, int gpu)
 {
-    kvmem_device_options plain;
-    kvmem_device_options_init(&plain, sizeof plain);
+    kvmem_device_options plain{};
+    plain.struct_size = sizeof plain;
     plain.device = gpu;
     kvmem_region *const regions[] = {memory != nullptr ? memory->get() : nullptr};
     kvmem_layout_options options = kv::allocated(config);

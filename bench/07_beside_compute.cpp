@@ -53,8 +53,8 @@ struct stage {
 kvmem_layout_config config_of(const workload &measured, place where)
 {
     const bool change = measured.kind == work::layout_change;
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = measured.blocks() * spread;
     config.num_layers = change ? layers : 1;
     config.outer_dim = change ? outers : 1;

@@ -31,8 +31,8 @@ kv::request request(const many_sides &sides, unsigned peer, uint64_t bytes, kvme
 {
     const kv::descriptors here = list(sides.local_block(peer, 0), bytes);
     const kv::descriptors there = list(sides.remote_block(peer, 0), bytes);
-    kvmem_nixl_options options;
-    kvmem_nixl_options_init(&options, sizeof options);
+    kvmem_nixl_options options{};
+    options.struct_size = sizeof options;
     options.queue = queue;
     return kv::make<kv::request>(kvmem_request_create, sides.agent(), uint32_t{KVMEM_REQUEST_READ}, here.get(),
                                  sides.peers()[peer].name.c_str(), there.get(), &options);

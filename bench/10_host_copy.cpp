@@ -27,8 +27,8 @@ constexpr side_kind outer_first = {"layer separate, outer first", KVMEM_LAYOUT_L
 
 kv::layout make_side(const side_kind &chosen, uint64_t num_blocks, uint64_t block_bytes)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = num_blocks;
     config.num_layers = layers;
     config.outer_dim = outers;

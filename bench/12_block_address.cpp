@@ -175,8 +175,8 @@ void measure_kind(const options &chosen, const char *name, const kv::layout &lay
 
 kv::layout make_pool(uint32_t kind)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = blocks;
     config.num_layers = layers;
     config.outer_dim = outers;

@@ -97,8 +97,8 @@ struct times {
 
 kv::region make_elastic(const shape &measured)
 {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof options);
+    kvmem_elastic_options options{};
+    options.struct_size = sizeof options;
     options.size = measured.size();
     options.extent_size = measured.extent_size;
     options.device = device;

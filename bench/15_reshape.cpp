@@ -54,8 +54,8 @@ struct row_shape {
 // A side with blocks for `tokens` tokens.
 kv::layout make_side(const side_shape &shape, uint64_t tokens, const row_shape &row)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = tokens / shape.tokens;
     config.num_layers = layers;
     config.outer_dim = 2;
@@ -93,8 +93,8 @@ struct exchange {
         const std::vector<uint32_t> here = table_of(tokens / from.tokens, 1);
         const std::vector<uint32_t> there = table_of(tokens / to.tokens, 2);
         const kvmem_block_table tables[] = {{here.data(), here.size(), 0, 1}, {there.data(), there.size(), 0, 1}};
-        kvmem_transfer_options options;
-        kvmem_transfer_options_init(&options, sizeof options);
+        kvmem_transfer_options options{};
+        options.struct_size = sizeof options;
         options.source_table = &tables[0];
         options.destination_table = &tables[1];
         options.num_tokens = tokens;

@@ -40,8 +40,8 @@ constexpr difference differences[] = {
 
 kvmem_layout_config config_of(const char *order, uint64_t heads, uint64_t blocks)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = blocks;
     config.num_layers = layers;
     config.outer_dim = outers;

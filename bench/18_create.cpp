@@ -41,8 +41,8 @@ constexpr int random_points = 3;
 // Blocks of 2 tokens and 2 heads of one element. They can be small, because creating a transfer does not read them.
 kv::layout make_side(place where, const char *order, uint64_t num_layers)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = pool;
     config.num_layers = num_layers;
     config.outer_dim = 2;

@@ -14,10 +14,9 @@
  * Example.  Move blocks 7 and 8 of a layout to blocks 42 and 43 of another one:
  *
  *     const kvmem_block_pair pairs[] = {{7, 42}, {8, 43}};
- *     kvmem_transfer_options options;
- *     kvmem_transfer_options_init(&options, sizeof options);
- *     options.pairs = pairs;
- *     options.num_pairs = 2;
+ *     const kvmem_transfer_options options = {
+ *         .struct_size = sizeof options, .pairs = pairs, .num_pairs = 2,
+ *     };
  *     kvmem_transfer *transfer = NULL;
  *     kvmem_error *error = NULL;
  *     kvmem_status status = kvmem_transfer_start(source, destination, &options, &transfer, &error);
@@ -46,11 +45,10 @@
  *           A handle that was created before a fork fails with KVMEM_STATUS_INVALID_STATE in the child. The
  *           child may destroy it, and may create its own handles.
  *
- * Options.  An options struct begins with struct_size, which is sizeof the struct. kvmem_x_options_init sets
- *           all fields to their defaults, which are 0 and NULL, and struct_size to its second parameter; it
- *           writes no more than that. Fields without a default, such as sizes, must then be set. A struct
- *           that is initialized to zero, with struct_size set, is the same. NULL options, where allowed, are
- *           defaults.
+ * Options.  An options struct begins with struct_size, which the caller sets to sizeof the struct. A field
+ *           that is 0 or NULL has its default; fields without a default, such as sizes, must be set:
+ *           `kvmem_x_options o = {.struct_size = sizeof o}` in C, and in C++ `kvmem_x_options o{};` and
+ *           `o.struct_size = sizeof o;`. NULL options, where allowed, are defaults.
  *           Unknown flags and values fail with KVMEM_STATUS_INVALID_ARGUMENT.
  *           A struct of an older or newer version of the header is accepted if struct_size is at least that
  *           of the first published version, at most 4096, and all bytes of unknown fields are 0.
@@ -359,9 +357,6 @@ typedef struct kvmem_system_options {
     uint32_t prefault_threads;
 } kvmem_system_options;
 
-/// Sets options to their defaults.
-void kvmem_system_options_init(kvmem_system_options *options, size_t struct_size);
-
 /// Allocates host memory. It is page-aligned and zeroed.
 ///
 /// @param options what to allocate
@@ -418,9 +413,6 @@ typedef struct kvmem_pinned_options {
     uint32_t reserved;
 } kvmem_pinned_options;
 
-/// Sets options to their defaults.
-void kvmem_pinned_options_init(kvmem_pinned_options *options, size_t struct_size);
-
 /// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
 /// all contexts. A failure leaves nothing allocated.
 ///
@@ -452,9 +444,6 @@ typedef struct kvmem_device_options {
     /// Must be 0.
     uint32_t reserved;
 } kvmem_device_options;
-
-/// Sets options to their defaults.
-void kvmem_device_options_init(kvmem_device_options *options, size_t struct_size);
 
 /// Allocates GPU memory. Its content is undefined.
 ///
@@ -493,9 +482,6 @@ typedef struct kvmem_elastic_options {
     /// Must be 0.
     uint32_t reserved;
 } kvmem_elastic_options;
-
-/// Sets options to their defaults.
-void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_size);
 
 /// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
 /// allocates it.
@@ -607,9 +593,6 @@ typedef struct kvmem_disk_options {
     const char *directory;
 } kvmem_disk_options;
 
-/// Sets options to their defaults.
-void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
-
 /// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
 /// supports that. A call that fails leaves the file as it was before: absent or empty.
 ///
@@ -665,9 +648,6 @@ typedef struct kvmem_object_options {
     uint64_t count;
 } kvmem_object_options;
 
-/// Sets options to their defaults. key_prefix, object_size and count have none.
-void kvmem_object_options_init(kvmem_object_options *options, size_t struct_size);
-
 /// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
 /// read or written, and destroying the region deletes no object.
 ///
@@ -717,9 +697,6 @@ typedef struct kvmem_block_options {
     /// Number of bytes of metadata.
     size_t metadata_size;
 } kvmem_block_options;
-
-/// Sets options to their defaults. size has none.
-void kvmem_block_options_init(kvmem_block_options *options, size_t struct_size);
 
 /// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
 /// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
@@ -774,9 +751,6 @@ typedef struct kvmem_adopt_options {
     /// Passed to release.
     void *user_data;
 } kvmem_adopt_options;
-
-/// Sets options to their defaults.
-void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 
 /// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
 ///
@@ -851,9 +825,6 @@ typedef struct kvmem_adopt_file_options {
     /// Must be 0.
     uint32_t reserved;
 } kvmem_adopt_file_options;
-
-/// Sets options to their defaults. fd and size have none.
-void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t struct_size);
 
 /// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
 /// fails, release is not called.
@@ -1140,9 +1111,6 @@ typedef struct kvmem_layout_config {
     uint64_t element_stride;
 } kvmem_layout_config;
 
-/// Sets a shape to zeroes.
-void kvmem_layout_config_init(kvmem_layout_config *config, size_t struct_size);
-
 /// Memory that a shape needs.
 typedef struct kvmem_layout_requirements {
     /// Regions: the product of the sizes of the axes before '/', such as num_layers for
@@ -1218,9 +1186,6 @@ typedef struct kvmem_layout_options {
     /// Must be 0.
     uint32_t reserved;
 } kvmem_layout_options;
-
-/// Sets options to their defaults.
-void kvmem_layout_options_init(kvmem_layout_options *options, size_t struct_size);
 
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
 /// nothing.
@@ -1790,9 +1755,6 @@ typedef struct kvmem_transfer_options {
     uint64_t timeout_ns;
 } kvmem_transfer_options;
 
-/// Sets options to their defaults.
-void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_size);
-
 /* ---- Transfers: creating and running ---- */
 
 /// Checks, plans and prepares a transfer. Moves nothing.
@@ -1961,18 +1923,13 @@ typedef struct kvmem_submit_options {
     uint64_t timeout_ns;
 } kvmem_submit_options;
 
-/// Sets options to their defaults.
-void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size);
-
 /// Starts a run of a transfer with new pairs or block tables. This is the call for blocks that differ in
 /// every step: layouts, layers, outer slots, heads, queue and flags stay as they were when the transfer was
 /// created.
 ///
-///     kvmem_submit_options step;
-///     kvmem_submit_options_init(&step, sizeof step);
-///     step.pairs = pairs;
-///     step.num_pairs = num_pairs;
-///     step.user_data = request_id;
+///     const kvmem_submit_options step = {
+///         .struct_size = sizeof step, .pairs = pairs, .num_pairs = num_pairs, .user_data = request_id,
+///     };
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
 /// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
@@ -2240,9 +2197,6 @@ typedef struct kvmem_share_options {
     uint32_t reserved;
 } kvmem_share_options;
 
-/// Sets options to their defaults.
-void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
-
 /// Creates a share of a region.
 ///
 /// The share of a view carries the memory of its whole parent. The share of device memory carries the whole
@@ -2429,9 +2383,6 @@ typedef struct kvmem_open_options {
     uint32_t reserved;
 } kvmem_open_options;
 
-/// Sets options to their defaults.
-void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
-
 /// Opens the region of a share.
 ///
 /// In the process that created the share, returns the original region. In other processes, the memory is
@@ -2577,9 +2528,6 @@ typedef struct kvmem_broker_options {
     uint32_t reserved;
 } kvmem_broker_options;
 
-/// Sets options to their defaults.
-void kvmem_broker_options_init(kvmem_broker_options *options, size_t struct_size);
-
 /// Creates a broker. It listens at its path when the call returns.
 ///
 /// @param options path, users and limits
@@ -2620,9 +2568,6 @@ typedef struct kvmem_publish_options {
     /// Nanoseconds that the token is valid; 0 for as long as the name is published.
     uint64_t lifetime_ns;
 } kvmem_publish_options;
-
-/// Sets options to their defaults.
-void kvmem_publish_options_init(kvmem_publish_options *options, size_t struct_size);
 
 /// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
 /// while it is published, even if its handle is destroyed.
@@ -2691,9 +2636,6 @@ typedef struct kvmem_fetch_options {
     /// Must be 0.
     uint32_t reserved;
 } kvmem_fetch_options;
-
-/// Sets options to their defaults.
-void kvmem_fetch_options_init(kvmem_fetch_options *options, size_t struct_size);
 
 /// Fetches a share from a broker.
 ///

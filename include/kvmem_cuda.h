@@ -415,9 +415,6 @@ typedef struct kvmem_ipc_options {
     int32_t for_device;
 } kvmem_ipc_options;
 
-/// Sets options to their defaults.
-void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
-
 /// Opens GPU memory of another process as a region.
 ///
 /// A handle that is already open is not opened again. All its regions for one GPU share one mapping, which is
@@ -473,9 +470,6 @@ typedef struct kvmem_vmm_options {
     /// The GPU, or the number of the NUMA node; 0 by default.
     int32_t id;
 } kvmem_vmm_options;
-
-/// Sets options to their defaults.
-void kvmem_vmm_options_init(kvmem_vmm_options *options, size_t struct_size);
 
 /// The granularity that sizes and offsets must be multiples of.
 #define KVMEM_GRANULARITY_MINIMUM 0

@@ -86,9 +86,6 @@ typedef struct kvmem_agent_options {
     uint64_t call_timeout_ns;
 } kvmem_agent_options;
 
-/// Sets options to their defaults.
-void kvmem_agent_options_init(kvmem_agent_options *options, size_t struct_size);
-
 /// Creates an agent. Loads NIXL if it is not loaded.
 ///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty
@@ -195,9 +192,6 @@ typedef struct kvmem_nixl_options {
     /// posted by the thread of the agent, which has to wake up first.
     uint64_t timeout_ns;
 } kvmem_nixl_options;
-
-/// Sets options to their defaults.
-void kvmem_nixl_options_init(kvmem_nixl_options *options, size_t struct_size);
 
 /* ---- Plugins, backends, connections ---- */
 
@@ -944,9 +938,6 @@ typedef struct kvmem_serve_options {
     uint64_t stall_timeout_ns;
 } kvmem_serve_options;
 
-/// Sets options to their defaults.
-void kvmem_serve_options_init(kvmem_serve_options *options, size_t struct_size);
-
 /// Serves transfers of a layout to peers, as long as the layout exists.
 ///
 /// A transfer between layouts that store the same tokens differently has a contiguous range per row, and
@@ -1200,9 +1191,6 @@ typedef struct kvmem_named_layout {
     /// A layout that was built with the agent, as for kvmem_layout_export.
     const kvmem_layout *layout;
 } kvmem_named_layout;
-
-/// Sets options to their defaults.
-void kvmem_directory_options_init(kvmem_directory_options *options, size_t struct_size);
 
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
 ///

@@ -18,14 +18,14 @@ uint64_t round_up(uint64_t size, uint64_t step) { return (size + step - 1) / ste
 kv::region create(place where, int device, uint64_t size)
 {
     if (where == place::device) {
-        kvmem_device_options options;
-        kvmem_device_options_init(&options, sizeof options);
+        kvmem_device_options options{};
+        options.struct_size = sizeof options;
         options.size = size;
         options.device = device;
         return kv::make<kv::region>(kvmem_region_create_device, &options);
     }
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof options);
+    kvmem_pinned_options options{};
+    options.struct_size = sizeof options;
     options.size = size;
     options.chunk_size = size; // one page lock, because the driver rejects a copy that spans two
     options.device = device;
@@ -52,8 +52,8 @@ kv::layout arena::build(const kvmem_layout_config &config, uint64_t &used) const
                                              needed.region_size));
         regions.push_back(views.back().get());
     }
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof options);
+    kvmem_layout_options options{};
+    options.struct_size = sizeof options;
     options.config = &config;
     options.source = KVMEM_LAYOUT_REGIONS;
     options.regions = regions.data();

@@ -14,8 +14,8 @@ namespace bench {
 inline kvmem_layout_config blocks_of(uint64_t block_bytes, uint64_t num_blocks, uint64_t num_layers,
                                      uint64_t outer_dim)
 {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
+    kvmem_layout_config config{};
+    config.struct_size = sizeof config;
     config.num_blocks = num_blocks;
     config.num_layers = num_layers;
     config.outer_dim = outer_dim;

@@ -92,8 +92,8 @@ class hot_path {
 
     void submit_pairs() const
     {
-        kvmem_submit_options options;
-        kvmem_submit_options_init(&options, sizeof options);
+        kvmem_submit_options options{};
+        options.struct_size = sizeof options;
         options.pairs = pairs().data();
         options.num_pairs = pairs().size();
         kv::call(kvmem_transfer_submit_pairs, prepared_.get(), &options);

@@ -65,8 +65,8 @@ struct completion_target {
 inline agent make_agent(const std::string &name, bool progress_thread = true, uint64_t progress_delay_us = 1000)
 {
     call(kvmem_nixl_load, nullptr);
-    kvmem_agent_options options;
-    kvmem_agent_options_init(&options, sizeof options);
+    kvmem_agent_options options{};
+    options.struct_size = sizeof options;
     options.flags = progress_thread ? 0 : KVMEM_AGENT_NO_PROGRESS_THREAD;
     options.progress_delay_us = progress_delay_us;
     agent made = make<agent>(kvmem_agent_create, name.c_str(), &options);
@@ -77,8 +77,8 @@ inline agent make_agent(const std::string &name, bool progress_thread = true, ui
 // Returns options of a layout that kvmem allocates. The caller sets the options of a tier.
 inline kvmem_layout_options allocated(const kvmem_layout_config &config)
 {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof options);
+    kvmem_layout_options options{};
+    options.struct_size = sizeof options;
     options.config = &config;
     options.source = KVMEM_LAYOUT_ALLOCATE;
     return options;
@@ -87,8 +87,8 @@ inline kvmem_layout_options allocated(const kvmem_layout_config &config)
 // Creates a layout in a file without a name.
 inline layout make_file(const kvmem_layout_config &config, uint64_t flags)
 {
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof disk);
+    kvmem_disk_options disk{};
+    disk.struct_size = sizeof disk;
     disk.flags = flags;
     kvmem_layout_options options = allocated(config);
     options.disk = &disk;
@@ -100,8 +100,8 @@ inline layout make_file(const kvmem_layout_config &config, uint64_t flags)
 inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner = nullptr,
                           uint32_t prefault_threads = 2)
 {
-    kvmem_system_options memory;
-    kvmem_system_options_init(&memory, sizeof memory);
+    kvmem_system_options memory{};
+    memory.struct_size = sizeof memory;
     memory.prefault_threads = prefault_threads;
     kvmem_layout_options options = allocated(config);
     options.agent = owner;
@@ -121,8 +121,8 @@ struct preferences {
 
 inline kvmem_transfer_options options_of(const pairs &blocks, completion_target to, preferences preferred)
 {
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof options);
+    kvmem_transfer_options options{};
+    options.struct_size = sizeof options;
     options.pairs = blocks.data();
     options.num_pairs = blocks.size();
     options.queue = to.queue;

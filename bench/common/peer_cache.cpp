@@ -17,11 +17,11 @@ constexpr int timeout_s = 60; // for the peer, and for NIXL
 kv::layout build(const cache_shape &shape, int device, kvmem_agent *agent)
 {
     const kvmem_layout_config config = whole_blocks(shape.block_bytes, shape.num_blocks);
-    kvmem_device_options plain;
-    kvmem_device_options_init(&plain, sizeof plain);
+    kvmem_device_options plain{};
+    plain.struct_size = sizeof plain;
     plain.device = device;
-    kvmem_elastic_options elastic;
-    kvmem_elastic_options_init(&elastic, sizeof elastic);
+    kvmem_elastic_options elastic{};
+    elastic.struct_size = sizeof elastic;
     elastic.device = device;
     kvmem_layout_options options = kv::allocated(config);
     options.agent = agent;
@@ -98,8 +98,8 @@ void send(channel &link, const kv::blob &bytes)
 
 void serve_over_nixl(channel &link, const kv::agent &agent, const side &cache, const cache_shape &shape)
 {
-    kvmem_serve_options options;
-    kvmem_serve_options_init(&options, sizeof options);
+    kvmem_serve_options options{};
+    options.struct_size = sizeof options;
     options.arena_size = shape.served;
     options.flags = shape.from_host != 0 ? KVMEM_SERVE_FROM_HOST : 0;
     kv::call(kvmem_layout_serve, cache.layout().get(), &options);
@@ -177,8 +177,8 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
     channel &link = peer_.link();
     link.set_timeout(timeout_s);
     const kv::share received = link.receive_share();
-    kvmem_open_options options;
-    kvmem_open_options_init(&options, sizeof options);
+    kvmem_open_options options{};
+    options.struct_size = sizeof options;
     options.flags = KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_FOR_DEVICE;
     options.device = device;
     theirs_ = std::make_unique<side>(kv::make<kv::layout>(kvmem_share_open_layout, received.get(), &options),

@@ -30,8 +30,8 @@ bool is_power_of_two(uint64_t value) { return (value & (value - 1)) == 0; }
 
 kvmem_layout_config config(uint64_t layers, uint64_t outers, uint64_t tokens, uint64_t token_bytes)
 {
-    kvmem_layout_config made;
-    kvmem_layout_config_init(&made, sizeof made);
+    kvmem_layout_config made{};
+    made.struct_size = sizeof made;
     made.num_layers = layers;
     made.outer_dim = outers;
     made.page_size = tokens;

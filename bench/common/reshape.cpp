@@ -16,8 +16,8 @@ uint64_t blocks_of(const cache_shape &shape, uint64_t tokens) { return tokens / 
 
 kvmem_layout_config cache_shape::config(uint64_t all_tokens, row_shape row) const
 {
-    kvmem_layout_config made;
-    kvmem_layout_config_init(&made, sizeof made);
+    kvmem_layout_config made{};
+    made.struct_size = sizeof made;
     made.num_blocks = all_tokens / tokens;
     made.num_layers = reshape_layers;
     made.outer_dim = reshape_outers;

@@ -22,7 +22,7 @@ static void get_nixl_path(fuzz *fuzz) {
 }
 
 static void create_agent(fuzz *fuzz) {
-    FUZZ_OPTIONS(kvmem_agent_options, options, kvmem_agent_options_init);
+    FUZZ_OPTIONS(kvmem_agent_options, options);
     if (settings.nixl == NULL) {
         return; /* without NIXL this always fails, see c_tests/nodeps */
     }

@@ -51,7 +51,7 @@ static void ipc(fuzz *fuzz) {
     memset(&handle, 0, sizeof(handle));
     TRY(fuzz, kvmem_ipc_export, random_one_in(fuzz, 20) ? random_next(fuzz) : info.address,
         or_null(fuzz, &handle));
-    FUZZ_OPTIONS(kvmem_ipc_options, options, kvmem_ipc_options_init);
+    FUZZ_OPTIONS(kvmem_ipc_options, options);
     memcpy(options.handle, handle.handle, sizeof(options.handle));
     options.flags = random_flags(fuzz, KVMEM_IPC_FOR_DEVICE);
     options.size = random_size(fuzz, MIB);
@@ -62,7 +62,7 @@ static void ipc(fuzz *fuzz) {
 }
 
 static kvmem_vmm_options vmm_options(fuzz *fuzz) {
-    FUZZ_OPTIONS(kvmem_vmm_options, options, kvmem_vmm_options_init);
+    FUZZ_OPTIONS(kvmem_vmm_options, options);
     options.flags = random_one_in(fuzz, 2) ? KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC
                                            : random_flags(fuzz, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA);
     options.size = random_one_in(fuzz, 20) ? random_size(fuzz, 4 * MIB) : GRANULE * (1 + random_below(fuzz, 2));

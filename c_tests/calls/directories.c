@@ -7,7 +7,7 @@
 static const char *const names[] = {"fuzz-a", "fuzz-b", "fuzz-c"};
 
 static void create_directory(fuzz *fuzz) {
-    FUZZ_OPTIONS(kvmem_directory_options, options, kvmem_directory_options_init);
+    FUZZ_OPTIONS(kvmem_directory_options, options);
     options.folder = random_one_in(fuzz, 30) ? "/nowhere/folder" : or_null(fuzz, owned_folder_path());
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     CREATE(fuzz, DIRECTORIES, kvmem_directory_create, or_null(fuzz, &options));
@@ -88,13 +88,13 @@ static void meet(fuzz *fuzz) {
     TRY(fuzz, kvmem_agent_create_backend, reader, "UCX", NULL, 0);
     TRY(fuzz, kvmem_directory_watch, directory, NULL, SECONDS(1));
     kvmem_layout_config config;
-    DO(fuzz, kvmem_layout_config_init, &config, sizeof(config));
+    config = (kvmem_layout_config){.struct_size = sizeof(config)};
     config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
     config.num_blocks = config.num_layers = config.outer_dim = config.page_size = 1;
     config.inner_dim = config.dtype_width = 1;
     const kvmem_system_options memory = OPTIONS(kvmem_system_options);
     OWNED(kvmem_layout) layout = NULL;
-    FUZZ_OPTIONS(kvmem_layout_options, options, kvmem_layout_options_init);
+    FUZZ_OPTIONS(kvmem_layout_options, options);
     options.source = KVMEM_LAYOUT_ALLOCATE;
     options.config = &config;
     options.agent = owner;

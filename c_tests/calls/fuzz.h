@@ -157,9 +157,7 @@ void check_created(fuzz *fuzz, kind kind, kvmem_status status, void *handle, boo
         table_destroy(fuzz, kind);                                                                   \
     }
 /* Declares options with their defaults, as a function sets them. */
-#define FUZZ_OPTIONS(type, name, init)                                                               \
-    type name;                                                                                       \
-    DO(fuzz, init, &name, sizeof(name))
+#define FUZZ_OPTIONS(type, name) type name = {.struct_size = sizeof(name)}
 
 /* ---- one operation ---- */
 typedef struct operation {

@@ -7,7 +7,7 @@
 
 static const kvmem_layout_options *base_options(fuzz *fuzz, kvmem_layout_options *options,
                                                 const kvmem_layout_config *config, uint32_t source) {
-    DO(fuzz, kvmem_layout_options_init, options, sizeof(*options));
+    *options = (kvmem_layout_options){.struct_size = sizeof(*options)};
     options->config = or_null(fuzz, config);
     options->source = random_one_in(fuzz, 60) ? (uint32_t)random_below(fuzz, 5) : source;
     options->agent = random_one_in(fuzz, 2) ? table_pick(fuzz, AGENTS) : NULL;
@@ -138,7 +138,7 @@ static void layout_get_region(fuzz *fuzz) {
 CREATES(export_layout, BLOBS, kvmem_layout_export, LAYOUTS)
 
 static void serve_layout(fuzz *fuzz) {
-    FUZZ_OPTIONS(kvmem_serve_options, options, kvmem_serve_options_init);
+    FUZZ_OPTIONS(kvmem_serve_options, options);
     options.flags = random_flags(fuzz, KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST);
     options.arena_size = random_one_in(fuzz, 4) ? random_below(fuzz, 70000) : 8 * 4096;
     options.stall_timeout_ns = random_below(fuzz, 3);

@@ -15,7 +15,7 @@ kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
     static const uint64_t huge[] = {2 * MIB, 2 * MIB, 1, 3 * MIB};
     const uint64_t known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND |
                            KVMEM_SYSTEM_NO_HUGE_PAGES;
-    FUZZ_OPTIONS(kvmem_system_options, options, kvmem_system_options_init);
+    FUZZ_OPTIONS(kvmem_system_options, options);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, known) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_SYSTEM_SHAREABLE : 0;
     options.flags |= random_one_in(fuzz, 10) ? KVMEM_SYSTEM_WRITE_SEALED : 0;
@@ -30,7 +30,7 @@ kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
 kvmem_disk_options options_disk(fuzz *fuzz, bool has_size) {
     const uint64_t known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING |
                            KVMEM_DISK_OPEN_OR_CREATE | KVMEM_DISK_READ_ONLY | KVMEM_DISK_NO_LOCK;
-    FUZZ_OPTIONS(kvmem_disk_options, options, kvmem_disk_options_init);
+    FUZZ_OPTIONS(kvmem_disk_options, options);
     options.flags = random_flags(fuzz, known);
     options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.path = random_one_in(fuzz, 2) ? owned_file_path(fuzz) : NULL;
@@ -48,7 +48,7 @@ kvmem_disk_options options_disk(fuzz *fuzz, bool has_size) {
 
 kvmem_object_options options_object(fuzz *fuzz) {
     static const char *const prefixes[] = {"model/", "a", "model/../other", "", "\xff", NULL};
-    FUZZ_OPTIONS(kvmem_object_options, options, kvmem_object_options_init);
+    FUZZ_OPTIONS(kvmem_object_options, options);
     options.flags = random_flags(fuzz, 0);
     options.key_prefix = random_one_in(fuzz, 4) ? random_of(fuzz, prefixes) : "model/";
     options.object_size = random_size(fuzz, MAX_BYTES);
@@ -58,7 +58,7 @@ kvmem_object_options options_object(fuzz *fuzz) {
 }
 
 kvmem_block_options options_block(fuzz *fuzz) {
-    FUZZ_OPTIONS(kvmem_block_options, options, kvmem_block_options_init);
+    FUZZ_OPTIONS(kvmem_block_options, options);
     options.flags = random_flags(fuzz, 0);
     options.device_id = random_below(fuzz, 4);
     options.offset = random_one_in(fuzz, 20) ? UINT64_MAX : 512 * random_below(fuzz, 16);
@@ -77,7 +77,7 @@ static int32_t progress(uint64_t done, uint64_t total, void *user_data) {
 
 kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
     static const uint64_t chunks[] = {4096, 64 * KIB, 1, 12345};
-    FUZZ_OPTIONS(kvmem_pinned_options, options, kvmem_pinned_options_init);
+    FUZZ_OPTIONS(kvmem_pinned_options, options);
     options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND) : 0;
     options.flags |= random_one_in(fuzz, 2) ? KVMEM_PINNED_SHAREABLE : 0;
     options.flags |= random_one_in(fuzz, 10) ? KVMEM_PINNED_WRITE_SEALED : 0;
@@ -94,7 +94,7 @@ kvmem_pinned_options options_pinned(fuzz *fuzz, bool has_size) {
 }
 
 kvmem_device_options options_device(fuzz *fuzz, bool has_size) {
-    FUZZ_OPTIONS(kvmem_device_options, options, kvmem_device_options_init);
+    FUZZ_OPTIONS(kvmem_device_options, options);
     options.size = has_size ? random_size(fuzz, MAX_BYTES) : 0;
     options.device = random_device(fuzz);
     options_spoil(fuzz, &options.reserved);
@@ -104,7 +104,7 @@ kvmem_device_options options_device(fuzz *fuzz, bool has_size) {
 
 kvmem_elastic_options options_elastic(fuzz *fuzz, bool has_size) {
     static const uint64_t extents[] = {EXTENT, EXTENT, EXTENT, 2 * EXTENT, 1, EXTENT / 2};
-    FUZZ_OPTIONS(kvmem_elastic_options, options, kvmem_elastic_options_init);
+    FUZZ_OPTIONS(kvmem_elastic_options, options);
     options.flags = random_one_in(fuzz, 5) ? random_flags(fuzz, KVMEM_ELASTIC_FABRIC) : 0;
     options.size = has_size ? random_size(fuzz, 4 * EXTENT) : 0;
     options.extent_size = has_size ? random_of(fuzz, extents) : 0;
@@ -120,7 +120,7 @@ kvmem_layout_config options_config(fuzz *fuzz) {
     static const uint64_t inner[] = {8, 64, 512, 512, 16384};
     struct fuzz usual = {.random = fuzz->sequence};
     struct fuzz *of = random_one_in(fuzz, 10) ? fuzz : &usual;
-    FUZZ_OPTIONS(kvmem_layout_config, config, kvmem_layout_config_init);
+    FUZZ_OPTIONS(kvmem_layout_config, config);
     config.num_blocks = random_one_in(fuzz, 6) ? 1 + random_below(fuzz, 7) : 8 + random_below(fuzz, 8);
     config.num_layers = 1 + random_below(of, 3);
     config.outer_dim = 1 + random_below(of, 2);

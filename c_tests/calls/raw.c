@@ -79,7 +79,7 @@ static void register_segments(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
     static const char *const names[] = {"UCX", "POSIX", "NOTHING"};
     const char *name = random_of(fuzz, names);
-    FUZZ_OPTIONS(kvmem_nixl_options, options, kvmem_nixl_options_init);
+    FUZZ_OPTIONS(kvmem_nixl_options, options);
     options.backends = &name;
     options.backend_count = 1;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
@@ -151,13 +151,13 @@ static void meet_raw(fuzz *fuzz) {
         NULL);
     TRY(fuzz, kvmem_agent_connect, reader, name, NULL);
     kvmem_layout_config config;
-    DO(fuzz, kvmem_layout_config_init, &config, sizeof(config));
+    config = (kvmem_layout_config){.struct_size = sizeof(config)};
     config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
     config.num_blocks = config.num_layers = config.outer_dim = config.page_size = 1;
     config.inner_dim = random_one_in(fuzz, 8) ? BLOCK : BLOCK / 2;
     config.dtype_width = 2;
     CREATE(fuzz, LAYOUTS, kvmem_layout_create_remote, reader, name, &config, list);
-    FUZZ_OPTIONS(kvmem_nixl_options, options, kvmem_nixl_options_init);
+    FUZZ_OPTIONS(kvmem_nixl_options, options);
     options.queue = table_pick(fuzz, QUEUES);
     options.flags = random_flags(fuzz, KVMEM_NIXL_NOTIFY | KVMEM_NIXL_SKIP_MERGE);
     const uint32_t operation = random_one_in(fuzz,

@@ -51,16 +51,6 @@ static void adopt_file(fuzz *fuzz) {
     close(options.fd);
 }
 
-static void adopt_file_init_at(fuzz *fuzz) {
-    kvmem_adopt_file_options options = {.flags = UINT64_MAX};
-    DO(fuzz, kvmem_adopt_file_options_init, or_null(fuzz, &options), random_below(fuzz, sizeof(options) + 1));
-}
-
-static void adopt_init_at(fuzz *fuzz) {
-    kvmem_adopt_options options = {.flags = UINT64_MAX};
-    DO(fuzz, kvmem_adopt_options_init, or_null(fuzz, &options), random_below(fuzz, sizeof(options) + 1));
-}
-
 static void create_view(fuzz *fuzz) {
     const kvmem_region *region = table_pick(fuzz, REGIONS);
     const uint64_t offset = random_one_in(fuzz, 4) ? random_size(fuzz, MIB) : 4096 * random_below(fuzz, 16);
@@ -142,8 +132,6 @@ const operation region_operations[] = {
     OPERATION_WITH(6, adopt_host, 0, BIT(REGIONS)),
     OPERATION_WITH(4, adopt_device, 0, BIT(REGIONS)),
     OPERATION_WITH(3, adopt_file, 0, BIT(REGIONS)),
-    OPERATION(1, adopt_init_at),
-    OPERATION(1, adopt_file_init_at),
     OPERATION_WITH(6, create_view, BIT(REGIONS), 0),
     OPERATION_WITH(5, get_info, BIT(REGIONS), 0),
     OPERATION_WITH(12, get_path, BIT(REGIONS), 0),

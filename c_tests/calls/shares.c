@@ -27,7 +27,7 @@ static void keep_token(fuzz *fuzz, const kvmem_token *token) {
 void shares_forget_tokens(void) { memset(tokens, 0, sizeof(tokens)); }
 
 static kvmem_share_options share_options(fuzz *fuzz) {
-    FUZZ_OPTIONS(kvmem_share_options, options, kvmem_share_options_init);
+    FUZZ_OPTIONS(kvmem_share_options, options);
     options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY) | (random_one_in(fuzz, 5) ? KVMEM_SHARE_WRITE_SEALED : 0);
     options.transport = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : KVMEM_SHARE_AUTO;
     options_spoil(fuzz, &options.reserved);
@@ -81,7 +81,7 @@ GETS(share_get_info, kvmem_share_get_info, SHARES, kvmem_share_info)
 static kvmem_open_options open_options(fuzz *fuzz) {
     const uint64_t known = KVMEM_OPEN_READ_ONLY | KVMEM_OPEN_PIN | KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_REMOTE |
                            KVMEM_OPEN_REGISTER | KVMEM_OPEN_FOR_DEVICE | KVMEM_OPEN_READ_WRITE;
-    FUZZ_OPTIONS(kvmem_open_options, options, kvmem_open_options_init);
+    FUZZ_OPTIONS(kvmem_open_options, options);
     options.flags = random_flags(fuzz, known);
     options.agent = random_one_in(fuzz, 3) ? table_pick(fuzz, AGENTS) : NULL;
     const bool names_device = (options.flags & (KVMEM_OPEN_PIN | KVMEM_OPEN_FOR_DEVICE)) != 0;
@@ -116,7 +116,7 @@ DESTROYS(destroy_share, SHARES)
 
 static void create_broker(fuzz *fuzz) {
     const uint32_t users[] = {(uint32_t)getuid(), 12345};
-    FUZZ_OPTIONS(kvmem_broker_options, options, kvmem_broker_options_init);
+    FUZZ_OPTIONS(kvmem_broker_options, options);
     options.path = random_one_in(fuzz, 30) ? "/nowhere/socket" : or_null(fuzz, owned_socket_path(fuzz));
     options.users = random_one_in(fuzz, 4) ? users : NULL;
     options.num_users = options.users != NULL || random_one_in(fuzz, 40) ? 1 + random_below(fuzz, 2) : 0;
@@ -136,7 +136,7 @@ static const char *share_name(fuzz *fuzz) {
 }
 
 static kvmem_publish_options publish_options(fuzz *fuzz) {
-    FUZZ_OPTIONS(kvmem_publish_options, options, kvmem_publish_options_init);
+    FUZZ_OPTIONS(kvmem_publish_options, options);
     options.flags = random_flags(fuzz, KVMEM_PUBLISH_READ_ONLY);
     options.max_uses = random_below(fuzz, 3);
     options.lifetime_ns = random_one_in(fuzz, 6) ? random_timeout(fuzz) : 0;
@@ -168,7 +168,7 @@ GETS(broker_get_info, kvmem_broker_get_info, BROKERS, kvmem_broker_info)
 
 static void fetch(fuzz *fuzz) {
     const kvmem_token token = some_token(fuzz);
-    FUZZ_OPTIONS(kvmem_fetch_options, options, kvmem_fetch_options_init);
+    FUZZ_OPTIONS(kvmem_fetch_options, options);
     options.flags = random_one_in(fuzz, 3) ? random_flags(fuzz, KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE) : 0;
     options.flags |= random_one_in(fuzz, 10) ? KVMEM_FETCH_BROKER_USER : 0;
     options.path = owned_socket_path(fuzz);

@@ -47,7 +47,7 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
                            KVMEM_TRANSFER_VERIFY;
     const size_t count = 1 + random_below(fuzz, MAX_PAIRS);
     fill_pairs(fuzz, lists->pairs, count);
-    FUZZ_OPTIONS(kvmem_transfer_options, options, kvmem_transfer_options_init);
+    FUZZ_OPTIONS(kvmem_transfer_options, options);
     options.flags = random_flags(fuzz, known);
     options.pairs = or_null(fuzz, lists->pairs);
     options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
@@ -102,7 +102,7 @@ STARTS(start_on_stream, kvmem_transfer_start_on_stream, or_null(fuzz, &options),
 static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
     const size_t count = 1 + random_below(fuzz, MAX_PAIRS);
     fill_pairs(fuzz, lists->pairs, count);
-    FUZZ_OPTIONS(kvmem_submit_options, options, kvmem_submit_options_init);
+    FUZZ_OPTIONS(kvmem_submit_options, options);
     options.pairs = or_null(fuzz, lists->pairs);
     options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
     options.user_data = random_next(fuzz);

@@ -19,9 +19,7 @@ int main(void) {
     kvmem_error *error = NULL;
     kvmem_region *region = NULL;
     kvmem_region_info info;
-    kvmem_system_options options;
-
-    kvmem_system_options_init(&options, sizeof options);
+    kvmem_system_options options = {.struct_size = sizeof(options)};
     options.size = REGION_SIZE;
     if (kvmem_region_create_system(&options, &region, &error) != KVMEM_STATUS_OK)
         return fail("create", error);

@@ -21,8 +21,8 @@ void check(kvmem_status status, kvmem_error *raised) {
 }
 
 region_ptr create_region(std::uint64_t size) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof options);
+    kvmem_system_options options{};
+    options.struct_size = sizeof options;
     options.size = size;
     kvmem_region *region = nullptr;
     kvmem_error *error = nullptr;

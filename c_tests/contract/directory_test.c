@@ -24,7 +24,6 @@ TEST(open_world) {
 TEST(directories_fail_with_null) {
     kvmem_directory *made = NULL;
     kvmem_directory_options options = OPTIONS(kvmem_directory_options);
-    kvmem_directory_options_init(NULL, sizeof(kvmem_directory_options));
     INVALID_NULLS(made, kvmem_directory_create, NULL, &made);
     INVALID_NULLS(made, kvmem_directory_create, &options, &made); /* the path does not exist */
     options.folder = files.path;

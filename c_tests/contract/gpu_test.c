@@ -29,9 +29,6 @@ TEST(regions) {
     kvmem_device_options device = OPTIONS(kvmem_device_options);
     kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options);
     kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options);
-    kvmem_pinned_options_init(NULL, sizeof(pinned));
-    kvmem_device_options_init(NULL, sizeof(device));
-    kvmem_elastic_options_init(NULL, sizeof(elastic));
     pinned.size = device.size = elastic.size = adopt.size = 4096;
     adopt.address = memory;
     kvmem_region *region = NULL;
@@ -63,7 +60,6 @@ TEST(only_elastic_regions_are_committed) {
 
 TEST(virtual_memory) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options);
-    kvmem_vmm_options_init(NULL, sizeof(options));
     options.size = 2 * MIB;
     uint64_t granularity = 0;
     INVALID_KEEPS(granularity, kvmem_vmm_get_granularity, NULL, KVMEM_GRANULARITY_MINIMUM, &granularity);
@@ -81,7 +77,6 @@ TEST(virtual_memory) {
 
 TEST(handles) {
     kvmem_ipc_options options = OPTIONS(kvmem_ipc_options);
-    kvmem_ipc_options_init(NULL, sizeof(options));
     kvmem_region *region = NULL;
     INVALID_NULLS(region, kvmem_region_open_ipc, NULL, &region);
     INVALID(kvmem_region_open_ipc, &options, NULL);

@@ -36,19 +36,6 @@ TEST(blobs) {
     kvmem_blob_destroy(NULL);
 }
 
-TEST(options_are_initialised_or_left) {
-    kvmem_system_options_init(NULL, sizeof(kvmem_system_options));
-    kvmem_disk_options_init(NULL, sizeof(kvmem_disk_options));
-    kvmem_adopt_options_init(NULL, sizeof(kvmem_adopt_options));
-    kvmem_object_options_init(NULL, sizeof(kvmem_object_options));
-    kvmem_block_options_init(NULL, sizeof(kvmem_block_options));
-    kvmem_adopt_file_options_init(NULL, sizeof(kvmem_adopt_file_options));
-    kvmem_agent_options_init(NULL, sizeof(kvmem_agent_options));
-    kvmem_layout_config_init(NULL, sizeof(kvmem_layout_config));
-    kvmem_layout_options_init(NULL, sizeof(kvmem_layout_options));
-    kvmem_transfer_options_init(NULL, sizeof(kvmem_transfer_options));
-}
-
 TEST(regions) {
     kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options);

@@ -18,56 +18,6 @@ static void expect_status(const subject *subject, const unsigned char *options, 
 
 TEST_CALL(open_world, world_open(&subjects_world))
 
-TEST(init_sets_the_size_and_nothing_else) {
-    static _Alignas(16) unsigned char bytes[256];
-#define CHECK_INIT(type, init)                                                                       \
-    do {                                                                                             \
-        type *options = (type *)(void *)bytes;                                                       \
-        memset(bytes, 0xEE, sizeof(bytes));                                                          \
-        init(options, sizeof(*options));                                                             \
-        CHECK_EQ(options->struct_size, sizeof(*options));                                            \
-        CHECK_FILLED(bytes + sizeof(size_t), 0, sizeof(*options) - sizeof(size_t));                  \
-        CHECK_FILLED(bytes + sizeof(*options), 0xEE, sizeof(bytes) - sizeof(*options));              \
-    } while (0)
-    CHECK_INIT(kvmem_system_options, kvmem_system_options_init);
-    CHECK_INIT(kvmem_disk_options, kvmem_disk_options_init);
-    CHECK_INIT(kvmem_pinned_options, kvmem_pinned_options_init);
-    CHECK_INIT(kvmem_device_options, kvmem_device_options_init);
-    CHECK_INIT(kvmem_elastic_options, kvmem_elastic_options_init);
-    CHECK_INIT(kvmem_vmm_options, kvmem_vmm_options_init);
-    CHECK_INIT(kvmem_share_options, kvmem_share_options_init);
-    CHECK_INIT(kvmem_open_options, kvmem_open_options_init);
-    CHECK_INIT(kvmem_serve_options, kvmem_serve_options_init);
-    CHECK_INIT(kvmem_broker_options, kvmem_broker_options_init);
-    CHECK_INIT(kvmem_publish_options, kvmem_publish_options_init);
-    CHECK_INIT(kvmem_fetch_options, kvmem_fetch_options_init);
-    CHECK_INIT(kvmem_adopt_options, kvmem_adopt_options_init);
-    CHECK_INIT(kvmem_adopt_file_options, kvmem_adopt_file_options_init);
-    CHECK_INIT(kvmem_object_options, kvmem_object_options_init);
-    CHECK_INIT(kvmem_block_options, kvmem_block_options_init);
-    CHECK_INIT(kvmem_ipc_options, kvmem_ipc_options_init);
-    CHECK_INIT(kvmem_agent_options, kvmem_agent_options_init);
-    CHECK_INIT(kvmem_layout_config, kvmem_layout_config_init);
-    CHECK_INIT(kvmem_layout_options, kvmem_layout_options_init);
-    CHECK_INIT(kvmem_transfer_options, kvmem_transfer_options_init);
-    CHECK_INIT(kvmem_submit_options, kvmem_submit_options_init);
-}
-
-/* A caller compiled with an older header has a shorter struct, and init must not write past it. */
-TEST(init_does_not_write_past_a_shorter_struct) {
-    _Alignas(kvmem_transfer_options) unsigned char bytes[sizeof(kvmem_transfer_options)];
-    memset(bytes, 0xEE, sizeof(bytes));
-    kvmem_transfer_options_init((kvmem_transfer_options *)(void *)bytes, 16);
-    size_t stated = 0;
-    memcpy(&stated, bytes, sizeof(stated));
-    CHECK_EQ(stated, 16);
-    CHECK_FILLED(bytes + 8, 0, 8);
-    CHECK_FILLED(bytes + 16, 0xEE, sizeof(bytes) - 16);
-    /* shorter than struct_size itself */
-    kvmem_transfer_options_init((kvmem_transfer_options *)(void *)(bytes + 16), 7);
-    CHECK_FILLED(bytes + 16, 0xEE, sizeof(bytes) - 16);
-}
-
 TEST(the_stated_size_is_accepted) {
     for (size_t i = 0; i < num_subjects; i++) {
         unsigned char *options = subject_good_options(&subjects[i], 0);

@@ -55,7 +55,6 @@ TEST(discovery_fails_with_null) {
     INVALID(kvmem_agent_connect, NULL, "far", NULL);
     INVALID(kvmem_agent_connect, w.agent, NULL, NULL);
     kvmem_plugins_destroy(NULL);
-    kvmem_nixl_options_init(NULL, sizeof(kvmem_nixl_options));
 }
 
 TEST(lists_fail_with_null) {

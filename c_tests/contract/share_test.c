@@ -5,7 +5,6 @@
 static kvmem_region *shareable_region(void) { return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE); }
 
 TEST(creating_shares) {
-    kvmem_share_options_init(NULL, sizeof(kvmem_share_options));
     OWNED(kvmem_region) region = shareable_region();
     kvmem_share *share = NULL;
     INVALID_NULLS(share, kvmem_share_create_region, NULL, NULL, &share);
@@ -44,7 +43,6 @@ TEST(receiving) {
 }
 
 TEST(opening) {
-    kvmem_open_options_init(NULL, sizeof(kvmem_open_options));
     OWNED(kvmem_region) region = shareable_region();
     OWN(kvmem_share, share, kvmem_share_create_region, region, NULL);
     kvmem_region *opened = NULL;
@@ -78,8 +76,6 @@ TEST(sockets) {
 }
 
 TEST(brokers) {
-    kvmem_broker_options_init(NULL, sizeof(kvmem_broker_options));
-    kvmem_publish_options_init(NULL, sizeof(kvmem_publish_options));
     kvmem_broker_options options = OPTIONS(kvmem_broker_options);
     kvmem_broker *broker = NULL;
     INVALID_NULLS(broker, kvmem_broker_create, NULL, &broker);
@@ -95,10 +91,8 @@ TEST(brokers) {
 }
 
 TEST(fetching) {
-    kvmem_fetch_options_init(NULL, sizeof(kvmem_fetch_options));
     kvmem_fetch_options options = OPTIONS(kvmem_fetch_options);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: path, name, token", kvmem_share_fetch, &options);
-    kvmem_fetch_options_init(&options, sizeof(options));
     kvmem_share *share = NULL;
     const kvmem_token token = {{0}};
     INVALID_NULLS(share, kvmem_share_fetch, NULL, &share);

@@ -8,7 +8,7 @@ world subjects_world;
 #define FILL(name, type, ...)                                                                        \
     static void fill_##name(void *options) {                                                         \
         type *it = options;                                                                          \
-        type##_init(it, sizeof(*it));                                                                \
+        *it = (type){.struct_size = sizeof(*it)};                                                    \
         __VA_ARGS__;                                                                                 \
     }
 /* Defines the call that uses them, and creates a handle named `made`. */

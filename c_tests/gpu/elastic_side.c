@@ -16,7 +16,7 @@ kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvme
 void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region,
                         uint64_t offset) {
     *parts = (elastic_parts){0};
-    kvmem_layout_options_init(&parts->options, sizeof(parts->options));
+    parts->options = (kvmem_layout_options){.struct_size = sizeof(parts->options)};
     parts->options.config = config;
     parts->options.source = KVMEM_LAYOUT_REGIONS;
     parts->options.regions = parts->views;

@@ -182,13 +182,10 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
         OWNED(type) tried_ = NULL;                                                                   \
         TEST_FIRST(__VA_ARGS__, )(TEST_REST(__VA_ARGS__, &tried_, ERR));                             \
     })
-/* An options struct with its defaults and these assignments: `OPTIONS(kvmem_device_options, it.size = MIB)`.
-   The function that sets the defaults must write every byte. */
+/* An options struct with its defaults and these assignments: `OPTIONS(kvmem_device_options, it.size = MIB)`. */
 #define OPTIONS(...)                                                                                 \
     __extension__({                                                                                  \
-        TEST_FIRST(__VA_ARGS__, ) it;                                                                \
-        memset(&it, 0xEE, sizeof(it));                                                               \
-        TEST_OPTIONS_INIT(TEST_FIRST(__VA_ARGS__, ))(&it, sizeof(it));                               \
+        TEST_FIRST(__VA_ARGS__, ) it = {.struct_size = sizeof(it)};                                  \
         TEST_REST(__VA_ARGS__, (void)0);                                                             \
         it;                                                                                          \
     })
@@ -202,8 +199,6 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 /* A pointer to a copy of a value, valid until the end of the scope:
    `REFUSE(KVMEM_STATUS_IO, "", kvmem_region_create_disk, REF(OPTIONS(kvmem_disk_options, it.path = path)));` */
 #define REF(value) ((__typeof__(value)[]){value})
-#define TEST_OPTIONS_INIT(type) TEST_OPTIONS_INIT_OF(type)
-#define TEST_OPTIONS_INIT_OF(type) type##_init
 
 /* The cleanup functions. */
 #define TEST_HANDLES(HANDLE)                                                                         \

@@ -34,8 +34,7 @@ static kvmem_layout *lay_out_storage(const kvmem_layout_config *config, kvmem_ag
 }
 
 static kvmem_layout *allocate(const kvmem_layout_config *config, kvmem_agent *agent) {
-    kvmem_system_options memory;
-    kvmem_system_options_init(&memory, sizeof(memory));
+    kvmem_system_options memory = {.struct_size = sizeof(memory)};
     return MADE(kvmem_layout, kvmem_layout_build,
                 REF(OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_ALLOCATE, it.agent = agent,
                             it.system = &memory)));

@@ -86,8 +86,7 @@ static kvmem_region *create_system(memory_kind kind, uint64_t size) {
 
 /* From the middle of a file that kvmem maps. The engine closes its file descriptor. */
 static kvmem_region *adopt_part(uint64_t size) {
-    kvmem_adopt_file_options options;
-    kvmem_adopt_file_options_init(&options, sizeof(options));
+    kvmem_adopt_file_options options = {.struct_size = sizeof(options)};
     options.fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(options.fd >= 0);
     CHECK_EQ(ftruncate(options.fd, (off_t)(size + 2 * ADOPTED_OFFSET)), 0);

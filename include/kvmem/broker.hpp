@@ -24,7 +24,7 @@ struct BrokerOptions {
 
     /// Valid as long as this object is not changed.
     kvmem_broker_options c() const noexcept {
-        auto c = detail::defaults(kvmem_broker_options_init);
+        auto c = detail::defaults<kvmem_broker_options>();
         c.path = path.c_str();
         c.users = users.empty() ? nullptr : users.data();
         c.num_users = users.size();
@@ -47,7 +47,7 @@ struct PublishOptions {
     std::chrono::nanoseconds lifetime{0};
 
     kvmem_publish_options c() const noexcept {
-        auto c = detail::defaults(kvmem_publish_options_init);
+        auto c = detail::defaults<kvmem_publish_options>();
         c.flags = flags.bits();
         c.max_uses = max_uses;
         c.lifetime_ns = detail::limit_ns(lifetime);
@@ -73,7 +73,7 @@ struct FetchOptions {
 
     /// Valid as long as this object is not changed.
     kvmem_fetch_options c() const noexcept {
-        auto c = detail::defaults(kvmem_fetch_options_init);
+        auto c = detail::defaults<kvmem_fetch_options>();
         c.flags = flags.bits();
         c.path = path.c_str();
         c.name = name.c_str();

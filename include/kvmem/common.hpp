@@ -232,9 +232,9 @@ auto get_or_null(const T *object) noexcept -> decltype(object->get()) {
 
 // An options struct of C with its defaults.
 template <typename Options>
-Options defaults(void (*init)(Options *, std::size_t)) noexcept {
-    Options options;
-    init(&options, sizeof options);
+Options defaults() noexcept {
+    Options options{};
+    options.struct_size = sizeof options;
     return options;
 }
 

@@ -138,7 +138,7 @@ struct IpcOptions {
     }
 
     kvmem_ipc_options c() const noexcept {
-        auto c = detail::defaults(kvmem_ipc_options_init);
+        auto c = detail::defaults<kvmem_ipc_options>();
         c.flags = flags.bits();
         std::memcpy(c.handle, handle.data(), handle.size());
         c.offset = offset;

@@ -60,7 +60,7 @@ struct NixlOptionsInC {
     kvmem_nixl_options c;
     std::vector<const char *> backends{};
 
-    explicit NixlOptionsInC(const NixlOptions &options) : c(defaults(kvmem_nixl_options_init)) {
+    explicit NixlOptionsInC(const NixlOptions &options) : c(defaults<kvmem_nixl_options>()) {
         for (const std::string &backend : options.backends) backends.push_back(backend.c_str());
         c.flags = options.flags.bits();
         c.backends = backends.empty() ? nullptr : backends.data();

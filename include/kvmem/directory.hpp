@@ -129,7 +129,7 @@ struct DirectoryOptions {
 
     /// Without endpoints, which Directory::create adds. Valid as long as this object is not changed.
     kvmem_directory_options c() const noexcept {
-        auto c = detail::defaults(kvmem_directory_options_init);
+        auto c = detail::defaults<kvmem_directory_options>();
         c.folder = text(folder);
         c.prefix = text(prefix);
         c.ca_file = text(ca_file);

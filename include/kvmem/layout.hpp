@@ -46,7 +46,7 @@ struct LayoutConfig {
 
     /// Valid as long as this object is not changed.
     kvmem_layout_config c() const noexcept {
-        auto c = detail::defaults(kvmem_layout_config_init);
+        auto c = detail::defaults<kvmem_layout_config>();
         c.num_blocks = num_blocks;
         c.num_layers = num_layers;
         c.outer_dim = outer_dim;
@@ -97,7 +97,7 @@ struct ServeOptions {
     std::chrono::nanoseconds stall_timeout{0};
 
     kvmem_serve_options c() const noexcept {
-        auto c = detail::defaults(kvmem_serve_options_init);
+        auto c = detail::defaults<kvmem_serve_options>();
         c.flags = flags.bits();
         c.arena_size = arena_size;
         c.stall_timeout_ns = detail::limit_ns(stall_timeout);
@@ -304,7 +304,7 @@ public:
 
 private:
     static kvmem_layout_options prepare(const Agent *agent, std::uint32_t source) noexcept {
-        auto options = detail::defaults(kvmem_layout_options_init);
+        auto options = detail::defaults<kvmem_layout_options>();
         options.agent = detail::get_or_null(agent);
         options.source = source;
         return options;

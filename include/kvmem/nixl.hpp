@@ -122,7 +122,7 @@ struct AgentOptions {
     std::chrono::nanoseconds call_timeout{0};
 
     kvmem_agent_options c() const noexcept {
-        auto c = detail::defaults(kvmem_agent_options_init);
+        auto c = detail::defaults<kvmem_agent_options>();
         c.flags = flags.bits();
         c.progress_delay_us = microseconds(progress_delay);
         c.listen_delay_us = microseconds(listen_delay);

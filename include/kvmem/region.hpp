@@ -46,7 +46,7 @@ struct SystemOptions {
     std::uint32_t prefault_threads = 0;
 
     kvmem_system_options c() const noexcept {
-        auto c = detail::defaults(kvmem_system_options_init);
+        auto c = detail::defaults<kvmem_system_options>();
         c.flags = flags.bits();
         c.size = size;
         c.huge_page_size = huge_page_size;
@@ -77,7 +77,7 @@ struct PinnedOptions {
 
     /// Without progress and its user_data: create_pinned sets them.
     kvmem_pinned_options c() const noexcept {
-        auto c = detail::defaults(kvmem_pinned_options_init);
+        auto c = detail::defaults<kvmem_pinned_options>();
         c.flags = flags.bits();
         c.size = size;
         c.chunk_size = chunk_size;
@@ -94,7 +94,7 @@ struct DeviceOptions {
     std::int32_t device = 0;
 
     kvmem_device_options c() const noexcept {
-        auto c = detail::defaults(kvmem_device_options_init);
+        auto c = detail::defaults<kvmem_device_options>();
         c.size = size;
         c.device = device;
         return c;
@@ -111,7 +111,7 @@ struct ElasticOptions {
     std::int32_t device = 0;
 
     kvmem_elastic_options c() const noexcept {
-        auto c = detail::defaults(kvmem_elastic_options_init);
+        auto c = detail::defaults<kvmem_elastic_options>();
         c.flags = flags.bits();
         c.size = size;
         c.extent_size = extent_size;
@@ -139,7 +139,7 @@ struct DiskOptions {
 
     /// Valid as long as this object is not changed.
     kvmem_disk_options c() const noexcept {
-        auto c = detail::defaults(kvmem_disk_options_init);
+        auto c = detail::defaults<kvmem_disk_options>();
         c.flags = flags.bits();
         c.size = size;
         c.path = detail::c_text(path);
@@ -160,7 +160,7 @@ struct ObjectOptions {
 
     /// Valid as long as this object is not changed.
     kvmem_object_options c() const noexcept {
-        auto c = detail::defaults(kvmem_object_options_init);
+        auto c = detail::defaults<kvmem_object_options>();
         c.key_prefix = key_prefix.c_str();
         c.object_size = object_size;
         c.count = count;
@@ -180,7 +180,7 @@ struct BlockOptions {
 
     /// Valid as long as this object is not changed.
     kvmem_block_options c() const noexcept {
-        auto c = detail::defaults(kvmem_block_options_init);
+        auto c = detail::defaults<kvmem_block_options>();
         c.device_id = device_id;
         c.offset = offset;
         c.size = size;
@@ -209,7 +209,7 @@ struct AdoptOptions {
 
     /// Without release and its user_data: the functions that adopt set them.
     kvmem_adopt_options c() const noexcept {
-        auto c = detail::defaults(kvmem_adopt_options_init);
+        auto c = detail::defaults<kvmem_adopt_options>();
         c.flags = flags.bits();
         c.address = address;
         c.size = size;
@@ -228,7 +228,7 @@ struct AdoptFileOptions {
 
     /// Without release and its user_data: adopt_file sets them.
     kvmem_adopt_file_options c() const noexcept {
-        auto c = detail::defaults(kvmem_adopt_file_options_init);
+        auto c = detail::defaults<kvmem_adopt_file_options>();
         c.flags = flags.bits();
         c.offset = offset;
         c.size = size;

@@ -26,7 +26,7 @@ struct ShareOptions {
     Transport transport = Transport::automatic;
 
     kvmem_share_options c() const noexcept {
-        auto c = detail::defaults(kvmem_share_options_init);
+        auto c = detail::defaults<kvmem_share_options>();
         c.flags = flags.bits();
         c.transport = static_cast<std::uint32_t>(transport);
         return c;
@@ -52,7 +52,7 @@ struct OpenOptions {
     std::int32_t device = 0;
 
     kvmem_open_options c() const noexcept {
-        auto c = detail::defaults(kvmem_open_options_init);
+        auto c = detail::defaults<kvmem_open_options>();
         c.flags = flags.bits();
         c.agent = detail::get_or_null(agent);
         c.device = device;

@@ -144,7 +144,7 @@ struct BlocksInC {
 
 protected:
     template <typename Options>
-    BlocksInC(const Options &options, void (*init)(C *, std::size_t)) noexcept : c(defaults(init)) {
+    explicit BlocksInC(const Options &options) noexcept : c(defaults<C>()) {
         c.pairs = options.pairs.data();
         c.num_pairs = options.pairs.size();
         c.user_data = options.user_data;
@@ -170,7 +170,7 @@ struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
     std::vector<const char *> parts{};
 
     explicit TransferOptionsInC(const TransferOptions &options)
-        : BlocksInC(options, kvmem_transfer_options_init) {
+        : BlocksInC(options) {
         c.flags = options.flags.bits();
         c.source_layer = options.source_layer;
         c.destination_layer = options.destination_layer;
@@ -195,7 +195,7 @@ struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
 
 struct SubmitOptionsInC : BlocksInC<kvmem_submit_options> {
     explicit SubmitOptionsInC(const SubmitOptions &options) noexcept
-        : BlocksInC(options, kvmem_submit_options_init) {}
+        : BlocksInC(options) {}
 };
 
 }  // namespace detail

@@ -29,7 +29,7 @@ struct VmmOptions {
     std::int32_t id = 0;
 
     kvmem_vmm_options c() const noexcept {
-        auto c = detail::defaults(kvmem_vmm_options_init);
+        auto c = detail::defaults<kvmem_vmm_options>();
         c.flags = flags.bits();
         c.size = size;
         c.location = static_cast<std::uint32_t>(location);

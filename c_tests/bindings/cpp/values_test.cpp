@@ -79,8 +79,8 @@ CASE(options_without_values_are_the_defaults_of_c) {
     CHECK(kvmem::LayoutConfig().c().order == nullptr);
     const kvmem::TransferOptions none;
     const kvmem::detail::TransferOptionsInC c(none);
-    kvmem_transfer_options expected;
-    kvmem_transfer_options_init(&expected, sizeof expected);
+    kvmem_transfer_options expected{};
+    expected.struct_size = sizeof expected;
     CHECK(c.c.pairs == expected.pairs && c.c.checksums == nullptr && c.c.source_table == nullptr);
     CHECK(c.c.notification == nullptr && c.c.queue == nullptr && c.c.path == 0);
 }

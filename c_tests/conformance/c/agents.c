@@ -12,8 +12,7 @@ static kvmem_agent *agent_of(struct step *step)
 
 static kvmem_status agent_create(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_agent_options options;
-    kvmem_agent_options_init(&options, sizeof options);
+    kvmem_agent_options options = {.struct_size = sizeof(options)};
     options.flags = flags_value(step, "flags", agent_flags);
     return kvmem_agent_create(text_of(step, "name"), &options, &made->agent, error);
 }

@@ -9,8 +9,7 @@ static int32_t device_of(struct step *step)
 
 static kvmem_status create_pinned(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_pinned_options options;
-    kvmem_pinned_options_init(&options, sizeof options);
+    kvmem_pinned_options options = {.struct_size = sizeof(options)};
     options.flags = flags_value(step, "flags", pinned_flags);
     SET(options, size);
     options.device = device_of(step);
@@ -19,8 +18,7 @@ static kvmem_status create_pinned(struct step *step, union handle *made, kvmem_e
 
 static kvmem_status create_device(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof options);
+    kvmem_device_options options = {.struct_size = sizeof(options)};
     SET(options, size);
     options.device = device_of(step);
     return kvmem_region_create_device(&options, &made->region, error);
@@ -28,8 +26,7 @@ static kvmem_status create_device(struct step *step, union handle *made, kvmem_e
 
 static kvmem_status create_elastic(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_elastic_options options;
-    kvmem_elastic_options_init(&options, sizeof options);
+    kvmem_elastic_options options = {.struct_size = sizeof(options)};
     SET(options, size);
     SET(options, extent_size);
     options.device = device_of(step);

@@ -11,7 +11,7 @@ static kvmem_layout *layout_of(struct step *step)
 
 static void read_shape(struct step *step, kvmem_layout_config *config)
 {
-    kvmem_layout_config_init(config, sizeof *config);
+    *config = (kvmem_layout_config){.struct_size = sizeof(*config)};
     SET_SHAPE(*config);
     config->kind = (uint32_t)word_value(step, "kind", kinds);
     config->block_dim = (uint32_t)word_value(step, "block_dim", block_dims);
@@ -45,11 +45,11 @@ struct memory {
 static void read_memory(struct step *step, struct memory *memory, kvmem_layout_options *options)
 {
     const uint64_t tier = word_value(step, "memory", tiers);
-    kvmem_system_options_init(&memory->system, sizeof memory->system);
-    kvmem_disk_options_init(&memory->disk, sizeof memory->disk);
-    kvmem_pinned_options_init(&memory->pinned, sizeof memory->pinned);
-    kvmem_device_options_init(&memory->device, sizeof memory->device);
-    kvmem_elastic_options_init(&memory->elastic, sizeof memory->elastic);
+    memory->system = (kvmem_system_options){.struct_size = sizeof(memory->system)};
+    memory->disk = (kvmem_disk_options){.struct_size = sizeof(memory->disk)};
+    memory->pinned = (kvmem_pinned_options){.struct_size = sizeof(memory->pinned)};
+    memory->device = (kvmem_device_options){.struct_size = sizeof(memory->device)};
+    memory->elastic = (kvmem_elastic_options){.struct_size = sizeof(memory->elastic)};
     memory->system.flags = flags_value(step, "system_flags", system_flags);
     memory->disk.flags = flags_value(step, "disk_flags", disk_flags);
     set_paths(step, &memory->disk, memory->paths);
@@ -68,9 +68,8 @@ static kvmem_status layout_build(struct step *step, union handle *made, kvmem_er
     kvmem_region *regions[MAX_LIST];
     kvmem_registration *registrations[MAX_LIST];
     kvmem_layout_config config;
-    kvmem_layout_options options;
+    kvmem_layout_options options = {.struct_size = sizeof(options)};
     read_shape(step, &config);
-    kvmem_layout_options_init(&options, sizeof options);
     options.config = &config;
     if (has(step, "agent")) options.agent = object(text_of(step, "agent"), AGENT);
     if (has(step, "regions")) {

@@ -17,8 +17,7 @@ void set_paths(struct step *step, kvmem_disk_options *options, char paths[2][512
 
 static kvmem_status create_system(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof options);
+    kvmem_system_options options = {.struct_size = sizeof(options)};
     options.flags = flags_value(step, "flags", system_flags);
     SET(options, size);
     SET(options, huge_page_size);
@@ -29,8 +28,7 @@ static kvmem_status create_system(struct step *step, union handle *made, kvmem_e
 static kvmem_status create_disk(struct step *step, union handle *made, kvmem_error **error)
 {
     char paths[2][512];
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof options);
+    kvmem_disk_options options = {.struct_size = sizeof(options)};
     options.flags = flags_value(step, "flags", disk_flags);
     SET(options, size);
     set_paths(step, &options, paths);
@@ -46,8 +44,7 @@ static kvmem_status create_view(struct step *step, union handle *made, kvmem_err
 
 static kvmem_status adopt_host(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof options);
+    kvmem_adopt_options options = {.struct_size = sizeof(options)};
     options.flags = flags_value(step, "flags", adopt_flags);
     SET(options, size);
     options.address = adopt_memory(step_name(step), options.size, &options.user_data);

@@ -14,7 +14,7 @@ static kvmem_share *named_share(struct step *step)
 
 static void read_share_options(struct step *step, kvmem_share_options *options)
 {
-    kvmem_share_options_init(options, sizeof *options);
+    *options = (kvmem_share_options){.struct_size = sizeof(*options)};
     options->flags = flags_value(step, "flags", share_flags);
     options->transport = (uint32_t)word_value(step, "transport", transports);
 }
@@ -72,7 +72,7 @@ static kvmem_status share_get_info(struct step *step, kvmem_error **error)
 
 static void read_open_options(struct step *step, kvmem_open_options *options)
 {
-    kvmem_open_options_init(options, sizeof *options);
+    *options = (kvmem_open_options){.struct_size = sizeof(*options)};
     options->flags = flags_value(step, "flags", open_flags);
     if (has(step, "agent")) options->agent = object(text_of(step, "agent"), AGENT);
 }
@@ -100,15 +100,14 @@ static kvmem_broker *broker_of(struct step *step)
 
 static kvmem_status broker_create(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_broker_options options;
-    kvmem_broker_options_init(&options, sizeof options);
+    kvmem_broker_options options = {.struct_size = sizeof(options)};
     options.path = path_of(text_of(step, "path"));
     return kvmem_broker_create(&options, &made->broker, error);
 }
 
 static void read_publish_options(struct step *step, kvmem_publish_options *options)
 {
-    kvmem_publish_options_init(options, sizeof *options);
+    *options = (kvmem_publish_options){.struct_size = sizeof(*options)};
     options->flags = flags_value(step, "flags", publish_flags);
     SET(*options, max_uses);
 }
@@ -146,8 +145,7 @@ static kvmem_status broker_get_info(struct step *step, kvmem_error **error)
 
 static kvmem_status share_fetch(struct step *step, union handle *made, kvmem_error **error)
 {
-    kvmem_fetch_options options;
-    kvmem_fetch_options_init(&options, sizeof options);
+    kvmem_fetch_options options = {.struct_size = sizeof(options)};
     options.flags = flags_value(step, "flags", fetch_flags);
     options.path = path_of(text_of(step, "path"));
     options.name = text_of(step, "name");

@@ -115,8 +115,7 @@ typedef kvmem_status create(const kvmem_layout *, const kvmem_layout *, const kv
 static kvmem_status create_by(struct step *step, create *create, union handle *made, kvmem_error **error)
 {
     static struct blocks blocks;
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof options);
+    kvmem_transfer_options options = {.struct_size = sizeof(options)};
     read_blocks(step, &blocks);
     SET_BLOCKS(options, step, &blocks);
     options.flags = flags_value(step, "flags", transfer_flags);
@@ -153,8 +152,7 @@ static kvmem_status transfer_cancel(struct step *step, kvmem_error **error)
 static kvmem_status transfer_submit_pairs(struct step *step, kvmem_error **error)
 {
     static struct blocks blocks;
-    kvmem_submit_options options;
-    kvmem_submit_options_init(&options, sizeof options);
+    kvmem_submit_options options = {.struct_size = sizeof(options)};
     read_blocks(step, &blocks);
     SET_BLOCKS(options, step, &blocks);
     return kvmem_transfer_submit_pairs(transfer_of(step), &options, error);

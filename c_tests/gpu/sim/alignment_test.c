@@ -15,11 +15,11 @@ typedef struct memories {
 enum { SYSTEM, DISK, PINNED, DEVICE, ELASTIC, NUM_MEMORIES };
 
 static kvmem_layout_options options_of(memories *memories, int memory, const kvmem_layout_config *config) {
-    kvmem_system_options_init(&memories->system, sizeof(memories->system));
-    kvmem_disk_options_init(&memories->disk, sizeof(memories->disk));
-    kvmem_pinned_options_init(&memories->pinned, sizeof(memories->pinned));
-    kvmem_device_options_init(&memories->device, sizeof(memories->device));
-    kvmem_elastic_options_init(&memories->elastic, sizeof(memories->elastic));
+    memories->system = (kvmem_system_options){.struct_size = sizeof(memories->system)};
+    memories->disk = (kvmem_disk_options){.struct_size = sizeof(memories->disk)};
+    memories->pinned = (kvmem_pinned_options){.struct_size = sizeof(memories->pinned)};
+    memories->device = (kvmem_device_options){.struct_size = sizeof(memories->device)};
+    memories->elastic = (kvmem_elastic_options){.struct_size = sizeof(memories->elastic)};
     return OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_ALLOCATE,
                    it.system = memory == SYSTEM ? &memories->system : NULL,
                    it.disk = memory == DISK ? &memories->disk : NULL,

@@ -65,8 +65,7 @@ static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layou
     const kv_move first = KV_MOVE(3, {3, 3});
     const kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.path = path);
     const contents contents = small_contents(source, destination);
-    kvmem_submit_options step;
-    kvmem_submit_options_init(&step, sizeof(step));
+    kvmem_submit_options step = {.struct_size = sizeof(step)};
     step.pairs = small_move.pairs;
     step.num_pairs = small_move.num_pairs;
     moving moving;

@@ -15,27 +15,27 @@ static void check(kvmem_status status, kvmem_error **error)
 int main(void)
 {
     const kvmem_block_pair pair = {.source = 7, .destination = 42};
-    kvmem_layout_config config;
-    kvmem_system_options memory;
-    kvmem_layout_options options;
-    kvmem_transfer_options move;
+    kvmem_layout_config config = {
+        .struct_size = sizeof config,
+        .num_blocks = 64,
+        .num_layers = 32,
+        .outer_dim = 2,       // keys and values
+        .page_size = 16,      // tokens
+        .inner_dim = 8 * 128, // heads x dim
+        .dtype_width = 2,
+    };
+    const kvmem_system_options memory = {.struct_size = sizeof memory};
+    const kvmem_layout_options options = {
+        .struct_size = sizeof options,
+        .source = KVMEM_LAYOUT_ALLOCATE,
+        .config = &config,
+        .system = &memory,
+    };
+    const kvmem_transfer_options move = {.struct_size = sizeof move, .pairs = &pair, .num_pairs = 1};
     kvmem_layout *prefill, *decode;
     kvmem_transfer *transfer;
     kvmem_block from, to;
     kvmem_error *error = NULL;
-
-    kvmem_layout_config_init(&config, sizeof config);
-    config.num_blocks = 64;
-    config.num_layers = 32;
-    config.outer_dim = 2; // keys and values
-    config.page_size = 16; // tokens
-    config.inner_dim = 8 * 128; // heads x dim
-    config.dtype_width = 2;
-    kvmem_system_options_init(&memory, sizeof memory);
-    kvmem_layout_options_init(&options, sizeof options);
-    options.config = &config;
-    options.system = &memory;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
 
     config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
     check(kvmem_layout_build(&options, &prefill, &error), &error);
@@ -46,9 +46,6 @@ int main(void)
     check(kvmem_layout_get_block(decode, 42, 31, 1, &to, &error), &error);
     strcpy((char *)from.address, "the values of the last layer");
 
-    kvmem_transfer_options_init(&move, sizeof move);
-    move.pairs = &pair;
-    move.num_pairs = 1;
     check(kvmem_transfer_start(prefill, decode, &move, &transfer, &error), &error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
     printf("block 42 of decode has %s of block 7 of prefill\n", (char *)to.address);

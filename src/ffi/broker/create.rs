@@ -10,7 +10,7 @@ use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::pointer::{items, null};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -49,13 +49,6 @@ pub struct kvmem_broker_options {
     pub reserved: u32,
 }
 options!(kvmem_broker_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_broker_options_init(options: *mut kvmem_broker_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Creates a broker. It listens at its path when the call returns.
 ///

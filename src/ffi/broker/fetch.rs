@@ -9,7 +9,7 @@ use crate::ffi::broker::publish::kvmem_token;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, ensure_given, init, options, read};
+use crate::ffi::common::options::{check_flags, ensure_given, options, read};
 use crate::ffi::common::pointer::null;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -49,13 +49,6 @@ pub struct kvmem_fetch_options {
     pub reserved: u32,
 }
 options!(kvmem_fetch_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_fetch_options_init(options: *mut kvmem_fetch_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Fetches a share from a broker.
 ///

@@ -10,7 +10,7 @@ use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
-use crate::ffi::common::options::{check_flags, init, options, read_nullable};
+use crate::ffi::common::options::{check_flags, options, read_nullable};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -45,13 +45,6 @@ pub struct kvmem_publish_options {
     pub lifetime_ns: u64,
 }
 options!(kvmem_publish_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_publish_options_init(options: *mut kvmem_publish_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Publishes a share under a name, and returns a token for fetching it. The broker keeps the share alive
 /// while it is published, even if its handle is destroyed.

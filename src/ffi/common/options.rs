@@ -4,7 +4,7 @@
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::ffi::common::pointer::null;
 
-/// A limit that no options struct will exceed: a larger size is not initialised.
+/// A limit that no options struct will exceed: a larger size is not initialized.
 const MOST_BYTES: usize = 4096;
 
 /// A struct with `size_t struct_size` first and no padding.
@@ -80,22 +80,6 @@ pub unsafe fn read<T: Options>(pointer: *const T) -> Result<T> {
 pub unsafe fn read_nullable<T: Options>(pointer: *const T) -> Result<Option<T>> {
     // SAFETY: the caller's promise.
     if pointer.is_null() { Ok(None) } else { unsafe { read(pointer) }.map(Some) }
-}
-
-/// Initialises the caller's struct with defaults: zeroes, and its size. Never writes beyond the caller's
-/// struct.
-///
-/// # Safety
-/// `pointer` must be NULL or writable for `size` bytes.
-pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
-    if pointer.is_null() || size < size_of::<usize>() {
-        return;
-    }
-    // SAFETY: the caller's promise.
-    unsafe {
-        pointer.cast::<u8>().write_bytes(0, size);
-        pointer.cast::<usize>().write_unaligned(size);
-    }
 }
 
 /// Returns the size that a struct states. Fails if no version of the struct has that size.
@@ -227,13 +211,5 @@ mod tests {
         assert!(ensure_given("kvmem_x", &[("a", true)]).is_ok());
         let error = ensure_given("kvmem_x", &[("a", false), ("b", true), ("c", false)]).unwrap_err();
         assert_eq!(error.message(), "required fields of kvmem_x are missing: a, c");
-    }
-
-    #[test]
-    fn init_does_not_write_beyond_the_callers_struct() {
-        let mut words = [u64::MAX; 3];
-        // SAFETY: 16 of 24 bytes.
-        unsafe { init::<Known>(words.as_mut_ptr().cast(), 16) };
-        assert_eq!(words, [16, 0, u64::MAX]);
     }
 }

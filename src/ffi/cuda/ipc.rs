@@ -7,7 +7,6 @@ use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
 use crate::ffi::common::options::check_flags;
-use crate::ffi::common::options::init;
 use crate::ffi::common::options::options;
 use crate::ffi::common::options::read;
 use crate::ffi::common::pointer::out;
@@ -99,13 +98,6 @@ pub struct kvmem_ipc_options {
     pub for_device: i32,
 }
 options!(kvmem_ipc_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Opens GPU memory of another process as a region.
 ///

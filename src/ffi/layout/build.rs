@@ -8,7 +8,7 @@ use crate::ffi::agent::{kvmem_agent, kvmem_registration};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, borrow_each, borrow_nullable};
-use crate::ffi::common::options::{check_flags, ensure_given, init, not_one_of, options, read};
+use crate::ffi::common::options::{check_flags, ensure_given, not_one_of, options, read};
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::config::{kvmem_layout_config, shape};
@@ -72,13 +72,6 @@ pub struct kvmem_layout_options {
     pub reserved: u32,
 }
 options!(kvmem_layout_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_options_init(options: *mut kvmem_layout_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
 /// nothing.

@@ -6,7 +6,7 @@ use std::ffi::c_char;
 use crate::base::error::{Result, ensure, fail};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::options::{ensure_given, init, not_one_of, options, read};
+use crate::ffi::common::options::{ensure_given, not_one_of, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -83,13 +83,6 @@ pub struct kvmem_layout_config {
     pub element_stride: u64,
 }
 options!(kvmem_layout_config);
-
-/// Sets a shape to zeroes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_config_init(config: *mut kvmem_layout_config, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(config, struct_size) };
-}
 
 /// Memory that a shape needs.
 #[repr(C)]

@@ -66,13 +66,6 @@ pub struct kvmem_agent_options {
 }
 options!(kvmem_agent_options);
 
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_options_init(options: *mut kvmem_agent_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { crate::ffi::common::options::init(options, struct_size) };
-}
-
 /// Creates an agent. Loads NIXL if it is not loaded.
 ///
 /// @param name the name by which peers know the agent; unique among agents that communicate, not empty

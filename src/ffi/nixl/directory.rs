@@ -89,16 +89,6 @@ pub struct kvmem_named_layout {
     pub layout: *const kvmem_layout,
 }
 
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_directory_options_init(
-    options: *mut kvmem_directory_options,
-    struct_size: usize,
-) {
-    // SAFETY: by contract.
-    unsafe { crate::ffi::common::options::init(options, struct_size) };
-}
-
 /// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
 ///
 /// @param options location and options of the directory

@@ -56,13 +56,6 @@ pub struct kvmem_nixl_options {
 }
 options!(kvmem_nixl_options);
 
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_nixl_options_init(options: *mut kvmem_nixl_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { crate::ffi::common::options::init(options, struct_size) };
-}
-
 /// Reads the options of a function that has nothing to do with requests.
 ///
 /// # Safety

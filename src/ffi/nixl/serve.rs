@@ -34,13 +34,6 @@ pub struct kvmem_serve_options {
 }
 options!(kvmem_serve_options);
 
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_serve_options_init(options: *mut kvmem_serve_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { crate::ffi::common::options::init(options, struct_size) };
-}
-
 /// Serves transfers of a layout to peers, as long as the layout exists.
 ///
 /// A transfer between layouts that store the same tokens differently has a contiguous range per row, and

@@ -7,7 +7,7 @@ use crate::base::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, UserData};
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{Access, AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
@@ -48,13 +48,6 @@ pub struct kvmem_adopt_options {
     pub user_data: *mut c_void,
 }
 options!(kvmem_adopt_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
 ///

@@ -12,7 +12,7 @@ use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::fd::open_fd;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, UserData};
-use crate::ffi::common::options::{check_flags, ensure_given, init, options, read};
+use crate::ffi::common::options::{check_flags, ensure_given, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
 
@@ -43,16 +43,6 @@ pub struct kvmem_adopt_file_options {
     pub reserved: u32,
 }
 options!(kvmem_adopt_file_options);
-
-/// Sets options to their defaults. fd and size have none.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_adopt_file_options_init(
-    options: *mut kvmem_adopt_file_options,
-    struct_size: usize,
-) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
 /// fails, release is not called.

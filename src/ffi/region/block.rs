@@ -8,7 +8,7 @@ use crate::base::lists;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, ensure_given, init, options, read};
+use crate::ffi::common::options::{check_flags, ensure_given, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
@@ -37,13 +37,6 @@ pub struct kvmem_block_options {
     pub metadata_size: usize,
 }
 options!(kvmem_block_options);
-
-/// Sets options to their defaults. size has none.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_block_options_init(options: *mut kvmem_block_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
 /// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.

@@ -9,7 +9,7 @@ use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
@@ -49,13 +49,6 @@ pub struct kvmem_disk_options {
     pub directory: *const c_char,
 }
 options!(kvmem_disk_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_disk_options_init(options: *mut kvmem_disk_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
 /// supports that. A call that fails leaves the file as it was before: absent or empty.

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
@@ -35,13 +35,6 @@ pub struct kvmem_elastic_options {
     pub reserved: u32,
 }
 options!(kvmem_elastic_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_elastic_options_init(options: *mut kvmem_elastic_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
 /// allocates it.

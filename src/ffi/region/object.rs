@@ -6,7 +6,7 @@ use std::ffi::c_char;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, ensure_given, init, options, read};
+use crate::ffi::common::options::{check_flags, ensure_given, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
@@ -30,13 +30,6 @@ pub struct kvmem_object_options {
     pub count: u64,
 }
 options!(kvmem_object_options);
-
-/// Sets options to their defaults. key_prefix, object_size and count have none.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_object_options_init(options: *mut kvmem_object_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
 /// read or written, and destroying the region deletes no object.

@@ -7,7 +7,7 @@ use crate::base::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{PinnedConfig, Region};
@@ -55,13 +55,6 @@ pub struct kvmem_pinned_options {
     pub reserved: u32,
 }
 options!(kvmem_pinned_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_pinned_options_init(options: *mut kvmem_pinned_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
 /// all contexts. A failure leaves nothing allocated.

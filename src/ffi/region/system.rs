@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{HugePages, NumaPlacement, Region, SystemConfig};
@@ -48,13 +48,6 @@ pub struct kvmem_system_options {
     pub prefault_threads: u32,
 }
 options!(kvmem_system_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_system_options_init(options: *mut kvmem_system_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Allocates host memory. It is page-aligned and zeroed.
 ///

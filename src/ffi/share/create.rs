@@ -7,7 +7,7 @@ use crate::base::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, init, not_one_of, options, read_nullable};
+use crate::ffi::common::options::{check_flags, not_one_of, options, read_nullable};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::kvmem_region;
@@ -55,13 +55,6 @@ pub struct kvmem_share_options {
     pub reserved: u32,
 }
 options!(kvmem_share_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Creates a share of a region.
 ///

@@ -9,7 +9,6 @@ use crate::ffi::common::handle::Out;
 use crate::ffi::common::handle::borrow;
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::check_flags;
-use crate::ffi::common::options::init;
 use crate::ffi::common::options::options;
 use crate::ffi::common::options::read_nullable;
 use crate::ffi::common::pointer::null;
@@ -70,13 +69,6 @@ pub struct kvmem_open_options {
     pub reserved: u32,
 }
 options!(kvmem_open_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// Opens the region of a share.
 ///

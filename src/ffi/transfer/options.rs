@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::error::{Result, ensure};
 use crate::base::lists;
 use crate::ffi::common::handle::borrow_nullable;
-use crate::ffi::common::options::{check_flags, init, not_one_of, options};
+use crate::ffi::common::options::{check_flags, not_one_of, options};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
@@ -171,16 +171,6 @@ pub struct kvmem_transfer_options {
     pub timeout_ns: u64,
 }
 options!(kvmem_transfer_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_options_init(
-    options: *mut kvmem_transfer_options,
-    struct_size: usize,
-) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// The request as core types.
 ///

@@ -8,7 +8,7 @@ use crate::base::lists;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
-use crate::ffi::common::options::{init, options, read};
+use crate::ffi::common::options::{options, read};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -49,22 +49,13 @@ pub struct kvmem_submit_options {
 }
 options!(kvmem_submit_options);
 
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
-
 /// Starts a run of a transfer with new pairs or block tables. This is the call for blocks that differ in
 /// every step: layouts, layers, outer slots, heads, queue and flags stay as they were when the transfer was
 /// created.
 ///
-///     kvmem_submit_options step;
-///     kvmem_submit_options_init(&step, sizeof step);
-///     step.pairs = pairs;
-///     step.num_pairs = num_pairs;
-///     step.user_data = request_id;
+///     const kvmem_submit_options step = {
+///         .struct_size = sizeof step, .pairs = pairs, .num_pairs = num_pairs, .user_data = request_id,
+///     };
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
 /// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The

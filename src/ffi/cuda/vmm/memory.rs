@@ -8,7 +8,7 @@ use crate::cuda::vmm::{AllocationProperties, Granularity, Location, PhysicalMemo
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, destroy, opaque};
-use crate::ffi::common::options::{check_flags, init, not_one_of, options, read};
+use crate::ffi::common::options::{check_flags, not_one_of, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
@@ -48,13 +48,6 @@ pub struct kvmem_vmm_options {
     pub id: i32,
 }
 options!(kvmem_vmm_options);
-
-/// Sets options to their defaults.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_vmm_options_init(options: *mut kvmem_vmm_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
 
 /// The granularity that sizes and offsets must be multiples of.
 pub const KVMEM_GRANULARITY_MINIMUM: u32 = 0;
