@@ -62,7 +62,7 @@ def faults(c, cpp, page):
         yield (f"{name}: no enum has it. Add it to the enum of its prefix in include/kvmem/, {where.format(name)}")
     for struct, field in option_fields(c):
         name = f"{struct}.{field}"
-        files = [file for file, code in cpp.items() if f"{struct}_init" in code]
+        files = [file for file, code in cpp.items() if f"<{struct}>" in code]
         if name not in reasons and not (files and sets(cpp[files[0]], struct, field)):
             place = f"include/kvmem/{files[0]}" if files else "a header of include/kvmem/"
             yield (f"{name}: the C++ options do not have it. Add the field to the struct for {struct} in {place} and the "
@@ -77,7 +77,7 @@ def faults(c, cpp, page):
 
 def sets(code, struct, field):
     assignment = rf"\bc\.{field} =|\bc\.{field},|::{field}\b|\boptions\.{field}\b"
-    conversion = re.search(rf"auto c = detail::defaults\({struct}_init\);(.*?)\breturn c;", code, re.DOTALL)
+    conversion = re.search(rf"auto c = detail::defaults<{struct}>\(\);(.*?)\breturn c;", code, re.DOTALL)
     if conversion and field not in SET_BY_CALLERS:
         return re.search(rf"\bc\.{field}\b", conversion[1])
     return re.search(assignment, code)
