@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of bench/README.md from the records in bench/results/. With --check it fails if they differ.
+"""Writes the tables of bench/README.md, and that of README.md, from the records in bench/results/. With --check it fails if they differ.
 
 Each group names its records, the columns, and a line per figure: what is measured, the target, and a query per column. A query
 selects rows of a record by their parameters, and shows the lowest and the highest of one measure."""
@@ -10,20 +10,31 @@ import sys
 
 import records
 
-PAGE = records.HERE / "README.md"
 BEGIN, END = "<!-- bench/figures.py writes from here -->\n", "<!-- to here -->\n"
 KIB = 1024
 
 
 def main():
-    page = PAGE.read_text()
+    replace(records.HERE / "README.md", "".join(map(table, GROUPS)))
+    head = "| measured | kvmem | reference | record |\n|---|---|---|---|\n"
+    replace(records.HERE.parent / "README.md", head + "".join(map(headline, HEADLINES)))
+
+
+def replace(path, text):
+    page = path.read_text()
     before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
-    written = before + BEGIN + "".join(map(table, GROUPS)) + END + after
+    written = before + BEGIN + text + END + rest.split(END)[1]
     if "--check" not in sys.argv:
-        PAGE.write_text(written)
+        path.write_text(written)
     elif written != page:
-        sys.exit("bench/README.md has other figures than the records: run bench/figures.py")
+        sys.exit(f"{path} has other figures than the records: run bench/figures.py")
+
+
+def headline(line):
+    """A line of the table in README.md. The two texts have a place for each query."""
+    measured, text, ours, reference_text, references, row = line
+    cells = (measured, text.format(*map(shown, ours)), reference_text.format(*map(shown, references)))
+    return "| " + " | ".join(cells) + f" | [row {row}](bench/results/{ours[0][0]}.json) |\n"
 
 
 # The notes of rows that share a page with another row.
@@ -95,6 +106,8 @@ MEASURES = {
     "ns": (ours, short, " ns"),
     "ms": (ours, short, " ms"),
     "GB/s": (ours, short, " GB/s"),
+    "reference GB/s": (lambda row: row["reference"]["median"], short, " GB/s"),
+    "reference ms": (lambda row: row["reference"]["median"], short, " ms"),
     "MB": (ours, digits(1), " MB"),
     "percent": (ours, digits(1), "%"),
     "slower": (lambda row: 100 * over(row, "reference") / row["reference"]["median"], digits(1), "%"),
@@ -247,6 +260,25 @@ def session(measured, step, medium=None, link=None):
     return (measured, "5×", *(q(f"{kind}/20-engine", gpu, **where) if gpu else None for kind in ("h200", "two-gpus")),
             q("cpu-2-cores/20-engine", "ratio", **without_gpu))
 
+
+def both(measures, record, **where):
+    return [q(record, measure, **where) for measure in measures]
+
+
+FIRST = {"timed": SEEN, "direction": "H2D", "host": "scattered", "blocks": 10000, "block_bytes": 4 * KIB, "way": "prepared",
+         "reference": "cuMemcpyBatchAsync"}
+PULL = {"timed": SEEN, "peer": "other GPU", "memory": "cudaMalloc", "block_bytes": 16 * KIB, "way": "prepared",
+        "reference": begins("NIXL")}
+HANDOVER = {"step": "handover", "cells": "reserved before"}
+HEADLINES = [
+    ("10,000 scattered blocks of 4 KiB, host to GPU", "{}, {} of one large copy", both(("GB/s", "fraction"), "h200/01-scattered-host", **FIRST),
+     "`cuMemcpyBatchAsync`: {}", both(("reference GB/s",), "h200/01-scattered-host", **FIRST), 1),
+    ("16 KiB blocks from another process's cache over NVLink", "{}, {} of one large copy",
+     both(("GB/s", "fraction"), "two-gpus/04-peer-pull", **PULL), "NIXL with UCX: {}",
+     both(("reference GB/s",), "two-gpus/04-peer-pull", **PULL), 4),
+    ("a session of llama.cpp, 512 MiB, to another process on the same GPU", "{}", both(("ms",), "h200/20-engine", **HANDOVER),
+     "llama.cpp's state functions and a socket: {}", both(("reference ms",), "h200/20-engine", **HANDOVER), 20),
+]
 
 HOST_SCATTERED, HOST_CONTIGUOUS = "blocks, host side scattered", "blocks, host side contiguous"
 LAYER_SEPARATE = "layer separate on the GPU, fully contiguous on the host"
