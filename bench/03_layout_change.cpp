@@ -17,8 +17,8 @@ using namespace bench;
 constexpr int device = 0;
 constexpr uint64_t layers = 32;
 constexpr uint64_t outers = 2;
-constexpr uint32_t most_blocks = 313; // 20,032 chunks
-constexpr uint64_t most_chunks = most_blocks * layers * outers;
+constexpr uint32_t max_blocks = 313; // 20,032 chunks
+constexpr uint64_t max_chunks = max_blocks * layers * outers;
 constexpr uint32_t spread = 2; // blocks of a side per block that moves
 
 struct shape {
@@ -35,11 +35,11 @@ std::vector<shape> shapes_of(const options &chosen)
         return {{4 << 10, 8, false}, {16 << 10, 8, true}};
     std::vector<shape> shapes;
     for (uint64_t chunk_bytes : {4 << 10, 16 << 10, 64 << 10})
-        for (uint32_t blocks : {16u, most_blocks})
+        for (uint32_t blocks : {16u, max_blocks})
             shapes.push_back({chunk_bytes, blocks, false});
     if (chosen.engines)
         for (uint64_t chunk_bytes : {4 << 10, 16 << 10, 64 << 10})
-            shapes.push_back({chunk_bytes, most_blocks, true});
+            shapes.push_back({chunk_bytes, max_blocks, true});
     return shapes;
 }
 
@@ -137,7 +137,7 @@ void measure(const options &chosen, results &found)
     const arena gpu(place::device, device, size);
     const arena other(place::device, device, size);
     const arena mirror(place::host, device, size);
-    const shared_kernel kernel = make_pointer_kernel(device, most_chunks);
+    const shared_kernel kernel = make_pointer_kernel(device, max_chunks);
     points grid(chosen);
     for (bool from_contiguous : {true, false})
         for (const direction &along : {direction{"H2D", host, gpu, mirror, from_contiguous, kernel},

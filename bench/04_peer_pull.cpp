@@ -15,10 +15,10 @@ using namespace bench;
 
 constexpr int device = 0;
 constexpr uint32_t spread = 2; // blocks of a cache per block that is pulled
-constexpr uint64_t most_moved = 1 << 30;
-constexpr uint32_t most_blocks = 8192;
+constexpr uint64_t max_moved = 1 << 30;
+constexpr uint32_t max_blocks = 8192;
 // NIXL moves VMM memory at less than 1 GB/s, so comparisons with it have fewer blocks and turns.
-constexpr uint64_t most_with_slow_reference = 32 << 20;
+constexpr uint64_t max_with_slow_reference = 32 << 20;
 constexpr int rounds_with_slow_reference = 3;
 
 struct grid_point {
@@ -41,13 +41,13 @@ std::vector<grid_point> grid_of(const options &chosen, const std::vector<neighbo
     const std::vector<uint64_t> sizes =
         chosen.quick ? std::vector<uint64_t>{4 << 10, 64 << 10, 1 << 20}
                      : std::vector<uint64_t>{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
-    const uint64_t most = chosen.quick ? 8 << 20 : most_moved;
+    const uint64_t most = chosen.quick ? 8 << 20 : max_moved;
     std::vector<grid_point> grid;
     for (const neighbour &where : neighbours)
         for (const bool elastic : {false, true})
             for (const uint64_t size : sizes)
                 grid.push_back({where, elastic, size,
-                                static_cast<uint32_t>(std::min<uint64_t>(most_blocks, most / size))});
+                                static_cast<uint32_t>(std::min<uint64_t>(max_blocks, most / size))});
     return grid;
 }
 
@@ -95,7 +95,7 @@ void compare_all(const options &chosen, const peer_cache &caches, const grid_poi
 void compare_bounded(const options &chosen, const peer_cache &caches, const grid_point &point,
                      const kv::pairs &pairs, results &found)
 {
-    const size_t few = std::min<size_t>(pairs.size(), most_with_slow_reference / point.block_bytes);
+    const size_t few = std::min<size_t>(pairs.size(), max_with_slow_reference / point.block_bytes);
     const kv::pairs some(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(few));
     const std::vector<move_method> slow = caches.by_nixl(some);
     if (slow.empty())

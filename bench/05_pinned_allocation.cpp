@@ -22,7 +22,7 @@ constexpr int device = 0;
 constexpr unsigned host_flags = cuda::host_portable | cuda::host_mapped; // kvmem passes the same flags
 constexpr uint64_t gib = 1 << 30;
 
-const char *most_gib = nullptr; // largest size; NULL: half of the free memory, at most 32
+const char *max_gib = nullptr; // largest size; NULL: half of the free memory, at most 32
 
 // With a chunk size of 0, the default, pages are touched while the pages before them are locked.
 region create_pinned(uint64_t size, uint32_t threads, uint64_t chunk_size = 0)
@@ -65,20 +65,20 @@ void *host_alloc(uint64_t size)
     return memory;
 }
 
-uint64_t most_bytes()
+uint64_t max_bytes()
 {
-    if (most_gib == nullptr)
+    if (max_gib == nullptr)
         return std::min(32 * gib, free_bytes() / 2);
     char *end = nullptr;
-    const uint64_t number = std::strtoull(most_gib, &end, 10);
+    const uint64_t number = std::strtoull(max_gib, &end, 10);
     if (*end != '\0' || number == 0 || number > 1024)
-        throw std::invalid_argument("--most-gib takes 1 to 1024, not " + std::string(most_gib));
+        throw std::invalid_argument("--most-gib takes 1 to 1024, not " + std::string(max_gib));
     return number * gib;
 }
 
 std::vector<uint64_t> sizes(const options &chosen)
 {
-    const uint64_t most = most_bytes();
+    const uint64_t most = max_bytes();
     if (chosen.quick)
         return {64 << 20};
     std::vector<uint64_t> found;
@@ -216,13 +216,13 @@ void measure(const options &chosen, results &found)
 }
 
 // Removes `--most-gib N` from the arguments; every bench has the others.
-int take_most_gib(int argc, char **argv)
+int take_max_gib(int argc, char **argv)
 {
     char **end = argv + argc;
     char **option = std::find(argv, end, std::string("--most-gib"));
     if (end - option < 2)
         return argc;
-    most_gib = option[1];
+    max_gib = option[1];
     std::copy(option + 2, end, option);
     return argc - 2;
 }
@@ -231,6 +231,6 @@ int take_most_gib(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    argc = take_most_gib(argc, argv);
+    argc = take_max_gib(argc, argv);
     return bench::run_program(argc, argv, measure);
 }

@@ -255,7 +255,7 @@ void measure_for_peer(const options &chosen, const growth &shape, int peer, resu
 }
 
 // One reference keeps its pool while the other methods grow.
-uint64_t most_bytes()
+uint64_t max_bytes()
 {
     size_t free = 0;
     size_t total = 0;
@@ -273,7 +273,7 @@ void measure(const options &chosen, results &found)
     for (const growth &shape : shapes)
         points.measure(
             std::to_string(shape.size >> 20) + " MiB in steps of " + std::to_string(shape.step >> 20), [&] {
-                if (shape.size > most_bytes())
+                if (shape.size > max_bytes())
                     throw std::runtime_error(
                         "less than two and a half times as much memory is free on the GPU");
                 measure_growth(chosen, shape, found);

@@ -16,7 +16,7 @@ using namespace bench;
 
 constexpr char row_name[] = "14-checksum";
 constexpr uint64_t spread = 2; // blocks of a pool per block that is read
-constexpr unsigned most_threads = 16; // of kvmem and of the ceiling
+constexpr unsigned max_threads = 16; // of kvmem and of the ceiling
 
 using block_list = std::vector<const unsigned char *>;
 
@@ -28,7 +28,7 @@ block_list places_of(const host_view &view, const std::vector<uint32_t> &ids)
     return places;
 }
 
-unsigned threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, most_threads); }
+unsigned threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, max_threads); }
 
 // The ceiling: reads every word, and does little with it.
 void read_words(const block_list &blocks, uint64_t size)

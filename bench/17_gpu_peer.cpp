@@ -18,7 +18,7 @@ constexpr int device = 0;
 constexpr uint32_t spread = 2; // blocks of a cache per block that is pulled
 constexpr int rounds_with_reference = 3;
 // A request to the owner has at most 256 KiB: 21,845 scattered blocks of 12 bytes each.
-constexpr uint32_t most_blocks = 21845;
+constexpr uint32_t max_blocks = 21845;
 
 struct grid_point {
     neighbour where;
@@ -56,7 +56,7 @@ std::vector<grid_point> grid_of(const options &chosen, const std::vector<neighbo
                 for (const uint64_t size : sizes)
                     for (const uint64_t staging : {small_staging, large_staging})
                         grid.push_back({where, true, from_host, size, many, staging, false});
-    const auto cannot = [](const grid_point &point) { return point.blocks() > most_blocks; };
+    const auto cannot = [](const grid_point &point) { return point.blocks() > max_blocks; };
     grid.erase(std::remove_if(grid.begin(), grid.end(), cannot), grid.end());
     return grid;
 }

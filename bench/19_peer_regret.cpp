@@ -21,7 +21,7 @@ using namespace bench;
 constexpr char row_name[] = "19-peer-regret";
 constexpr std::array<uint32_t, 3> paths = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_READ_SERVED};
 // Short transfers get more turns, because their duration varies the most.
-constexpr int least_turns = 7, most_turns = 31;
+constexpr int min_turns = 7, max_turns = 31;
 constexpr double enough_ns = 60e6;
 
 // Blocks that a peer has, and that are read from it.
@@ -67,13 +67,13 @@ uint64_t between(std::mt19937_64 &random, double least, double most)
     return static_cast<uint64_t>(std::exp(std::log(least) + share * (std::log(most) - std::log(least))));
 }
 
-// 64 to 65,536 blocks of 1 to 16 layers, each of 64 bytes to 64 KiB; at most `most_bytes` in all. The logarithms are uniform.
-random_pull draw(std::mt19937_64 &random, unsigned index, uint64_t most_bytes)
+// 64 to 65,536 blocks of 1 to 16 layers, each of 64 bytes to 64 KiB; at most `max_bytes` in all. The logarithms are uniform.
+random_pull draw(std::mt19937_64 &random, unsigned index, uint64_t max_bytes)
 {
     constexpr uint64_t unit = 32; // a token of 16 has two bytes
     const uint64_t piece = between(random, 64, 65'536) / unit * unit;
     const uint64_t layers = between(random, 1, 17);
-    const uint64_t most = std::clamp<uint64_t>(most_bytes / (piece * layers), 1, 65'536);
+    const uint64_t most = std::clamp<uint64_t>(max_bytes / (piece * layers), 1, 65'536);
     const auto blocks = static_cast<uint32_t>(between(random, std::min<double>(64, static_cast<double>(most)), static_cast<double>(most)));
     const auto kind = [&]() -> uint32_t {
         return random() % 2 == 0 ? KVMEM_LAYOUT_FULLY_CONTIGUOUS : KVMEM_LAYOUT_LAYER_SEPARATE;
@@ -168,7 +168,7 @@ int turns_of(const options &chosen, const std::vector<double> &first)
     if (chosen.quick)
         return 2;
     const double all = first[0] + first[1] + first[2];
-    return std::clamp(static_cast<int>(3 * enough_ns / all), least_turns, most_turns);
+    return std::clamp(static_cast<int>(3 * enough_ns / all), min_turns, max_turns);
 }
 
 durations measure_paths(const options &chosen, const exchange &both, const std::vector<kv::transfer> &made)

@@ -23,7 +23,7 @@ constexpr int device = 0;
 constexpr char row_name[] = "19-regret";
 constexpr uint64_t few_large_blocks = 64 << 20; // a side has at least 8 blocks
 // Short transfers get more turns, because their duration varies the most.
-constexpr int least_turns = 7, most_turns = 31, turns_beside = 9;
+constexpr int min_turns = 7, max_turns = 31, turns_beside = 9;
 constexpr double enough_ns = 3e6;
 // A path is left out after its first counted turn if it takes more than this many times as long as the fastest one.
 constexpr double drop_factor = 3;
@@ -140,7 +140,7 @@ int turns_of(const options &chosen, const random_transfer &point, const std::vec
     double best = median(all.front().ns);
     for (const measured_path &taken : all)
         best = std::min(best, median(taken.ns));
-    return std::clamp(static_cast<int>(enough_ns / best), least_turns, most_turns);
+    return std::clamp(static_cast<int>(enough_ns / best), min_turns, max_turns);
 }
 
 void alternate(const stage &on, const options &chosen, const random_transfer &point, const side &to, const kv::pairs &pairs,
@@ -297,12 +297,12 @@ class regret_bench {
 
 // Two of three points are blocks of any size, the third is an engine's cache. For two fifths of the points the options
 // declare the GPU idle, for one fifth it is idle without that, and the others run beside compute.
-std::vector<random_transfer> draw_all(const options &chosen, uint64_t most_bytes)
+std::vector<random_transfer> draw_all(const options &chosen, uint64_t max_bytes)
 {
     std::mt19937_64 random(chosen.seed);
     std::vector<random_transfer> all;
     for (unsigned index = 0; index < chosen.points; ++index) {
-        all.push_back(index % 3 == 2 ? draw_engine(random, most_bytes) : draw_blocks(random, most_bytes));
+        all.push_back(index % 3 == 2 ? draw_engine(random, max_bytes) : draw_blocks(random, max_bytes));
         all.back().compute = 5 * index < 2 * chosen.points   ? compute::declared_idle
                              : 5 * index < 3 * chosen.points ? compute::idle
                                                              : compute::beside;
@@ -325,9 +325,9 @@ void measure(const options &chosen, results &found)
 {
     warn_of_stand_in();
     const cuda::current_device current(device);
-    const uint64_t most_bytes = chosen.quick ? 4 << 20 : 160 << 20;
+    const uint64_t max_bytes = chosen.quick ? 4 << 20 : 160 << 20;
     // The largest of the listed transfers has 500 MiB on each side, among twice as many blocks.
-    const uint64_t size = arena_size(chosen.quick ? 2 * most_bytes + few_large_blocks : uint64_t{1} << 30);
+    const uint64_t size = arena_size(chosen.quick ? 2 * max_bytes + few_large_blocks : uint64_t{1} << 30);
     const arena host(place::host, device, size);
     const arena gpu(place::device, device, size);
     const arena mirror(place::host, device, size);
@@ -338,7 +338,7 @@ void measure(const options &chosen, results &found)
     regret_bench bench(chosen, found);
     points grid(chosen);
     std::vector<random_transfer> all = listed_transfers();
-    const std::vector<random_transfer> drawn = draw_all(chosen, std::min(most_bytes, size / 4));
+    const std::vector<random_transfer> drawn = draw_all(chosen, std::min(max_bytes, size / 4));
     all.insert(all.end(), drawn.begin(), drawn.end());
     for (const random_transfer &point : all)
         if (point.gpu.num_blocks * point.block_bytes() > size)

@@ -37,7 +37,7 @@ fi
 readonly wheel cuda
 readonly prefix=build/gpu-prefix${small:+-small} # kvmem as installed, stripped
 readonly examples=build/gpu-examples             # builds of the examples in Go and Zig
-readonly most_bytes=90000000
+readonly max_bytes=90000000
 
 readonly libraries=.nixl_$cuda.mesonpy.libs # the folder of NIXL in site-packages
 readonly others=nixl_$cuda.libs             # the folder of the libraries that NIXL needs
@@ -208,7 +208,7 @@ newest_glibc() {
 check_size() {
     local size
     size=$(bytes "$fresh")
-    ((size < most_bytes)) || fail "the bundle has $size bytes; it must stay below $most_bytes." \
+    ((size < max_bytes)) || fail "the bundle has $size bytes; it must stay below $max_bytes." \
         "List the largest files: du -a $fresh | sort -n | tail"
 }
 

@@ -24,7 +24,7 @@ mod skip;
 const BLOCKS: u32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Allocations for new pairs: the transfer's copy of the step, the engine, and the run that threads share.
-const MOST: usize = 3;
+const MAX: usize = 3;
 
 /// Counts the allocations of each thread and of all threads.
 struct Counting;
@@ -154,7 +154,7 @@ fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
                     found
                 })
                 .min();
-            assert!(least <= Some(MOST), "{count} pairs of {piece} bytes: {least:?} allocations");
+            assert!(least <= Some(MAX), "{count} pairs of {piece} bytes: {least:?} allocations");
         }
     }
 }
@@ -353,7 +353,7 @@ fn plans_of_new_block_tables_reuse_the_memory_of_earlier_ones() {
                     found
                 })
                 .min();
-            assert!(least <= Some(MOST), "{tokens} tokens of blocks of {pages:?}: {least:?} allocations");
+            assert!(least <= Some(MAX), "{tokens} tokens of blocks of {pages:?}: {least:?} allocations");
         }
     }
 }

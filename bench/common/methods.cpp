@@ -130,10 +130,10 @@ move_method driver_loop(const moved_blocks &moved)
                      [=] { cuda::copy_each(*list, *stream); });
 }
 
-shared_kernel make_pointer_kernel(int device, uint64_t most_chunks)
+shared_kernel make_pointer_kernel(int device, uint64_t max_chunks)
 {
     try {
-        return std::make_shared<cuda::pointer_kernel>(device, static_cast<uint32_t>(most_chunks));
+        return std::make_shared<cuda::pointer_kernel>(device, static_cast<uint32_t>(max_chunks));
     } catch (const std::exception &failure) {
         std::printf("KVBM's method is left out: %s\n", failure.what());
         return nullptr;

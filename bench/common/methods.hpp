@@ -41,7 +41,7 @@ using shared_kernel = std::shared_ptr<cuda::pointer_kernel>;
 std::vector<move_method> pointer_kernel(const moved_blocks &moved, const shared_kernel &kernel, unsigned ctas = 0);
 
 // Compiles the kernel for all points of a bench. Returns NULL, with a message, if that fails.
-shared_kernel make_pointer_kernel(int device, uint64_t most_chunks);
+shared_kernel make_pointer_kernel(int device, uint64_t max_chunks);
 
 // One copy of as many bytes, from the start of one side to the start of the other.
 move_method one_large_copy(const moved_blocks &moved, uint64_t bytes);

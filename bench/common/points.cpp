@@ -20,7 +20,7 @@ bool has_one_of(const std::string &title, const std::string &texts)
     return texts.empty();
 }
 
-points::points(const options &chosen) : start_ns_(now_ns()), most_seconds_(chosen.seconds), only_(chosen.only)
+points::points(const options &chosen) : start_ns_(now_ns()), max_seconds_(chosen.seconds), only_(chosen.only)
 {}
 
 double points::seconds() const { return (now_ns() - start_ns_) * 1e-9; }
@@ -31,7 +31,7 @@ void points::measure(const std::string &point, const std::function<void()> &work
 {
     if (!is_chosen(point))
         return;
-    if (seconds() > most_seconds_) {
+    if (seconds() > max_seconds_) {
         std::printf("[%5.1f s] %s: left out, --seconds is over\n", seconds(), point.c_str());
         ++late_;
         return;

@@ -31,7 +31,7 @@ class points {
     bool is_chosen(const std::string &point) const;
 
     double start_ns_;
-    double most_seconds_;
+    double max_seconds_;
     std::string only_;
     int measured_ = 0;
     int failed_ = 0;

@@ -84,9 +84,9 @@ std::vector<engine_shape> engine_shapes()
     };
 }
 
-random_transfer of_size(std::mt19937_64 &random, random_transfer made, uint64_t most_blocks)
+random_transfer of_size(std::mt19937_64 &random, random_transfer made, uint64_t max_blocks)
 {
-    made.blocks = static_cast<uint32_t>(between(random, 1, std::max<uint64_t>(most_blocks, 1)));
+    made.blocks = static_cast<uint32_t>(between(random, 1, std::max<uint64_t>(max_blocks, 1)));
     made.order = static_cast<host_order>(below(random, 3));
     made.to_device = below(random, 2) == 0;
     made.gpu.num_blocks = made.host.num_blocks =
@@ -142,18 +142,18 @@ kv::pairs random_transfer::pairs() const
     return made;
 }
 
-random_transfer draw_blocks(std::mt19937_64 &random, uint64_t most_bytes)
+random_transfer draw_blocks(std::mt19937_64 &random, uint64_t max_bytes)
 {
     constexpr uint64_t unit = 16;
     constexpr uint64_t least = 512;
     constexpr uint64_t most = 8 << 20;
     uint64_t size = 0;
     do
-        size = between(random, least, std::min(most, most_bytes)) / unit * unit;
+        size = between(random, least, std::min(most, max_bytes)) / unit * unit;
     while (size < least || is_power_of_two(size));
     const kvmem_layout_config one_piece = config(1, 1, 1, size);
     const random_transfer made = {"blocks", one_piece, one_piece, 0, {}, false, {}};
-    return of_size(random, made, std::min<uint64_t>(most_bytes / size, 65'536));
+    return of_size(random, made, std::min<uint64_t>(max_bytes / size, 65'536));
 }
 
 std::vector<random_transfer> listed_transfers()
@@ -178,12 +178,12 @@ std::vector<random_transfer> listed_transfers()
     return made;
 }
 
-random_transfer draw_engine(std::mt19937_64 &random, uint64_t most_bytes)
+random_transfer draw_engine(std::mt19937_64 &random, uint64_t max_bytes)
 {
     const std::vector<engine_shape> shapes = engine_shapes();
     const engine_shape &shape = shapes[below(random, shapes.size())];
     const random_transfer made = {shape.name, shape.gpu, shape.host, 0, {}, false, {}};
-    return of_size(random, made, most_bytes / made.block_bytes());
+    return of_size(random, made, max_bytes / made.block_bytes());
 }
 
 } // namespace bench

@@ -45,15 +45,15 @@ struct random_transfer {
 const char *name_of(host_order order);
 const char *name_of(compute meanwhile);
 
-// Draws 1 to 65,536 blocks of one piece, at most `most_bytes` in all. A piece has 512 bytes to 8 MiB, a multiple of 16
+// Draws 1 to 65,536 blocks of one piece, at most `max_bytes` in all. A piece has 512 bytes to 8 MiB, a multiple of 16
 // that is no power of two. The logarithms of sizes and counts are uniform.
-random_transfer draw_blocks(std::mt19937_64 &random, uint64_t most_bytes);
+random_transfer draw_blocks(std::mt19937_64 &random, uint64_t max_bytes);
 
 // Transfers whose path was chosen wrongly by an earlier model: few short pieces, and many pieces that are scattered on both
 // sides.
 std::vector<random_transfer> listed_transfers();
 
 // Draws one of the caches of engines (KV heads and sizes of common models), and a number of blocks.
-random_transfer draw_engine(std::mt19937_64 &random, uint64_t most_bytes);
+random_transfer draw_engine(std::mt19937_64 &random, uint64_t max_bytes);
 
 } // namespace bench

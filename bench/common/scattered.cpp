@@ -34,7 +34,7 @@ std::vector<grid_point> grid_of(const options &chosen)
     return grid;
 }
 
-uint64_t most_moved(const options &chosen) { return chosen.quick ? 64 << 20 : uint64_t{4} << 30; }
+uint64_t max_moved(const options &chosen) { return chosen.quick ? 64 << 20 : uint64_t{4} << 30; }
 
 kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
 {
@@ -78,11 +78,11 @@ void measure_point(const options &chosen, const scattered_case &measured, const 
 
 } // namespace
 
-uint64_t scattered_bytes(const options &chosen) { return most_moved(chosen) * spread; }
+uint64_t scattered_bytes(const options &chosen) { return max_moved(chosen) * spread; }
 
 void measure_scattered(const options &chosen, const scattered_case &measured, points &grid, results &found)
 {
-    const uint64_t most = std::min({most_moved(chosen), measured.from.size() / spread,
+    const uint64_t most = std::min({max_moved(chosen), measured.from.size() / spread,
                                     measured.to.size() / spread, measured.mirror.size() / spread});
     for (const grid_point &point : grid_of(chosen)) {
         const std::string title = measured.title + ", " + std::to_string(point.blocks) + " blocks of " +

@@ -13,12 +13,12 @@
 namespace reference {
 namespace {
 
-constexpr size_t most_at_once = 253;
+constexpr size_t max_at_once = 253;
 
 struct message {
     char byte = 0;
     iovec data{&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * most_at_once)] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * max_at_once)] = {};
     msghdr header{};
 
     explicit message(size_t fds)
@@ -46,7 +46,7 @@ void send_some(int socket, const int *fds, size_t count)
 
 void receive_some(int socket, std::vector<int> &fds)
 {
-    message received(most_at_once);
+    message received(max_at_once);
     const ssize_t got = recvmsg(socket, &received.header, MSG_CMSG_CLOEXEC);
     if (got < 0)
         fail("receive file descriptors");
@@ -62,8 +62,8 @@ void receive_some(int socket, std::vector<int> &fds)
 
 void send_fds(int socket, const std::vector<int> &fds)
 {
-    for (size_t sent = 0; sent < fds.size(); sent += most_at_once)
-        send_some(socket, fds.data() + sent, std::min(most_at_once, fds.size() - sent));
+    for (size_t sent = 0; sent < fds.size(); sent += max_at_once)
+        send_some(socket, fds.data() + sent, std::min(max_at_once, fds.size() - sent));
 }
 
 std::vector<int> receive_fds(int socket, size_t count)

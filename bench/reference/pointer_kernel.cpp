@@ -47,11 +47,11 @@ extern "C" __global__ void copy_chunks(const unsigned long long *to, const unsig
 
 } // namespace
 
-pointer_kernel::pointer_kernel(int device, uint32_t most_chunks)
-    : kernel_(source, "copy_chunks", device), most_chunks_(most_chunks),
+pointer_kernel::pointer_kernel(int device, uint32_t max_chunks)
+    : kernel_(source, "copy_chunks", device), max_chunks_(max_chunks),
       all_ctas_(ctas_per_multiprocessor * static_cast<unsigned>(attribute(multiprocessor_count, device)))
 {
-    const size_t bytes = 2 * sizeof(address) * most_chunks;
+    const size_t bytes = 2 * sizeof(address) * max_chunks;
     check(load().host_alloc(reinterpret_cast<void **>(&pinned_), bytes, host_portable | host_mapped),
           "cuMemHostAlloc");
     check(load().memory_alloc(&uploaded_, bytes), "cuMemAlloc");
@@ -71,7 +71,7 @@ void pointer_kernel::copy(uint32_t count, uint64_t size, unsigned ctas, stream o
 {
     const library &driver = load();
     address to_array = uploaded_;
-    address from_array = uploaded_ + sizeof(address) * most_chunks_;
+    address from_array = uploaded_ + sizeof(address) * max_chunks_;
     const size_t bytes = sizeof(address) * count;
     check(driver.copy_async(to_array, reinterpret_cast<address>(to()), bytes, on), "cuMemcpyAsync");
     check(driver.copy_async(from_array, reinterpret_cast<address>(from()), bytes, on), "cuMemcpyAsync");

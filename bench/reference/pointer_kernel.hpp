@@ -11,13 +11,13 @@ namespace cuda {
 
 class pointer_kernel {
   public:
-    pointer_kernel(int device, uint32_t most_chunks);
+    pointer_kernel(int device, uint32_t max_chunks);
     ~pointer_kernel();
 
     // Waits until the arrays, which are page-locked, can be written.
     void reuse_arrays();
     address *to() { return pinned_; }
-    address *from() { return pinned_ + most_chunks_; }
+    address *from() { return pinned_ + max_chunks_; }
 
     // Uploads the first `count` pointers of both arrays, and copies `size` bytes per pair. 0 CTAs: as many as an idle
     // GPU needs.
@@ -25,7 +25,7 @@ class pointer_kernel {
 
   private:
     compiled_kernel kernel_;
-    uint32_t most_chunks_;
+    uint32_t max_chunks_;
     unsigned all_ctas_;
     address *pinned_ = nullptr;
     address uploaded_ = 0;

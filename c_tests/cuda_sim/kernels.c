@@ -60,8 +60,8 @@ static bool copy_tile(const kvmem_copy *copy, const kvmem_copy_run *run, unsigne
     unsigned rest = index / copy->tiles;
     unsigned block = 0;
     if (!copy->are_joined) {
-        block = rest % copy->most_blocks;
-        rest /= copy->most_blocks;
+        block = rest % copy->max_blocks;
+        rest /= copy->max_blocks;
     }
     const unsigned outer = rest % copy->num_outers;
     const kvmem_copy_layer *layer = &copy->layers[rest / copy->num_outers];
@@ -116,11 +116,11 @@ static bool copy_row(const kvmem_copy *copy, CUdeviceptr to, CUdeviceptr from, u
 static bool copy_rows(const kvmem_copy *copy, const kvmem_copy_run *run, unsigned index, const context *on) {
     const unsigned first = index % copy->tiles * copy->tile_size;
     const unsigned rest = index / copy->tiles;
-    const unsigned block = rest % copy->most_blocks;
+    const unsigned block = rest % copy->max_blocks;
     const unsigned all = copy->num_outers * copy->num_inners;
     if (block >= run->length) return true;
     if (first >= all) sim_crash("tile %u contains none of the %u rows", index, all);
-    const kvmem_copy_layer *layer = &copy->layers[rest / copy->most_blocks];
+    const kvmem_copy_layer *layer = &copy->layers[rest / copy->max_blocks];
     const CUdeviceptr to = layer->destination + (uint64_t)(run->destination + block) * copy->destination_block_stride;
     const CUdeviceptr from = layer->source + (uint64_t)(run->source + block) * copy->source_block_stride;
     check_words(copy, to, from, run);
@@ -192,8 +192,8 @@ static bool transpose_tile(const kvmem_copy *copy, const kvmem_copy_run *run, un
     rest /= copy->num_outers;
     unsigned block = 0;
     if (!copy->are_joined) {
-        block = rest % copy->most_blocks;
-        rest /= copy->most_blocks;
+        block = rest % copy->max_blocks;
+        rest /= copy->max_blocks;
     }
     if (block >= run->length) return true;
     const kvmem_copy_layer *layer = &copy->layers[rest];
@@ -222,9 +222,9 @@ static void check_matrices(const kvmem_copy *copy) {
         KVMEM_COPY_THREADS / 32 < 1u << copy->warps_shift)
         sim_crash("%u warps cannot transpose tiles of %u x %u elements of %u bytes", 1u << copy->warps_shift,
                   1u << copy->rows_shift, 1u << copy->columns_shift, size);
-    const uint64_t rows = (uint64_t)copy->num_inners * (copy->are_joined == KVMEM_JOINED_ROWS ? copy->most_blocks : 1);
+    const uint64_t rows = (uint64_t)copy->num_inners * (copy->are_joined == KVMEM_JOINED_ROWS ? copy->max_blocks : 1);
     const uint64_t columns =
-        (uint64_t)copy->num_columns * (copy->are_joined == KVMEM_JOINED_COLUMNS ? copy->most_blocks : 1);
+        (uint64_t)copy->num_columns * (copy->are_joined == KVMEM_JOINED_COLUMNS ? copy->max_blocks : 1);
     if (((rows - 1) >> copy->rows_shift) + 1 != copy->row_tiles ||
         ((columns - 1) >> copy->columns_shift) + 1 != copy->column_tiles ||
         (uint64_t)copy->row_tiles * copy->column_tiles * copy->num_outers != copy->tiles)
@@ -248,7 +248,7 @@ CUresult kernel_run(const kvmem_copy *copy, const context *on) {
     const bool of_units = kernel == COPY_BLOCKS;
     if (copy->num_columns != 0) check_matrices(copy);
     const uint64_t tiles = (uint64_t)copy->num_layers * (of_units ? copy->num_outers : 1) * copy->tiles *
-                           (copy->are_joined ? 1 : copy->most_blocks);
+                           (copy->are_joined ? 1 : copy->max_blocks);
     const size_t table = copy->num_runs * sizeof(kvmem_copy_run);
     const bool in_launch = copy->runs == 0;
     if (in_launch && copy->num_layers + copy->num_runs > KVMEM_COPY_MAX_LAYERS)

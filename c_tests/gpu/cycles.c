@@ -30,9 +30,9 @@ static void await_released(size_t threads_before, uint64_t memory_before) {
 
 /* The driver frees memory later than the call returns, and thousands of cycles would fill a GPU meanwhile. */
 static void await_most_memory(uint64_t memory_before) {
-    const uint64_t most_in_use = 1024 * MIB;
+    const uint64_t max_in_use = 1024 * MIB;
     const uint64_t end = patience_end();
-    while (free_memory(0) + most_in_use < memory_before) patience_wait(end, "memory to be freed");
+    while (free_memory(0) + max_in_use < memory_before) patience_wait(end, "memory to be freed");
 }
 
 /* Returns the resident memory of the process after the allocator has returned free memory to the system. */

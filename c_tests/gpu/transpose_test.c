@@ -10,7 +10,7 @@
 
 #define BLOCKS 5
 #define GUARD 256
-#define MOST_OFFSET 64
+#define MAX_OFFSET 64
 
 typedef struct numbers {
     uint64_t state;
@@ -49,10 +49,10 @@ static void draw_shape(numbers *numbers, const kvmem_layout_config *common, shap
     drawn->config.inner_dim = drawn->config.num_heads * common->inner_dim;
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &drawn->config);
     drawn->region_size = needs.region_size;
-    drawn->offset = between(numbers, 0, 1) == 0 ? 16 * between(numbers, 0, 2) : between(numbers, 0, MOST_OFFSET);
+    drawn->offset = between(numbers, 0, 1) == 0 ? 16 * between(numbers, 0, 2) : between(numbers, 0, MAX_OFFSET);
 }
 
-static uint64_t size_of(const shape *shape) { return shape->region_size + 2 * GUARD + MOST_OFFSET; }
+static uint64_t size_of(const shape *shape) { return shape->region_size + 2 * GUARD + MAX_OFFSET; }
 
 /* A layout over memory of `size_of` bytes. */
 static kvmem_layout *lay_out(const shape *shape, uint64_t memory, bool on_device) {
@@ -89,8 +89,8 @@ static void draw(numbers *numbers, drawn *drawn) {
     drawn->tables[0] = (kvmem_block_table){drawn->source_ids, BLOCKS, first, step};
     drawn->tables[1] = (kvmem_block_table){drawn->destination_ids, BLOCKS, first / 2, 1};
     const uint64_t heads[] = {drawn->from.config.num_heads, drawn->to.config.num_heads};
-    const uint64_t most_heads = heads[0] < heads[1] ? heads[0] : heads[1];
-    const uint64_t num_heads = between(numbers, 1, most_heads);
+    const uint64_t max_heads = heads[0] < heads[1] ? heads[0] : heads[1];
+    const uint64_t num_heads = between(numbers, 1, max_heads);
     drawn->options = OPTIONS(kvmem_transfer_options, it.source_table = &drawn->tables[0],
                              it.destination_table = &drawn->tables[1],
                              it.num_tokens = between(numbers, 1, (all - first + step - 1) / step),

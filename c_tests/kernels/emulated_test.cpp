@@ -55,7 +55,7 @@ geometry draw(random_numbers &random, bool of_rows)
     asked.num_outers = random.between(1, 9);
     asked.num_inners = of_rows ? random.between(1, 40) : 1;
     asked.num_layers = random.between(1, 3);
-    asked.most_blocks = random.between(1, 3);
+    asked.max_blocks = random.between(1, 3);
     const unsigned rows = asked.num_outers * asked.num_inners;
     asked.destination_inner_stride = unit + gap;
     asked.destination_outer_stride = asked.num_inners * asked.destination_inner_stride;
@@ -75,10 +75,10 @@ geometry draw(random_numbers &random, bool of_rows)
         asked.tiles = (unit + asked.tile_size - 1) / asked.tile_size;
     }
     const unsigned num_runs = random.between(1, 4);
-    const unsigned pool = num_runs * asked.most_blocks;
+    const unsigned pool = num_runs * asked.max_blocks;
     for (unsigned run = 0; run < num_runs; ++run)
-        made.runs.push_back({(num_runs - 1 - run) * asked.most_blocks, run * asked.most_blocks,
-                             random.between(1, asked.most_blocks), 0});
+        made.runs.push_back({(num_runs - 1 - run) * asked.max_blocks, run * asked.max_blocks,
+                             random.between(1, asked.max_blocks), 0});
     asked.num_runs = num_runs;
     const uint64_t source_layer = asked.source_block_stride * pool;
     const uint64_t destination_layer = asked.destination_block_stride * pool;
@@ -117,11 +117,11 @@ geometry draw_transposed(random_numbers &random, bool of_vectors)
     asked.word_size = of_vectors ? word : size;
     asked.num_outers = random.between(1, 3);
     asked.num_layers = random.between(1, 2);
-    asked.most_blocks = random.between(1, 3);
-    asked.are_joined = asked.most_blocks == 1 ? 0 : random.between(0, 2);
+    asked.max_blocks = random.between(1, 3);
+    asked.are_joined = asked.max_blocks == 1 ? 0 : random.between(0, 2);
     asked.num_inners = multiple * random.between(1, 70 / multiple);
     asked.num_columns = multiple * random.between(1, 70 / multiple);
-    const unsigned pool = 2 * asked.most_blocks;
+    const unsigned pool = 2 * asked.max_blocks;
     const bool joins_rows = asked.are_joined == KVMEM_JOINED_ROWS, joins_columns = asked.are_joined == KVMEM_JOINED_COLUMNS;
     const unsigned rows = asked.num_inners * (joins_rows ? pool : 1);
     const unsigned columns = asked.num_columns * (joins_columns ? pool : 1);
@@ -150,14 +150,14 @@ geometry draw_transposed(random_numbers &random, bool of_vectors)
     asked.rows_shift = 0;
     while (elements >> (asked.columns_shift + asked.rows_shift) > 1)
         ++asked.rows_shift;
-    const unsigned all_rows = asked.num_inners * (joins_rows ? asked.most_blocks : 1);
-    const unsigned all_columns = asked.num_columns * (joins_columns ? asked.most_blocks : 1);
+    const unsigned all_rows = asked.num_inners * (joins_rows ? asked.max_blocks : 1);
+    const unsigned all_columns = asked.num_columns * (joins_columns ? asked.max_blocks : 1);
     asked.row_tiles = ((all_rows - 1) >> asked.rows_shift) + 1;
     asked.column_tiles = ((all_columns - 1) >> asked.columns_shift) + 1;
     asked.tiles = asked.num_outers * asked.row_tiles * asked.column_tiles;
     asked.is_source_wide = asked.is_destination_wide = is_tight && is_whole;
     for (unsigned run = 0; run < 2; ++run)
-        made.runs.push_back({(1 - run) * asked.most_blocks, run * asked.most_blocks, random.between(1, asked.most_blocks), 0});
+        made.runs.push_back({(1 - run) * asked.max_blocks, run * asked.max_blocks, random.between(1, asked.max_blocks), 0});
     asked.num_runs = 2;
     const uint64_t source_layer = asked.source_outer_stride * asked.num_outers + asked.source_block_stride * pool;
     const uint64_t destination_layer = asked.destination_outer_stride * asked.num_outers + asked.destination_block_stride * pool;

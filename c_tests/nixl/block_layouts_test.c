@@ -140,7 +140,7 @@ static kvmem_descriptors *host_list(const unsigned char *memory, size_t count, s
 }
 
 #define PAGE 4096
-#define MOST_RANGES 16
+#define MAX_RANGES 16
 
 /* In each of these cases the plugin ended the process, or replaced bytes beside the memory. */
 TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
@@ -173,9 +173,9 @@ TEST(host_memory_that_the_plugin_cannot_have_is_refused) {
     for (size_t i = 0; i < MIB; i++) CHECK_EQ(memory[i], 7);
 
     /* One range is registered. */
-    OWNED(kvmem_descriptors) many = host_list(memory, MOST_RANGES, 2 * PAGE, PAGE);
+    OWNED(kvmem_descriptors) many = host_list(memory, MAX_RANGES, 2 * PAGE, PAGE);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_segments_register, agent, many, NULL);
-    OWNED(kvmem_descriptors) rest = host_list(memory, MOST_RANGES - 1, 2 * PAGE, PAGE);
+    OWNED(kvmem_descriptors) rest = host_list(memory, MAX_RANGES - 1, 2 * PAGE, PAGE);
     OWN(kvmem_segments, most, kvmem_segments_register, agent, rest, NULL);
     OWN(kvmem_region, next, kvmem_region_create_system, REF(OPTIONS(kvmem_system_options, it.size = PAGE)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "16 ranges of host memory", kvmem_region_register, next, agent);

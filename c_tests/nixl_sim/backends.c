@@ -9,13 +9,13 @@
 
 enum { HOST, GPU, BLOCK, OBJECT, FILE_MEMORY };
 
-#define MOST_KINDS 4
+#define MAX_KINDS 4
 
 /* A plugin, and the kinds of memory that it accepts. */
 static const struct plugin {
     const char *name;
     size_t num_kinds;
-    unsigned kinds[MOST_KINDS];
+    unsigned kinds[MAX_KINDS];
 } plugins[NUM_PLUGINS] = {
     {"AZURE_BLOB", 2, {HOST, OBJECT}},
     {"GUSLI", 2, {HOST, BLOCK}},

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#define MOST_MESSAGES 65536
-#define MOST_MIB 64
+#define MAX_MESSAGES 65536
+#define MAX_MIB 64
 #define LARGE (MIB - strlen("far")) /* the name of the sender counts */
 
 static kvmem_agent *open_agent(void) {
@@ -30,12 +30,12 @@ static void expect_messages(kvmem_agent *agent, uint64_t timeout, uint64_t first
 
 TEST(the_loss_follows_the_messages_that_were_kept) {
     OWNED(kvmem_agent) agent = open_agent();
-    NIXL(nixl_sim_deliver(0, MOST_MESSAGES + 5, sizeof(uint64_t)));
-    expect_messages(agent, PATIENCE, 0, MOST_MESSAGES);
-    NIXL(nixl_sim_deliver(MOST_MESSAGES + 5, 2, sizeof(uint64_t)));
+    NIXL(nixl_sim_deliver(0, MAX_MESSAGES + 5, sizeof(uint64_t)));
+    expect_messages(agent, PATIENCE, 0, MAX_MESSAGES);
+    NIXL(nixl_sim_deliver(MAX_MESSAGES + 5, 2, sizeof(uint64_t)));
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "agent 'near' has lost 5 notifications here", kvmem_agent_take_notifications,
            agent, 0);
-    expect_messages(agent, 0, MOST_MESSAGES + 5, 2);
+    expect_messages(agent, 0, MAX_MESSAGES + 5, 2);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, agent, 0);
 }
 
@@ -43,17 +43,17 @@ TEST(a_queue_reports_the_messages_and_then_the_loss) {
     OWNED(kvmem_agent) agent = open_agent();
     OWN(kvmem_queue, queue, kvmem_queue_create);
     EXPECT_OK(kvmem_agent_report_notifications(agent, queue, 5, ERR));
-    NIXL(nixl_sim_deliver(0, MOST_MIB + 6, LARGE));
+    NIXL(nixl_sim_deliver(0, MAX_MIB + 6, LARGE));
     CHECK_EQ(next_completion(queue).user_data, 5);
-    NIXL(nixl_sim_deliver(MOST_MIB + 6, 1, sizeof(uint64_t))); /* too late: the inbox is full */
+    NIXL(nixl_sim_deliver(MAX_MIB + 6, 1, sizeof(uint64_t))); /* too late: the inbox is full */
     const uint64_t polls = NIXL(nixl_sim_notification_polls());
     while (NIXL(nixl_sim_notification_polls()) < polls + 2) sched_yield();
-    expect_messages(agent, 0, 0, MOST_MIB);
+    expect_messages(agent, 0, 0, MAX_MIB);
     CHECK_EQ(next_completion(queue).user_data, 5);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "has lost 7 notifications", kvmem_agent_take_notifications, agent, 0);
-    NIXL(nixl_sim_deliver(MOST_MIB + 7, 1, sizeof(uint64_t)));
+    NIXL(nixl_sim_deliver(MAX_MIB + 7, 1, sizeof(uint64_t)));
     CHECK_EQ(next_completion(queue).user_data, 5);
-    expect_messages(agent, 0, MOST_MIB + 7, 1);
+    expect_messages(agent, 0, MAX_MIB + 7, 1);
 }
 
 TEST(messages_arrive_though_another_backend_fails) {
@@ -67,7 +67,7 @@ TEST(messages_arrive_though_another_backend_fails) {
 
 /* NIXL finds a sender by counting from the first one. */
 TEST(senders_that_are_known_are_not_counted) {
-    enum { NUM_SENDERS = 4000, MOST_UNKNOWN = 4096 };
+    enum { NUM_SENDERS = 4000, MAX_UNKNOWN = 4096 };
     OWNED(kvmem_agent) agent = open_agent();
     uint64_t steps = 0;
     for (int round = 0; round < 2; round++) {
@@ -77,8 +77,8 @@ TEST(senders_that_are_known_are_not_counted) {
         if (round == 0) steps = NIXL(nixl_sim_steps());
     }
     CHECK_EQ(NIXL(nixl_sim_steps()), steps);
-    NIXL(nixl_sim_deliver_from_each(NUM_SENDERS, MOST_UNKNOWN + 7));
+    NIXL(nixl_sim_deliver_from_each(NUM_SENDERS, MAX_UNKNOWN + 7));
     OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, agent, PATIENCE);
-    CHECK_EQ(kvmem_notifications_count(taken), MOST_UNKNOWN);
+    CHECK_EQ(kvmem_notifications_count(taken), MAX_UNKNOWN);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "has lost 7 notifications", kvmem_agent_take_notifications, agent, 0);
 }

@@ -8,7 +8,7 @@ namespace doctor {
 namespace {
 
 // Deeper values are not read: nothing here writes them.
-constexpr int most_nested = 32;
+constexpr int max_nested = 32;
 
 template <typename T>
 void append(std::string &bytes, T number) {
@@ -51,7 +51,7 @@ public:
 
     std::optional<Value> value(int depth) {
         const auto kind = number<char>();
-        if (!kind || depth > most_nested) return {};
+        if (!kind || depth > max_nested) return {};
         switch (*kind) {
         case 0: return Value();
         case 1: return of(number<char>(), [](char value) { return Value(value != 0); });

@@ -12,7 +12,7 @@ namespace doctor {
 
 namespace {
 
-constexpr std::uint64_t most_bytes = 16 << 20;
+constexpr std::uint64_t max_bytes = 16 << 20;
 
 void receive_bytes(int fd, char *bytes, std::size_t size) {
     while (size > 0) {
@@ -47,7 +47,7 @@ void send_message(int fd, const Value &message) {
 Value receive_message(int fd) {
     std::uint64_t size = 0;
     receive_bytes(fd, reinterpret_cast<char *>(&size), sizeof size);
-    if (size > most_bytes) throw std::runtime_error("the other process sent a damaged message");
+    if (size > max_bytes) throw std::runtime_error("the other process sent a damaged message");
     std::string body(size, '\0');
     receive_bytes(fd, body.data(), body.size());
     auto message = Value::decode(body);

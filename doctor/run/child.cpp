@@ -23,9 +23,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // The maximum size of a report. A check that reports more is faulty.
-constexpr std::size_t most_bytes = 16 << 20;
+constexpr std::size_t max_bytes = 16 << 20;
 // The part of the libraries' messages that is kept.
-constexpr std::size_t most_printed = 4096;
+constexpr std::size_t max_printed = 4096;
 // The timeout for the end of a killed process.
 constexpr std::chrono::seconds patience(2);
 
@@ -104,14 +104,14 @@ public:
         std::uint64_t size;
         while (buffer_.size() >= sizeof size) {
             std::memcpy(&size, buffer_.data(), sizeof size);
-            if (size > most_bytes || buffer_.size() - sizeof size < size) return;
+            if (size > max_bytes || buffer_.size() - sizeof size < size) return;
             if (const auto message = Value::decode(std::string_view(buffer_).substr(sizeof size, size))) {
                 read(*message);
             }
             buffer_.erase(0, sizeof size + size);
         }
     }
-    bool is_too_much() const { return buffer_.size() > most_bytes; }
+    bool is_too_much() const { return buffer_.size() > max_bytes; }
 
 private:
     void read(const Value &message) {
@@ -195,7 +195,7 @@ Outcome run_in_child(const Work &work, std::chrono::milliseconds limit) {
         if (printed.read.is_open() && ready[1].revents != 0) {
             drain(printed.read, [&](std::string_view bytes) {
                 words += bytes;
-                if (words.size() > most_printed) words.erase(0, words.size() - most_printed);
+                if (words.size() > max_printed) words.erase(0, words.size() - max_printed);
             });
         }
     }

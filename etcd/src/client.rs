@@ -20,9 +20,9 @@ use crate::session::{LeaseSlot, Result, Session, Stored, losses, status};
 /// The wait before a connection is tried again: the first, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// No request waits longer.
-const MOST_WAIT: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// A withdrawal waits at least this long, also if its caller does not.
-const LEAST_WAIT: Duration = Duration::from_secs(1);
+const MIN_WAIT: Duration = Duration::from_secs(1);
 /// How long the end of a client waits for the end of its lease.
 const REVOKE_LIMIT: Duration = Duration::from_millis(500);
 
@@ -196,7 +196,7 @@ impl Client {
         self.restore_published().await?;
         let watched: Vec<_> = self.watched.keys().cloned().collect();
         for name in watched {
-            self.watch(name, MOST_WAIT).await?;
+            self.watch(name, MAX_WAIT).await?;
         }
         Ok(())
     }
@@ -356,7 +356,7 @@ impl Client {
 
     async fn execute(&mut self, command: Command) {
         let Command { id, timeout_ms, request } = command;
-        let limit = timeout_ms.map_or(MOST_WAIT, Duration::from_millis).min(MOST_WAIT);
+        let limit = timeout_ms.map_or(MAX_WAIT, Duration::from_millis).min(MAX_WAIT);
         let result = self.perform(request, limit).await;
         // A dead connection makes every further request wait as long. The next request connects again.
         if let Err(failure) = &result
@@ -375,7 +375,7 @@ impl Client {
         match self.sink.send(&message) {
             DECISION_YIELD => own.is_yielded = true,
             DECISION_RESTORE => {
-                if let Some(found) = session.presence(name, MOST_WAIT).await? {
+                if let Some(found) = session.presence(name, MAX_WAIT).await? {
                     return self.store_again(name, found.mod_revision(), true).await;
                 }
             }
@@ -402,7 +402,7 @@ impl Client {
         self.connected().await?;
         let mut limit = limit.saturating_sub(begun.elapsed());
         if matches!(request, Request::Withdraw(_)) {
-            limit = limit.max(LEAST_WAIT);
+            limit = limit.max(MIN_WAIT);
         } else if limit.is_zero() && !matches!(request, Request::Unwatch(_)) {
             let message = "the server did not respond in time".to_string();
             return Err(Failure { status: status::TIMED_OUT, message });

@@ -21,12 +21,12 @@ use crate::paging::Paging;
 use crate::protocol::{Failure, Options, Value};
 
 /// No call waits longer for a server.
-const MOST_WAIT: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// A connection is given up if the server does not respond to pings for this long.
 const PING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 const CONNECT: Duration = Duration::from_secs(5);
 /// The largest message that is accepted. A page of a snapshot that is larger is read in smaller pages.
-const MOST_MESSAGE: usize = 64 << 20;
+const MAX_MESSAGE: usize = 64 << 20;
 
 /// Statuses of the C ABI.
 pub mod status {
@@ -63,7 +63,7 @@ pub struct Stored {
 pub struct Keys {
     agents: String,
     entries: String,
-    most_bytes: (usize, usize),
+    max_bytes: (usize, usize),
 }
 
 impl Keys {
@@ -72,7 +72,7 @@ impl Keys {
         Self {
             agents: format!("{prefix}/agents/"),
             entries: format!("{prefix}/entries/"),
-            most_bytes: options.most_bytes,
+            max_bytes: options.max_bytes,
         }
     }
 
@@ -99,7 +99,7 @@ impl Keys {
     }
 
     pub fn presence_value(&self, bytes: &[u8]) -> Value {
-        Self::value(bytes, self.most_bytes.0)
+        Self::value(bytes, self.max_bytes.0)
     }
 }
 
@@ -199,7 +199,7 @@ impl Session {
     }
 
     fn kv(&self) -> KvClient {
-        self.client.kv_client().max_decoding_message_size(MOST_MESSAGE)
+        self.client.kv_client().max_decoding_message_size(MAX_MESSAGE)
     }
 
     pub fn keys(&self) -> &Keys {
@@ -211,13 +211,13 @@ impl Session {
         let mut client = self.client.lease_client();
         let kept = match known {
             0 => None,
-            id => limited(MOST_WAIT, client.keep_alive(id)).await.ok(),
+            id => limited(MAX_WAIT, client.keep_alive(id)).await.ok(),
         };
         let (mut keeper, mut replies) = match kept {
             Some(kept) => kept,
             None => {
-                let granted = limited(MOST_WAIT, client.grant(seconds.into(), None)).await?;
-                limited(MOST_WAIT, client.keep_alive(granted.id())).await?
+                let granted = limited(MAX_WAIT, client.grant(seconds.into(), None)).await?;
+                limited(MAX_WAIT, client.keep_alive(granted.id())).await?
             }
         };
         let id = keeper.id();
@@ -283,7 +283,7 @@ impl Session {
     ) -> Result<Option<i64>> {
         let unchanged = Compare::mod_revision(self.keys.presence(name), CompareOp::Equal, revision);
         let txn = Txn::new().when([unchanged]).and_then(self.puts(name, presence, entry, lease));
-        let done = limited(MOST_WAIT, self.kv().txn(txn)).await?;
+        let done = limited(MAX_WAIT, self.kv().txn(txn)).await?;
         Ok(done.succeeded().then(|| revision_of(done.header())))
     }
 
@@ -312,7 +312,7 @@ impl Session {
     /// The bytes of an entry.
     pub async fn entry(&self, name: &str, limit: Duration) -> Result<Value> {
         let found = limited(limit, self.kv().get(self.keys.entry(name), None)).await?;
-        let most = self.keys.most_bytes.1;
+        let most = self.keys.max_bytes.1;
         Ok(found.kvs().first().map_or(Value::Absent, |pair| Keys::value(pair.value(), most)))
     }
 
@@ -320,7 +320,7 @@ impl Session {
     pub async fn stored(&self, name: &str) -> Result<Stored> {
         let keys_only = Some(GetOptions::new().with_keys_only());
         let gets = [TxnOp::get(self.keys.presence(name), None), TxnOp::get(self.keys.entry(name), keys_only)];
-        let done = limited(MOST_WAIT, self.kv().txn(Txn::new().and_then(gets))).await?;
+        let done = limited(MAX_WAIT, self.kv().txn(Txn::new().and_then(gets))).await?;
         let mut pairs = done.op_responses().into_iter().map(|response| match response {
             TxnOpResponse::Get(found) => found.kvs().first().cloned(),
             _ => None,
@@ -395,10 +395,10 @@ impl Session {
         self.next_watch += 1;
         let options = options.with_watch_id(id);
         match &mut self.watch {
-            Some(stream) => limited(MOST_WAIT, stream.watch(key, Some(options))).await?,
+            Some(stream) => limited(MAX_WAIT, stream.watch(key, Some(options))).await?,
             None => {
-                let mut client = self.client.watch_client().max_decoding_message_size(MOST_MESSAGE);
-                self.watch = Some(limited(MOST_WAIT, client.watch(key, Some(options))).await?);
+                let mut client = self.client.watch_client().max_decoding_message_size(MAX_MESSAGE);
+                self.watch = Some(limited(MAX_WAIT, client.watch(key, Some(options))).await?);
             }
         }
         Ok(id)
@@ -407,7 +407,7 @@ impl Session {
     pub async fn unwatch(&mut self, id: i64) {
         if let Some(stream) = &mut self.watch {
             // A failure is seen by the next message.
-            let _ = limited(MOST_WAIT, stream.cancel(id)).await;
+            let _ = limited(MAX_WAIT, stream.cancel(id)).await;
         }
     }
 

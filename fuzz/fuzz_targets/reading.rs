@@ -23,9 +23,9 @@ pub const CONTROL_HEAD: usize = 64;
 const CONTROL_EXTENTS: usize = 12;
 const CONTROL_ID: usize = 16;
 /// More file descriptors than a manifest of the corpus has.
-const MOST_FDS: usize = 16;
+const MAX_FDS: usize = 16;
 /// Bytes that a socket can buffer, and far more than a file of the corpus has.
-const MOST_IN_A_SOCKET: usize = 64 << 10;
+const MAX_IN_A_SOCKET: usize = 64 << 10;
 
 /// A wire form.
 pub struct Target {
@@ -73,7 +73,7 @@ fn valid<T>(result: Result<T>) -> Option<T> {
 
 /// A share's manifest, or a layout descriptor.
 fn share(bytes: &[u8]) -> bool {
-    let share = (0..MOST_FDS).any(|fds| valid(Manifest::read(bytes, fds)).is_some());
+    let share = (0..MAX_FDS).any(|fds| valid(Manifest::read(bytes, fds)).is_some());
     share || valid(Layout::check_descriptor(bytes)).is_some()
 }
 
@@ -142,7 +142,7 @@ fn served(bytes: &[u8]) -> bool {
 /// Returns whether a share is received from a peer that sends these bytes without file descriptors, and disconnects.
 fn received(bytes: &[u8]) -> bool {
     let Ok((mut peer, here)) = UnixStream::pair() else { return false };
-    let sent = peer.write_all(&bytes[..bytes.len().min(MOST_IN_A_SOCKET)]);
+    let sent = peer.write_all(&bytes[..bytes.len().min(MAX_IN_A_SOCKET)]);
     if sent.and_then(|()| peer.shutdown(Shutdown::Both)).is_err() {
         return false;
     }

@@ -31,22 +31,22 @@ impl<P, T> Lease<P, T> {
 pub struct Leases<P, T> {
     /// The maximum number of units of all peers, and of one.
     most: usize,
-    most_of_one: usize,
+    max_of_one: usize,
     units: usize,
     of: HashMap<P, usize>,
     held: VecDeque<Lease<P, T>>,
 }
 
 impl<P: Clone + Eq + Hash, T> Leases<P, T> {
-    /// A resource of `most` units, of which a peer has at most `most_of_one`.
-    pub fn new(most: usize, most_of_one: usize) -> Self {
-        Self { most, most_of_one, units: 0, of: HashMap::new(), held: VecDeque::new() }
+    /// A resource of `most` units, of which a peer has at most `max_of_one`.
+    pub fn new(most: usize, max_of_one: usize) -> Self {
+        Self { most, max_of_one, units: 0, of: HashMap::new(), held: VecDeque::new() }
     }
 
     /// Units that a peer can still get.
     pub fn left_for(&self, peer: &P) -> usize {
         let own = self.of.get(peer).copied().unwrap_or(0);
-        self.most.saturating_sub(self.units).min(self.most_of_one.saturating_sub(own))
+        self.most.saturating_sub(self.units).min(self.max_of_one.saturating_sub(own))
     }
 
     /// Leases units to a peer. Returns the item if that is more than [`Self::left_for`].
@@ -74,7 +74,7 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
     pub fn make_space(&mut self, peer: &P) -> Vec<Lease<P, T>> {
         let mut ended = Vec::new();
         while self.left_for(peer) == 0 {
-            let has_share = self.of.get(peer).is_some_and(|own| *own >= self.most_of_one);
+            let has_share = self.of.get(peer).is_some_and(|own| *own >= self.max_of_one);
             match self.end(|lease| !has_share || lease.peer == *peer) {
                 Some(lease) => ended.push(lease),
                 None => break,

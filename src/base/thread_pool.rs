@@ -25,7 +25,7 @@ pub trait Shared: Send + Sync {
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 /// The maximum number of threads that copy: memory bandwidth limits them.
-const MOST_THREADS: usize = 16;
+const MAX_THREADS: usize = 16;
 
 /// Starts a thread with a name.
 type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
@@ -50,25 +50,25 @@ impl Pool {
     /// The threads that copy.
     pub fn get() -> &'static Self {
         static COPIES: PerProcess<Pool> = PerProcess::new();
-        COPIES.get(|| Self::new("kvmem-copy", MOST_THREADS))
+        COPIES.get(|| Self::new("kvmem-copy", MAX_THREADS))
     }
 
     /// The threads that read and write files. They are separate, because a slow disk must not delay copies.
     pub fn files() -> &'static Self {
         static FILES: PerProcess<Pool> = PerProcess::new();
-        FILES.get(|| Self::new("kvmem-file", MOST_THREADS))
+        FILES.get(|| Self::new("kvmem-file", MAX_THREADS))
     }
 
     /// The threads that compare moved blocks. They are separate, because they wait for copies and files.
     pub fn checks() -> &'static Self {
         static CHECKS: PerProcess<Pool> = PerProcess::new();
-        CHECKS.get(|| Self::new("kvmem-check", MOST_THREADS))
+        CHECKS.get(|| Self::new("kvmem-check", MAX_THREADS))
     }
 
     /// The threads that make driver calls which may block.
     pub fn starts() -> &'static Self {
         static STARTS: PerProcess<Pool> = PerProcess::new();
-        STARTS.get(|| Self::new("kvmem-start", MOST_THREADS))
+        STARTS.get(|| Self::new("kvmem-start", MAX_THREADS))
     }
 
     /// The threads that watch work of the driver or the kernel. Each service has its own thread ([`Self::run_alone`]), so
@@ -81,7 +81,7 @@ impl Pool {
     /// The threads that free objects, which may block.
     pub fn releases() -> &'static Self {
         static RELEASES: PerProcess<Pool> = PerProcess::new();
-        RELEASES.get(|| Self::new("kvmem-free", MOST_THREADS))
+        RELEASES.get(|| Self::new("kvmem-free", MAX_THREADS))
     }
 
     fn new(name: &'static str, most: usize) -> Self {
@@ -95,7 +95,7 @@ impl Pool {
         match COUNT.load(Ordering::Relaxed) {
             0 => {
                 let count =
-                    std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS));
+                    std::thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
                 COUNT.store(count, Ordering::Relaxed);
                 count
             }
@@ -277,8 +277,8 @@ mod tests {
     #[test]
     fn a_service_does_not_wait_for_copies_and_files() {
         let (copy, _seen, go) = gated();
-        Pool::get().run(&copy, 4 * MOST_THREADS);
-        Pool::files().run(&copy, 4 * MOST_THREADS);
+        Pool::get().run(&copy, 4 * MAX_THREADS);
+        Pool::files().run(&copy, 4 * MAX_THREADS);
         let (sender, receiver) = channel();
         let sender = Mutex::new(sender);
         Pool::services().run_alone(does(move || sender.lock().send(()).unwrap())).unwrap();
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn each_service_has_its_own_thread() {
-        const MANY: usize = 3 * MOST_THREADS;
+        const MANY: usize = 3 * MAX_THREADS;
         let together = Arc::new(Barrier::new(MANY + 1));
         for _ in 0..MANY {
             let together = together.clone();
@@ -314,7 +314,7 @@ mod tests {
 
     /// A pool that starts threads by `start_thread`.
     fn pool_that_fails(start_thread: StartThread) -> &'static Pool {
-        Box::leak(Box::new(Pool { start_thread, ..Pool::new("kvmem-test", MOST_THREADS) }))
+        Box::leak(Box::new(Pool { start_thread, ..Pool::new("kvmem-test", MAX_THREADS) }))
     }
 
     fn start_none(_: &'static str, _: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {

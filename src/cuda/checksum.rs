@@ -16,7 +16,7 @@ const TILES: u32 = THREADS / 32;
 /// CTAs for a multiprocessor.
 const CTAS: u32 = 3;
 /// The maximum number of layers of one launch.
-pub const MOST_LAYERS: usize = 240;
+pub const MAX_LAYERS: usize = 240;
 /// Words of a row: the words that the threads of a warp read at a time.
 pub const ROW: usize = 32;
 
@@ -56,9 +56,9 @@ pub struct Tiles {
     /// A power of x for each word of a row: the exponent is the number of bits from the word to the end of the row.
     pub words: [u32; ROW],
     /// The address of block 0 in each layer, in its first outer slot.
-    pub layers: [u64; MOST_LAYERS],
+    pub layers: [u64; MAX_LAYERS],
 }
-const _: () = assert!(size_of::<Tiles>() == 72 + 4 * 32 + 4 * ROW + 8 * MOST_LAYERS);
+const _: () = assert!(size_of::<Tiles>() == 72 + 4 * 32 + 4 * ROW + 8 * MAX_LAYERS);
 
 impl Tiles {
     /// Tiles of all blocks.
@@ -70,7 +70,7 @@ impl Tiles {
 /// The kernel in a context.
 pub struct ChecksumKernel {
     function: Function,
-    most_ctas: u32,
+    max_ctas: u32,
 }
 
 impl ChecksumKernel {
@@ -79,7 +79,7 @@ impl ChecksumKernel {
         let broken = |_| Error::new(Status::Unsupported, "the checksum kernel holds a NUL");
         let ptx = CStr::from_bytes_with_nul(PTX.as_bytes()).map_err(broken)?;
         let function = Module::load(context, ptx)?.function(c"kvmem_checksum_blocks")?;
-        Ok(Self { function, most_ctas: CTAS * context.device().multiprocessors() })
+        Ok(Self { function, max_ctas: CTAS * context.device().multiprocessors() })
     }
 
     /// Starts it.
@@ -88,7 +88,7 @@ impl ChecksumKernel {
     /// All addresses in `tiles` must be of memory that the device can access, and must remain valid until the stream is
     /// idle, also if this fails. Nothing else may access the checksums until then.
     pub unsafe fn launch(&self, on: &Active<'_>, tiles: &Tiles) -> Result<()> {
-        let ctas = tiles.total().div_ceil(TILES).clamp(1, self.most_ctas);
+        let ctas = tiles.total().div_ceil(TILES).clamp(1, self.max_ctas);
         // SAFETY: the kernel's parameter; the caller's promise.
         unsafe { self.function.launch(on, ctas, THREADS, tiles) }
     }

@@ -11,9 +11,9 @@ use crate::base::error::{Result, ensure};
 /// Threads of a CTA.
 const THREADS: u32 = 512;
 /// The maximum number of layers of one launch, with the runs if those follow the layers.
-pub const MOST_LAYERS: usize = 240;
+pub const MAX_LAYERS: usize = 240;
 /// The maximum number of tiles of one launch: the kernels number them with 32-bit integers.
-const MOST_TILES: u64 = 1 << 31;
+const MAX_TILES: u64 = 1 << 31;
 
 const BLOCKS: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
 const ROWS: &str = concat!(include_str!("kernels/rows.ptx"), "\0");
@@ -85,12 +85,12 @@ pub struct Blocks {
     /// The number of outer slots.
     pub num_outers: u32,
     /// The number of blocks of the longest run.
-    pub most_blocks: u32,
+    pub max_blocks: u32,
     /// 1 if the blocks of a run are contiguous on both sides; of matrices [`JOINED_ROWS`], [`JOINED_COLUMNS`] or 0.
     pub are_joined: u32,
     /// Bytes that a warp copies at a time, a multiple of 16; or rows.
     pub tile_size: u32,
-    /// Tiles of a unit, or of `most_blocks` joined ones; or of all rows or matrices of a block in a layer.
+    /// Tiles of a unit, or of `max_blocks` joined ones; or of all rows or matrices of a block in a layer.
     pub tiles: u32,
     /// Bytes of a word, of which all addresses are multiples, if rows or matrices are copied; 0 if units are. More than an
     /// element where matrices are transposed in vectors.
@@ -113,7 +113,7 @@ pub struct Blocks {
     pub source_column_stride: u32,
     /// The same in the destination.
     pub destination_column_stride: u32,
-    /// Tiles of a matrix, or of `most_blocks` joined ones, one below the other.
+    /// Tiles of a matrix, or of `max_blocks` joined ones, one below the other.
     pub row_tiles: u32,
     /// The same side by side.
     pub column_tiles: u32,
@@ -128,9 +128,9 @@ pub struct Blocks {
     /// The same for a column of the destination.
     pub is_destination_wide: u32,
     /// The layers, and the runs if they fit.
-    pub layers: [Layer; MOST_LAYERS],
+    pub layers: [Layer; MAX_LAYERS],
 }
-const _: () = assert!(size_of::<Blocks>() == 144 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
+const _: () = assert!(size_of::<Blocks>() == 144 + 16 * MAX_LAYERS && size_of::<Blocks>() <= 4096);
 
 /// What all launches have in common: the runs of blocks, and the strides between blocks and outer slots.
 pub struct Extent {
@@ -143,11 +143,11 @@ pub struct Extent {
     /// The number of outer slots.
     pub outers: u64,
     /// The maximum number of blocks of a run.
-    pub most_blocks: u32,
+    pub max_blocks: u32,
 }
 
 impl Extent {
-    /// The parameter of a launch for these layers, at most [`MOST_LAYERS`], and for `num_runs` runs starting at `first_run`. What is
+    /// The parameter of a launch for these layers, at most [`MAX_LAYERS`], and for `num_runs` runs starting at `first_run`. What is
     /// copied in each block is not set.
     pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
         let mut blocks = Blocks {
@@ -160,7 +160,7 @@ impl Extent {
             num_runs: num_runs as u32,
             num_layers: layers.len() as u32,
             num_outers: self.outers as u32,
-            most_blocks: self.most_blocks,
+            max_blocks: self.max_blocks,
             ..Blocks::NONE
         };
         blocks.layers[..layers.len()].copy_from_slice(layers);
@@ -180,7 +180,7 @@ impl Blocks {
         num_runs: 0,
         num_layers: 0,
         num_outers: 0,
-        most_blocks: 0,
+        max_blocks: 0,
         are_joined: 0,
         tile_size: 0,
         tiles: 0,
@@ -201,12 +201,12 @@ impl Blocks {
         warps_shift: 0,
         is_source_wide: 0,
         is_destination_wide: 0,
-        layers: [Layer { source: 0, destination: 0 }; MOST_LAYERS],
+        layers: [Layer { source: 0, destination: 0 }; MAX_LAYERS],
     };
 
     /// Whether as many runs fit behind the layers.
     pub fn has_space_for(&self, runs: usize) -> bool {
-        self.num_layers as usize + runs <= MOST_LAYERS
+        self.num_layers as usize + runs <= MAX_LAYERS
     }
 
     /// Stores the runs behind the layers, if they fit: the kernel then reads no other memory before it copies. Returns whether
@@ -237,7 +237,7 @@ impl Blocks {
 
     /// The number of tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
-        let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
+        let blocks = if self.are_joined == 0 { self.max_blocks } else { 1 };
         let outers = if self.word_size > 0 { 1 } else { self.num_outers };
         let counts = [self.num_runs, self.num_layers, outers, self.tiles, blocks].map(u64::from);
         counts.into_iter().fold(1, u64::saturating_mul)
@@ -246,7 +246,7 @@ impl Blocks {
     /// Fails if there are more tiles than the kernel can number: it would silently skip some.
     pub fn ensure_countable(&self) -> Result<()> {
         let tiles = self.total_tiles();
-        ensure!(tiles <= MOST_TILES, Unsupported, "{tiles} tiles are more than one launch takes");
+        ensure!(tiles <= MAX_TILES, Unsupported, "{tiles} tiles are more than one launch takes");
         Ok(())
     }
 
@@ -311,10 +311,10 @@ impl CopyKernel {
     /// # Safety
     /// All addresses in `blocks` must be of memory that the device can access, and must remain valid until the stream is
     /// idle, also if this fails. No byte may be in both source and destination.
-    pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, most_ctas: u32) -> Result<()> {
+    pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, max_ctas: u32) -> Result<()> {
         let kernel = self.of(blocks)?;
         // SAFETY: the parameter of all kernels; the caller's promise.
-        unsafe { kernel.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
+        unsafe { kernel.launch(on, blocks.ctas(max_ctas), THREADS, blocks) }
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
     fn runs_are_stored_behind_the_layers_if_they_fit() {
         let mut blocks = Blocks { num_layers: 3, ..Blocks::NONE };
         blocks.layers[2] = Layer { source: 5, destination: 6 };
-        let runs: Vec<_> = (0..MOST_LAYERS as u32 - 3).map(|i| KernelRun::new(i, 1000 + i, 1)).collect();
+        let runs: Vec<_> = (0..MAX_LAYERS as u32 - 3).map(|i| KernelRun::new(i, 1000 + i, 1)).collect();
         blocks.runs = 64;
         assert!(
             !blocks.has_space_for(runs.len() + 1) && !blocks.store_runs(&[&runs[..], &runs[..1]].concat())
@@ -339,7 +339,7 @@ mod tests {
         assert!(blocks.has_space_for(runs.len()) && blocks.store_runs(&runs));
         assert_eq!((blocks.runs, blocks.layers[2]), (0, Layer { source: 5, destination: 6 }));
         assert_eq!(blocks.layers[3 + 7], Layer { source: 7 | 1007 << 32, destination: 1 });
-        blocks.num_layers = MOST_LAYERS as u32;
+        blocks.num_layers = MAX_LAYERS as u32;
         assert!(!blocks.store_runs(&runs[..1]));
     }
 }

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Status};
 use crate::base::log::log;
 
 /// The most agents whose state is kept: another process may write more to the directory.
-pub const MOST_AGENTS: usize = 1 << 16;
+pub const MAX_AGENTS: usize = 1 << 16;
 
 /// A change.
 #[derive(Clone, Debug)]
@@ -140,7 +140,7 @@ impl Board {
             if state == State::Absent {
                 return;
             }
-            if self.agents.len() >= MOST_AGENTS {
+            if self.agents.len() >= MAX_AGENTS {
                 if !std::mem::replace(&mut self.is_full, true) {
                     log!(Warn, "{}", full());
                 }
@@ -205,7 +205,7 @@ impl Board {
 
 fn full() -> Error {
     let message = format!(
-        "the directory has more than {MOST_AGENTS} agents, and the others are not reported; watch single agents"
+        "the directory has more than {MAX_AGENTS} agents, and the others are not reported; watch single agents"
     );
     Error::new(Status::OutOfMemory, message)
 }
@@ -351,12 +351,12 @@ mod tests {
     #[test]
     fn the_number_of_agents_is_bounded() {
         let mut board = Board::default();
-        for index in 0..MOST_AGENTS + 10 {
+        for index in 0..MAX_AGENTS + 10 {
             let name = index.to_string();
             board.apply(Report::State(name.clone(), present(&name, 1, 1)));
         }
         let events = board.take();
-        assert_eq!(events.len(), 1 + MOST_AGENTS);
+        assert_eq!(events.len(), 1 + MAX_AGENTS);
         assert!(
             events.iter().any(
                 |event| matches!(&event.change, Change::Full(error) if error.message().contains("65536"))

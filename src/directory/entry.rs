@@ -11,13 +11,13 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::wire::Form;
 
 /// The most bytes of an entry. A server of etcd accepts requests of 1.5 MiB by default.
-pub const MOST_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 /// The most bytes of a presence, which contains a name and two numbers.
-pub const MOST_PRESENCE_BYTES: usize = 1 << 10;
+pub const MAX_PRESENCE_BYTES: usize = 1 << 10;
 /// The most layouts of an entry.
-pub const MOST_LAYOUTS: usize = 1 << 10;
+pub const MAX_LAYOUTS: usize = 1 << 10;
 /// The most bytes of an encoded name: a file name has 255, and kvmem adds a suffix.
-const MOST_ENCODED: usize = 200;
+const MAX_ENCODED: usize = 200;
 const VERSION: u16 = 1;
 
 const PRESENCE: Form = Form { magic: b"KVMEMDPR", versions: VERSION..=VERSION, name: "presence of an agent" };
@@ -63,9 +63,9 @@ impl Presence {
     /// Reads the presence that is stored under a name.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self> {
         ensure!(
-            bytes.len() <= MOST_PRESENCE_BYTES,
+            bytes.len() <= MAX_PRESENCE_BYTES,
             Corrupt,
-            "it has {} bytes, and a presence has at most {MOST_PRESENCE_BYTES}",
+            "it has {} bytes, and a presence has at most {MAX_PRESENCE_BYTES}",
             bytes.len()
         );
         let (_, presence): (_, Self) = PRESENCE.read(bytes)?;
@@ -85,9 +85,9 @@ impl Entry {
     pub fn write(&self) -> Result<Vec<u8>> {
         let bytes = ENTRY.write(VERSION, self)?;
         ensure!(
-            bytes.len() <= MOST_BYTES,
+            bytes.len() <= MAX_BYTES,
             OutOfRange,
-            "the entry has {} bytes, {} of them metadata, and a directory accepts {MOST_BYTES}; publish fewer layouts, or \
+            "the entry has {} bytes, {} of them metadata, and a directory accepts {MAX_BYTES}; publish fewer layouts, or \
              register fewer and larger regions",
             bytes.len(),
             self.metadata.len()
@@ -98,9 +98,9 @@ impl Entry {
     /// Reads the entry that is stored under a name.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self> {
         ensure!(
-            bytes.len() <= MOST_BYTES,
+            bytes.len() <= MAX_BYTES,
             Corrupt,
-            "it has {} bytes, and an entry has at most {MOST_BYTES}",
+            "it has {} bytes, and an entry has at most {MAX_BYTES}",
             bytes.len()
         );
         let (_, entry): (_, Self) = ENTRY.read(bytes)?;
@@ -114,9 +114,9 @@ impl Entry {
 pub fn check_layouts(layouts: &[PublishedLayout]) -> Result<()> {
     let count = layouts.len();
     ensure!(
-        count <= MOST_LAYOUTS,
+        count <= MAX_LAYOUTS,
         InvalidArgument,
-        "there are {count} layouts, and an entry has at most {MOST_LAYOUTS}"
+        "there are {count} layouts, and an entry has at most {MAX_LAYOUTS}"
     );
     let mut names = std::collections::BTreeSet::new();
     for layout in layouts {
@@ -132,9 +132,9 @@ pub fn check_name(name: &str, of: &str) -> Result<()> {
     ensure!(!name.contains('\0'), InvalidArgument, "the name of {of} contains a NUL byte");
     let length = name.bytes().map(|byte| if is_plain(byte) { 1 } else { 3 }).sum::<usize>();
     ensure!(
-        length <= MOST_ENCODED,
+        length <= MAX_ENCODED,
         InvalidArgument,
-        "the name of {of} has {length} bytes, and a directory accepts {MOST_ENCODED}; every byte other than A-Z a-z 0-9 \
+        "the name of {of} has {length} bytes, and a directory accepts {MAX_ENCODED}; every byte other than A-Z a-z 0-9 \
          - _ and . counts as three"
     );
     Ok(())
@@ -241,7 +241,7 @@ mod tests {
         other.layouts[0].name.clear();
         assert_eq!(status(&other), Some(Status::Corrupt));
         let mut other = entry();
-        other.layouts = (0..=MOST_LAYOUTS)
+        other.layouts = (0..=MAX_LAYOUTS)
             .map(|index| PublishedLayout { name: index.to_string(), descriptor: ByteBuf::new() })
             .collect();
         assert_eq!(status(&other), Some(Status::Corrupt));
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_too_large_is_neither_written_nor_read() {
         let mut large = entry();
-        large.metadata = ByteBuf::from(vec![0; MOST_BYTES]);
+        large.metadata = ByteBuf::from(vec![0; MAX_BYTES]);
         let error = large.write().unwrap_err();
         assert_eq!(error.status(), Status::OutOfRange);
         assert!(error.message().contains("1048576 of them metadata"), "{error}");
@@ -280,7 +280,7 @@ mod tests {
         fn every_valid_name_has_one_encoding(name in "\\PC{0,70}") {
             if check_name(&name, "an agent").is_ok() {
                 let encoded = encode(&name);
-                prop_assert!(encoded.len() <= MOST_ENCODED + 2);
+                prop_assert!(encoded.len() <= MAX_ENCODED + 2);
                 prop_assert_eq!(decode(&encoded), Some(name));
             }
         }

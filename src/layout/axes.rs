@@ -136,7 +136,7 @@ impl Axes {
     /// The bytes that an axis covers, if one of its indices covers `extent`.
     fn extended(&self, extent: u64, axis: Axis) -> Result<u64> {
         let last = self.stride(axis).checked_mul(self.count(axis) - 1);
-        let sum = last.and_then(|last| last.checked_add(extent)).filter(|sum| *sum <= MOST);
+        let sum = last.and_then(|last| last.checked_add(extent)).filter(|sum| *sum <= MAX);
         sum.ok_or_else(|| self.named(overflow(), axis))
     }
 
@@ -246,12 +246,12 @@ fn ensure_named(counts: &[u64; AXES], Arrangement { order, strides }: &Arrangeme
 }
 
 /// Sizes stay below 2⁶³ so that every address difference fits a signed word.
-const MOST: u64 = i64::MAX as u64;
+const MAX: u64 = i64::MAX as u64;
 
 /// The product of some factors, if it is a size.
 pub(super) fn product(factors: &[u64]) -> Result<u64> {
     let product = factors.iter().try_fold(1u64, |product, factor| product.checked_mul(*factor));
-    product.filter(|size| *size <= MOST).ok_or_else(overflow)
+    product.filter(|size| *size <= MAX).ok_or_else(overflow)
 }
 
 fn aligned(size: u64, alignment: u64) -> Result<u64> {

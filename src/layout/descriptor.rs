@@ -10,7 +10,7 @@ use super::combined::ensure_ranges_separate;
 use super::config::{Dimensions, LayoutKind};
 use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory, RemoteMemory};
-use super::part::{MOST_PARTS, ensure_parts};
+use super::part::{MAX_PARTS, ensure_parts};
 use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use super::served::Served;
@@ -229,9 +229,9 @@ fn read(bytes: &[u8]) -> Result<Described> {
     let (_, Parts { parts, served }): (_, Parts) = FORM.read(bytes)?;
     served.iter().try_for_each(Served::validate)?;
     ensure!(
-        parts.len() <= MOST_PARTS,
+        parts.len() <= MAX_PARTS,
         Corrupt,
-        "the layout descriptor has {} parts; {MOST_PARTS} are the most",
+        "the layout descriptor has {} parts; {MAX_PARTS} are the most",
         parts.len()
     );
     let read_part = |PartEntry { name, descriptor }: PartEntry| {

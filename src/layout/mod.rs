@@ -44,7 +44,7 @@ pub use extents::TouchedExtents;
 pub use geometry::Geometry;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
 pub use order::Order;
-pub use part::{LayoutPart, MOST_PARTS, ensure_parts, names};
+pub use part::{LayoutPart, MAX_PARTS, ensure_parts, names};
 pub use placement::Placement;
 pub use remote_elastic::RemoteElastic;
 pub use served::Served;

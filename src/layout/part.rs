@@ -12,9 +12,9 @@ use super::{Geometry, Layout, NamedPart};
 use crate::base::error::{Error, Result, Status, ensure};
 
 /// The maximum number of parts. A layout with keys and values of each layer by themselves has a few hundred.
-pub const MOST_PARTS: usize = 1024;
+pub const MAX_PARTS: usize = 1024;
 /// The maximum size of a name in bytes.
-const MOST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// A part of a layout, or a layout without parts.
 #[derive(Clone, Copy, Debug)]
@@ -115,17 +115,17 @@ fn not_single(parts: &[NamedPart]) -> Error {
 pub fn ensure_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a Geometry)> + Clone) -> Result<()> {
     let count = parts.clone().count();
     ensure!(
-        (1..=MOST_PARTS).contains(&count),
+        (1..=MAX_PARTS).contains(&count),
         InvalidArgument,
-        "{count} parts are given; a layout is combined from 1 to {MOST_PARTS}"
+        "{count} parts are given; a layout is combined from 1 to {MAX_PARTS}"
     );
     let mut known = HashSet::new();
     let mut first = None;
     for (index, (name, geometry)) in parts.enumerate() {
         ensure!(
-            !name.is_empty() && name.len() <= MOST_NAME && !name.chars().any(char::is_control),
+            !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(char::is_control),
             InvalidArgument,
-            "the name of part {index} has {} bytes or a control character; give it 1 to {MOST_NAME} bytes of text",
+            "the name of part {index} has {} bytes or a control character; give it 1 to {MAX_NAME} bytes of text",
             name.len()
         );
         ensure!(known.insert(name), InvalidArgument, "two parts have the name '{name}'; give each its own");

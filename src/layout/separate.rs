@@ -9,7 +9,7 @@
 use super::geometry::Geometry;
 
 /// How many pairs of indices are tried for two shapes.
-const MOST_STEPS: u32 = 1 << 16;
+const MAX_STEPS: u32 = 1 << 16;
 /// How many are tried for two shapes on average, if there are many. With equal strides a few suffice.
 const STEPS_OF_MANY: u64 = 1 << 6;
 /// How many are tried in addition for all.
@@ -87,7 +87,7 @@ pub fn share_elements(
     steps: &mut Steps,
 ) -> bool {
     let (one, other) = (Levels::of(one), Levels::of(other));
-    let most = steps.0.min(MOST_STEPS.into());
+    let most = steps.0.min(MAX_STEPS.into());
     let mut left = most;
     let found = meet(
         At { start, levels: &one.levels, span: one.span },

@@ -9,7 +9,7 @@ use crate::base::error::{Result, ensure};
 use crate::nixl::{Descriptor, MemoryType, ServiceId};
 
 /// The maximum number of slots of an arena.
-const MOST_SLOTS: u32 = 1024;
+const MAX_SLOTS: u32 = 1024;
 /// The minimum size of a slot, and the size of the control block before the slots.
 const PAGE: u64 = 4096;
 
@@ -62,7 +62,7 @@ impl Served {
             }
         };
         let is_sound = is_on_device
-            && (1..=MOST_SLOTS).contains(slots)
+            && (1..=MAX_SLOTS).contains(slots)
             && *slot_size >= PAGE
             && slot_size.is_multiple_of(PAGE)
             && of_arena == Some(arena.size)

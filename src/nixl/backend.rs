@@ -17,12 +17,12 @@ pub struct Backend {
     /// When its store of objects last replied, as far as that is known: it completed a request or a query.
     pub(super) last_reply: Option<Instant>,
     /// The most parts of requests that it executes at a time; `None` if it has no such limit.
-    pub(super) most_parts: Option<usize>,
+    pub(super) max_parts: Option<usize>,
 }
 
 impl Backend {
     pub(super) fn around(raw: sys::nixl_capi_backend_t) -> Self {
-        Self { raw, memory_types: Vec::new(), last_reply: None, most_parts: None }
+        Self { raw, memory_types: Vec::new(), last_reply: None, max_parts: None }
     }
 
     pub(super) fn raw(&self) -> sys::nixl_capi_backend_t {

@@ -18,7 +18,7 @@ use crate::base::wire::Form;
 const FORM: Form = Form { magic: b"KVMEMDSC", versions: 1..=1, name: "descriptor list" };
 
 /// The maximum number of descriptors: NIXL addresses them by `int`.
-const MOST: usize = i32::MAX as usize;
+const MAX: usize = i32::MAX as usize;
 
 /// Descriptors of one memory type.
 #[derive(Clone)]
@@ -90,9 +90,9 @@ impl Descriptors {
     pub fn add(&mut self, added: Vec<DescriptorEntry>) -> Result<()> {
         let count = self.entries.len() + added.len();
         ensure!(
-            count <= MOST,
+            count <= MAX,
             OutOfRange,
-            "a list of {count} descriptors is too long; NIXL numbers at most {MOST}"
+            "a list of {count} descriptors is too long; NIXL numbers at most {MAX}"
         );
         added.iter().try_for_each(ensure_addressable)?;
         self.reserve(added.len(), count)?;
@@ -122,9 +122,9 @@ impl Descriptors {
     /// Removes the descriptors behind the first `count`, or adds descriptors of zeroes.
     pub fn resize(&mut self, count: usize) -> Result<()> {
         ensure!(
-            count <= MOST,
+            count <= MAX,
             OutOfRange,
-            "a list of {count} descriptors is too long; NIXL numbers at most {MOST}"
+            "a list of {count} descriptors is too long; NIXL numbers at most {MAX}"
         );
         let more = count.saturating_sub(self.entries.len());
         self.reserve(more, count)?;

@@ -39,7 +39,7 @@ struct State {
 /// How long NIXL may take to destroy an agent while a thread waits for that.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take at least, also after other waits were in vain.
-const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+const MIN_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A forked child has none of the threads that destroy agents, and must not wait for them.
 static EXIT: PerProcess<Exit> = PerProcess::new();
@@ -57,7 +57,7 @@ impl SharedPatience {
 
     /// How long a wait that begins now may take.
     pub fn left(&self) -> Duration {
-        PATIENCE.saturating_sub(*self.0.lock()).max(LEAST_PATIENCE)
+        PATIENCE.saturating_sub(*self.0.lock()).max(MIN_PATIENCE)
     }
 
     /// Notes a wait in vain, which took this long.
@@ -242,7 +242,7 @@ mod tests {
         patience.used(PATIENCE / 2);
         assert_eq!(patience.left(), PATIENCE / 2);
         (0..3).for_each(|_| patience.used(PATIENCE));
-        assert_eq!(patience.left(), LEAST_PATIENCE);
+        assert_eq!(patience.left(), MIN_PATIENCE);
         patience.restore();
         assert_eq!(patience.left(), PATIENCE);
     }
@@ -252,7 +252,7 @@ mod tests {
         let exit = Arc::<Exit>::default();
         let (end, thread) = destroying(&exit);
         exit.patience.used(PATIENCE);
-        assert_eq!(exit.patience.left(), LEAST_PATIENCE);
+        assert_eq!(exit.patience.left(), MIN_PATIENCE);
         drop(end);
         thread.join().unwrap();
         assert_eq!(exit.patience.left(), PATIENCE);

@@ -14,9 +14,9 @@ use crate::base::error::{Result, ensure};
 /// The name of the plugin.
 pub(super) const PLUGIN: &str = "GUSLI";
 /// Ranges of host memory that are registered at a time. The plugin ends the process at the next one.
-const MOST_RANGES: usize = 16;
+const MAX_RANGES: usize = 16;
 /// The parameter for the parts of requests that it executes at a time. It fails a request that exceeds them.
-const MOST_PARTS: &str = "max_num_simultaneous_requests";
+const MAX_PARTS: &str = "max_num_simultaneous_requests";
 /// The format of its configuration.
 const CONFIG_VERSION: u64 = 1;
 
@@ -53,7 +53,7 @@ pub(super) fn ensure_memory(memory: &Descriptor, pages: HostPages, known: usize)
          and its size must be multiples of {page} bytes. Allocate it with mmap or aligned_alloc, or let kvmem allocate it"
     );
     ensure!(
-        known < MOST_RANGES,
+        known < MAX_RANGES,
         Unsupported,
         "{known} ranges of host memory are registered with NIXL's plugin {PLUGIN}, which can have no more; allocate the layers of a \
          layout as one region, or deregister other memory first"
@@ -64,9 +64,9 @@ pub(super) fn ensure_memory(memory: &Descriptor, pages: HostPages, known: usize)
 /// Fails if the plugin would end the process for parameters of a backend.
 pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result<()> {
     ensure!(
-        most_parts(parameters) != Some(0),
+        max_parts(parameters) != Some(0),
         InvalidArgument,
-        "the parameter {MOST_PARTS} is 0; it must be 1 to 511"
+        "the parameter {MAX_PARTS} is 0; it must be 1 to 511"
     );
     let Some(config) = parameters.get("config_file") else { return Ok(()) };
     let version = if config.contains('\n') {
@@ -85,8 +85,8 @@ pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result
 }
 
 /// The most parts of requests that the plugin executes at a time, if its parameters say that.
-pub(super) fn most_parts(parameters: &BTreeMap<String, String>) -> Option<usize> {
-    parameters.get(MOST_PARTS).and_then(|value| value.trim().parse().ok())
+pub(super) fn max_parts(parameters: &BTreeMap<String, String>) -> Option<usize> {
+    parameters.get(MAX_PARTS).and_then(|value| value.trim().parse().ok())
 }
 
 /// The version that the first line with one has.
@@ -118,10 +118,10 @@ mod tests {
             let outcome = ensure_memory(&host(address, size), pages, 0);
             assert_eq!(outcome.err().map(|error| error.status()), expected, "{address} {size} {pages:?}");
         }
-        assert!(ensure_memory(&host(page, page), HostPages::Own, MOST_RANGES - 1).is_ok());
-        assert!(ensure_memory(&host(page, page), HostPages::Own, MOST_RANGES).is_err());
+        assert!(ensure_memory(&host(page, page), HostPages::Own, MAX_RANGES - 1).is_ok());
+        assert!(ensure_memory(&host(page, page), HostPages::Own, MAX_RANGES).is_err());
         let block = Descriptor { memory_type: MemoryType::Block, ..host(1, 1) };
-        assert!(ensure_memory(&block, HostPages::Shared, MOST_RANGES).is_ok(), "storage is not mapped");
+        assert!(ensure_memory(&block, HostPages::Shared, MAX_RANGES).is_ok(), "storage is not mapped");
     }
 
     #[test]

@@ -11,9 +11,9 @@ use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::thread;
 
 /// The longest wait for a name server.
-const MOST_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The longest host name of DNS.
-const MOST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// The IPv4 address of a host. A name is looked up by the C library, which has no limit for that: so a thread does it, and
 /// ends later if the name server does not respond.
@@ -32,7 +32,7 @@ pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr
     thread::spawn("kvmem-host", look_up).map_err(|error| {
         Error::new(Status::OutOfMemory, format!("start a thread that looks up host '{host}': {error}"))
     })?;
-    let limit = Instant::now() + MOST_WAIT;
+    let limit = Instant::now() + MAX_WAIT;
     match result.take(Some(deadline.map_or(limit, |deadline| deadline.min(limit)))) {
         Taken::Value(Ok(addresses)) => {
             let first = addresses.iter().find_map(|address| match address.ip() {
@@ -54,7 +54,7 @@ pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr
 /// Whether a text can be a host name. One of digits and dots is an address with a mistake.
 fn is_name(host: &str) -> bool {
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    (1..=MOST_NAME).contains(&host.len())
+    (1..=MAX_NAME).contains(&host.len())
         && host.bytes().all(is_valid)
         && host.bytes().any(|byte| byte.is_ascii_alphabetic())
         && !host.starts_with(['.', '-'])

@@ -9,12 +9,12 @@ use crate::base::error::{Error, Result, Status};
 use crate::base::log::Count;
 
 /// The maximum number of messages that wait, and their bytes with the names of their senders, which a peer chooses too.
-const MOST_MESSAGES: usize = 1 << 16;
-const MOST_BYTES: usize = 64 << 20;
+const MAX_MESSAGES: usize = 1 << 16;
+const MAX_BYTES: usize = 64 << 20;
 /// The bytes of a sender's name that a message has space for.
 pub const MAX_NAME: usize = 4096;
 /// The bytes of one message that an empty inbox keeps.
-pub const MAX_MESSAGE: usize = MOST_BYTES - MAX_NAME;
+pub const MAX_MESSAGE: usize = MAX_BYTES - MAX_NAME;
 /// The same for messages of this library.
 pub const LIMITS: &str = "at most 65536 of them, with 64 MiB, wait until they are taken, and at most 4096 unknown senders are read at a time";
 
@@ -76,7 +76,7 @@ impl NotificationInbox {
     }
 
     fn fits(&self, message: &Notification) -> bool {
-        self.waiting.len() < MOST_MESSAGES && size(message) <= MOST_BYTES - self.bytes
+        self.waiting.len() < MAX_MESSAGES && size(message) <= MAX_BYTES - self.bytes
     }
 
     /// Takes what waits: a loss before the messages that arrived after it.
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_lost_after_what_was_kept() {
-        for (size, most) in [(8, MOST_MESSAGES), (1 << 20, 64)] {
+        for (size, most) in [(8, MAX_MESSAGES), (1 << 20, 64)] {
             let mut inbox = NotificationInbox::default();
             assert_eq!(keep(&mut inbox, 0..most, size), 0);
             assert_eq!(keep(&mut inbox, most..most + 7, size), 1, "only the first loss is reported");
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn each_loss_is_reported_between_the_messages_around_it() {
-        let (mut inbox, size) = (NotificationInbox::default(), MOST_BYTES / 4);
+        let (mut inbox, size) = (NotificationInbox::default(), MAX_BYTES / 4);
         assert_eq!(keep(&mut inbox, 0..6, size), 1);
         assert!(!inbox.keep(message(6, 8)), "it would fit, and comes after lost ones");
         assert_eq!(take_numbers(&mut inbox), 0..4);
@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn a_message_above_the_limit_is_lost_alone() {
         let mut inbox = NotificationInbox::default();
-        assert!(inbox.keep(message(0, MOST_BYTES + 1)));
-        assert!(!inbox.keep(message(1, MOST_BYTES)));
+        assert!(inbox.keep(message(0, MAX_BYTES + 1)));
+        assert!(!inbox.keep(message(1, MAX_BYTES)));
         assert_eq!(inbox.take(), Some(Arrivals::Lost(1)));
         assert_eq!(take_numbers(&mut inbox), 1..2);
     }
@@ -188,13 +188,13 @@ mod tests {
     #[test]
     fn the_names_of_senders_have_the_same_limit() {
         let mut inbox = NotificationInbox::default();
-        let named = || Notification { agent: "x".repeat(MOST_BYTES / 2), data: Vec::new() };
+        let named = || Notification { agent: "x".repeat(MAX_BYTES / 2), data: Vec::new() };
         assert!([inbox.keep(named()), inbox.keep(named()), inbox.keep(named())] == [false, false, true]);
     }
 
     #[test]
     fn what_is_put_back_is_taken_again() {
-        let (mut inbox, size) = (NotificationInbox::default(), MOST_BYTES / 2);
+        let (mut inbox, size) = (NotificationInbox::default(), MAX_BYTES / 2);
         keep(&mut inbox, 0..3, size);
         for _ in 0..2 {
             let messages = inbox.take().unwrap();

@@ -67,7 +67,7 @@ impl NotificationMap {
             }
             left -= usize::from(self.copy_from(name, &mut receive));
         }
-        for index in 0..senders.min(MOST_BY_POSITION) {
+        for index in 0..senders.min(MAX_BY_POSITION) {
             if left == 0 {
                 break;
             }
@@ -111,9 +111,9 @@ impl NotificationMap {
 /// The number of senders of one look up to which all are read by position.
 const FEW: usize = 64;
 /// The number of senders of one look that are read by position: 8 million steps, some 50 ms. Peers choose the names of senders.
-const MOST_BY_POSITION: usize = 4096;
+const MAX_BY_POSITION: usize = 4096;
 /// The number of names that are kept, and the bytes of one.
-const MOST_KNOWN: usize = 16384;
+const MAX_KNOWN: usize = 16384;
 const LONGEST_KNOWN: usize = 256;
 
 /// The names of agents that have sent messages.
@@ -122,7 +122,7 @@ pub struct KnownSenders(HashSet<CString>);
 
 impl KnownSenders {
     fn add(&mut self, name: &CStr) {
-        let has_space = self.0.len() < MOST_KNOWN && name.count_bytes() <= LONGEST_KNOWN;
+        let has_space = self.0.len() < MAX_KNOWN && name.count_bytes() <= LONGEST_KNOWN;
         if has_space && !self.0.contains(name) {
             self.0.insert(name.to_owned());
         }

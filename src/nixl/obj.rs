@@ -14,16 +14,16 @@ pub(super) const PLUGIN: &str = "OBJ";
 /// The parameter for the number of its threads.
 const THREADS: &str = "num_threads";
 /// More than any store needs. The plugin starts them all when the backend is created.
-const MOST_THREADS: usize = 4096;
+const MAX_THREADS: usize = 4096;
 
 /// Fails if the plugin would have no thread for requests, or could not start its threads: it waits for ever then.
 pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result<()> {
     let count = match parameters.get(THREADS).and_then(|value| number_of(value)) {
         Some(count) => {
             ensure!(
-                (1..=MOST_THREADS).contains(&count),
+                (1..=MAX_THREADS).contains(&count),
                 InvalidArgument,
-                "the parameter {THREADS} is {count}; it must be 1 to {MOST_THREADS}, the number of requests that the plugin {PLUGIN} \
+                "the parameter {THREADS} is {count}; it must be 1 to {MAX_THREADS}, the number of requests that the plugin {PLUGIN} \
                  executes at a time"
             );
             count

@@ -19,11 +19,11 @@ const PREFIX: usize = 24;
 /// Bytes of a short message, with the name of its sender, at most.
 const SHORT: usize = 1 << 10;
 /// Short messages that wait for a service, of all peers and of one. Peers send again what they need.
-const MOST_SHORT: usize = 512;
-const MOST_SHORT_OF_ONE: usize = 128;
+const MAX_SHORT: usize = 512;
+const MAX_SHORT_OF_ONE: usize = 128;
 /// Bytes of longer messages.
-const MOST_BYTES: usize = 4 << 20;
-const MOST_BYTES_OF_ONE: usize = 1 << 20;
+const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES_OF_ONE: usize = 1 << 20;
 /// Short messages, and longer ones, that are taken at a time.
 const SHORT_AT_A_TIME: usize = 32;
 const LONG_AT_A_TIME: usize = 2;
@@ -82,8 +82,8 @@ pub struct ServiceMail {
 impl Default for Waiting {
     fn default() -> Self {
         Self {
-            short: Leases::new(MOST_SHORT, MOST_SHORT_OF_ONE),
-            long: Leases::new(MOST_BYTES, MOST_BYTES_OF_ONE),
+            short: Leases::new(MAX_SHORT, MAX_SHORT_OF_ONE),
+            long: Leases::new(MAX_BYTES, MAX_BYTES_OF_ONE),
             dropped: 0,
         }
     }
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_flood_takes_bounded_memory() {
-        for (size, most) in [(1, MOST_SHORT), (MOST_BYTES / 32, 31)] {
+        for (size, most) in [(1, MAX_SHORT), (MAX_BYTES / 32, 31)] {
             let mut services = Services::default();
             services.open(ID);
             for number in 0..4096 {
@@ -192,13 +192,13 @@ mod tests {
             }
             let (kept, dropped) = take_all(&mut services);
             assert_eq!((kept.len(), kept.len() as u64 + dropped), (most, 4096));
-            assert!(kept.iter().map(|kept| kept.data.len()).sum::<usize>() <= MOST_BYTES);
+            assert!(kept.iter().map(|kept| kept.data.len()).sum::<usize>() <= MAX_BYTES);
         }
     }
 
     #[test]
     fn a_flood_of_one_peer_displaces_no_message_of_another() {
-        for size in [1, MOST_BYTES / 32] {
+        for size in [1, MAX_BYTES / 32] {
             let mut services = Services::default();
             services.open(ID);
             (0..4096).for_each(|_| drop(services.keep(request("flooder", size))));

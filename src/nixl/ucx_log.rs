@@ -43,7 +43,7 @@ thread_local! {
 }
 
 /// UCX logs the same line for each transport and device that it tries.
-const MOST_MESSAGES: usize = 16;
+const MAX_MESSAGES: usize = 16;
 
 /// UCX's list of handlers has no lock.
 static HANDLERS: Mutex<()> = Mutex::new(());
@@ -128,7 +128,7 @@ unsafe extern "C" fn note(
         let messages = messages.as_mut()?;
         // SAFETY: UCX's own format and arguments.
         let text = unsafe { formatted(format, arguments) };
-        if messages.len() < MOST_MESSAGES && !messages.contains(&text) {
+        if messages.len() < MAX_MESSAGES && !messages.contains(&text) {
             messages.push(text);
         }
         Some(())

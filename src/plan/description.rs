@@ -9,15 +9,15 @@ use crate::base::sorting::sort_few_by_key;
 use crate::layout::Axis;
 
 /// A layout may have a thousand parts.
-const MOST_LINES: usize = 32;
+const MAX_LINES: usize = 32;
 
 impl Plan {
     /// One line per set of blocks with the same loops, with the name of the part of the layouts.
     pub fn description(&self) -> String {
         let has_blocks = self.block_runs().is_some();
         let mut text: String =
-            self.parts().take(MOST_LINES).map(|part| part.description(has_blocks)).collect();
-        let more = self.parts().count().saturating_sub(MOST_LINES);
+            self.parts().take(MAX_LINES).map(|part| part.description(has_blocks)).collect();
+        let more = self.parts().count().saturating_sub(MAX_LINES);
         if more > 0 {
             text += &format!("loops of {more} more\n");
         }

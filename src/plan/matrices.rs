@@ -12,7 +12,7 @@ pub struct Matrices<'a> {
     shape: &'a Shape,
     blocks: &'a BlockRuns,
     grid: Grid,
-    most_pitch: u64,
+    max_pitch: u64,
 }
 
 /// What the rows of a matrix are.
@@ -24,9 +24,9 @@ enum Rows {
 }
 
 impl<'a> Matrices<'a> {
-    /// Those of a plan, with rows that are at most `most_pitch` bytes apart.
-    pub(super) fn new(shape: &'a Shape, blocks: &'a BlockRuns, most_pitch: u64) -> Self {
-        Self { shape, blocks, grid: shape.grid(), most_pitch }
+    /// Those of a plan, with rows that are at most `max_pitch` bytes apart.
+    pub(super) fn new(shape: &'a Shape, blocks: &'a BlockRuns, max_pitch: u64) -> Self {
+        Self { shape, blocks, grid: shape.grid(), max_pitch }
     }
 
     /// The maximum number of them, unless blocks are too far apart.
@@ -105,20 +105,20 @@ impl<'a> Matrices<'a> {
     /// matrix that is worth a call.
     fn row_strides(&self) -> Option<[u64; 2]> {
         let strides = self.grid.row_strides;
-        let fit = strides.iter().all(|stride| (1..=self.most_pitch).contains(stride));
+        let fit = strides.iter().all(|stride| (1..=self.max_pitch).contains(stride));
         (fit && self.grid.rows > 2).then_some(strides)
     }
 
     /// Whether adjacent blocks are rows.
     fn blocks_are_rows(&self) -> bool {
-        !self.grid.blocks_together && self.grid.strides.iter().all(|stride| *stride <= self.most_pitch)
+        !self.grid.blocks_together && self.grid.strides.iter().all(|stride| *stride <= self.max_pitch)
     }
 
     fn progressions(&self) -> impl Iterator<Item = Progression> {
         let limits = Limits {
             // A run of several blocks that are apart is a matrix by itself.
             length: if self.grid.blocks_together { u64::MAX } else { 1 },
-            steps: self.grid.strides.map(|stride| self.most_pitch / stride),
+            steps: self.grid.strides.map(|stride| self.max_pitch / stride),
         };
         progressions::find(self.runs(), limits)
     }

@@ -209,18 +209,18 @@ impl Plan {
     }
 
     /// The maximum number of moves, without computing them.
-    pub fn most_moves(&self) -> u64 {
-        self.parts().map(|part| part.most_moves()).sum()
+    pub fn max_moves(&self) -> u64 {
+        self.parts().map(|part| part.max_moves()).sum()
     }
 
     /// The maximum number of contiguous ranges on one side alone, without computing them.
-    pub fn most_ranges_on(&self, side: usize) -> u64 {
+    pub fn max_ranges_on(&self, side: usize) -> u64 {
         self.parts().map(|part| part.blocks() * part.shape.nest.ranges_on(side)).sum()
     }
 
     /// Capacity for a list of the moves: a list that grows is copied again and again.
     pub fn capacity(&self) -> usize {
-        self.most_moves().min(MOST_CAPACITY) as usize
+        self.max_moves().min(MAX_CAPACITY) as usize
     }
 
     /// The moves. No two neighbours can be joined.
@@ -286,9 +286,9 @@ impl Plan {
         })
     }
 
-    /// The plan as matrices whose rows are at most `most_pitch` bytes apart, for each set of blocks with the same loops.
-    pub fn matrices(&self, most_pitch: u64) -> impl Iterator<Item = Matrices<'_>> {
-        self.parts().map(move |PlanPart { shape, blocks, .. }| Matrices::new(shape, blocks, most_pitch))
+    /// The plan as matrices whose rows are at most `max_pitch` bytes apart, for each set of blocks with the same loops.
+    pub fn matrices(&self, max_pitch: u64) -> impl Iterator<Item = Matrices<'_>> {
+        self.parts().map(move |PlanPart { shape, blocks, .. }| Matrices::new(shape, blocks, max_pitch))
     }
 }
 
@@ -391,7 +391,7 @@ impl<'a> PlanPart<'a> {
     }
 
     /// The maximum number of moves.
-    pub fn most_moves(&self) -> u64 {
+    pub fn max_moves(&self) -> u64 {
         let spans = if self.shape.blocks_together { self.runs().len() as u64 } else { self.blocks() };
         spans * self.shape.units_of_block()
     }
@@ -403,7 +403,7 @@ impl<'a> PlanPart<'a> {
 
     /// The maximum number of contiguous spans on one side alone. Blocks of a run that continue each other there share
     /// spans.
-    pub fn most_spans_on(&self, side: usize) -> u64 {
+    pub fn max_spans_on(&self, side: usize) -> u64 {
         let spans = self.shape.nest.ranges_on(side);
         let are_continued = self.block_strides()[side] == self.shape.block_size() / spans;
         let times = if are_continued { self.runs().len() as u64 } else { self.blocks() };
@@ -412,7 +412,7 @@ impl<'a> PlanPart<'a> {
 }
 
 /// Capacity that is allocated for moves before their number is known.
-const MOST_CAPACITY: u64 = 1 << 20;
+const MAX_CAPACITY: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
 use crate::plan::{BlockPair, Wanted};
 
 /// The maximum number of layers that are moved one by one: each has loops of its own.
-const MOST_LAYERS: u64 = 1 << 16;
+const MAX_LAYERS: u64 = 1 << 16;
 
 /// Two layouts that blocks can move between, what is moved of each block, and the loops over it.
 #[derive(Clone, Debug)]
@@ -182,9 +182,9 @@ impl PartOutline {
         };
         let layers = if by_layer { selection.layers.count } else { 0 };
         ensure!(
-            layers <= MOST_LAYERS,
+            layers <= MAX_LAYERS,
             Unsupported,
-            "{layers} layers are to be moved one by one, and {MOST_LAYERS} are the most; select fewer, or move all at once"
+            "{layers} layers are to be moved one by one, and {MAX_LAYERS} are the most; select fewer, or move all at once"
         );
         let whole = outline(selection);
         Ok(Self {

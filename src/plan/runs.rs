@@ -10,7 +10,7 @@ use crate::base::sorting::sort_by_id;
 use crate::plan::BlockPair;
 
 /// The maximum number of runs that memory is allocated for before they are known: there may be one for each pair.
-const MOST_AT_ONCE: usize = 4096;
+const MAX_AT_ONCE: usize = 4096;
 /// From a pair of ids in a word, the destination above the source, to the pair that follows it.
 const NEXT: u64 = 1 << 32 | 1;
 /// Below this, sorting is cheaper than a table of all destinations.
@@ -179,7 +179,7 @@ fn out_of_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Error {
 /// it has the id, so that it is out of range as well.
 fn join(runs: &mut Vec<BlockRun>, mut pairs: impl Iterator<Item = BlockPair>) -> Result<()> {
     runs.clear();
-    lists::reserve(runs, pairs.size_hint().0.min(MOST_AT_ONCE))?;
+    lists::reserve(runs, pairs.size_hint().0.min(MAX_AT_ONCE))?;
     // Both ids in a word, so that they are compared at once.
     let word = |pair: BlockPair| u64::from(pair.destination) << 32 | u64::from(pair.source);
     let one = |BlockPair { source, destination }| BlockRun { source, destination, length: 1 };

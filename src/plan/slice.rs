@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::linear::LinearPlan;
-use super::terms::{MOST_SPANS, SPAN_BYTES, SpanPlaces, SpanRun, Terms, section_bytes};
+use super::terms::{MAX_SPANS, SPAN_BYTES, SpanPlaces, SpanRun, Terms, section_bytes};
 use super::{Plan, PlanPart};
 use crate::base::error::Result;
 use crate::base::lists;
@@ -27,11 +27,11 @@ impl Plan {
     }
 
     /// Divides the plan. The terms of one side have at most so many bytes for each slice, but name at least one span.
-    pub fn slices(&self, side: usize, most_bytes: usize) -> Result<Vec<PlanSlice<'_>>> {
-        if self.certainly_fits(most_bytes) {
+    pub fn slices(&self, side: usize, max_bytes: usize) -> Result<Vec<PlanSlice<'_>>> {
+        if self.certainly_fits(max_bytes) {
             return Ok(vec![self.whole()]);
         }
-        let mut slices = Slices::new(self, most_bytes);
+        let mut slices = Slices::new(self, max_bytes);
         for part in self.parts() {
             slices.add(part, side)?;
         }
@@ -39,14 +39,14 @@ impl Plan {
     }
 
     /// Whether one slice has space for all blocks, also if no two of them are joined.
-    fn certainly_fits(&self, most_bytes: usize) -> bool {
+    fn certainly_fits(&self, max_bytes: usize) -> bool {
         let (mut bytes, mut spans) = (0u64, 0u64);
         for part in self.parts() {
             spans = spans.saturating_add(part.blocks());
             bytes = bytes.saturating_add(section_bytes(part.name) as u64);
         }
         let bytes = bytes.saturating_add(spans.saturating_mul(SPAN_BYTES as u64));
-        spans <= MOST_SPANS as u64 && bytes <= most_bytes as u64
+        spans <= MAX_SPANS as u64 && bytes <= max_bytes as u64
     }
 }
 
@@ -69,16 +69,16 @@ impl<'a> PlanSlice<'a> {
 struct Slices<'a> {
     complete: Vec<PlanSlice<'a>>,
     last: PlanSlice<'a>,
-    most_bytes: usize,
+    max_bytes: usize,
     /// What the last one has space for.
     bytes: usize,
     spans: usize,
 }
 
 impl<'a> Slices<'a> {
-    fn new(plan: &'a Plan, most_bytes: usize) -> Self {
+    fn new(plan: &'a Plan, max_bytes: usize) -> Self {
         let last = PlanSlice { plan, parts: Vec::new() };
-        Self { complete: Vec::new(), last, most_bytes, bytes: most_bytes, spans: MOST_SPANS }
+        Self { complete: Vec::new(), last, max_bytes, bytes: max_bytes, spans: MAX_SPANS }
     }
 
     fn add(&mut self, part: PlanPart<'a>, side: usize) -> Result<()> {
@@ -115,7 +115,7 @@ impl<'a> Slices<'a> {
         }
         let next = PlanSlice { plan: self.last.plan, parts: Vec::new() };
         lists::push(&mut self.complete, std::mem::replace(&mut self.last, next))?;
-        (self.bytes, self.spans) = (self.most_bytes, MOST_SPANS);
+        (self.bytes, self.spans) = (self.max_bytes, MAX_SPANS);
         Ok(())
     }
 

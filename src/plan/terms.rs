@@ -15,12 +15,12 @@ use super::tokens::common_divisor;
 use super::{Plan, PlanPart};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::lists;
-use crate::layout::{Axis, Geometry, LayoutPart, MOST_PARTS};
+use crate::layout::{Axis, Geometry, LayoutPart, MAX_PARTS};
 
 /// The maximum number of spans of tokens: the owner's agent lists them, and does nothing else meanwhile.
-pub(super) const MOST_SPANS: usize = 1 << 16;
+pub(super) const MAX_SPANS: usize = 1 << 16;
 /// The maximum number of sections: the tokens of a part are in at most three.
-const MOST_SECTIONS: usize = 3 * MOST_PARTS;
+const MAX_SECTIONS: usize = 3 * MAX_PARTS;
 /// Bytes of an entry of [`Section::spans`].
 pub(super) const SPAN_BYTES: usize = 12;
 
@@ -154,9 +154,9 @@ impl Terms {
     ) -> Result<CheckedTerms<'a>> {
         let count = self.sections.len();
         ensure!(
-            (1..=MOST_SECTIONS).contains(&count),
+            (1..=MAX_SECTIONS).contains(&count),
             InvalidArgument,
-            "the request has {count} sections; it has 1 to {MOST_SECTIONS}"
+            "the request has {count} sections; it has 1 to {MAX_SECTIONS}"
         );
         let (mut checked, mut spans, mut bytes) = (Vec::new(), 0, 0u64);
         for section in &self.sections {
@@ -352,11 +352,7 @@ impl Section {
                 self.token_step
             );
             *count = count.saturating_add(run as usize);
-            ensure!(
-                *count <= MOST_SPANS,
-                OutOfRange,
-                "the request has more than {MOST_SPANS} spans of tokens"
-            );
+            ensure!(*count <= MAX_SPANS, OutOfRange, "the request has more than {MAX_SPANS} spans of tokens");
         }
         Ok(())
     }

@@ -161,12 +161,12 @@ proptest! {
         let moves: Vec<_> = plan.moves().collect();
         prop_assert_eq!(bytes_of(&moves), expected(&source, &destination, &pairs, layers, outers));
         prop_assert_eq!(plan.bytes(), moves.iter().map(|m| m.size).sum::<u64>());
-        prop_assert!(moves.len() as u64 <= plan.most_moves());
+        prop_assert!(moves.len() as u64 <= plan.max_moves());
         prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
         prop_assert_eq!(&passed(&plan), &moves);
         for side in 0..2 {
-            let most_spans: u64 = plan.parts().map(|part| part.most_spans_on(side)).sum();
-            prop_assert!(ranges_on(side, &moves) <= most_spans && most_spans <= plan.most_ranges_on(side));
+            let max_spans: u64 = plan.parts().map(|part| part.max_spans_on(side)).sum();
+            prop_assert!(ranges_on(side, &moves) <= max_spans && max_spans <= plan.max_ranges_on(side));
         }
         prop_assert_eq!(plan.bytes(), plan.pieces() * source.geometry().piece_size());
         for each in &moves {

@@ -11,8 +11,8 @@ use super::{Plan, PlanPart, units};
 
 impl Plan {
     /// The number of windows of about so many moves and bytes; a block is not divided.
-    pub fn windows(&self, most_moves: u64, most_bytes: u64) -> u64 {
-        let wanted = self.most_moves().div_ceil(most_moves).max(self.bytes().div_ceil(most_bytes));
+    pub fn windows(&self, max_moves: u64, max_bytes: u64) -> u64 {
+        let wanted = self.max_moves().div_ceil(max_moves).max(self.bytes().div_ceil(max_bytes));
         let passes = self.parts().map(|part| part.passes()).max();
         wanted.clamp(1, passes.unwrap_or(1).max(1))
     }

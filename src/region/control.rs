@@ -31,7 +31,7 @@ const OWNER: u64 = 0;
 const FIRST_IMPORTER: u64 = 1 << 20;
 const LAST_IMPORTER: u64 = 1 << 62;
 /// The maximum number of extents of a region: 4 bytes each.
-pub const MOST_EXTENTS: usize = 1 << 24;
+pub const MAX_EXTENTS: usize = 1 << 24;
 
 /// The part of the block that does not change.
 #[repr(C)]
@@ -72,9 +72,9 @@ impl Control {
     /// Creates the block of a region of this process, with a word for each of `extents`.
     pub fn create(extents: usize) -> Result<Self> {
         ensure!(
-            extents <= MOST_EXTENTS,
+            extents <= MAX_EXTENTS,
             OutOfRange,
-            "a region of {extents} extents exceeds the maximum of {MOST_EXTENTS}; use larger extents"
+            "a region of {extents} extents exceeds the maximum of {MAX_EXTENTS}; use larger extents"
         );
         let doing = |errno| Error::errno("create a control block", errno);
         let size = HEAD + extents * size_of::<u32>();
@@ -173,7 +173,7 @@ impl Control {
     /// The number of extents of a block of this size; `None` if no block has this size.
     pub fn extents_of_size(size: u64) -> Option<usize> {
         let words = usize::try_from(size).ok()?.checked_sub(HEAD)?;
-        let whole = words.is_multiple_of(size_of::<u32>()) && words / size_of::<u32>() <= MOST_EXTENTS;
+        let whole = words.is_multiple_of(size_of::<u32>()) && words / size_of::<u32>() <= MAX_EXTENTS;
         whole.then_some(words / size_of::<u32>())
     }
 
@@ -212,7 +212,7 @@ impl Control {
         }
     }
 
-    /// How often other processes have the region open; no more than [`MOST_COUNTED`](super::file_lock::MOST_COUNTED).
+    /// How often other processes have the region open; no more than [`MAX_COUNTED`](super::file_lock::MAX_COUNTED).
     pub fn importers(&self) -> Result<u64> {
         self.lock.others(FIRST_IMPORTER)
     }

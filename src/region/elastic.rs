@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::control::MOST_EXTENTS;
+use super::control::MAX_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::{Control, DeviceUsers, EqualPieces, OpenDevices};
 use crate::base::error::{Result, ensure};
@@ -123,9 +123,9 @@ impl ElasticMemory {
         let size = size.unwrap_or_default();
         let count = (size / extent_size) as usize;
         ensure!(
-            count <= MOST_EXTENTS,
+            count <= MAX_EXTENTS,
             OutOfRange,
-            "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MOST_EXTENTS}: use larger \
+            "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MAX_EXTENTS}: use larger \
              extents"
         );
         let range = AddressRange::reserve(size, granularity.max(config.alignment))?;

@@ -18,10 +18,10 @@ use crate::base::retried;
 const END: u64 = i64::MAX as u64;
 /// A process that may read a file may put any number of locks on it, and the kernel finds one by passing those before
 /// it. So to count all takes the square of their number; to count this many takes so many passes at most.
-pub const MOST_COUNTED: u64 = 1 << 10;
+pub const MAX_COUNTED: u64 = 1 << 10;
 /// Time of the processor for one count. To count as many locks as are counted takes some milliseconds of it, if there are no
 /// others: a count that takes longer passes far more.
-const MOST_TIME: Duration = Duration::from_millis(250);
+const MAX_TIME: Duration = Duration::from_millis(250);
 
 /// One locked byte, through an exclusive open of the file.
 pub struct FileLock {
@@ -60,23 +60,23 @@ impl FileLock {
         self.any_other(first..END).map(|found| found.is_some())
     }
 
-    /// How many locks other opens of the file have on bytes from `first` on; [`MOST_COUNTED`] if there are more.
+    /// How many locks other opens of the file have on bytes from `first` on; [`MAX_COUNTED`] if there are more.
     pub fn others(&self, first: u64) -> Result<u64> {
-        self.others_within(first, MOST_TIME)
+        self.others_within(first, MAX_TIME)
     }
 
     /// The kernel returns any lock in a span, not the first: the one that it returns divides the span in two.
-    fn others_within(&self, first: u64, most_time: Duration) -> Result<u64> {
+    fn others_within(&self, first: u64, max_time: Duration) -> Result<u64> {
         let begun = thread_time();
         let mut spans = Vec::from_iter(std::iter::once(first..END));
         let mut count = 0;
         while let Some(span) = spans.pop()
-            && count < MOST_COUNTED
+            && count < MAX_COUNTED
         {
             if let Some(locked) = self.any_other(span.clone())? {
                 count += 1;
-                if thread_time().saturating_sub(begun) > most_time {
-                    return Ok(MOST_COUNTED);
+                if thread_time().saturating_sub(begun) > max_time {
+                    return Ok(MAX_COUNTED);
                 }
                 let around = [span.start..locked.start, locked.end..span.end];
                 spans.extend(around.into_iter().filter(|rest| !rest.is_empty()));
@@ -207,12 +207,12 @@ mod tests {
         assert!(!own.has_others(100).unwrap());
         let one = reopened(&file, OFlags::RDONLY).unwrap();
         // Apart from each other: the kernel joins neighbours of one open.
-        for byte in 0..MOST_COUNTED + 100 {
+        for byte in 0..MAX_COUNTED + 100 {
             let mut lock = description(libc::F_RDLCK, 100 + 2 * byte, 1);
             retried::ofd_lock(one.as_fd(), libc::F_OFD_SETLK, &mut lock).unwrap();
         }
         assert!(own.has_others(100).unwrap());
-        assert_eq!(own.others(100).unwrap(), MOST_COUNTED);
+        assert_eq!(own.others(100).unwrap(), MAX_COUNTED);
         drop(one);
         assert!(!own.has_others(100).unwrap());
     }
@@ -223,7 +223,7 @@ mod tests {
         let own = exclusive(&file, 0);
         assert_eq!(own.others_within(100, Duration::ZERO).unwrap(), 0);
         let _other = lock(&file, 700);
-        assert_eq!(own.others_within(100, Duration::ZERO).unwrap(), MOST_COUNTED);
+        assert_eq!(own.others_within(100, Duration::ZERO).unwrap(), MAX_COUNTED);
         assert_eq!(own.others(100).unwrap(), 1);
     }
 

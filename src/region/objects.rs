@@ -24,13 +24,13 @@ pub struct ObjectConfig {
 /// Digits of an object's number in its key. A fixed number of them keeps the keys of all prefixes apart, and in order.
 const DIGITS: usize = 10;
 /// The maximum length of a key in S3.
-const MOST_KEY_BYTES: usize = 1024;
+const MAX_KEY_BYTES: usize = 1024;
 /// About what kvmem and NIXL keep of a registered object, besides its key.
 const REGISTERED_BYTES: u64 = 512;
 /// The copies of its key in that.
 const KEY_COPIES: u64 = 4;
 /// NIXL numbers descriptors by `int`.
-const MOST_OBJECTS: u64 = i32::MAX as u64;
+const MAX_OBJECTS: u64 = i32::MAX as u64;
 
 /// Objects of equal size, one behind the other in the addresses of their region, which start at 0.
 pub struct Objects {
@@ -47,9 +47,9 @@ impl Objects {
         let ObjectConfig { prefix, object_size, count } = config;
         ensure!(!prefix.is_empty(), InvalidArgument, "the prefix of the keys is empty");
         ensure!(
-            prefix.len() + DIGITS <= MOST_KEY_BYTES,
+            prefix.len() + DIGITS <= MAX_KEY_BYTES,
             InvalidArgument,
-            "the prefix of the keys has {} bytes; keys have at most {MOST_KEY_BYTES}, of which the number of the object \
+            "the prefix of the keys has {} bytes; keys have at most {MAX_KEY_BYTES}, of which the number of the object \
              takes {DIGITS}",
             prefix.len()
         );
@@ -60,9 +60,9 @@ impl Objects {
             "object_size is 0 bytes; it is usually the size of a block"
         );
         ensure!(
-            (1..=MOST_OBJECTS).contains(&count),
+            (1..=MAX_OBJECTS).contains(&count),
             InvalidArgument,
-            "count is {count} objects; it must be 1 to {MOST_OBJECTS}"
+            "count is {count} objects; it must be 1 to {MAX_OBJECTS}"
         );
         let size = object_size.checked_mul(count).filter(|size| *size <= i64::MAX as u64);
         let too_large = || {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn objects_that_cannot_be_are_refused() {
-        let long = "x".repeat(MOST_KEY_BYTES);
+        let long = "x".repeat(MAX_KEY_BYTES);
         let cases = [
             ("", 1, 1),
             (&*long, 1, 1),

@@ -52,7 +52,7 @@ pub struct Meeting {
 }
 
 /// The maximum number of pairs of regions that overlap: those of interleaved parts of a layout with many regions.
-const MOST_MEETINGS: usize = 1 << 20;
+const MAX_MEETINGS: usize = 1 << 20;
 
 /// Returns two regions whose first `size` bytes overlap; the same index twice if one region contains some bytes twice.
 pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usize)>> {
@@ -142,9 +142,9 @@ fn all_meetings(mut all: Vec<StoredSpan>) -> Result<Vec<Meeting>> {
         let later = all[index + 1..].iter();
         for other in later.take_while(|other| other.store == one.store && other.bytes.start < one.bytes.end) {
             ensure!(
-                found.len() < MOST_MEETINGS,
+                found.len() < MAX_MEETINGS,
                 InvalidArgument,
-                "more than {MOST_MEETINGS} pairs of regions overlap; use larger regions, with the order of their axes"
+                "more than {MAX_MEETINGS} pairs of regions overlap; use larger regions, with the order of their axes"
             );
             found.push(Meeting { regions: [one.region, other.region], starts: [one.start, other.start] });
         }

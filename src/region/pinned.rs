@@ -25,7 +25,7 @@ const CHUNK: u64 = 64 << 30;
 /// The number of bytes between two progress callbacks.
 const STEP: u64 = 512 << 20;
 /// The default maximum number of threads; more gain little.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 /// Called after each chunk, and every 512 MiB within large chunks, with the completed and the total bytes. Returning false
 /// cancels.
@@ -234,7 +234,7 @@ fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
 }
 
 fn default_threads() -> u32 {
-    std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS) as u32)
+    std::thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS) as u32)
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn usual(source: &Layout, destination: &Layout) -> f64 {
 type Key = (u32, u64, u64);
 
 /// If there are more entries than this, entries that no transfer uses are dropped.
-const MOST_ENTRIES: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 /// The runs on a path between two layouts.
 pub fn of(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
@@ -97,7 +97,7 @@ pub fn of(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Reco
     // Before the lock, which all transfers use: a file may be on a slow file system, or another process may serve it.
     let key = (path as u32, side(source), side(destination));
     let mut records = lock(RECORDS.get(Mutex::default));
-    if records.len() > MOST_ENTRIES {
+    if records.len() > MAX_ENTRIES {
         records.retain(|_, record| Arc::strong_count(record) > 1);
     }
     records.entry(key).or_insert_with(|| Arc::new(Record::assuming(usual(source, destination)))).clone()

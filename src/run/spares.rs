@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::base::sync::Mutex;
 
 /// The maximum number of objects that are kept. A thread that was woken late may still have one of an earlier run.
-const MOST: usize = 8;
+const MAX: usize = 8;
 
 /// Objects, some of which are in use.
 pub struct Spares<T>(Mutex<Vec<Arc<T>>>);
@@ -27,7 +27,7 @@ impl<T: Default> Spares<T> {
             fill(unused);
         }
         let mut all = self.0.lock();
-        if all.len() < MOST {
+        if all.len() < MAX {
             all.push(taken.clone());
         }
         taken
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn few_are_kept() {
         let spares = Spares::<u8>::default();
-        let taken: Vec<_> = (0..2 * MOST).map(|_| spares.take(|_| ())).collect();
+        let taken: Vec<_> = (0..2 * MAX).map(|_| spares.take(|_| ())).collect();
         drop(taken);
-        assert_eq!(spares.0.lock().len(), MOST);
+        assert_eq!(spares.0.lock().len(), MAX);
     }
 }

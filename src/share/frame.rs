@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::message::FDS_A_MESSAGE;
-use super::parcel::{MOST_BYTES, MOST_FDS};
+use super::parcel::{MAX_BYTES, MAX_FDS};
 use crate::base::error::{Result, ensure, fail};
 
 /// The size of the header of each message in bytes.
@@ -66,14 +66,14 @@ impl ParcelInfo {
     /// A parcel of this size. Fails if it is too large.
     pub fn new(kind: MessageKind, bytes: usize, fds: usize) -> Result<Self> {
         ensure!(
-            bytes <= MOST_BYTES,
+            bytes <= MAX_BYTES,
             InvalidArgument,
-            "a share has at most {MOST_BYTES} bytes, this one has {bytes}"
+            "a share has at most {MAX_BYTES} bytes, this one has {bytes}"
         );
         ensure!(
-            fds <= MOST_FDS,
+            fds <= MAX_FDS,
             InvalidArgument,
-            "a share has at most {MOST_FDS} file descriptors, this one has {fds}"
+            "a share has at most {MAX_FDS} file descriptors, this one has {fds}"
         );
         Ok(Self { kind, bytes: bytes as u32, fds: fds as u32 })
     }
@@ -141,9 +141,9 @@ impl Header {
     fn check(&self) -> Result<()> {
         let Self { whole, bytes, fds, .. } = *self;
         ensure!(
-            whole.bytes as usize <= MOST_BYTES && whole.fds as usize <= MOST_FDS,
+            whole.bytes as usize <= MAX_BYTES && whole.fds as usize <= MAX_FDS,
             Corrupt,
-            "a message announces a share of {} bytes and {} file descriptors; the maximum is {MOST_BYTES} and {MOST_FDS}",
+            "a message announces a share of {} bytes and {} file descriptors; the maximum is {MAX_BYTES} and {MAX_FDS}",
             whole.bytes,
             whole.fds
         );
@@ -186,7 +186,7 @@ mod tests {
     fn sizes_beyond_the_limits_fail() {
         let whole = header().whole;
         let hostile = [
-            Header { whole: ParcelInfo { bytes: MOST_BYTES as u32 + 1, ..whole }, ..header() },
+            Header { whole: ParcelInfo { bytes: MAX_BYTES as u32 + 1, ..whole }, ..header() },
             Header { whole: ParcelInfo { fds: u32::MAX, ..whole }, ..header() },
             Header { bytes: CHUNK as u32 + 1, ..header() },
             Header { fds: 254, ..header() },
@@ -207,7 +207,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pieces_of_a_parcel_are_complete_and_in_order(bytes in 0..MOST_BYTES, fds in 0..MOST_FDS) {
+        fn the_pieces_of_a_parcel_are_complete_and_in_order(bytes in 0..MAX_BYTES, fds in 0..MAX_FDS) {
             let whole = ParcelInfo::new(MessageKind::Share, bytes, fds).unwrap();
             let (mut next_byte, mut next_fd) = (0, 0);
             for chunk in 0..whole.chunks() {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::frame::{CHUNK, HEADER, Header, MessageKind, ParcelInfo};
 use super::message::{self, FDS_A_MESSAGE, Fds, Received};
-use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
+use super::parcel::{MAX_BYTES, MAX_FDS, Parcel};
 use crate::base::error::{Cause, Error, Result, Status, ensure, fail};
 use crate::base::lists;
 
@@ -33,7 +33,7 @@ pub struct ParcelLimits {
 
 impl ParcelLimits {
     /// The limits of a share.
-    pub const SHARE: Self = Self { bytes: MOST_BYTES, fds: MOST_FDS };
+    pub const SHARE: Self = Self { bytes: MAX_BYTES, fds: MAX_FDS };
 }
 
 /// The result of one step.

@@ -13,12 +13,12 @@ use super::memory_handle::MemoryHandle;
 use crate::base::error::{Result, Status, ensure, fail};
 use crate::base::process::ProcessIdentity;
 use crate::base::wire::Form;
-use crate::layout::{Dimensions, Geometry, LayoutKind, MOST_PARTS, ensure_parts};
+use crate::layout::{Dimensions, Geometry, LayoutKind, MAX_PARTS, ensure_parts};
 use crate::region::{Access, Tier};
 
 const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=5, name: "share" };
 /// The maximum number of regions of a share: a layout has one region, or one per layer, outer slot or head.
-const MOST_REGIONS: usize = 1 << 16;
+const MAX_REGIONS: usize = 1 << 16;
 
 /// The content of a share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,7 +157,7 @@ impl Manifest {
             "it announces {} file descriptors, and was received with {fds}",
             self.fds
         );
-        ensure!(self.regions.len() <= MOST_REGIONS, Corrupt, "it has {} regions", self.regions.len());
+        ensure!(self.regions.len() <= MAX_REGIONS, Corrupt, "it has {} regions", self.regions.len());
         let mut named = 0;
         for (index, region) in self.regions.iter().enumerate() {
             region.check(&mut named).map_err(|error| error.context(format!("region {index}")))?;
@@ -171,7 +171,7 @@ impl Manifest {
     }
 
     fn check_parts(&self, PartsEntry { parts, remote }: &PartsEntry) -> Result<()> {
-        ensure!(parts.len() <= MOST_PARTS, Corrupt, "it has {} parts", parts.len());
+        ensure!(parts.len() <= MAX_PARTS, Corrupt, "it has {} parts", parts.len());
         let check = |(name, part): &(String, LayoutEntry)| {
             ensure!(part.remote.is_none(), Corrupt, "a part has NIXL metadata of its own");
             let checked = self.check_layout(part, remote.is_some());

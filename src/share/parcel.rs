@@ -6,9 +6,9 @@
 use std::os::fd::OwnedFd;
 
 /// The maximum size of a parcel in bytes.
-pub const MOST_BYTES: usize = 64 << 20;
+pub const MAX_BYTES: usize = 64 << 20;
 /// The maximum number of file descriptors of a parcel.
-pub const MOST_FDS: usize = 1 << 16;
+pub const MAX_FDS: usize = 1 << 16;
 
 /// The data that one process sends to another. The transport does not interpret it.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use super::frame::{CHUNK, MessageKind};
 use super::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use super::message::FDS_A_MESSAGE;
 use super::outgoing::{Outgoing, ParcelRef, SendStep};
-use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
+use super::parcel::{MAX_BYTES, MAX_FDS, Parcel};
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::base::retried;
@@ -28,7 +28,7 @@ pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);
 
 /// The maximum number of messages that are still received after the deadline if they have already arrived. It is enough for
 /// the largest share in full-size messages, and bounds the work for a peer that sends small messages without end.
-const LATE_STEPS: usize = 2 * (MOST_BYTES / CHUNK + MOST_FDS / FDS_A_MESSAGE + 2);
+const LATE_STEPS: usize = 2 * (MAX_BYTES / CHUNK + MAX_FDS / FDS_A_MESSAGE + 2);
 
 /// Sends bytes and file descriptors, which the caller continues to own. A deadline of `None` means no timeout.
 ///

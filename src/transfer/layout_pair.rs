@@ -20,7 +20,7 @@ use crate::run::history::{self, Record};
 use crate::run::path::TransferPath;
 
 /// The maximum number of sources that a destination keeps something for.
-const MOST_SOURCES: usize = 128;
+const MAX_SOURCES: usize = 128;
 
 /// The checks and results that depend on the two layouts, and on what is moved of each block, but on no block. Layouts
 /// do not change, so these do not either.
@@ -51,7 +51,7 @@ impl KeptPairs {
     /// no longer exists.
     fn add(&self, source: LogId, pair: Arc<LayoutPair>) {
         let mut pairs = self.0.lock();
-        let removed = (pairs.len() == MOST_SOURCES).then(|| pairs.remove(0));
+        let removed = (pairs.len() == MAX_SOURCES).then(|| pairs.remove(0));
         match pairs.binary_search_by_key(&source, |(source, _)| *source) {
             Ok(index) => pairs[index].1 = pair,
             Err(index) => pairs.insert(index, (source, pair)),
@@ -140,16 +140,16 @@ mod tests {
 
     #[test]
     fn of_too_many_sources_the_oldest_one_is_forgotten() {
-        let (sources, destination) = ((0..=MOST_SOURCES).map(|_| layout(1)).collect::<Vec<_>>(), layout(1));
+        let (sources, destination) = ((0..=MAX_SOURCES).map(|_| layout(1)).collect::<Vec<_>>(), layout(1));
         let of = |source: &Arc<Layout>| pair(source, &destination, TransferRequest::default());
         let first = sources.iter().map(of).collect::<Vec<_>>();
         let kept = destination.kept::<KeptPairs>().unwrap();
-        assert_eq!(kept.0.lock().len(), MOST_SOURCES);
+        assert_eq!(kept.0.lock().len(), MAX_SOURCES);
         let is_kept = |index: usize| Arc::ptr_eq(&first[index], &of(&sources[index]));
-        assert!((1..=MOST_SOURCES).all(is_kept));
+        assert!((1..=MAX_SOURCES).all(is_kept));
         assert!(!is_kept(0));
-        assert!(!is_kept(1) && (2..=MOST_SOURCES).all(is_kept));
-        assert_eq!(kept.0.lock().len(), MOST_SOURCES);
+        assert!(!is_kept(1) && (2..=MAX_SOURCES).all(is_kept));
+        assert_eq!(kept.0.lock().len(), MAX_SOURCES);
     }
 
     #[test]

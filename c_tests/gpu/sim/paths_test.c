@@ -14,7 +14,7 @@
 enum { BLOCKS = 16384 };
 
 /* Runs `count` transfers of `blocks` blocks, all in flight together. Each is reported once. */
-static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most_launched) {
+static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t max_launched) {
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
                                             it.num_layers = 1,
                                             it.outer_dim = 1, it.page_size = 4, it.inner_dim = 8);
@@ -34,7 +34,7 @@ static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t most
     kvmem_completion completion;
     GET(size_t, completed, kvmem_queue_poll, flight.queue, &completion, 1);
     CHECK_EQ(completed, 0);
-    CHECK(SIM(sim_calls("cuLaunchKernel")) <= most_launched);
+    CHECK(SIM(sim_calls("cuLaunchKernel")) <= max_launched);
     SIM(sim_go());
     expect_each_once(flight.queue, count, flight_bytes(&flight));
     flight_check_moved(&flight);
@@ -112,8 +112,8 @@ __attribute__((constructor)) static void allocate_by_mapping(void) {
 /* Creates a transfer with more and more memory until that succeeds. Returns the number of failures, of which each must be an
    error of the caller. */
 static int failures_until_created(flight *flight, kvmem_transfer_options options) {
-    enum { FIRST = 3, STEP = 7, MOST = 100 };
-    for (int failures = 0; failures < MOST; failures++) {
+    enum { FIRST = 3, STEP = 7, MAX = 100 };
+    for (int failures = 0; failures < MAX; failures++) {
         flight_destroy_transfer(flight);
         const struct rlimit before = limit_addresses((FIRST + STEP * (uint64_t)failures) * MIB);
         kvmem_error *error = NULL;
@@ -126,7 +126,7 @@ static int failures_until_created(flight *flight, kvmem_transfer_options options
         kvmem_error_destroy(error);
     }
     CHECK(!"a transfer can be created with enough memory");
-    return MOST;
+    return MAX;
 }
 
 /* Whatever memory there is, lists of pairs, runs, launches and copies that do not fit are an error. */

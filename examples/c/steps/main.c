@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define STEPS 8
-#define MOST_BLOCKS 4
+#define MAX_BLOCKS 4
 
 static void check(kvmem_status status, kvmem_error **error)
 {
@@ -46,10 +46,10 @@ static void offload(kvmem_transfer *transfer, const kvmem_block_pair *pairs, siz
 /* Stands for the engine's scheduler: which blocks of the cache are full after a step. */
 static size_t full_blocks(kvmem_layout *cache, uint32_t step, kvmem_block_pair *pairs, kvmem_error **error)
 {
-    size_t count = 1 + step % MOST_BLOCKS;
+    size_t count = 1 + step % MAX_BLOCKS;
     for (uint32_t i = 0; i < count; i++) {
         pairs[i].source = 7 * step + i;
-        pairs[i].destination = MOST_BLOCKS * step + i;
+        pairs[i].destination = MAX_BLOCKS * step + i;
         snprintf(first_bytes(cache, pairs[i].source, error), 32, "block %u of step %u", i, step);
     }
     return count;
@@ -60,7 +60,7 @@ int main(void)
     kvmem_error *error = NULL;
     kvmem_layout *cache = build(KVMEM_LAYOUT_LAYER_SEPARATE, &error);
     kvmem_layout *store = build(KVMEM_LAYOUT_FULLY_CONTIGUOUS, &error);
-    kvmem_block_pair pairs[MOST_BLOCKS];
+    kvmem_block_pair pairs[MAX_BLOCKS];
     kvmem_transfer *transfer;
 
     size_t count = full_blocks(cache, 0, pairs, &error);
@@ -72,7 +72,7 @@ int main(void)
         offload(transfer, pairs, count, step, &error);
     }
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
-    printf("the store has %s\n", first_bytes(store, MOST_BLOCKS * 7 + 2, &error));
+    printf("the store has %s\n", first_bytes(store, MAX_BLOCKS * 7 + 2, &error));
 
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(store);

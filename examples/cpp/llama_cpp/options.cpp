@@ -26,8 +26,8 @@ bool yes_or_no(const std::string &text) {
     return text == "yes";
 }
 
-constexpr std::uint32_t most_tokens = 1u << 20, most_cells = 1u << 24;
-constexpr int most_gpus = 1024;
+constexpr std::uint32_t max_tokens = 1u << 20, max_cells = 1u << 24;
+constexpr int max_gpus = 1024;
 // llama.cpp has batches of at least one token per sequence, and rounds the number of cells up to a multiple of this.
 constexpr std::uint32_t fewest_cells = 256;
 
@@ -38,16 +38,16 @@ struct Argument {
 
 constexpr Argument arguments[] = {
     {"--model", [](Options &options, const std::string &value) { options.models.push_back(value); }},
-    {"--tokens", [](Options &options, const std::string &value) { options.tokens = number(value, 1u, most_tokens); }},
-    {"--context", [](Options &options, const std::string &value) { options.context = number(value, 0u, most_cells); }},
+    {"--tokens", [](Options &options, const std::string &value) { options.tokens = number(value, 1u, max_tokens); }},
+    {"--context", [](Options &options, const std::string &value) { options.context = number(value, 0u, max_cells); }},
     {"--prompts", [](Options &options, const std::string &value) { options.prompts = number(value, 1u, 2u); }},
-    {"--generate", [](Options &options, const std::string &value) { options.generate = number(value, 1u, most_tokens); }},
+    {"--generate", [](Options &options, const std::string &value) { options.generate = number(value, 1u, max_tokens); }},
     {"--layers", [](Options &options, const std::string &value) { options.size.layers = number(value, 1u, 512u); }},
     {"--heads", [](Options &options, const std::string &value) { options.size.heads = number(value, 1u, 256u); }},
     {"--kv-heads", [](Options &options, const std::string &value) { options.size.kv_heads = number(value, 1u, 256u); }},
     {"--head-dim", [](Options &options, const std::string &value) { options.size.head_dim = number(value, 8u, 1024u); }},
-    {"--gpu", [](Options &options, const std::string &value) { options.gpu = number(value, -1, most_gpus); }},
-    {"--prefill-gpu", [](Options &options, const std::string &value) { options.prefill_gpu = number(value, -1, most_gpus); }},
+    {"--gpu", [](Options &options, const std::string &value) { options.gpu = number(value, -1, max_gpus); }},
+    {"--prefill-gpu", [](Options &options, const std::string &value) { options.prefill_gpu = number(value, -1, max_gpus); }},
     {"--nixl", [](Options &options, const std::string &value) { options.nixl = yes_or_no(value); }},
     {"--directory", [](Options &options, const std::string &value) { options.directory = value; }},
     {"--write-model", [](Options &options, const std::string &value) { options.write_model = value; }},

@@ -13,7 +13,7 @@ namespace {
 // the letter, the first word of the first block differs from wiped memory.
 constexpr std::uint64_t mark = 0x4B;
 constexpr unsigned block_shift = 36, layer_shift = 24, outer_shift = 22;
-constexpr std::uint64_t most_blocks = 1u << 20, most_layers = 1u << 12, most_positions = 1u << 22;
+constexpr std::uint64_t max_blocks = 1u << 20, max_layers = 1u << 12, max_positions = 1u << 22;
 
 struct Place {
     std::uint64_t block, layer, outer;
@@ -31,9 +31,9 @@ std::string describe(const Place &place, std::uint64_t position) {
 std::string describe_word(std::uint64_t word) {
     if (word == 0) return "zeroes";
     if (word >> 56 != mark) return "bytes of no block";
-    const Place place = {word >> block_shift & (most_blocks - 1), word >> layer_shift & (most_layers - 1),
+    const Place place = {word >> block_shift & (max_blocks - 1), word >> layer_shift & (max_layers - 1),
                          word >> outer_shift & 3};
-    return "the bytes of " + describe(place, word & (most_positions - 1));
+    return "the bytes of " + describe(place, word & (max_positions - 1));
 }
 
 [[noreturn]] void report(const std::byte *bytes, std::size_t size, const Place &at,
@@ -56,9 +56,9 @@ void for_each_piece(const Cache &cache, std::uint64_t block, Visit visit) {
 
 void require_nameable(const Options &options) {
     const std::uint64_t words = (options.page_size * options.heads * options.head_dim * 2 + 7) / 8;
-    if (options.blocks <= most_blocks && options.layers <= most_layers && words <= most_positions) return;
-    throw UsageError("the pattern can name " + std::to_string(most_blocks) + " blocks, " +
-                     std::to_string(most_layers) + " layers and " + std::to_string(most_positions * 8) +
+    if (options.blocks <= max_blocks && options.layers <= max_layers && words <= max_positions) return;
+    throw UsageError("the pattern can name " + std::to_string(max_blocks) + " blocks, " +
+                     std::to_string(max_layers) + " layers and " + std::to_string(max_positions * 8) +
                      " bytes of a block in a layer; this geometry has more");
 }
 

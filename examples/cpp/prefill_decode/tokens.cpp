@@ -13,8 +13,8 @@ namespace {
 // position (13).
 constexpr std::uint64_t mark = 0x54;
 constexpr unsigned mark_shift = 56, token_shift = 36, layer_shift = 24, outer_shift = 23, head_shift = 13;
-constexpr std::uint64_t most_tokens = 1u << 20, most_layers = 1u << 12, most_heads = 1u << 10;
-constexpr std::uint64_t most_positions = 1u << 13;
+constexpr std::uint64_t max_tokens = 1u << 20, max_layers = 1u << 12, max_heads = 1u << 10;
+constexpr std::uint64_t max_positions = 1u << 13;
 
 // One head of one token, with indices of the model.
 struct Place {
@@ -34,9 +34,9 @@ std::string describe(const Place &place) {
 std::string describe_word(std::uint64_t word) {
     if (word == 0) return "zeroes";
     if (word >> mark_shift != mark) return "bytes of no token";
-    const Place place = {word >> token_shift & (most_tokens - 1), word >> layer_shift & (most_layers - 1),
-                         word >> outer_shift & 1, word >> head_shift & (most_heads - 1)};
-    return "the bytes of " + describe(place) + ", byte " + std::to_string((word & (most_positions - 1)) * 8);
+    const Place place = {word >> token_shift & (max_tokens - 1), word >> layer_shift & (max_layers - 1),
+                         word >> outer_shift & 1, word >> head_shift & (max_heads - 1)};
+    return "the bytes of " + describe(place) + ", byte " + std::to_string((word & (max_positions - 1)) * 8);
 }
 
 // The token in each slot of each block, if there is one.
@@ -75,13 +75,13 @@ void for_each_row(const Cache &cache, const Heads &heads, const Slots &slots, Vi
 void require_nameable_tokens(const Options &options) {
     const std::uint64_t tokens = count_tokens(draw_prompts(options));
     const std::uint64_t positions = (options.head_dim * 2 + 7) / 8;
-    if (tokens <= most_tokens && options.layers <= most_layers && options.heads <= most_heads &&
-        positions <= most_positions) {
+    if (tokens <= max_tokens && options.layers <= max_layers && options.heads <= max_heads &&
+        positions <= max_positions) {
         return;
     }
-    throw UsageError("the pattern can name " + std::to_string(most_tokens) + " tokens, " +
-                     std::to_string(most_layers) + " layers, " + std::to_string(most_heads) + " heads and " +
-                     std::to_string(most_positions * 8) + " bytes of a head; this geometry has more");
+    throw UsageError("the pattern can name " + std::to_string(max_tokens) + " tokens, " +
+                     std::to_string(max_layers) + " layers, " + std::to_string(max_heads) + " heads and " +
+                     std::to_string(max_positions * 8) + " bytes of a head; this geometry has more");
 }
 
 void fill_tokens(const Cache &cache, const Heads &heads, const std::vector<Prompt> &prompts) {

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Visitor};
 
 /// How deep items that are ignored may contain each other.
-const MOST_LEVELS: u32 = 64;
+const MAX_LEVELS: u32 = 64;
 
 /// Why fields cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -388,7 +388,7 @@ impl<'de> de::Deserializer<'de> for &mut Items<'_> {
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
-        self.skip(MOST_LEVELS)?;
+        self.skip(MAX_LEVELS)?;
         visitor.visit_unit()
     }
 

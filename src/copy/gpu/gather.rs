@@ -10,7 +10,7 @@ use crate::base::sorting::sort_few_by_key;
 use crate::copy::gpu::launch::{LaunchShape, launches};
 use crate::copy::gpu::rows::{RowLoops, RowShape};
 use crate::copy::gpu::transpose::{TransposedLoops, TransposedShape};
-use crate::cuda::kernel::{Blocks, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, Layer, MAX_LAYERS};
 use crate::plan::{Loop, PlanPart};
 
 /// What the kernels copy of some indices of each axis.
@@ -78,8 +78,8 @@ impl Gather {
     /// Number of launches, if the alignment allows to transpose elements and to copy short units as rows.
     pub fn num_launches(&self) -> u64 {
         // Of blocks that may have adjacent ones, or not.
-        let transposed = [1, 2].into_iter().filter_map(|most_blocks| {
-            let loops = TransposedLoops::of(self.unit_size, &self.loops, self.block_strides, most_blocks)?;
+        let transposed = [1, 2].into_iter().filter_map(|max_blocks| {
+            let loops = TransposedLoops::of(self.unit_size, &self.loops, self.block_strides, max_blocks)?;
             Some(iterations(&loops.1))
         });
         let listed = match (transposed.max(), RowLoops::of(self.unit_size, &self.loops)) {
@@ -87,7 +87,7 @@ impl Gather {
             (None, Some((_, outside))) => iterations(&self.loops[..outside]),
             (None, None) => iterations(self.rows().1),
         };
-        listed.div_ceil(MOST_LAYERS as u64)
+        listed.div_ceil(MAX_LAYERS as u64)
     }
 
     /// The launches for some runs, from device block ids to indices in host order. Addresses in staging memory are offsets from
@@ -97,10 +97,10 @@ impl Gather {
         part: &PlanPart<'_>,
         runs: &Range<usize>,
         to_host: bool,
-        [most_blocks, most_tile, alignment]: [u64; 3],
+        [max_blocks, max_tile, alignment]: [u64; 3],
     ) -> Result<Vec<Blocks>> {
-        let together = match self.transposed(part, runs, to_host, most_blocks, alignment)? {
-            None => self.as_rows(part, runs, to_host, most_blocks, alignment)?,
+        let together = match self.transposed(part, runs, to_host, max_blocks, alignment)? {
+            None => self.as_rows(part, runs, to_host, max_blocks, alignment)?,
             transposed => transposed,
         };
         let oriented = |strides: [u64; 2]| oriented(strides, to_host);
@@ -117,8 +117,8 @@ impl Gather {
                     outers: u32::try_from(rows.count).map_err(too_many)?.into(),
                     block_strides: oriented(self.block_strides),
                     outer_strides: oriented(rows.strides),
-                    most_blocks: most_blocks as u32,
-                    most_tile,
+                    max_blocks: max_blocks as u32,
+                    max_tile,
                 };
                 let blocks = |layers: &[Layer]| Some(shape.blocks(layers, runs.start, runs.len()));
                 launches(self.layers(part, listed, to_host), blocks)?.unwrap_or_default()
@@ -134,17 +134,17 @@ impl Gather {
         part: &PlanPart<'_>,
         runs: &Range<usize>,
         to_host: bool,
-        most_blocks: u64,
+        max_blocks: u64,
         alignment: u64,
     ) -> Result<Option<Vec<Blocks>>> {
         let turned = |loops: &[Loop]| -> Vec<_> {
             loops.iter().map(|each| Loop { strides: oriented(each.strides, to_host), ..*each }).collect()
         };
         let block_strides = oriented(self.block_strides, to_host);
-        let loops = TransposedLoops::of(self.unit_size, &turned(&self.loops), block_strides, most_blocks);
+        let loops = TransposedLoops::of(self.unit_size, &turned(&self.loops), block_strides, max_blocks);
         let Some((loops, listed)) = loops else { return Ok(None) };
         let unit_size = self.unit_size;
-        let shape = TransposedShape { unit_size, loops, block_strides, most_blocks: most_blocks as u32 };
+        let shape = TransposedShape { unit_size, loops, block_strides, max_blocks: max_blocks as u32 };
         let listed = turned(&listed);
         let layers = self.layers(part, &listed, to_host);
         launches(layers, |layers| shape.blocks(layers, alignment, runs.start, runs.len()))
@@ -156,7 +156,7 @@ impl Gather {
         part: &PlanPart<'_>,
         runs: &Range<usize>,
         to_host: bool,
-        most_blocks: u64,
+        max_blocks: u64,
         alignment: u64,
     ) -> Result<Option<Vec<Blocks>>> {
         let Some((loops, outside)) = RowLoops::of(self.unit_size, &self.loops) else { return Ok(None) };
@@ -166,7 +166,7 @@ impl Gather {
             unit_size: self.unit_size,
             rows: RowLoops { outer, inner },
             block_strides: oriented(self.block_strides, to_host),
-            most_blocks: most_blocks as u32,
+            max_blocks: max_blocks as u32,
         };
         let layers = self.layers(part, &self.loops[..outside], to_host);
         launches(layers, |layers| shape.blocks(layers, alignment, runs.start, runs.len()))

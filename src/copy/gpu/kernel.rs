@@ -5,7 +5,7 @@ use super::descriptors::PreparedRuns;
 use crate::base::error::{Error, Result, Status};
 use crate::base::lists;
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
-use crate::copy::gpu::launch::{LaunchShape, add_runs, launches, most_tile, typical_length};
+use crate::copy::gpu::launch::{LaunchShape, add_runs, launches, max_tile, typical_length};
 use crate::copy::gpu::rows::{RowLoops, RowShape};
 use crate::copy::gpu::transpose::{TransposedLoops, TransposedShape};
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer};
@@ -18,20 +18,20 @@ pub struct KernelCopy {
     pub runs: PreparedRuns,
     /// Without the address of the runs, unless they are part of the launch.
     launches: Vec<Blocks>,
-    most_ctas: u32,
+    max_ctas: u32,
 }
 
 impl KernelCopy {
     /// Prepares it.
-    pub fn prepare(plan: &Plan, most_ctas: u32) -> Result<Self> {
+    pub fn prepare(plan: &Plan, max_ctas: u32) -> Result<Self> {
         let (mut runs, mut launches) = (Vec::new(), Vec::new());
         for part in plan.parts() {
-            add_launches(&part, most_tile(plan.bytes()), &mut runs, &mut launches)?;
+            add_launches(&part, max_tile(plan.bytes()), &mut runs, &mut launches)?;
         }
         launches.iter().try_for_each(Blocks::ensure_countable)?;
         let is_stored = if let [launch] = &mut launches[..] { launch.store_runs(&runs) } else { false };
         let runs = if is_stored { PreparedRuns::InLaunch } else { PreparedRuns::OnHeap(runs) };
-        Ok(Self { runs, launches, most_ctas })
+        Ok(Self { runs, launches, max_ctas })
     }
 
     /// Its launches.
@@ -52,7 +52,7 @@ impl KernelCopy {
     ) -> Result<()> {
         let runs = self.runs.address(slot)?;
         // SAFETY: the caller's promise. The plan checked that source and destination do not overlap.
-        let launch = |blocks: &Blocks| unsafe { kernel.launch(on, blocks, self.most_ctas) };
+        let launch = |blocks: &Blocks| unsafe { kernel.launch(on, blocks, self.max_ctas) };
         self.launches.iter().try_for_each(|blocks| match &self.runs {
             // Not copied: the parameter has 4 KiB, and the driver copies it again.
             PreparedRuns::InLaunch => launch(blocks),
@@ -64,17 +64,17 @@ impl KernelCopy {
 /// Adds the launches for blocks with the same loops, and their runs.
 fn add_launches(
     part: &PlanPart<'_>,
-    most_tile: u64,
+    max_tile: u64,
     runs: &mut Vec<KernelRun>,
     all: &mut Vec<Blocks>,
 ) -> Result<()> {
     let grid = part.grid();
-    let most_blocks = typical_length(part.runs().len(), part.blocks());
+    let max_blocks = typical_length(part.runs().len(), part.blocks());
     let first_run = runs.len();
-    add_runs(runs, part.runs().iter().map(of_plan), most_blocks, u32::MAX)?;
+    add_runs(runs, part.runs().iter().map(of_plan), max_blocks, u32::MAX)?;
     let num_runs = runs.len() - first_run;
-    let together = match transposed_launches(part, most_blocks, first_run, num_runs)? {
-        None => row_launches(part, most_blocks, first_run, num_runs)?,
+    let together = match transposed_launches(part, max_blocks, first_run, num_runs)? {
+        None => row_launches(part, max_blocks, first_run, num_runs)?,
         transposed => transposed,
     };
     if let Some(together) = together {
@@ -88,8 +88,8 @@ fn add_launches(
         outers: rows.map_err(too_many)?.into(),
         block_strides: grid.strides,
         outer_strides: grid.row_strides,
-        most_blocks,
-        most_tile,
+        max_blocks,
+        max_tile,
     };
     let blocks = |layers: &[Layer]| Some(shape.blocks(layers, first_run, num_runs));
     lists::extend(all, launches(part.lanes().map(layer), blocks)?.into_iter().flatten())
@@ -98,31 +98,30 @@ fn add_launches(
 /// The launches that transpose elements; `None` if that is not what the loops do.
 fn transposed_launches(
     part: &PlanPart<'_>,
-    most_blocks: u32,
+    max_blocks: u32,
     first_run: usize,
     num_runs: usize,
 ) -> Result<Option<Vec<Blocks>>> {
     let grid = part.grid();
-    let transposed = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks.into());
+    let transposed = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, max_blocks.into());
     let Some((loops, listed)) = transposed else { return Ok(None) };
-    let shape =
-        TransposedShape { unit_size: grid.unit_size, loops, block_strides: grid.strides, most_blocks };
+    let shape = TransposedShape { unit_size: grid.unit_size, loops, block_strides: grid.strides, max_blocks };
     launches(part.starts(&listed).map(layer), |layers| shape.blocks(layers, 0, first_run, num_runs))
 }
 
 /// The launches that copy the units as rows; `None` if they are long or have no loops that a launch can go through.
 fn row_launches(
     part: &PlanPart<'_>,
-    most_blocks: u32,
+    max_blocks: u32,
     first_run: usize,
     num_runs: usize,
 ) -> Result<Option<Vec<Blocks>>> {
     let grid = part.grid();
-    if grid.blocks_together && most_blocks > 1 {
+    if grid.blocks_together && max_blocks > 1 {
         return Ok(None); // The units of a run are a long span.
     }
     let Some((rows, outside)) = RowLoops::of(grid.unit_size, part.loops()) else { return Ok(None) };
-    let shape = RowShape { unit_size: grid.unit_size, rows, block_strides: grid.strides, most_blocks };
+    let shape = RowShape { unit_size: grid.unit_size, rows, block_strides: grid.strides, max_blocks };
     let starts = part.starts(&part.loops()[..outside]);
     launches(starts.map(layer), |layers| shape.blocks(layers, 0, first_run, num_runs))
 }

@@ -5,7 +5,7 @@
 use super::direction::CopyDirection;
 use crate::base::error::Result;
 use crate::base::lists;
-use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, Extent, KernelRun, Layer, MAX_LAYERS};
 
 /// Size of a tile: one round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
@@ -25,23 +25,23 @@ pub struct LaunchShape {
     /// Bytes from an outer slot to the next.
     pub outer_strides: [u64; 2],
     /// The maximum number of blocks of a run.
-    pub most_blocks: u32,
+    pub max_blocks: u32,
     /// The maximum size of a tile in bytes.
-    pub most_tile: u64,
+    pub max_tile: u64,
 }
 
 impl LaunchShape {
     /// The parameters of a launch for these layers, and for `num_runs` runs starting at `first_run`.
     pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
         let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
-        let stretch = self.unit_size * if are_joined { u64::from(self.most_blocks) } else { 1 };
-        let (tile_size, tiles) = tile(stretch, self.most_tile);
+        let stretch = self.unit_size * if are_joined { u64::from(self.max_blocks) } else { 1 };
+        let (tile_size, tiles) = tile(stretch, self.max_tile);
         let extent = Extent {
             unit_size: self.unit_size,
             block_strides: self.block_strides,
             outer_strides: self.outer_strides,
             outers: self.outers,
-            most_blocks: self.most_blocks,
+            max_blocks: self.max_blocks,
         };
         Blocks {
             are_joined: are_joined.into(),
@@ -53,7 +53,7 @@ impl LaunchShape {
 }
 
 /// The maximum size of a tile in a launch that moves `bytes` bytes.
-pub fn most_tile(bytes: u64) -> u64 {
+pub fn max_tile(bytes: u64) -> u64 {
     if bytes < LARGE { TILE } else { 2 * TILE }
 }
 
@@ -77,7 +77,7 @@ pub fn launches(
 ) -> Result<Option<Vec<Blocks>>> {
     let layers = lists::collect(layers)?;
     let mut all = Vec::new();
-    for each in layers.chunks(MOST_LAYERS) {
+    for each in layers.chunks(MAX_LAYERS) {
         let Some(blocks) = blocks(each) else { return Ok(None) };
         lists::push(&mut all, blocks)?;
     }

@@ -2,7 +2,7 @@
 //! Launches for rows that another engine has listed: those between a layout and a slot of staging memory. Pure.
 #![forbid(unsafe_code)]
 
-use super::launch::{LaunchShape, most_tile};
+use super::launch::{LaunchShape, max_tile};
 use super::rows::{RowLoops, RowShape};
 use crate::base::error::{Error, Result, Status};
 use crate::base::lists;
@@ -59,7 +59,7 @@ impl Launches {
         let unit_size = first.first.size;
         let within = Loop { count: first.rows, strides: first.strides, regions: [0; 2] };
         let as_rows = RowLoops::of(unit_size, &[within]).and_then(|(rows, _)| {
-            let shape = RowShape { unit_size, rows, block_strides, most_blocks: 1 };
+            let shape = RowShape { unit_size, rows, block_strides, max_blocks: 1 };
             shape.blocks(&layer, 0, first_run, alike.len())
         });
         let outers = u32::try_from(first.rows);
@@ -72,8 +72,8 @@ impl Launches {
                 outers: outers.into(),
                 block_strides,
                 outer_strides: first.strides,
-                most_blocks: 1,
-                most_tile: most_tile(bytes),
+                max_blocks: 1,
+                max_tile: max_tile(bytes),
             }
             .blocks(&layer, first_run, alike.len())
         });
@@ -131,7 +131,7 @@ mod tests {
     fn copied(launches: &Launches) -> Vec<(u64, u64, u64)> {
         let mut all = Vec::new();
         for blocks in &launches.launches {
-            assert_eq!((blocks.num_layers, blocks.most_blocks), (1, 1));
+            assert_eq!((blocks.num_layers, blocks.max_blocks), (1, 1));
             let first = blocks.runs as usize / size_of::<KernelRun>();
             for run in &launches.runs[first..first + blocks.num_runs as usize] {
                 assert_eq!(run.length, 1);

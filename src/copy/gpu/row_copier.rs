@@ -21,7 +21,7 @@ use crate::plan::Matrix;
 pub struct RowCopier {
     device: Arc<DeviceState>,
     kernel: Arc<CopyKernel>,
-    most_ctas: u32,
+    max_ctas: u32,
     /// Memory for the launches of a copy.
     launches: Mutex<Launches>,
 }
@@ -34,8 +34,8 @@ impl RowCopier {
         kernel.provide_rows()?;
         let direction = if with_host { CopyDirection::ToHost } else { CopyDirection::OnDevice };
         let multiprocessors = device.context().device().multiprocessors();
-        let most_ctas = launch::ctas(direction, false, multiprocessors, 0);
-        Ok(Arc::new(Self { device, kernel, most_ctas, launches: Mutex::default() }))
+        let max_ctas = launch::ctas(direction, false, multiprocessors, 0);
+        Ok(Arc::new(Self { device, kernel, max_ctas, launches: Mutex::default() }))
     }
 
     /// Starts to copy rows, whose order may change. It drops what it holds when the copy has ended. After the first copies it allocates
@@ -64,7 +64,7 @@ impl RowCopier {
         launches.iter().try_for_each(|blocks| {
             let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };
             // SAFETY: the caller's promise.
-            unsafe { self.kernel.launch(&on, &blocks, self.most_ctas) }
+            unsafe { self.kernel.launch(&on, &blocks, self.max_ctas) }
         })
     }
 }

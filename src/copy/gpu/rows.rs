@@ -4,15 +4,15 @@
 #![forbid(unsafe_code)]
 
 use super::launch::TILE;
-use crate::cuda::kernel::{Blocks, Extent, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, Extent, Layer, MAX_LAYERS};
 use crate::plan::Loop;
 
 /// The widest access of a thread.
-const MOST_WORD: u64 = 16;
+const MAX_WORD: u64 = 16;
 /// Units of more words are long enough for a warp each.
-const MOST_WORDS: u64 = 64;
+const MAX_WORDS: u64 = 64;
 /// The kernel computes offsets within a block, and products of a row's number and a loop's count, with 32-bit integers.
-const MOST: u64 = 1 << 32;
+const MAX: u64 = 1 << 32;
 
 /// The two innermost loops of a block, which one launch goes through by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +26,10 @@ pub struct RowLoops {
 impl RowLoops {
     /// The loops over rows, and the number of loops outside them; `None` if units are not copied as rows.
     pub fn of(unit_size: u64, loops: &[Loop]) -> Option<(Self, usize)> {
-        if unit_size > MOST_WORD * MOST_WORDS {
+        if unit_size > MAX_WORD * MAX_WORDS {
             return None;
         }
-        let fits = |rows: &Self| rows.extent(unit_size).is_some_and(|extent| extent < MOST);
+        let fits = |rows: &Self| rows.extent(unit_size).is_some_and(|extent| extent < MAX);
         let (inner, outside) = loops.split_last()?;
         let alone = Self { outer: Loop { count: 1, ..Loop::default() }, inner: *inner };
         if !inner.is_within_regions() || inner.count < 2 || !fits(&alone) {
@@ -39,7 +39,7 @@ impl RowLoops {
         let both = both.map(|outer| Self { outer: *outer, ..alone });
         let is_countable = |rows: &Self| {
             let count = rows.count().checked_mul(rows.inner.count);
-            count.is_some_and(|count| count < MOST)
+            count.is_some_and(|count| count < MAX)
         };
         match both.filter(|rows| fits(rows) && is_countable(rows)) {
             Some(rows) => Some((rows, outside.len() - 1)),
@@ -50,9 +50,9 @@ impl RowLoops {
     /// How often a warp loads as many words as it has in flight, for a block in a layer, if addresses are aligned as sizes are.
     /// `None` if the rows are too long.
     pub fn moves(&self, unit_size: u64) -> Option<u64> {
-        let word = 1 << unit_size.trailing_zeros().min(MOST_WORD.trailing_zeros());
+        let word = 1 << unit_size.trailing_zeros().min(MAX_WORD.trailing_zeros());
         let words = self.count().saturating_mul(unit_size / word);
-        (unit_size / word <= MOST_WORDS).then_some(words.div_ceil(TILE / MOST_WORD))
+        (unit_size / word <= MAX_WORDS).then_some(words.div_ceil(TILE / MAX_WORD))
     }
 
     /// Rows of a block in a layer.
@@ -78,7 +78,7 @@ pub struct RowShape {
     /// Bytes from a block to the next, in source and destination.
     pub block_strides: [u64; 2],
     /// The maximum number of blocks of a run.
-    pub most_blocks: u32,
+    pub max_blocks: u32,
 }
 
 impl RowShape {
@@ -94,7 +94,7 @@ impl RowShape {
     ) -> Option<Blocks> {
         let word_size = self.word_size(layers, alignment);
         let num_words = self.unit_size / word_size;
-        if num_words > MOST_WORDS || layers.len() > MOST_LAYERS {
+        if num_words > MAX_WORDS || layers.len() > MAX_LAYERS {
             return None;
         }
         let RowLoops { outer, inner } = &self.rows;
@@ -106,7 +106,7 @@ impl RowShape {
             block_strides: self.block_strides,
             outer_strides: outer.strides,
             outers: outer.count,
-            most_blocks: self.most_blocks,
+            max_blocks: self.max_blocks,
         };
         Some(Blocks {
             are_joined: 0,
@@ -130,13 +130,13 @@ impl RowShape {
         let starts = layers.iter().flat_map(|layer| [layer.source, layer.destination]);
         let bits =
             strides.into_iter().chain(starts).fold(self.unit_size | alignment, |bits, each| bits | each);
-        1 << bits.trailing_zeros().min(MOST_WORD.trailing_zeros())
+        1 << bits.trailing_zeros().min(MAX_WORD.trailing_zeros())
     }
 }
 
 /// 2^32 divided by a count, rounded up; 0 for 1, which does not fit. The kernel divides by multiplying with it.
 fn inverse(count: u64) -> u32 {
-    if count == 1 { 0 } else { MOST.div_ceil(count) as u32 }
+    if count == 1 { 0 } else { MAX.div_ceil(count) as u32 }
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
 
     fn shape(unit_size: u64, outer: Loop, inner: Loop) -> RowShape {
         let rows = RowLoops { outer, inner };
-        RowShape { unit_size, rows, block_strides: [1 << 15; 2], most_blocks: 3 }
+        RowShape { unit_size, rows, block_strides: [1 << 15; 2], max_blocks: 3 }
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         for divisor in (1..200u64).chain([255, 256, 999, 1 << 12, (1 << 16) - 1]) {
             let by = inverse(divisor);
             let quotient = |value: u64| if by == 0 { value } else { (value * u64::from(by)) >> 32 };
-            let most = (MOST - 1) / divisor;
+            let most = (MAX - 1) / divisor;
             let near =
                 [most, most - 1, most / divisor * divisor, (most / divisor * divisor).saturating_sub(1)];
             for value in (0..5000.min(most)).chain(near) {

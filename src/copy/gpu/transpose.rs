@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::launch::TILE;
-use crate::cuda::kernel::{Blocks, Extent, JOINED_COLUMNS, JOINED_ROWS, Layer, MOST_LAYERS};
+use crate::cuda::kernel::{Blocks, Extent, JOINED_COLUMNS, JOINED_ROWS, Layer, MAX_LAYERS};
 use crate::plan::Loop;
 
 /// The largest element.
@@ -20,13 +20,13 @@ const SPAN: u64 = 128;
 const LONG_SPAN: u64 = 2 * SPAN;
 const LARGE: u64 = 4 * OF_WARP;
 /// The maximum number of warps that copy a tile together: those of a CTA.
-const MOST_WARPS: u64 = 16;
+const MAX_WARPS: u64 = 16;
 /// Elements of fewer bytes are moved in words of as many.
 const WORD: u64 = 4;
 /// Smaller elements are moved in words of as many if both sides allow it: in vectors.
 const VECTOR: u64 = 16;
 /// The kernel computes offsets within a tile, and numbers of rows and columns, with 32-bit integers.
-const MOST: u64 = 1 << 32;
+const MAX: u64 = 1 << 32;
 
 /// The loops of a block that one launch goes through by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,19 +50,19 @@ enum Joined {
 
 impl TransposedLoops {
     /// The loops, and those outside them, whose iterations are listed; `None` if nothing is transposed. Runs have up to
-    /// `most_blocks` blocks.
+    /// `max_blocks` blocks.
     pub fn of(
         unit_size: u64,
         loops: &[Loop],
         block_strides: [u64; 2],
-        most_blocks: u64,
+        max_blocks: u64,
     ) -> Option<(Self, Vec<Loop>)> {
         if unit_size > LARGEST || !unit_size.is_power_of_two() {
             return None;
         }
         let blocks = Loop { count: 1, strides: block_strides, regions: [0; 2] };
         let of_block = loops.iter().filter(|each| each.is_within_regions());
-        let candidates = || of_block.clone().chain((most_blocks > 1).then_some(&blocks));
+        let candidates = || of_block.clone().chain((max_blocks > 1).then_some(&blocks));
         let closest = |side: usize| {
             let closest = candidates().min_by_key(|each| each.strides[side]);
             closest.copied().filter(|each| (1..SECTOR).contains(&each.strides[side]))
@@ -78,20 +78,20 @@ impl TransposedLoops {
         let is_continued = |each: &Loop| {
             (0..2).all(|side| block_strides[side] == each.count.saturating_mul(each.strides[side]))
         };
-        let joined = match most_blocks > 1 {
+        let joined = match max_blocks > 1 {
             true if is_continued(&rows) => Joined::Rows,
             true if is_continued(&columns) => Joined::Columns,
             _ => Joined::Neither,
         };
         let transposed = Self { columns, rows, outer, joined };
-        transposed.is_countable(unit_size, most_blocks).then_some((transposed, listed))
+        transposed.is_countable(unit_size, max_blocks).then_some((transposed, listed))
     }
 
     /// How often a warp loads as much as it has in flight: for a block in an iteration of the listed loops, or for all blocks of a
     /// run that are joined.
-    pub fn moves(&self, unit_size: u64, most_blocks: u64) -> u64 {
-        let tile = Tile::of(unit_size, self.counts(most_blocks));
-        let warps = self.tiles(&tile, most_blocks).saturating_mul(1 << tile.warps_shift);
+    pub fn moves(&self, unit_size: u64, max_blocks: u64) -> u64 {
+        let tile = Tile::of(unit_size, self.counts(max_blocks));
+        let warps = self.tiles(&tile, max_blocks).saturating_mul(1 << tile.warps_shift);
         warps.saturating_mul(OF_WARP).div_ceil(TILE)
     }
 
@@ -101,8 +101,8 @@ impl TransposedLoops {
     }
 
     /// Rows and columns of a matrix.
-    fn counts(&self, most_blocks: u64) -> [u64; 2] {
-        let times = |joined| if self.joined == joined { most_blocks } else { 1 };
+    fn counts(&self, max_blocks: u64) -> [u64; 2] {
+        let times = |joined| if self.joined == joined { max_blocks } else { 1 };
         [
             self.rows.count.saturating_mul(times(Joined::Rows)),
             self.columns.count.saturating_mul(times(Joined::Columns)),
@@ -110,22 +110,22 @@ impl TransposedLoops {
     }
 
     /// Tiles of all matrices of a block, or of all blocks of a run that are joined.
-    fn tiles(&self, tile: &Tile, most_blocks: u64) -> u64 {
-        tile.tiles(self.counts(most_blocks)).into_iter().fold(self.outer.count, u64::saturating_mul)
+    fn tiles(&self, tile: &Tile, max_blocks: u64) -> u64 {
+        tile.tiles(self.counts(max_blocks)).into_iter().fold(self.outer.count, u64::saturating_mul)
     }
 
     /// Whether the kernel can compute all numbers and offsets.
-    fn is_countable(&self, unit_size: u64, most_blocks: u64) -> bool {
-        let counts = self.counts(most_blocks);
+    fn is_countable(&self, unit_size: u64, max_blocks: u64) -> bool {
+        let counts = self.counts(max_blocks);
         let tile = Tile::of(unit_size, counts);
         let loops = [&self.rows, &self.columns];
         let fits = |side: usize| {
             let strides = loops.map(|each| each.strides[side]);
             let last = |index: usize| strides[index].checked_mul(counts[index].min(tile.counts()[index]) - 1);
             let extent = last(0)?.checked_add(last(1)?)?.checked_add(unit_size)?;
-            Some(extent < MOST && strides.into_iter().all(|stride| stride < MOST))
+            Some(extent < MAX && strides.into_iter().all(|stride| stride < MAX))
         };
-        let are_small = counts.into_iter().chain([self.outer.count]).all(|count| count < MOST / 2);
+        let are_small = counts.into_iter().chain([self.outer.count]).all(|count| count < MAX / 2);
         are_small && (0..2).all(|side| fits(side).unwrap_or(false))
     }
 }
@@ -142,7 +142,7 @@ impl Tile {
     /// The tiles of matrices of so many rows and columns: both sides get spans of [`SPAN`] bytes, or longer ones until a tile is
     /// [`LARGE`], if there are as many, and a warp at least what its threads hold.
     fn of(unit_size: u64, counts: [u64; 2]) -> Self {
-        let most = counts.map(|count| count.min(MOST).next_power_of_two());
+        let most = counts.map(|count| count.min(MAX).next_power_of_two());
         let least = WORD.div_ceil(unit_size);
         let mut sizes = [least; 2];
         loop {
@@ -156,7 +156,7 @@ impl Tile {
                 // The tiles of a small matrix are partly empty.
                 ..OF_WARP => Some(sides.into_iter().find(grows).unwrap_or(shorter)),
                 OF_WARP..LARGE => sides.into_iter().find(is_shorter(LONG_SPAN)),
-                _ if bytes < OF_WARP * MOST_WARPS => sides.into_iter().find(is_shorter(SPAN)),
+                _ if bytes < OF_WARP * MAX_WARPS => sides.into_iter().find(is_shorter(SPAN)),
                 _ => None,
             };
             let Some(next) = next else {
@@ -187,7 +187,7 @@ pub struct TransposedShape {
     /// Bytes from a block to the next, in source and destination.
     pub block_strides: [u64; 2],
     /// The maximum number of blocks of a run.
-    pub most_blocks: u32,
+    pub max_blocks: u32,
 }
 
 impl TransposedShape {
@@ -209,13 +209,13 @@ impl TransposedShape {
             let strides = [columns, rows, outer].map(|each| each.strides[side]);
             strides.into_iter().fold(starts(side) | self.block_strides[side], |bits, each| bits | each)
         });
-        if !bits.iter().all(|bits| bits.is_multiple_of(self.unit_size)) || layers.len() > MOST_LAYERS {
+        if !bits.iter().all(|bits| bits.is_multiple_of(self.unit_size)) || layers.len() > MAX_LAYERS {
             return None;
         }
-        let counts = self.loops.counts(self.most_blocks.into());
+        let counts = self.loops.counts(self.max_blocks.into());
         let tile = Tile::of(self.unit_size, counts);
         let [row_tiles, column_tiles] = tile.tiles(counts);
-        let tiles = self.loops.tiles(&tile, self.most_blocks.into());
+        let tiles = self.loops.tiles(&tile, self.max_blocks.into());
         let are_whole = |word| {
             [
                 self.are_whole(word, columns, 0, [starts(0), rows.strides[0]]),
@@ -229,7 +229,7 @@ impl TransposedShape {
             block_strides: self.block_strides,
             outer_strides: outer.strides,
             outers: outer.count,
-            most_blocks: self.most_blocks,
+            max_blocks: self.max_blocks,
         };
         Some(Blocks {
             are_joined: match joined {
@@ -291,7 +291,7 @@ mod tests {
         let block_strides = [1024 * tokens * unit_size; 2];
         let (loops, _) =
             TransposedLoops::of(unit_size, &to_tokens(tokens, unit_size), block_strides, 1).unwrap();
-        let shape = TransposedShape { unit_size, loops, block_strides, most_blocks: 1 };
+        let shape = TransposedShape { unit_size, loops, block_strides, max_blocks: 1 };
         shape.blocks(&[Layer { source: starts[0], destination: starts[1] }], alignment, 0, 1)
     }
 
@@ -350,7 +350,7 @@ mod tests {
                     let tile = Tile::of(unit_size, [rows, columns]);
                     let sizes = tile.counts();
                     assert_eq!(sizes[0] * sizes[1] * unit_size, OF_WARP << tile.warps_shift);
-                    assert!(1 << tile.warps_shift <= MOST_WARPS);
+                    assert!(1 << tile.warps_shift <= MAX_WARPS);
                     assert!(sizes.iter().all(|size| (size * unit_size).is_multiple_of(WORD)));
                     let tiles = tile.tiles([rows, columns]);
                     assert!(tiles[0] * sizes[0] >= rows && (tiles[0] - 1) * sizes[0] < rows);

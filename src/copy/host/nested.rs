@@ -6,7 +6,7 @@
 use crate::plan::{Loop, Loops, Matrix, Tile};
 
 /// Loops over matrices that are looked for: with the rows of a matrix, three axes that are apart on one side.
-const MOST_LEVELS: usize = 2;
+const MAX_LEVELS: usize = 2;
 
 /// What is copied at once.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ fn nest(list: &[Matrix]) -> (Loops, usize) {
     let mut loops = Loops::default();
     loops.push(Loop { count: first.rows, strides: first.strides, regions: [0; 2] });
     let mut length = 1;
-    for _ in 0..MOST_LEVELS {
+    for _ in 0..MAX_LEVELS {
         let Some(strides) = list.get(length).and_then(|next| distance(first, next)) else { break };
         let is_next = |(part, index): &(&[Matrix], u64)| {
             let by = strides.map(|stride| stride.saturating_mul(*index));

@@ -4,7 +4,7 @@
 //! A call of memcpy per row costs as much as copying 256 bytes, so rows are copied in place, in two nested loops.
 
 /// The maximum size of rows that are copied here outside of tiles.
-const MOST: usize = 1024;
+const MAX: usize = 1024;
 
 /// A loop over rows.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub struct HostRows {
 impl HostRows {
     /// Whether there are several that are short enough to be copied here.
     pub fn are_short(&self) -> bool {
-        self.outer.count * self.inner.count > 1 && self.size <= MOST
+        self.outer.count * self.inner.count > 1 && self.size <= MAX
     }
 
     /// Whether the destination of each row consists of whole cache lines.

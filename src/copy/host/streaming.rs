@@ -8,14 +8,14 @@ const LINE: usize = 64;
 /// The minimum size of a transfer that bypasses the caches: smaller ones are often read again soon. At 4 MiB,
 /// pieces of 32 KiB and more are as fast through the caches (0.93), and shorter ones slower. From 16 MiB on,
 /// all pieces of 1 KiB and more gain a tenth to four tenths (2 cores of an AMD EPYC).
-const LEAST_IN_ALL: u64 = 4 << 20;
+const MIN_IN_ALL: u64 = 4 << 20;
 /// The minimum size of a contiguous span, whose ends go through the caches. Bypassing them, pieces of 512
 /// bytes were a third slower, of 1 KiB a tenth faster.
-const LEAST_TOGETHER: usize = 16 * LINE;
+const MIN_TOGETHER: usize = 16 * LINE;
 
 /// Whether a transfer of so many bytes should bypass the caches, and this machine can.
 pub fn suits(bytes: u64) -> bool {
-    bytes >= LEAST_IN_ALL && machine::can_stream()
+    bytes >= MIN_IN_ALL && machine::can_stream()
 }
 
 /// Copies past the caches. Until [`settle`], other threads may read the old contents, however they
@@ -25,7 +25,7 @@ pub fn suits(bytes: u64) -> bool {
 /// As for [`std::ptr::copy_nonoverlapping`], and [`suits`] has returned true.
 pub unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
     let head = to.align_offset(LINE);
-    if size < LEAST_TOGETHER || head > LINE {
+    if size < MIN_TOGETHER || head > LINE {
         // SAFETY: the caller's promise.
         return unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
     }
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn every_byte_arrives_and_none_beside_wherever_both_begin() {
-        assert!(!suits(LEAST_IN_ALL - 1));
-        if !suits(LEAST_IN_ALL) {
+        assert!(!suits(MIN_IN_ALL - 1));
+        if !suits(MIN_IN_ALL) {
             crate::skip::skip("AVX: this processor has none");
             return;
         }

@@ -88,8 +88,8 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
     unsigned rest = index / asked.tiles;
     const unsigned part = index % asked.tiles;
     if (!asked.are_joined) {
-        block = rest % asked.most_blocks;
-        rest /= asked.most_blocks;
+        block = rest % asked.max_blocks;
+        rest /= asked.max_blocks;
     }
     const unsigned outer = rest % asked.num_outers;
     const kvmem_copy_layer &layer = asked.layers[rest / asked.num_outers];
@@ -111,7 +111,7 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
 extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
 kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
     const unsigned tiles_a_run =
-        asked.num_layers * asked.num_outers * asked.tiles * (asked.are_joined ? 1 : asked.most_blocks);
+        asked.num_layers * asked.num_outers * asked.tiles * (asked.are_joined ? 1 : asked.max_blocks);
     const unsigned total = tiles_a_run * asked.num_runs;
     const unsigned step = gridDim.x * WARPS;
     unsigned tile = blockIdx.x * WARPS + threadIdx.x / WARP;

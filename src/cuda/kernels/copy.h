@@ -47,10 +47,10 @@ typedef struct kvmem_copy {
     unsigned num_runs;
     unsigned num_layers;
     unsigned num_outers;
-    unsigned most_blocks; /* of a run */
+    unsigned max_blocks; /* of a run */
     unsigned are_joined;  /* whether the blocks of a run lie together on both sides; never with rows */
     unsigned tile_size;   /* bytes, a multiple of 16; rows, where there are rows; 0 with matrices */
-    unsigned tiles;       /* of a unit, or of `most_blocks` joined ones; of all rows, or matrices, of a block in a layer */
+    unsigned tiles;       /* of a unit, or of `max_blocks` joined ones; of all rows, or matrices, of a block in a layer */
     unsigned word_size;   /* 0: units; else words of 1, 2, 4, 8 or 16 bytes, of which all addresses are multiples */
     unsigned num_inners;
     unsigned source_inner_stride, destination_inner_stride;
@@ -59,7 +59,7 @@ typedef struct kvmem_copy {
     unsigned inners_inverse; /* 2^32 / num_inners rounded up; 0 if there is one */
     unsigned num_columns; /* 0: no matrices */
     unsigned source_column_stride, destination_column_stride;
-    unsigned row_tiles, column_tiles;           /* of a matrix; of `most_blocks` joined ones */
+    unsigned row_tiles, column_tiles;           /* of a matrix; of `max_blocks` joined ones */
     unsigned rows_shift, columns_shift;         /* binary logarithms of a tile's rows and columns */
     unsigned warps_shift;                       /* that of the number of warps that move a tile */
     unsigned is_source_wide, is_destination_wide; /* elements are adjacent, in whole words of 4 bytes that are aligned */

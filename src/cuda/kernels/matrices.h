@@ -96,8 +96,8 @@ static __device__ __forceinline__ matrix_tile find_tile(const kvmem_copy &asked,
     rest /= asked.num_outers;
     unsigned block = 0;
     if (!asked.are_joined) {
-        block = rest % asked.most_blocks;
-        rest /= asked.most_blocks;
+        block = rest % asked.max_blocks;
+        rest /= asked.max_blocks;
     }
     const kvmem_copy_layer &layer = asked.layers[rest];
     const unsigned all_rows = asked.num_inners * (asked.are_joined == KVMEM_JOINED_ROWS ? run.length : 1);
@@ -116,7 +116,7 @@ static __device__ __forceinline__ matrix_tile find_tile(const kvmem_copy &asked,
 
 /* Tiles of a run. */
 static __device__ __forceinline__ unsigned count_tiles(const kvmem_copy &asked) {
-    return asked.num_layers * asked.tiles * (asked.are_joined ? 1 : asked.most_blocks);
+    return asked.num_layers * asked.tiles * (asked.are_joined ? 1 : asked.max_blocks);
 }
 
 #endif

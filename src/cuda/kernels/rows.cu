@@ -59,12 +59,12 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
                                                  unsigned index) {
     const unsigned first = index % asked.tiles * asked.tile_size;
     const unsigned rest = index / asked.tiles;
-    const unsigned block = rest % asked.most_blocks;
+    const unsigned block = rest % asked.max_blocks;
     if (block >= run.length) {
         return; // The run has fewer blocks than the longest.
     }
     const unsigned rows = smaller(asked.num_outers * asked.num_inners - first, asked.tile_size);
-    const kvmem_copy_layer &layer = asked.layers[rest / asked.most_blocks];
+    const kvmem_copy_layer &layer = asked.layers[rest / asked.max_blocks];
     const address to = layer.destination + (address)(run.destination + block) * asked.destination_block_stride;
     const address from = layer.source + (address)(run.source + block) * asked.source_block_stride;
     switch (asked.word_size) {
@@ -79,7 +79,7 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
 /* As in kvmem_copy_blocks: each run is on its way here while the tile before it moves. */
 extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
 kvmem_copy_rows(const __grid_constant__ kvmem_copy asked) {
-    const unsigned tiles_a_run = asked.num_layers * asked.tiles * asked.most_blocks;
+    const unsigned tiles_a_run = asked.num_layers * asked.tiles * asked.max_blocks;
     const unsigned total = tiles_a_run * asked.num_runs;
     const unsigned step = gridDim.x * WARPS;
     unsigned tile = blockIdx.x * WARPS + threadIdx.x / WARP;

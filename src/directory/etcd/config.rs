@@ -12,14 +12,14 @@ use serde_bytes::ByteBuf;
 use super::protocol::Options;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::retried;
-use crate::directory::entry::{MOST_BYTES, MOST_PRESENCE_BYTES};
+use crate::directory::entry::{MAX_BYTES, MAX_PRESENCE_BYTES};
 
 /// The most bytes of a file of certificates or of a key.
-const MOST_PEM: u64 = 1 << 20;
+const MAX_PEM: u64 = 1 << 20;
 /// The longest lease, in seconds.
-const MOST_LEASE: u32 = 3600;
+const MAX_LEASE: u32 = 3600;
 /// The shortest one: the keeper renews it three times as often.
-const LEAST_LEASE: u32 = 2;
+const MIN_LEASE: u32 = 2;
 const DEFAULT_LEASE: u32 = 10;
 const DEFAULT_PREFIX: &str = "kvmem";
 
@@ -86,9 +86,9 @@ impl EtcdConfig {
         );
         let lease = if self.lease_seconds == 0 { DEFAULT_LEASE } else { self.lease_seconds };
         ensure!(
-            (LEAST_LEASE..=MOST_LEASE).contains(&lease),
+            (MIN_LEASE..=MAX_LEASE).contains(&lease),
             InvalidArgument,
-            "lease_seconds is {lease}; it must be {LEAST_LEASE} to {MOST_LEASE}"
+            "lease_seconds is {lease}; it must be {MIN_LEASE} to {MAX_LEASE}"
         );
         let identity = match &self.identity {
             Some((certificate, key)) => Some((pem(certificate)?, pem(key)?)),
@@ -101,7 +101,7 @@ impl EtcdConfig {
             identity,
             user: self.user.clone(),
             lease_seconds: lease,
-            most_bytes: (MOST_PRESENCE_BYTES, MOST_BYTES),
+            max_bytes: (MAX_PRESENCE_BYTES, MAX_BYTES),
         })
     }
 }
@@ -113,13 +113,13 @@ fn pem(path: &Path) -> Result<ByteBuf> {
     let file = retried::open(path, flags, Mode::empty()).map_err(failed)?;
     let mut bytes = Vec::new();
     std::fs::File::from(file)
-        .take(MOST_PEM + 1)
+        .take(MAX_PEM + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| Error::new(Status::Io, format!("read {}: {error}", path.display())))?;
     ensure!(
-        bytes.len() as u64 <= MOST_PEM && bytes.windows(11).any(|window| window == b"-----BEGIN "),
+        bytes.len() as u64 <= MAX_PEM && bytes.windows(11).any(|window| window == b"-----BEGIN "),
         InvalidArgument,
-        "{} has no PEM block, or more than {MOST_PEM} bytes",
+        "{} has no PEM block, or more than {MAX_PEM} bytes",
         path.display()
     );
     Ok(ByteBuf::from(bytes))

@@ -54,7 +54,7 @@ pub struct Options {
     /// How long an entry exists after its process has ended.
     pub lease_seconds: u32,
     /// The most bytes of a presence, and of an entry. Larger values are not passed on.
-    pub most_bytes: (usize, usize),
+    pub max_bytes: (usize, usize),
 }
 
 /// A request, whose reply is [`Message::Done`].

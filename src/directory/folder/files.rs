@@ -18,8 +18,8 @@ use crate::base::log::log;
 use crate::base::process::LocalFd;
 use crate::base::random::random;
 use crate::base::retried;
-use crate::directory::board::MOST_AGENTS;
-use crate::directory::entry::{Entry, MOST_BYTES, decode, encode};
+use crate::directory::board::MAX_AGENTS;
+use crate::directory::entry::{Entry, MAX_BYTES, decode, encode};
 use crate::region::file_lock::{FileLock, is_locked};
 
 /// The end of the file name of an entry.
@@ -167,7 +167,7 @@ impl Folder {
         let failed = |errno| Error::errno(format!("read folder {}", self.path.display()), errno);
         let mut names = Vec::new();
         for (count, item) in Dir::read_from(&self.folder).map_err(failed)?.enumerate() {
-            if count > 2 * MOST_AGENTS {
+            if count > 2 * MAX_AGENTS {
                 log!(
                     Warn,
                     "folder {} has more than {count} files; the rest is not read",
@@ -246,7 +246,7 @@ impl Folder {
     fn remove_abandoned(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let Ok(items) = Dir::read_from(&self.folder) else { return };
-        for item in items.flatten().take(2 * MOST_AGENTS) {
+        for item in items.flatten().take(2 * MAX_AGENTS) {
             let name = item.file_name();
             if !is_unfinished(name.to_bytes()) {
                 continue;
@@ -266,8 +266,8 @@ impl Folder {
 /// Reads a file, up to one byte more than an entry may have.
 fn read(file: &OwnedFd) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    lists::reserve(&mut bytes, MOST_BYTES + 1)?;
-    bytes.resize(MOST_BYTES + 1, 0);
+    lists::reserve(&mut bytes, MAX_BYTES + 1)?;
+    bytes.resize(MAX_BYTES + 1, 0);
     let mut length = 0;
     while length < bytes.len() {
         match retried::pread(file, &mut bytes[length..], length as u64) {

@@ -22,14 +22,14 @@ const BYTES_A_THREAD: u64 = 128 << 10;
 
 /// Threads that execute work of one transfer.
 pub struct Callers {
-    most_threads: usize,
+    max_threads: usize,
     jobs: Spares<FileJob>,
 }
 
 impl Callers {
-    /// Up to `most_threads` threads.
-    pub fn new(most_threads: usize) -> Self {
-        Self { most_threads, jobs: Spares::default() }
+    /// Up to `max_threads` threads.
+    pub fn new(max_threads: usize) -> Self {
+        Self { max_threads, jobs: Spares::default() }
     }
 
     /// Executes some work.
@@ -38,8 +38,8 @@ impl Callers {
         if requests.is_over() {
             return ending.report(Ok(()));
         }
-        let (bytes, most_requests) = requests.sizes();
-        let threads = (bytes / BYTES_A_THREAD).min(most_requests).clamp(1, self.most_threads as u64) as usize;
+        let (bytes, max_requests) = requests.sizes();
+        let threads = (bytes / BYTES_A_THREAD).min(max_requests).clamp(1, self.max_threads as u64) as usize;
         let job = self.jobs.take(|job| {
             *job.left.get_mut() =
                 RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };

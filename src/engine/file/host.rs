@@ -21,9 +21,9 @@ pub struct HostIo {
 impl HostIo {
     /// `ordered` is the plan in the order of the file.
     pub fn prepare(sides: &FileSides<'_>, ordered: Plan, io: Io) -> Self {
-        let most_moves = ordered.most_moves();
+        let max_moves = ordered.max_moves();
         let pieces = PlannedPieces::new(sides, ordered);
-        Self { requests: Arc::new(PlannedRequests::new(pieces, most_moves)), io }
+        Self { requests: Arc::new(PlannedRequests::new(pieces, max_moves)), io }
     }
 
     pub fn prepare_start(&self, run: Run) -> HostStart {

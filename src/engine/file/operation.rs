@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result, Status};
 use crate::base::retried;
 
 /// How often the kernel may return EINTR or EAGAIN without transferring a byte.
-const MOST_DELAYS: u32 = 1000;
+const MAX_DELAYS: u32 = 1000;
 
 /// A request and its progress.
 pub struct FileOperation {
@@ -81,7 +81,7 @@ impl FileOperation {
                 self.left = after(requests.spans(self.request), self.done as usize);
                 IoStep::Again
             }
-            Err(Errno::INTR | Errno::AGAIN) if self.delays < MOST_DELAYS => {
+            Err(Errno::INTR | Errno::AGAIN) if self.delays < MAX_DELAYS => {
                 self.delays += 1;
                 IoStep::Again
             }
@@ -160,7 +160,7 @@ mod tests {
     fn an_interrupted_call_is_repeated_a_limited_number_of_times() {
         let requests = requests(false);
         let mut operation = FileOperation::new(0);
-        for _ in 0..MOST_DELAYS {
+        for _ in 0..MAX_DELAYS {
             assert!(matches!(operation.advance(&requests, Err(Errno::INTR)), IoStep::Again));
         }
         let IoStep::Failed(error) = operation.advance(&requests, Err(Errno::AGAIN)) else {

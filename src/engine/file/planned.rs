@@ -6,7 +6,7 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
 
-use super::requests::{FileRequests, MOST_BYTES, Piece};
+use super::requests::{FileRequests, MAX_BYTES, Piece};
 use super::sides::FileSides;
 use crate::base::error::Result;
 use crate::base::process::PerProcess;
@@ -120,7 +120,7 @@ impl Iterator for Pieces {
 /// The reads or writes of a plan.
 pub struct PlannedRequests {
     pieces: PlannedPieces,
-    most_moves: u64,
+    max_moves: u64,
     /// Of the only window, if there is one: later runs use it again.
     only: OnceLock<Arc<FileRequests>>,
     counts: OnceLock<Counts>,
@@ -143,9 +143,9 @@ impl Counts {
 }
 
 impl PlannedRequests {
-    pub fn new(pieces: PlannedPieces, most_moves: u64) -> Self {
-        let this = Self { pieces, most_moves, only: OnceLock::new(), counts: OnceLock::new() };
-        if most_moves <= FEW_MOVES && this.pieces.windows == 1 {
+    pub fn new(pieces: PlannedPieces, max_moves: u64) -> Self {
+        let this = Self { pieces, max_moves, only: OnceLock::new(), counts: OnceLock::new() };
+        if max_moves <= FEW_MOVES && this.pieces.windows == 1 {
             this.window(0);
         }
         this
@@ -174,9 +174,9 @@ impl PlannedRequests {
     }
 
     /// The most requests there can be; their number, if they are listed.
-    pub fn most_requests(&self) -> u64 {
+    pub fn max_requests(&self) -> u64 {
         let listed = self.only.get().map(|list| list.len() as u64);
-        listed.unwrap_or_else(|| self.most_moves.saturating_add(self.bytes() / MOST_BYTES))
+        listed.unwrap_or_else(|| self.max_moves.saturating_add(self.bytes() / MAX_BYTES))
     }
 
     /// How many there are. Lists all unless a run has done so.
@@ -248,7 +248,7 @@ impl RequestSource {
     /// Bytes of all, and the most requests there can be. Of a source that nothing was taken from.
     pub fn sizes(&self) -> (u64, u64) {
         match &self.planned {
-            Some(planned) => (planned.bytes(), planned.most_requests()),
+            Some(planned) => (planned.bytes(), planned.max_requests()),
             None => (self.list.as_ref().map_or(0, |list| list.bytes()), self.listed_now() as u64),
         }
     }

@@ -6,9 +6,9 @@
 use std::os::fd::RawFd;
 
 /// The maximum size of a request: larger ones gain nothing, and several saturate a device better than one.
-pub const MOST_BYTES: u64 = 1 << 20;
+pub const MAX_BYTES: u64 = 1 << 20;
 /// The maximum number of spans of a request, a limit of the kernel.
-const MOST_SPANS: usize = 1024;
+const MAX_SPANS: usize = 1024;
 
 /// Bytes that are contiguous in a file and in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +91,8 @@ impl FileRequests {
             Some(last)
                 if last.file == file
                     && last.offset + last.size == offset
-                    && last.size + size <= MOST_BYTES
-                    && last.count < MOST_SPANS =>
+                    && last.size + size <= MAX_BYTES
+                    && last.count < MAX_SPANS =>
             {
                 last.size += size;
                 last.count += 1;
@@ -136,10 +136,10 @@ impl FileRequests {
 
 /// Divides a large piece.
 fn cut(piece: Piece) -> impl Iterator<Item = Piece> {
-    (0..piece.size).step_by(MOST_BYTES as usize).map(move |done| Piece {
+    (0..piece.size).step_by(MAX_BYTES as usize).map(move |done| Piece {
         offset: piece.offset + done,
         address: piece.address + done,
-        size: MOST_BYTES.min(piece.size - done),
+        size: MAX_BYTES.min(piece.size - done),
         ..piece
     })
 }
@@ -227,7 +227,7 @@ mod tests {
             let mut asked = Vec::new();
             for index in 0..requests.len() {
                 let request = requests.get(index);
-                prop_assert!(request.size <= MOST_BYTES && request.count <= MOST_SPANS);
+                prop_assert!(request.size <= MAX_BYTES && request.count <= MAX_SPANS);
                 let mut at = request.offset;
                 for span in requests.spans(index) {
                     asked.push((request.file, at, span.address as u64, span.size as u64));
@@ -239,7 +239,7 @@ mod tests {
                 let (last, next) = (requests.get(index), requests.get(next));
                 let first = requests.spans(index + 1)[0].size as u64;
                 let goes_on = last.file == next.file && last.offset + last.size == next.offset;
-                let has_room = last.size + first <= MOST_BYTES && last.count < MOST_SPANS;
+                let has_room = last.size + first <= MAX_BYTES && last.count < MAX_SPANS;
                 prop_assert!(!(goes_on && has_room), "two requests could be one");
             }
             pieces.sort_unstable_by_key(|piece| (piece.file, piece.offset));

@@ -21,10 +21,10 @@ const LONG_SPAN: u64 = 4096;
 /// The minimum number of longer spans in one range of the peer, on average.
 const TOGETHER: u64 = 2;
 /// Fewer spans are not worth an arena.
-const LEAST_SPANS: u64 = 64;
+const MIN_SPANS: u64 = 64;
 /// Another path must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
-const LEAST_GAIN: f64 = 0.9;
-const LEAST_SAVED: f64 = 100e-6;
+const MIN_GAIN: f64 = 0.9;
+const MIN_SAVED: f64 = 100e-6;
 
 /// The chosen path to a peer, and the others.
 pub(super) struct Choice {
@@ -80,7 +80,7 @@ impl Choosing<'_> {
             true => [TransferPath::NixlRead, TransferPath::NixlReadStaged, TransferPath::NixlReadServed],
             false => [TransferPath::NixlWrite, TransferPath::NixlWriteStaged, TransferPath::NixlWriteServed],
         };
-        let spans = self.plan.most_moves();
+        let spans = self.plan.max_moves();
         let direct_seconds = self.rates.direct.direct(spans, self.plan.bytes());
         // Where the owner would serve long spans, an arena of this process may do better.
         let may_be_served = |spans| self.remote.served().is_some() && self.is_served_faster(spans);
@@ -91,7 +91,7 @@ impl Choosing<'_> {
         if self.preferences.path.is_none() {
             let mut best = direct_seconds;
             for (other, seconds) in [(staged, seconds_of(&of_staged)), (served, seconds_of(&of_served))] {
-                if seconds < (best * LEAST_GAIN).min(best - LEAST_SAVED) {
+                if seconds < (best * MIN_GAIN).min(best - MIN_SAVED) {
                     (path, best) = (other, seconds);
                 }
             }
@@ -127,10 +127,10 @@ impl Choosing<'_> {
                 |error: Error| error.context(format!("path {path} is not possible between these layouts"));
             return rate().map(Ok).map_err(refused);
         }
-        let spans = self.plan.most_moves();
+        let spans = self.plan.max_moves();
         let reason = if self.preferences.path.is_some() {
             "another path was requested"
-        } else if !self.rates.is_slow && (spans < LEAST_SPANS || !could_be_better(spans)) {
+        } else if !self.rates.is_slow && (spans < MIN_SPANS || !could_be_better(spans)) {
             "the contiguous ranges are few, or long enough"
         } else {
             match rate() {
@@ -153,16 +153,16 @@ impl Choosing<'_> {
         if bytes < spans * LONG_SPAN {
             return false;
         }
-        let ranges = self.plan.most_ranges_on(usize::from(!self.reads));
+        let ranges = self.plan.max_ranges_on(usize::from(!self.reads));
         let direct = self.rates.direct.direct(spans, bytes);
-        ranges * TOGETHER > spans || self.rates.staged.in_arena(ranges, bytes) > LEAST_GAIN * direct
+        ranges * TOGETHER > spans || self.rates.staged.in_arena(ranges, bytes) > MIN_GAIN * direct
     }
 
     /// Whether the owner's large ranges save enough.
     fn is_served_faster(&self, spans: u64) -> bool {
         let bytes = self.plan.bytes();
         self.rates.served.served(&ServedSize::of(self.plan, 1))
-            < LEAST_GAIN * self.rates.direct.direct(spans, bytes)
+            < MIN_GAIN * self.rates.direct.direct(spans, bytes)
     }
 
     fn staged(&self) -> Result<Rated<Division>> {
@@ -175,7 +175,7 @@ impl Choosing<'_> {
             reason: format!(
                 "{} ranges through staging memory replace {} descriptors",
                 estimate.descriptors,
-                self.plan.most_moves()
+                self.plan.max_moves()
             ),
             division,
         })
@@ -193,7 +193,7 @@ impl Choosing<'_> {
         let mut reason = format!(
             "{} ranges of staging memory of the owner replace {} descriptors",
             division.descriptors(),
-            self.plan.most_moves()
+            self.plan.max_moves()
         );
         if sessions > 1 {
             reason += &format!(", by {sessions} requests to the owner");

@@ -29,7 +29,7 @@ const SECONDS_PER_SPAN: f64 = 50e-9;
 /// (bench/notes/17-peer-reshape.md).
 const SECONDS_PER_PLACE: f64 = 130e-9;
 /// Shorter runs say more about latency.
-const LEAST_SECONDS: f64 = 1e-3;
+const MIN_SECONDS: f64 = 1e-3;
 /// The weight of earlier runs after each later one.
 const KEPT: f64 = 0.8;
 /// The weight of the assumption, which remains for what no run has shown: runs of few descriptors do not show their cost.
@@ -155,7 +155,7 @@ pub struct ServedSize {
 
 /// Separate places in memory that a plan moves. Rows within a piece of a block follow each other closely, and do not count.
 pub fn places_of(plan: &Plan) -> u64 {
-    plan.pieces().min(plan.most_moves())
+    plan.pieces().min(plan.max_moves())
 }
 
 impl ServedSize {
@@ -262,7 +262,7 @@ impl Fit {
             sample.transferred as f64 * of_byte * self.assumed.per_byte,
         ];
         let all = assumed[0] + assumed[1];
-        if all < LEAST_SECONDS {
+        if all < MIN_SECONDS {
             return;
         }
         let [of_descriptors, of_bytes] = assumed.map(|part| part / all);
@@ -317,7 +317,7 @@ impl RequestRates {
             Memory::Local(_) => String::new(),
         };
         let mut rates = RATES.get(Mutex::default).lock();
-        if rates.len() > MOST_ENTRIES {
+        if rates.len() > MAX_ENTRIES {
             rates.retain(|_, rates| Arc::strong_count(rates) > 1);
         }
         let new = || Arc::new(Self::assuming(between));
@@ -393,7 +393,7 @@ impl RequestRates {
 type Key = (String, Between, bool);
 
 /// If there are more entries than this, entries that no transfer uses are dropped.
-const MOST_ENTRIES: usize = 256;
+const MAX_ENTRIES: usize = 256;
 
 #[cfg(test)]
 mod tests;

@@ -61,7 +61,7 @@ impl NixlMove {
         let division = match path == staged {
             true => {
                 let memory = StagingMemory::between(local, MemoryType::Object);
-                let slot = object_slot_size(preferences.staging_size, memory, most_content(remote))?;
+                let slot = object_slot_size(preferences.staging_size, memory, max_content(remote))?;
                 Some(Division::of_objects(&plan, remote, reads, slot))
             }
             false => None,
@@ -96,7 +96,7 @@ fn candidates(
 }
 
 /// The maximum number of bytes that the layout uses of one of its objects.
-fn most_content(objects: &Layout) -> u64 {
+fn max_content(objects: &Layout) -> u64 {
     (0..objects.descriptors().len() as u32)
         .filter_map(|region| objects.object_content(region))
         .max()

@@ -126,7 +126,7 @@ impl PreparedRequests {
         let plan = &self.request_plan.plan;
         matches!(self.method, Method::Listed(_))
             && self.peer().is_some()
-            && is_short(plan.bytes(), plan.most_moves())
+            && is_short(plan.bytes(), plan.max_moves())
     }
 
     /// The requests of a run that begins, on the agent's thread.

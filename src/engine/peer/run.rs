@@ -450,7 +450,7 @@ impl NixlRun {
         rates.add(&match &self.flow {
             Some(Flow::Staged(flow)) => Sample { seconds, places: places_of(plan), ..flow.sample },
             _ => Sample {
-                descriptors: plan.most_moves(),
+                descriptors: plan.max_moves(),
                 transferred: plan.bytes(),
                 seconds,
                 ..Sample::default()

@@ -5,7 +5,7 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::ffi::common::pointer::null;
 
 /// A limit that no options struct will exceed: a larger size is not initialized.
-const MOST_BYTES: usize = 4096;
+const MAX_BYTES: usize = 4096;
 
 /// A struct with `size_t struct_size` first and no padding.
 ///
@@ -89,7 +89,7 @@ pub unsafe fn read_nullable<T: Options>(pointer: *const T) -> Result<Option<T>> 
 unsafe fn stated_size<T: Options>(pointer: *const T) -> Result<usize> {
     // SAFETY: the caller's promise.
     let size = unsafe { pointer.cast::<usize>().read_unaligned() };
-    let plausible = (T::FIRST_SIZE..=MOST_BYTES).contains(&size) && size.is_multiple_of(size_of::<usize>());
+    let plausible = (T::FIRST_SIZE..=MAX_BYTES).contains(&size) && size.is_multiple_of(size_of::<usize>());
     if plausible { Ok(size) } else { Err(wrong_size(T::NAME, size, T::FIRST_SIZE)) }
 }
 
@@ -97,7 +97,7 @@ unsafe fn stated_size<T: Options>(pointer: *const T) -> Result<usize> {
 fn wrong_size(name: &str, size: usize, first: usize) -> Error {
     let found = if size < first {
         format!("less than the {first} bytes that every version of it has")
-    } else if size > MOST_BYTES {
+    } else if size > MAX_BYTES {
         "more than any version of it has".to_string()
     } else {
         format!("no multiple of {}", size_of::<usize>())

@@ -15,7 +15,7 @@ use cell::{Cell, Direction, Style};
 /// Indices of an axis that are shown if it has more: the first two and the last.
 const SHOWN: u64 = 3;
 /// Of more axes than these, the first index and the last are shown, so that the picture stays small.
-const MOST_LEVELS: usize = 4;
+const MAX_LEVELS: usize = 4;
 const MARGIN: u32 = 16;
 const LINE: u32 = 18;
 const MONO: &str = "ui-monospace, monospace";
@@ -196,7 +196,7 @@ impl Picture<'_> {
         let Some((axis, inner)) = levels.split_first() else { return Vec::new() };
         let also = (*axis == Axis::Block).then_some(self.block);
         let padding = self.padding(*axis);
-        let most = if self.levels().len() > MOST_LEVELS { SHOWN - 1 } else { SHOWN };
+        let most = if self.levels().len() > MAX_LEVELS { SHOWN - 1 } else { SHOWN };
         let mut cells = Vec::new();
         for (index, is_after_gap) in shown(self.geometry.count(*axis), also, most) {
             if is_after_gap {

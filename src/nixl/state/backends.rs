@@ -49,7 +49,7 @@ impl AgentState {
         if plugin.starts_with("UCX") {
             tcp_send::redirect(plugin);
         }
-        let most_parts = if plugin == gusli::PLUGIN { gusli::most_parts(&merged) } else { None };
+        let max_parts = if plugin == gusli::PLUGIN { gusli::max_parts(&merged) } else { None };
         let params = Params::of(&merged)?;
         let create = || self.try_create_backend(&name, &params);
         let raw = create()
@@ -62,7 +62,7 @@ impl AgentState {
             Ok((types, _)) => backend.memory_types = types,
             Err(error) => log!(Error, "{error}"),
         }
-        backend.most_parts = most_parts;
+        backend.max_parts = max_parts;
         self.backends.insert(plugin.to_string(), backend);
         self.carrier = self.carrier.after_new_backend();
         // Layouts can be exported without it; then an importer cannot distinguish agents of one name.

@@ -176,7 +176,7 @@ impl AgentState {
     /// Whether a backend for block storage executes a request of so many parts beside those in flight. Otherwise NIXL would fail
     /// the request.
     pub fn has_space_for(&self, parts: usize) -> bool {
-        let Some(most) = self.backends.values().find_map(|backend| backend.most_parts) else { return true };
+        let Some(most) = self.backends.values().find_map(|backend| backend.max_parts) else { return true };
         let in_flight = self.requests.values().filter(|request| request.state == RequestState::InFlight);
         let busy: usize = in_flight.map(|request| request.block_parts).sum();
         busy == 0 || busy + parts <= most

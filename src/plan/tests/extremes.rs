@@ -8,7 +8,7 @@ use crate::layout::{Arrangement, Order, Strides};
 use crate::plan::{BlockTable, TokenTables};
 
 /// Bases are listed, so a layout has few regions here.
-const MOST_REGIONS: u64 = 64;
+const MAX_REGIONS: u64 = 64;
 /// Moves that are compared with the layouts.
 const COMPARED: usize = 40;
 
@@ -54,7 +54,7 @@ fn placed(dimensions: &Dimensions, kind: LayoutKind, at_end: bool) -> Option<Pla
     let geometry = Geometry::new(dimensions.clone(), kind).ok()?;
     geometry.total_size().unwrap();
     let count = geometry.num_regions() as u64;
-    if count > MOST_REGIONS {
+    if count > MAX_REGIONS {
         return None;
     }
     let size = geometry.allocation_size(1).ok()?;

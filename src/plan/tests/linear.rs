@@ -31,22 +31,22 @@ pub(super) fn places(plan: &LinearPlan, step: u64) -> BTreeMap<u64, (u32, u64)> 
 type Moved = BTreeMap<(u32, u64), (u32, u64)>;
 
 /// Terms of any plan of these tests that name one span have fewer bytes.
-const LEAST_TERMS: usize = 240;
+const MIN_TERMS: usize = 240;
 
 /// Moves the bytes of a plan through rows, in the order of one of the sides: one row for each slice, whose terms have at most
-/// `most_bytes`. Returns the number of slices, too.
+/// `max_bytes`. Returns the number of slices, too.
 fn through_rows(
     plan: &Plan,
     sides: [&Placement; 2],
     leader: usize,
     step: u64,
-    most_bytes: usize,
+    max_bytes: usize,
 ) -> Result<(Moved, usize)> {
     let led = plan.led_by(leader).unwrap();
     let mut moved = Moved::new();
-    let slices = led.slices(1 - leader, most_bytes)?;
+    let slices = led.slices(1 - leader, max_bytes)?;
     for slice in &slices {
-        let words = serde_round_trip(&slice.terms(1 - leader)?, most_bytes.max(LEAST_TERMS));
+        let words = serde_round_trip(&slice.terms(1 - leader)?, max_bytes.max(MIN_TERMS));
         let other = places(&words.checked_in(parts(sides[1 - leader]))?.placed()?, step);
         let own = places(&slice.linear(leader)?, step);
         let [sources, destinations] = if leader == 0 { [own, other] } else { [other, own] };
@@ -64,10 +64,10 @@ fn through_a_row(plan: &Plan, sides: [&Placement; 2], leader: usize, step: u64) 
     Ok(moved)
 }
 
-fn serde_round_trip(terms: &Terms, most_bytes: usize) -> Terms {
+fn serde_round_trip(terms: &Terms, max_bytes: usize) -> Terms {
     let mut bytes = Vec::new();
     ciborium::into_writer(terms, &mut bytes).unwrap();
-    assert!(bytes.len() <= most_bytes, "{} bytes of terms, {most_bytes} are the most", bytes.len());
+    assert!(bytes.len() <= max_bytes, "{} bytes of terms, {max_bytes} are the most", bytes.len());
     let read: Terms = ciborium::from_reader(&bytes[..]).unwrap();
     assert_eq!(&read, terms);
     read
@@ -82,7 +82,7 @@ proptest! {
         tables in [any_table(), any_table()], firsts in [0u64..8, 0u64..8],
         steps in prop_oneof![2 => Just([1u64, 1]), 1 => [1u64..4, 1u64..4]],
         heads in any_range(3), more_heads in [0u64..2, 0u64..2], tokens in 1u64..20, by_layer: bool, step in 1u64..500,
-        leader in 0usize..2, most_bytes in 0usize..500,
+        leader in 0usize..2, max_bytes in 0usize..500,
     ) {
         let side = |index: usize, start| {
             side(kinds[index], pages[index], 3 + more_heads[index], 1 << shifts[index], start)
@@ -104,7 +104,7 @@ proptest! {
             prop_assert_eq!(layers.flat_map(Result::unwrap).collect::<BTreeMap<_, _>>(), expected);
         } else {
             prop_assert_eq!(&through_a_row(&plan, sides, leader, step).unwrap(), &expected);
-            let (moved, slices) = through_rows(&plan, sides, leader, step, most_bytes).unwrap();
+            let (moved, slices) = through_rows(&plan, sides, leader, step, max_bytes).unwrap();
             prop_assert_eq!(moved, expected);
             prop_assert!(slices as u64 <= plan.blocks());
         }

@@ -35,7 +35,7 @@ proptest! {
     fn matrices_are_the_bytes_of_the_moves(
         pairs in prop_oneof![any_pairs(), regular_pairs()], from in 0usize..3, to in 0usize..3,
         from_shift in 0u32..7, to_shift in 0u32..7,
-        layers in fitting_range(3), outers in fitting_range(2), most_pitch in prop_oneof![1u64..500, Just(1u64 << 31)],
+        layers in fitting_range(3), outers in fitting_range(2), max_pitch in prop_oneof![1u64..500, Just(1u64 << 31)],
     ) {
         let side = |kind: usize, shift: u32, start| {
             placement(Dimensions { alignment: 1 << shift, ..dimensions() }, KINDS[kind], start)
@@ -43,7 +43,7 @@ proptest! {
         let (source, destination) = (side(from, from_shift, 4096), side(to, to_shift, 1 << 20));
         let wanted = Wanted { layers: Some(layers), outers: Some(outers), heads: None };
         let plan = Plan::between(&source, &destination, &pairs, wanted).unwrap();
-        let matrices = plan.matrices(most_pitch).next().unwrap();
+        let matrices = plan.matrices(max_pitch).next().unwrap();
         let list = listed(&matrices);
         let count = list.len() as u64;
         prop_assert_eq!(matrices.count(u64::MAX), Some(count));
@@ -51,7 +51,7 @@ proptest! {
         prop_assert_eq!(matrices.count(count - 1), None);
         prop_assert!(count <= matrices.total_rows());
         for Matrix { first, strides, rows } in &list {
-            prop_assert!(*rows == 1 || strides.iter().all(|stride| (first.size..=most_pitch).contains(stride)));
+            prop_assert!(*rows == 1 || strides.iter().all(|stride| (first.size..=max_pitch).contains(stride)));
         }
         let rows: Vec<_> = list.iter().flat_map(rows_of).collect();
         let moves: Vec<_> = plan.moves().collect();

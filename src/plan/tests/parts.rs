@@ -69,7 +69,7 @@ proptest! {
         prop_assert_eq!(bytes_of(&moves), expected.clone());
         prop_assert_eq!(whole.bytes(), expected.len() as u64);
         prop_assert_eq!(moves.iter().map(|each| each.size).sum::<u64>(), whole.bytes());
-        prop_assert!(moves.len() as u64 <= whole.most_moves());
+        prop_assert!(moves.len() as u64 <= whole.max_moves());
         prop_assert_eq!(whole.count_moves(false), moves.len() as u64);
         prop_assert_eq!(&passed(&whole), &moves);
         prop_assert_eq!(whole.unit(), None, "no list is prepared for parts");
@@ -93,7 +93,7 @@ proptest! {
 
     #[test]
     fn slices_of_parts_have_each_byte_once(
-        parts in prop::collection::vec(any_part(), 1..4), pairs in any_pairs(), leader in 0usize..2, most_bytes in 0usize..1000,
+        parts in prop::collection::vec(any_part(), 1..4), pairs in any_pairs(), leader in 0usize..2, max_bytes in 0usize..1000,
     ) {
         let whole = Plan::new(&outline(&parts, false).unwrap(), &pairs, None).unwrap();
         let expected = bytes_of(&whole.moves().collect::<Vec<_>>());
@@ -107,7 +107,7 @@ proptest! {
         }).collect();
         let led = whole.led_by(leader).unwrap();
         let mut moved = BTreeMap::new();
-        for slice in led.slices(1 - leader, most_bytes).unwrap() {
+        for slice in led.slices(1 - leader, max_bytes).unwrap() {
             let own = places(&slice.linear(leader).unwrap(), 64);
             let other = places(&slice.terms(1 - leader).unwrap().checked_in(theirs.iter().copied()).unwrap().placed().unwrap(), 64);
             let [sources, destinations] = if leader == 0 { [own, other] } else { [other, own] };

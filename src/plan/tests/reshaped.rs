@@ -199,9 +199,9 @@ proptest! {
             .flat_map(|first| moves(&shape, &blocks, first..bytes.min(first + step)))
             .collect();
         prop_assert_eq!(&bytes_of(&parts), &expected);
-        for most_pitch in [1, 40, 1 << 31] {
+        for max_pitch in [1, 40, 1 << 31] {
             let mut rows = Vec::new();
-            let matrices = Matrices::new(&shape, &blocks, most_pitch);
+            let matrices = Matrices::new(&shape, &blocks, max_pitch);
             let mut count = 0;
             matrices.for_each(|matrix| {
                 count += 1;

@@ -161,7 +161,7 @@ proptest! {
                 prop_assert_eq!(extents(&of_moves), extents(&ranges));
             }
         }
-        prop_assert!(moves.len() as u64 <= plan.most_moves());
+        prop_assert!(moves.len() as u64 <= plan.max_moves());
         prop_assert_eq!(plan.count_moves(false), moves.len() as u64);
         prop_assert_eq!(&passed(&plan), &moves);
         let plans: Vec<_> = match by_layer {

@@ -15,7 +15,7 @@ use crate::base::retried::{pread, pwrite};
 /// Bytes of a label in a file.
 pub const PAGE: u64 = 4096;
 const LENGTH: usize = size_of::<u32>();
-const MOST: usize = PAGE as usize - LENGTH;
+const MAX: usize = PAGE as usize - LENGTH;
 
 /// The label for a new file, and the check for the label of an existing file.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub fn offset(size: u64) -> Result<u64> {
 
 /// Writes a label after the data of a file.
 pub fn write(file: &OwnedFd, size: u64, label: &Label) -> Result<()> {
-    ensure!(label.bytes.len() <= MOST, OutOfRange, "a label of {} bytes is too large", label.bytes.len());
+    ensure!(label.bytes.len() <= MAX, OutOfRange, "a label of {} bytes is too large", label.bytes.len());
     let mut page = vec![0; PAGE as usize];
     page[..LENGTH].copy_from_slice(&(label.bytes.len() as u32).to_le_bytes());
     page[LENGTH..LENGTH + label.bytes.len()].copy_from_slice(&label.bytes);

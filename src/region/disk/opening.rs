@@ -27,7 +27,7 @@ use crate::region::file_lock::FileLock;
 use crate::region::host_size::host_size;
 
 /// How often a file may appear and disappear while it is opened or created.
-const MOST_ATTEMPTS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 impl DiskFile {
     /// Opens a file as configured, or leaves nothing behind. A file that was created is removed with the
@@ -100,7 +100,7 @@ fn name_the_remedy(path: &Path, error: Error) -> Error {
 
 /// Another process may create or remove the file between the two attempts.
 fn open_or_create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
-    for _ in 1..MOST_ATTEMPTS {
+    for _ in 1..MAX_ATTEMPTS {
         match create(path, config) {
             Err(error) if error.status() == Status::AlreadyExists => {}
             created => return created,

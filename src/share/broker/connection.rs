@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::request::{FetchRequest, MOST_REQUEST, Refusal};
+use super::request::{FetchRequest, MAX_REQUEST, Refusal};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::process::LocalFd;
 use crate::share::frame::MessageKind;
@@ -62,7 +62,7 @@ pub enum ClientEvent {
 impl Connection {
     /// A client that has just connected.
     pub fn new(socket: LocalFd, user: u32, deadline: Instant) -> Self {
-        let limits = ParcelLimits { bytes: MOST_REQUEST, fds: 0 };
+        let limits = ParcelLimits { bytes: MAX_REQUEST, fds: 0 };
         Self { socket, user, deadline, stage: Stage::Receiving(Incoming::new(Boundaries::None, limits)) }
     }
 

@@ -22,7 +22,7 @@ use crate::share::message::peer_pid;
 use crate::share::user::ensure_unambiguous;
 
 /// The most bytes of the path of a socket.
-const MOST_PATH: usize = 107;
+const MAX_PATH: usize = 107;
 
 /// A socket at a path. Dropping it removes the path, if that still refers to the socket.
 pub struct Listener {
@@ -242,9 +242,9 @@ fn aside(path: &Path) -> Result<PathBuf> {
 pub fn address(path: &Path) -> Result<SocketAddrUnix> {
     let length = path.as_os_str().len();
     ensure!(
-        (1..=MOST_PATH).contains(&length),
+        (1..=MAX_PATH).contains(&length),
         InvalidArgument,
-        "a socket's path has 1 to {MOST_PATH} bytes, this one has {length}"
+        "a socket's path has 1 to {MAX_PATH} bytes, this one has {length}"
     );
     SocketAddrUnix::new(path).map_err(|errno| Error::errno("use it as the path of a socket", errno))
 }

@@ -7,11 +7,11 @@ use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
 
 /// The most bytes of a name.
-const MOST_NAME: usize = 255;
+const MAX_NAME: usize = 255;
 /// The most bytes of a request.
-pub const MOST_REQUEST: usize = TOKEN_BYTES + 1 + MOST_NAME;
+pub const MAX_REQUEST: usize = TOKEN_BYTES + 1 + MAX_NAME;
 /// Maximum size of the message of an error reply, in bytes.
-const MOST_MESSAGE: usize = 4096;
+const MAX_MESSAGE: usize = 4096;
 
 /// The request of a client.
 #[derive(Clone, Debug)]
@@ -55,9 +55,9 @@ impl FetchRequest {
 /// Whether something can be published under this name.
 pub fn check_name(name: &str) -> Result<()> {
     ensure!(
-        (1..=MOST_NAME).contains(&name.len()),
+        (1..=MAX_NAME).contains(&name.len()),
         InvalidArgument,
-        "a name has 1 to {MOST_NAME} bytes, this one has {}",
+        "a name has 1 to {MAX_NAME} bytes, this one has {}",
         name.len()
     );
     Ok(())
@@ -70,7 +70,7 @@ impl Refusal {
     /// Its bytes.
     pub fn write(&self) -> Vec<u8> {
         let text = self.0.message().as_bytes();
-        [&(self.0.status() as i32).to_le_bytes(), &text[..text.len().min(MOST_MESSAGE)]].concat()
+        [&(self.0.status() as i32).to_le_bytes(), &text[..text.len().min(MAX_MESSAGE)]].concat()
     }
 
     /// The refusal of these bytes. The message is another process's: it is cut short and freed of control characters.
@@ -82,7 +82,7 @@ impl Refusal {
         let Some(status) = Status::from_code(code) else {
             fail!(Corrupt, "the refusal contains status {code}, which is unknown");
         };
-        let text = String::from_utf8_lossy(&text[..text.len().min(MOST_MESSAGE)]);
+        let text = String::from_utf8_lossy(&text[..text.len().min(MAX_MESSAGE)]);
         let text: String =
             text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
         Ok(Self(Error::new(status, text)))
@@ -124,7 +124,7 @@ mod tests {
         let read = Refusal::read(&Refusal(Error::new(Status::Busy, "come again")).write()).unwrap();
         assert_eq!((read.0.status(), read.0.message()), (Status::Busy, "come again"));
         let long = Refusal(Error::new(Status::Busy, "ü".repeat(5000))).write();
-        assert_eq!(long.len(), 4 + MOST_MESSAGE);
+        assert_eq!(long.len(), 4 + MAX_MESSAGE);
         let hostile = [&(-7i32).to_le_bytes()[..], b"a\x1b[2J\xff"].concat();
         assert_eq!(Refusal::read(&hostile).unwrap().0.message(), "a?[2J\u{fffd}");
         assert!(Refusal::read(&[0; 8]).is_err() && Refusal::read(&[1; 3]).is_err());

@@ -11,7 +11,7 @@ use crate::base::log::log;
 use crate::copy::gpu::device::pool::ResourcePool;
 use crate::copy::gpu::device::state::DeviceState;
 use crate::cuda::DeviceBuffer;
-use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
+use crate::cuda::checksum::{ChecksumKernel, MAX_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::cuda::ipc::DevicePair;
@@ -23,11 +23,11 @@ use crate::region::{Contexts, ExtentHold, PinnedConfig, PinnedMemory};
 /// Bytes that a warp processes at a time.
 const TILE: u64 = 4096;
 /// Maximum number of tiles per block in one launch.
-const MOST_TILES: u64 = 1 << 16;
+const MAX_TILES: u64 = 1 << 16;
 /// Maximum number of blocks in one launch.
-const MOST_BLOCKS: u64 = 1 << 18;
+const MAX_BLOCKS: u64 = 1 << 18;
 /// Maximum number of tiles in one launch: the kernel counts them in 32 bits.
-const MOST_IN_ALL: u64 = 1 << 30;
+const MAX_IN_ALL: u64 = 1 << 30;
 /// Bytes of a block id, of a factor, and of a checksum.
 const WORD: u64 = 4;
 /// How long a waiting thread polls before it sleeps between polls: a GPU processes 1 GiB in less time.
@@ -53,7 +53,7 @@ impl Checker {
     /// Creates the resources on a device.
     pub fn new(device: &DeviceState) -> Result<Self> {
         let ordinal = device.context().device().ordinal();
-        let size = (2 * MOST_BLOCKS + MOST_TILES) * WORD;
+        let size = (2 * MAX_BLOCKS + MAX_TILES) * WORD;
         let config =
             PinnedConfig { size, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
         let row = power(ROW as u64 * WORD);
@@ -94,7 +94,7 @@ impl Checker {
             self.upload(&on, IDS, bytes)?;
         }
         let mut behind = pieces.block_size();
-        for (index, layers) in pieces.layers.chunks(most_layers(pieces) as usize).enumerate() {
+        for (index, layers) in pieces.layers.chunks(max_layers(pieces) as usize).enumerate() {
             if index > 0 {
                 // The previous launch still reads the factors of its tiles.
                 self.wait()?;
@@ -113,7 +113,7 @@ impl Checker {
         // SAFETY: a launch has no more tiles than the part has words, and only this thread uses the memory.
         let powers = unsafe { std::slice::from_raw_parts_mut(BEHIND.of(self.host()), count as usize) };
         fill_behind_tiles(powers, pieces, behind);
-        let mut starts = [0; MOST_LAYERS];
+        let mut starts = [0; MAX_LAYERS];
         starts[..layers.len()].copy_from_slice(layers);
         let tiles = Tiles {
             blocks: IDS.at(self.device.address()),
@@ -164,8 +164,8 @@ impl Checker {
 struct Part(u64);
 
 const IDS: Part = Part(0);
-const CHECKSUMS: Part = Part(MOST_BLOCKS);
-const BEHIND: Part = Part(2 * MOST_BLOCKS);
+const CHECKSUMS: Part = Part(MAX_BLOCKS);
+const BEHIND: Part = Part(2 * MAX_BLOCKS);
 
 impl Part {
     fn at(self, memory: u64) -> u64 {
@@ -184,7 +184,7 @@ pub struct GpuBlocks {
     /// The CUDA contexts of the memory.
     contexts: Contexts,
     /// The maximum number of blocks at a time.
-    most_blocks: usize,
+    max_blocks: usize,
     extents: TouchedExtents,
 }
 
@@ -193,13 +193,13 @@ impl GpuBlocks {
     pub fn new(layout: &Layout, blocks: &[u32], slots: &Slots) -> Option<Self> {
         let ordinal = own_device(layout)?;
         let pieces = Pieces::of(layout, slots);
-        let layers = most_layers(&pieces);
+        let layers = max_layers(&pieces);
         if layers == 0 {
             return None;
         }
-        let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, layers)).clamp(1, MOST_BLOCKS) as usize;
+        let max_blocks = (MAX_IN_ALL / tiles_of_layers(&pieces, layers)).clamp(1, MAX_BLOCKS) as usize;
         let (contexts, extents) = (layout.contexts(false), touched(layout, blocks, slots));
-        Some(Self { pieces, ordinal, contexts, most_blocks, extents })
+        Some(Self { pieces, ordinal, contexts, max_blocks, extents })
     }
 
     /// Adds the checksum of each of the blocks to a list. Returns whether the device has what it needs for that.
@@ -215,7 +215,7 @@ impl GpuBlocks {
             }
         };
         let held = self.extents.hold()?;
-        for part in blocks.chunks(self.most_blocks) {
+        for part in blocks.chunks(self.max_blocks) {
             let computed = checker.compute(part, &self.pieces, checksums).inspect_err(|error| {
                 checker.spoil();
                 if is_fatal(error) {
@@ -235,9 +235,9 @@ fn tiles_of_layers(pieces: &Pieces, layers: u64) -> u64 {
 }
 
 /// The number of layers per launch; 0 if one layer has too many tiles.
-fn most_layers(pieces: &Pieces) -> u64 {
-    let layers = MOST_TILES / tiles_of_layers(pieces, 1).max(1);
-    layers.min(MOST_LAYERS as u64).min(pieces.layers.len() as u64)
+fn max_layers(pieces: &Pieces) -> u64 {
+    let layers = MAX_TILES / tiles_of_layers(pieces, 1).max(1);
+    layers.min(MAX_LAYERS as u64).min(pieces.layers.len() as u64)
 }
 
 /// Fills in for each tile of some layers the factor by which the bytes behind it multiply its remainder. `after` bytes are

@@ -14,7 +14,7 @@ use crate::region::{PinnedConfig, PinnedMemory};
 /// Bytes of a ring.
 const SIZE: u64 = 8 << 20;
 /// The maximum for one transfer, so that several fit.
-const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<KernelRun>();
+const MAX_RUNS: usize = (SIZE as usize / 4) / size_of::<KernelRun>();
 /// Slots start at a cache line of the device.
 const LINE: u64 = 128;
 
@@ -38,7 +38,7 @@ impl DescriptorRing {
 
     /// Writes the runs of one prepared copy to separate memory, if they are too many for the ring.
     pub fn of_one_copy(ordinal: i32, runs: &[KernelRun]) -> Result<Option<DescriptorSlot>> {
-        if runs.len() <= MOST_RUNS {
+        if runs.len() <= MAX_RUNS {
             return Ok(None);
         }
         Ok(Self::with_parts(ordinal, 0, slot_size(runs))?.keep(runs))

@@ -12,11 +12,11 @@ use crate::cuda::{Context, DeviceBuffer, Event};
 /// each launch may wait for the end of a large kernel. With 8 parts of 16 MiB and 32 CTAs the link of an H200 was idle
 /// during every fourth kernel; with 4 parts it is used to 90% and more.
 pub fn staging_parts(computes: bool) -> u64 {
-    if computes { 4 } else { MOST_PARTS }
+    if computes { 4 } else { MAX_PARTS }
 }
 
 /// The maximum number of parts.
-pub const MOST_PARTS: u64 = 8;
+pub const MAX_PARTS: u64 = 8;
 
 /// Device memory in parts that are filled and drained in rotation, and the events that synchronise kernel and copy engine.
 pub struct Staging {
@@ -43,7 +43,7 @@ impl Staging {
         context.ensure_alive()?;
         let memory = DeviceBuffer::new(context.device(), size)?;
         let part = |_| Ok(StagingPart { filled: Event::new(context)?, drained: Event::new(context)? });
-        let parts = (0..MOST_PARTS).map(part).collect::<Result<_>>()?;
+        let parts = (0..MAX_PARTS).map(part).collect::<Result<_>>()?;
         Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
     }
 

@@ -25,9 +25,9 @@ use crate::layout::Layout;
 use crate::region::PinnedMemory;
 
 /// The maximum number of runs that the driver executes at a time; more runs wait.
-const MOST_STREAMS: usize = 64;
+const MAX_STREAMS: usize = 64;
 /// Staged runs at a time in each direction: one saturates the link.
-const MOST_STAGED: usize = 1;
+const MAX_STAGED: usize = 1;
 
 /// The state of one device.
 pub struct DeviceState {
@@ -70,9 +70,9 @@ impl DeviceState {
             kernel: Arc::new(CopyKernel::new(&context)),
             context,
             rings: Mutex::default(),
-            streams: ResourcePool::new(MOST_STREAMS),
+            streams: ResourcePool::new(MAX_STREAMS),
             events: ResourcePool::new(usize::MAX),
-            stagings: [ResourcePool::new(MOST_STAGED), ResourcePool::new(MOST_STAGED)],
+            stagings: [ResourcePool::new(MAX_STAGED), ResourcePool::new(MAX_STAGED)],
             waiting: WaitCounts::default(),
             run_counter: Arc::default(),
             bench_memory: Mutex::default(),

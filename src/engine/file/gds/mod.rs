@@ -19,7 +19,7 @@ use crate::run::path::TransferPath;
 
 /// The minimum average size of a move: NIXL makes one request per move, while the staging ring merges
 /// adjacent ones into requests of up to this size.
-const LEAST_MOVE: u64 = super::requests::MOST_BYTES;
+const MIN_MOVE: u64 = super::requests::MAX_BYTES;
 
 /// A transfer by GDS, and whether it is certain that bytes do not pass through host memory.
 pub struct Chosen {
@@ -115,12 +115,12 @@ pub fn is_worth_it(plan: &Plan) -> bool {
 }
 
 fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
-    let (bytes, moves) = (plan.bytes(), plan.most_moves().max(1));
-    if bytes / moves >= LEAST_MOVE {
+    let (bytes, moves) = (plan.bytes(), plan.max_moves().max(1));
+    if bytes / moves >= MIN_MOVE {
         return Ok(());
     }
     Err(format!(
-        "each move of {} bytes would be one request; the staging ring merges them into requests of up to {LEAST_MOVE}",
+        "each move of {} bytes would be one request; the staging ring merges them into requests of up to {MIN_MOVE}",
         bytes / moves
     ))
 }

@@ -23,7 +23,7 @@ use crate::base::retried;
 use crate::run::cancelled;
 
 /// Maximum number of bytes in the kernel. A single request may be larger.
-const MOST_BYTES: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 /// The `user_data` of the poll of the event fd.
 const WAKE: u64 = u64::MAX;
 /// How long the thread sleeps if the kernel accepts no entries and has no completions.
@@ -184,7 +184,7 @@ impl UringSession {
     }
 
     fn has_capacity(&self) -> bool {
-        !self.free.is_empty() && (self.bytes < MOST_BYTES || self.free.len() == DEPTH)
+        !self.free.is_empty() && (self.bytes < MAX_BYTES || self.free.len() == DEPTH)
     }
 
     fn add(&mut self, slot: RingSlot) {

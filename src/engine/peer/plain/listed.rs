@@ -13,7 +13,7 @@ use crate::base::sync::Mutex;
 use crate::nixl::{Agent, AgentState, RequestId};
 
 /// Descriptors of the requests that are kept between runs: NIXL needs about 200 bytes for each.
-const MOST_KEPT: u64 = 1 << 16;
+const MAX_KEPT: u64 = 1 << 16;
 
 /// The requests of a transfer, which all its runs share.
 pub struct ListedPlan {
@@ -182,7 +182,7 @@ impl ListedFlow {
         }
         let id = self.listed.plan.create(state, &mut self.place, &mut self.list)?;
         let descriptors = kept.descriptors + self.list.len();
-        self.exceeds_kept |= descriptors > MOST_KEPT || state.is_single_use(id);
+        self.exceeds_kept |= descriptors > MAX_KEPT || state.is_single_use(id);
         if !self.exceeds_kept {
             kept.requests.push(KeptRequest { id, after: self.place });
             kept.descriptors = descriptors;

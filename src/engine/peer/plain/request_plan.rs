@@ -15,7 +15,7 @@ use crate::nixl::{MemoryType, Operation, RequestId, Span};
 use crate::plan::{BlockRun, Move, Plan, Slots};
 
 /// Maximum number of units in the prepared list of a layout, which needs about 100 bytes per unit.
-const MOST_UNITS: u64 = 1 << 20;
+const MAX_UNITS: u64 = 1 << 20;
 /// A move that is listed by itself takes NIXL as long as this many units of a prepared list that merge. Measured with
 /// 10,000 blocks: 25 ns per pair of descriptors, 12.5 ns per move, and 0.5 ns per unit.
 const UNITS_A_MOVE: u64 = 25;
@@ -93,7 +93,7 @@ impl RequestPlan {
 
     /// Whether NIXL executes another request now. Requests to block storage share a limit of its backend.
     pub fn has_space(&self, state: &AgentState) -> bool {
-        let parts = self.limits.descriptors.min(self.plan.most_moves());
+        let parts = self.limits.descriptors.min(self.plan.max_moves());
         !self.is_to_blocks() || state.has_space_for(parts as usize)
     }
 
@@ -143,8 +143,8 @@ impl RequestPlan {
         let unit = self.plan.unit()?;
         let units = self.plan.bytes() / unit.size(self.local.geometry());
         let fits =
-            [&self.local, &self.remote].iter().all(|layout| unit.count(layout.geometry()) <= MOST_UNITS);
-        let scattered = self.plan.most_moves() * UNITS_A_MOVE > units;
+            [&self.local, &self.remote].iter().all(|layout| unit.count(layout.geometry()) <= MAX_UNITS);
+        let scattered = self.plan.max_moves() * UNITS_A_MOVE > units;
         let worth_a_list =
             unit.count(self.local.geometry()) + unit.count(self.remote.geometry()) <= 64 * units;
         let small_enough = unit.size(self.local.geometry()) <= self.limits.bytes;

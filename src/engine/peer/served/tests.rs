@@ -13,7 +13,7 @@ use super::*;
 use crate::base::error::Status;
 use crate::base::process::ProcessIdentity;
 use crate::engine::peer::served::protocol::control::{Entry, SessionState};
-use crate::engine::peer::served::protocol::message::{Body, MOST_BYTES, Message, Open, SessionKey};
+use crate::engine::peer::served::protocol::message::{Body, MAX_BYTES, Message, Open, SessionKey};
 use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
 use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
 use crate::plan::Terms;
@@ -168,7 +168,7 @@ fn nonsense_neither_ends_nor_stalls_a_service() {
     {
         served.send(bytes.to_vec());
     }
-    served.send([&prefix[..], &vec![7; MOST_BYTES + 1]].concat());
+    served.send([&prefix[..], &vec![7; MAX_BYTES + 1]].concat());
     served.send([&prefix[..8], &[0; 64]].concat());
     for _ in 0..600 {
         served.send(good.clone());

@@ -11,7 +11,7 @@ use crate::base::lists;
 use crate::plan::{Matrix, Move, Plan};
 
 /// The usual maximum number of ranges: the call that posts a request takes microseconds for each.
-pub const MOST_RANGES: usize = 1024;
+pub const MAX_RANGES: usize = 1024;
 /// Where a range that is read starts in a slot, so that rows are copied by aligned vectors.
 const ALIGNMENT: u64 = 64;
 
@@ -62,9 +62,9 @@ pub struct ChunkLimits {
     /// Bytes of a slot.
     pub slot: u64,
     /// Bytes between rows that are read rather than skipped; 0 for writes.
-    pub most_gap: u64,
+    pub max_gap: u64,
     /// The maximum number of ranges.
-    pub most_ranges: usize,
+    pub max_ranges: usize,
 }
 
 impl ChunkLimits {
@@ -141,7 +141,7 @@ impl Builder<'_> {
     /// Adds as many rows as fit, and returns their number.
     fn add(&mut self, matrix: &Matrix) -> Result<u64> {
         let (size, stride) = (matrix.first.size, matrix.strides[self.limits.peer()]);
-        let is_close = stride >= size && stride - size <= self.limits.most_gap;
+        let is_close = stride >= size && stride - size <= self.limits.max_gap;
         if matrix.rows == 1 || is_close { self.add_together(matrix, stride) } else { self.add_apart(matrix) }
     }
 
@@ -150,7 +150,7 @@ impl Builder<'_> {
         let (region, address) = self.place(&matrix.first);
         let size = matrix.first.size;
         let is_next = |last: &PeerRange| {
-            let farthest = last.end().saturating_add(self.limits.most_gap);
+            let farthest = last.end().saturating_add(self.limits.max_gap);
             last.region == region
                 && (last.address..=farthest).contains(&address)
                 && address + size <= self.limit
@@ -164,7 +164,7 @@ impl Builder<'_> {
         let Some(space) = self.limits.slot.checked_sub(at).filter(|space| *space >= size) else {
             return Ok(0);
         };
-        if joined.is_none() && self.chunk.ranges.len() == self.limits.most_ranges {
+        if joined.is_none() && self.chunk.ranges.len() == self.limits.max_ranges {
             return Ok(0);
         }
         let fit = match matrix.rows {
@@ -186,7 +186,7 @@ impl Builder<'_> {
         let (region, address) = self.place(&matrix.first);
         let (size, stride) = (matrix.first.size, matrix.strides[self.limits.peer()]);
         let first = self.filled;
-        let free = (self.limits.most_ranges - self.chunk.ranges.len()) as u64;
+        let free = (self.limits.max_ranges - self.chunk.ranges.len()) as u64;
         let fit = matrix.rows.min((self.limits.slot - first) / size).min(free);
         for row in 0..fit {
             self.begin(PeerRange { region, address: address + row * stride, size, at: first + row * size })?;

@@ -16,7 +16,7 @@ use crate::engine::peer::cost::Sample;
 use crate::nixl::{AgentState, RequestId};
 
 /// Chunks of one run that are in slots at a time: half of the slots, so that several runs can share an arena.
-const MOST_IN_SLOTS: usize = 4;
+const MAX_IN_SLOTS: usize = 4;
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
 
@@ -155,7 +155,7 @@ impl StagedFlow {
 
     /// Cuts the next chunk, if a slot is free.
     fn take_chunk(&mut self) -> Result<Option<(ChunkMemory, Slot)>> {
-        if !self.has_more() || self.in_slots.len() >= MOST_IN_SLOTS {
+        if !self.has_more() || self.in_slots.len() >= MAX_IN_SLOTS {
             return Ok(None);
         }
         let Some(slot) = self.staged.take_slot() else { return Ok(None) };

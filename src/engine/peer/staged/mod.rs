@@ -12,7 +12,7 @@ mod shared;
 use std::sync::Arc;
 
 pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser, object_slot_size, slot_size};
-use self::chunk::{Chunk, ChunkLimits, MOST_RANGES, Piece};
+use self::chunk::{Chunk, ChunkLimits, MAX_RANGES, Piece};
 pub use self::copy::{LinearCopy, SlotCopy};
 pub use self::flow::StagedFlow;
 pub use self::memory::StagingMemory;
@@ -46,15 +46,15 @@ impl Division {
         rates: &RequestRates,
     ) -> Result<Self> {
         let order = if reads { LoopOrder::Source } else { LoopOrder::StrictDestination };
-        let most_gap = if reads { rates.bytes_per_descriptor().min(slot / 4) } else { 0 };
-        let limits = ChunkLimits { reads, slot, most_gap, most_ranges: MOST_RANGES };
+        let max_gap = if reads { rates.bytes_per_descriptor().min(slot / 4) } else { 0 };
+        let limits = ChunkLimits { reads, slot, max_gap, max_ranges: MAX_RANGES };
         Ok(Self { plan: plan.in_order(order)?, limits, remote: remote.clone() })
     }
 
     /// Divides a plan, which is in the order of the objects, into one chunk for each object, which fits a slot.
     pub fn of_objects(plan: &Plan, objects: &Arc<Layout>, reads: bool, slot: u64) -> Self {
-        let most_gap = if reads { OBJECT_GAP } else { 0 };
-        let limits = ChunkLimits { reads, slot, most_gap, most_ranges: 1 };
+        let max_gap = if reads { OBJECT_GAP } else { 0 };
+        let limits = ChunkLimits { reads, slot, max_gap, max_ranges: 1 };
         Self { plan: plan.clone(), limits, remote: objects.clone() }
     }
 

@@ -27,15 +27,15 @@ use crate::plan::Plan;
 use crate::run::path::TransferPath;
 
 /// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
-const LEAST_STAGED: u64 = 256 << 10;
+const MIN_STAGED: u64 = 256 << 10;
 const TOO_FEW: &str = "less than 262144 bytes are too few for staging";
 
 /// Number of copies from which the cost of each can be observed.
-const LEAST_COPIES: u64 = 64;
+const MIN_COPIES: u64 = 64;
 /// Number of copies that the driver always queues while the copy engine executes the first.
-const MOST_QUEUED: u64 = 512;
+const MAX_QUEUED: u64 = 512;
 /// A shorter wait can't be distinguished from other delays of a host.
-const LEAST_WAIT: f64 = 100e-6;
+const MIN_WAIT: f64 = 100e-6;
 
 const PATHS: [TransferPath; 5] = [
     TransferPath::CudaCopy,
@@ -71,7 +71,7 @@ impl<'a> Comparison<'a> {
     ) -> Result<Self> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = device.context().device().multiprocessors();
-        let move_size = plan.bytes() / plan.most_moves().max(1);
+        let move_size = plan.bytes() / plan.max_moves().max(1);
         let costs = known::costs(device, sides.peer, sides.direction);
         let limits = PathLimits::new(sides.direction, preferences, multiprocessors, move_size, &costs.rates);
         let mut comparison = Self {
@@ -82,7 +82,7 @@ impl<'a> Comparison<'a> {
             case: CopyCase {
                 direction: sides.direction,
                 bytes: plan.bytes(),
-                moves: plan.most_moves(),
+                moves: plan.max_moves(),
                 access: KernelAccess::of(plan),
                 is_pageable: sides.is_pageable,
                 computes,
@@ -129,7 +129,7 @@ impl<'a> Comparison<'a> {
             TransferPath::CudaBatch => self.batch_measurement(direction),
             TransferPath::CudaKernel | TransferPath::CudaStaged if self.case.computes => {
                 let expected @ [alone, beside] = cost::alone_and_beside(path, &self.case, &self.costs.rates);
-                (beside - alone > alone.max(LEAST_WAIT)).then_some(Measurement::Kernel { expected })
+                (beside - alone > alone.max(MIN_WAIT)).then_some(Measurement::Kernel { expected })
             }
             _ => None,
         };
@@ -142,7 +142,7 @@ impl<'a> Comparison<'a> {
     fn batch_measurement(&self, direction: BatchDirection) -> Option<Measurement> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
         let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
-        let shows = copies >= LEAST_COPIES && (copies <= MOST_QUEUED || bytes < measured);
+        let shows = copies >= MIN_COPIES && (copies <= MAX_QUEUED || bytes < measured);
         let calls = cost::calls_of(&self.case, &self.costs.rates);
         shows.then_some(Measurement::Batch { direction, copies, calls, measured })
     }
@@ -154,11 +154,11 @@ impl<'a> Comparison<'a> {
             return Ok(());
         }
         let is_requested = self.preferences.path == Some(TransferPath::CudaStaged);
-        if self.plan.bytes() < LEAST_STAGED && !is_requested {
+        if self.plan.bytes() < MIN_STAGED && !is_requested {
             self.division = Err(TOO_FEW.into());
             return Ok(());
         }
-        if !is_requested && cost::least_staged(&self.case, &self.costs.rates) > self.least_seconds() {
+        if !is_requested && cost::min_staged(&self.case, &self.costs.rates) > self.min_seconds() {
             // Avoids sorting the blocks by host address, which is the slowest step of comparing a few dozen.
             self.division = Err("its launches alone take longer than another path".into());
             return Ok(());
@@ -185,7 +185,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Duration of the fastest possible path so far. Leaves out rows, whose calls are not counted yet.
-    pub(super) fn least_seconds(&self) -> f64 {
+    pub(super) fn min_seconds(&self) -> f64 {
         let others =
             self.candidates.iter().filter(|each| each.path != TransferPath::Cuda2d && each.reason.is_none());
         others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)

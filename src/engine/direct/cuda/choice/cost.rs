@@ -18,7 +18,7 @@ use super::beside::{
     KERNEL_MISSES, KERNEL_MOVE_IN_GAP, KERNEL_TO_DEVICE, KERNEL_TO_HOST, LONG_WAIT, STAGE_IN_GAP,
     STAGED_MISSES, STAGED_TO_DEVICE, STAGED_TO_HOST, TURN,
 };
-use super::ctas::{MOST_BESIDE, cta_share_beside};
+use super::ctas::{MAX_BESIDE, cta_share_beside};
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
@@ -326,7 +326,7 @@ fn kernel_rates_beside(case: &CopyCase, rates: &Rates) -> KernelRates {
     let own = rates.of(case.direction);
     let each = cta_share_beside(case.direction, case.bytes / case.moves.max(1));
     KernelRates {
-        most: MOST_BESIDE * own.kernel,
+        most: MAX_BESIDE * own.kernel,
         ctas: f64::from(case.ctas) * each * own.cta,
         own: rates.on_device.kernel,
     }
@@ -337,7 +337,7 @@ pub fn host_is_a_side(direction: CopyDirection) -> bool {
 }
 
 /// Minimum seconds of a staged copy, for any division into chunks.
-pub fn least_staged(case: &CopyCase, rates: &Rates) -> f64 {
+pub fn min_staged(case: &CopyCase, rates: &Rates) -> f64 {
     START + STAGE + case.bytes as f64 / rates.of(case.direction).link
 }
 

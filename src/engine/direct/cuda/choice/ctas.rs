@@ -7,7 +7,7 @@ use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::{SMALL, ctas};
 
 /// The rate of all CTAs beside compute, relative to that of the kernel alone.
-pub const MOST_BESIDE: f64 = 0.9;
+pub const MAX_BESIDE: f64 = 0.9;
 
 /// The rate of one CTA beside compute, relative to one alone, for moves of `move_size` bytes. Measured on H200.
 pub fn cta_share_beside(direction: CopyDirection, move_size: u64) -> f64 {
@@ -28,7 +28,7 @@ pub fn ctas_beside(
     rates: &DirectionRates,
 ) -> u32 {
     let usual = ctas(direction, true, multiprocessors, move_size);
-    let needed = MOST_BESIDE * rates.kernel / (cta_share_beside(direction, move_size) * rates.cta);
+    let needed = MAX_BESIDE * rates.kernel / (cta_share_beside(direction, move_size) * rates.cta);
     // The cast turns values that are no number into 0.
     usual.max((needed.ceil() as u32).min(multiprocessors / 2))
 }
@@ -51,7 +51,7 @@ mod tests {
             let between_chips = DirectionRates { link: 380e9, kernel: 400e9, ..pcie };
             let given = ctas_beside(direction, 132, move_size, &between_chips);
             let reached = f64::from(given) * cta_share_beside(direction, move_size) * pcie.cta;
-            assert!(given == 66 || reached >= MOST_BESIDE * between_chips.kernel, "{direction:?}: {given}");
+            assert!(given == 66 || reached >= MAX_BESIDE * between_chips.kernel, "{direction:?}: {given}");
             let unknown = DirectionRates { cta: 0.0, ..pcie };
             assert!(ctas_beside(direction, 132, move_size, &unknown) <= 66);
         }

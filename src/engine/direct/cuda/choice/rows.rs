@@ -50,7 +50,7 @@ impl Comparison<'_> {
             Some(TransferPath::Cuda2d) => u64::MAX,
             Some(_) => 0,
             // The cast turns negative values into 0, and too large ones into the maximum.
-            None => ((self.least_seconds() - seconds(0)) / (seconds(1) - seconds(0))) as u64,
+            None => ((self.min_seconds() - seconds(0)) / (seconds(1) - seconds(0))) as u64,
         };
         let counted = match self.candidates[rows].reason {
             None => count(&matrices, limit),

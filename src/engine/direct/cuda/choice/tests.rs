@@ -29,7 +29,7 @@ const CHUNK: u64 = 8 << 20;
 const PARTS: usize = 8;
 /// Copies in the first call of a batch.
 const COLD_COPIES: u64 = 8;
-const LEAST_STAGED: u64 = 256 << 10;
+const MIN_STAGED: u64 = 256 << 10;
 /// CTAs of a gather.
 const GATHERING: f64 = 32.0;
 
@@ -222,7 +222,7 @@ fn regret(
         ctas: ctas(CopyDirection::ToHost, false, MULTIPROCESSORS, transfer.piece),
         row_calls: 0,
         first_copy: *first_copy,
-        staged: (bytes >= LEAST_STAGED).then_some(staged),
+        staged: (bytes >= MIN_STAGED).then_some(staged),
     };
     let possible =
         PATHS.into_iter().filter(|path| *path != TransferPath::CudaStaged || case.staged.is_some());

@@ -61,7 +61,7 @@ impl Drop for Reservation {
 /// How long the thread polls after a run arrived or ended, before it sleeps between checks.
 const SPIN: Duration = Duration::from_micros(200);
 /// The maximum if threads wake late.
-const MOST_SPIN: Duration = Duration::from_millis(2);
+const MAX_SPIN: Duration = Duration::from_millis(2);
 /// How long it sleeps between checks.
 const SLEEP: Duration = Duration::from_micros(20);
 /// How long the thread stays without runs. Starting it again takes several times as long as one sleep.
@@ -179,7 +179,7 @@ impl Rest {
 
     /// Long enough that sleeping delays the report of an end by at most a tenth of the run's duration.
     fn spin(&self) -> Duration {
-        (10 * self.late).clamp(SPIN, MOST_SPIN)
+        (10 * self.late).clamp(SPIN, MAX_SPIN)
     }
 }
 
@@ -288,7 +288,7 @@ mod tests {
         let spin = |late| Rest { progress: Instant::now(), late }.spin();
         assert_eq!(spin(Duration::ZERO), SPIN);
         assert_eq!(spin(Duration::from_micros(100)), Duration::from_millis(1));
-        assert_eq!(spin(Duration::from_secs(1)), MOST_SPIN, "it was preempted");
+        assert_eq!(spin(Duration::from_secs(1)), MAX_SPIN, "it was preempted");
     }
 
     #[test]

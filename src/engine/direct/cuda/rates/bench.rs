@@ -266,8 +266,8 @@ impl Memory {
             outers: 1,
             block_strides: [BLOCK; 2],
             outer_strides: [0; 2],
-            most_blocks: length,
-            most_tile: TILE,
+            max_blocks: length,
+            max_tile: TILE,
         };
         let mut blocks = shape.blocks(&[Layer { source, destination }], 0, 1);
         blocks.runs = runs;

@@ -7,9 +7,9 @@ use crate::copy::gpu::direction::CopyDirection;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 /// The minimum size of a buffer on the device, in bytes.
-const LEAST_DEVICE_SIZE: u64 = 32 * MIB;
+const MIN_DEVICE_SIZE: u64 = 32 * MIB;
 /// The maximum. A measurement copies 15 times as much, which takes 2 ms at 2 TB/s.
-const MOST_DEVICE_SIZE: u64 = 256 * MIB;
+const MAX_DEVICE_SIZE: u64 = 256 * MIB;
 /// Times the device's cache: half a buffer of this size and its copy are four times as large as the cache, so that next to
 /// nothing is found there.
 const CACHES: u64 = 4;
@@ -33,8 +33,8 @@ pub const FEW_CTAS: u32 = 1;
 /// The size of each of the two buffers on a device with a cache of `cache` bytes and so much free memory; 0 if either is
 /// unknown.
 pub fn device_size(cache: u64, free: u64) -> u64 {
-    let wanted = CACHES.saturating_mul(cache).min(MOST_DEVICE_SIZE).min(free / PART_OF_FREE / 2);
-    (wanted / MIB * MIB).max(LEAST_DEVICE_SIZE)
+    let wanted = CACHES.saturating_mul(cache).min(MAX_DEVICE_SIZE).min(free / PART_OF_FREE / 2);
+    (wanted / MIB * MIB).max(MIN_DEVICE_SIZE)
 }
 
 /// A task that is timed.

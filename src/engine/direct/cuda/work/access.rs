@@ -39,10 +39,10 @@ impl KernelAccess {
 
     fn of_part(part: &PlanPart<'_>) -> Self {
         let transposed = transposed_moves(part);
-        let moves = transposed.or_else(|| row_moves(part)).unwrap_or_else(|| part.most_moves());
+        let moves = transposed.or_else(|| row_moves(part)).unwrap_or_else(|| part.max_moves());
         Self {
             moves,
-            spans: [0, 1].map(|side| part.most_spans_on(side)),
+            spans: [0, 1].map(|side| part.max_spans_on(side)),
             transposed: if transposed.is_some() { part.bytes() } else { 0 },
         }
     }
@@ -58,10 +58,10 @@ impl KernelAccess {
 
 fn transposed_moves(part: &PlanPart<'_>) -> Option<u64> {
     let grid = part.grid();
-    let most_blocks = typical_length(part.runs().len(), part.blocks()).into();
-    let (loops, listed) = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, most_blocks)?;
-    let times = if loops.are_joined() { part.blocks().div_ceil(most_blocks) } else { part.blocks() };
-    let moves = loops.moves(grid.unit_size, most_blocks);
+    let max_blocks = typical_length(part.runs().len(), part.blocks()).into();
+    let (loops, listed) = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, max_blocks)?;
+    let times = if loops.are_joined() { part.blocks().div_ceil(max_blocks) } else { part.blocks() };
+    let moves = loops.moves(grid.unit_size, max_blocks);
     Some(moves.saturating_mul(iterations(&listed)).saturating_mul(times))
 }
 

@@ -9,7 +9,7 @@ use super::division::{Division, StagedBlocks};
 use crate::base::error::Result;
 use crate::base::lists;
 use crate::copy::gpu::gather::Gather;
-use crate::copy::gpu::launch::{add_runs, most_tile, typical_length};
+use crate::copy::gpu::launch::{add_runs, max_tile, typical_length};
 use crate::copy::gpu::staged_axes::{AxisKind, HOST, HostSpan, StagedAxes};
 use crate::cuda::copy::Copy;
 use crate::cuda::kernel::{Blocks, KernelRun};
@@ -32,23 +32,23 @@ pub fn chunks(
     to_host: bool,
     left: &dyn Fn(u32, u64) -> u64,
 ) -> Result<(Vec<Chunk>, Vec<KernelRun>)> {
-    let most_tile = most_tile(division.part_size.min(plan.bytes()));
+    let max_tile = max_tile(division.part_size.min(plan.bytes()));
     // The staging memory starts at a multiple of any word, each of its parts at a multiple of its size.
     let alignment = division.part_size;
     let (mut chunks, mut runs) = (Vec::new(), Vec::new());
     lists::reserve(&mut chunks, division.chunks as usize)?;
     for (part, blocks) in plan.parts().zip(&division.blocks) {
         let packed = blocks.order.pack()?;
-        let most_blocks = typical_length(packed.len(), blocks.order.blocks());
+        let max_blocks = typical_length(packed.len(), blocks.order.blocks());
         let first_run = runs.len();
-        add_runs(&mut runs, packed.into_iter(), most_blocks, blocks.blocks_per_chunk() as u32)?;
+        add_runs(&mut runs, packed.into_iter(), max_blocks, blocks.blocks_per_chunk() as u32)?;
         let chunking = Chunking { part, blocks, left, to_host };
         for chunk in 0..blocks.chunks {
             let ranges = blocks.axes.ranges(&blocks.counts, chunk);
             let own = chunking.runs(&runs[first_run..], &ranges);
             let own = first_run + own.start..first_run + own.end;
             let gather = Gather::of(&blocks.axes, &ranges);
-            let sizes = [most_blocks.into(), most_tile, alignment];
+            let sizes = [max_blocks.into(), max_tile, alignment];
             let launches = gather.launches(&chunking.part, &own, to_host, sizes)?;
             lists::push(&mut chunks, Chunk { launches, copies: chunking.copies(&ranges)? })?;
         }

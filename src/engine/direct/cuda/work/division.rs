@@ -9,10 +9,10 @@ use crate::copy::gpu::staged_axes::{AxisKind, StagedAxes};
 use crate::plan::{Plan, PlanPart};
 
 /// The minimum size of a part; smaller staging memory has fewer parts.
-const LEAST_PART: u64 = 1 << 20;
+const MIN_PART: u64 = 1 << 20;
 
 /// The maximum number of chunks: each has the parameters of its launches, which are 4 KiB or more.
-const MOST_CHUNKS: u64 = 1 << 18;
+const MAX_CHUNKS: u64 = 1 << 18;
 
 /// The division of a transfer into chunks.
 #[derive(Clone, Debug)]
@@ -45,9 +45,9 @@ pub struct StagedBlocks {
 }
 
 impl Division {
-    /// Divides a transfer so that each chunk fits a part, of at most `most_parts` parts of `size` bytes in all.
-    pub fn of(plan: &Plan, to_host: bool, size: u64, most_parts: u64) -> Result<Self> {
-        let parts = (size / LEAST_PART).clamp(2, most_parts.max(2));
+    /// Divides a transfer so that each chunk fits a part, of at most `max_parts` parts of `size` bytes in all.
+    pub fn of(plan: &Plan, to_host: bool, size: u64, max_parts: u64) -> Result<Self> {
+        let parts = (size / MIN_PART).clamp(2, max_parts.max(2));
         let (parts, part_size) = (parts as usize, size / parts);
         ensure!(
             part_size > 0,
@@ -59,9 +59,9 @@ impl Division {
         let sum = |of: fn(&StagedBlocks) -> u64| blocks.iter().map(of).fold(0, u64::saturating_add);
         let (chunks, launches) = (sum(|blocks| blocks.chunks), sum(StagedBlocks::launches));
         ensure!(
-            chunks <= MOST_CHUNKS,
+            chunks <= MAX_CHUNKS,
             Unsupported,
-            "with a staging_size of {size} bytes the transfer has {chunks} chunks; {MOST_CHUNKS} are the most"
+            "with a staging_size of {size} bytes the transfer has {chunks} chunks; {MAX_CHUNKS} are the most"
         );
         Ok(Self { parts, part_size, chunks, launches, copies: sum(StagedBlocks::copies), blocks })
     }

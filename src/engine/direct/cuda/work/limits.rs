@@ -37,7 +37,7 @@ pub struct PathLimits {
     /// Bytes of staging memory.
     staging_size: u64,
     /// The maximum number of its parts.
-    most_parts: u64,
+    max_parts: u64,
 }
 
 impl PathLimits {
@@ -68,13 +68,13 @@ impl PathLimits {
                 0 => STAGING_ALONE,
                 given => given,
             },
-            most_parts: staging::staging_parts(computes),
+            max_parts: staging::staging_parts(computes),
         }
     }
 
     /// Divides a plan into chunks for staging memory.
     pub fn divide(&self, sides: &CudaSides, plan: &Plan) -> Result<Division> {
-        Division::of(plan, sides.to_host(), self.staging_size, self.most_parts)
+        Division::of(plan, sides.to_host(), self.staging_size, self.max_parts)
     }
 
     /// Prepares the copies of a plan as one task, or as one per layer.

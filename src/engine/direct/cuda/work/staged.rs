@@ -31,7 +31,7 @@ pub struct StagedCopy {
     parts: usize,
     part_size: u64,
     to_host: bool,
-    most_ctas: u32,
+    max_ctas: u32,
 }
 
 impl StagedCopy {
@@ -41,7 +41,7 @@ impl StagedCopy {
         host: &Layout,
         plan: &Plan,
         division: &Division,
-        most_ctas: u32,
+        max_ctas: u32,
     ) -> Result<Self> {
         let (to_host, left) = (sides.to_host(), sides.left(host));
         let (mut chunks, mut runs) = chunking::chunks(plan, division, to_host, &left)?;
@@ -54,10 +54,10 @@ impl StagedCopy {
             true => PreparedRuns::InLaunch,
             false => PreparedRuns::OnHeap(runs),
         };
-        let most_copies = chunks.iter().map(|chunk| chunk.copies.len()).max();
-        let batch = Mutex::new(Batch::with_capacity(most_copies.unwrap_or(0))?);
+        let max_copies = chunks.iter().map(|chunk| chunk.copies.len()).max();
+        let batch = Mutex::new(Batch::with_capacity(max_copies.unwrap_or(0))?);
         let Division { parts, part_size, .. } = *division;
-        Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
+        Ok(Self { runs, chunks, batch, parts, part_size, to_host, max_ctas })
     }
 
     /// The launches of all chunks.
@@ -121,7 +121,7 @@ impl StagedCopy {
             let launch = || unsafe {
                 let mut placed =
                     chunk.launches.iter().map(|blocks| placed(blocks, runs, address, self.to_host));
-                placed.try_for_each(|blocks| kernel.launch(&gather, &blocks, self.most_ctas))
+                placed.try_for_each(|blocks| kernel.launch(&gather, &blocks, self.max_ctas))
             };
             // SAFETY: as above.
             let copy = || unsafe { self.copy(chunk, address, &copier, ahead) };
@@ -206,7 +206,7 @@ mod tests {
         assert!(!put_in_launches(&mut chunks, &runs));
         assert_eq!(
             chunks[0].launches[0].layers[2..],
-            [Default::default(); crate::cuda::kernel::MOST_LAYERS - 2]
+            [Default::default(); crate::cuda::kernel::MAX_LAYERS - 2]
         );
         assert_eq!(chunks.map(|chunk| chunk.launches[0].runs), [0, size_of::<KernelRun>() as u64]);
     }

@@ -13,13 +13,13 @@ use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::staged::SLOTS_OF_PEER;
 
 /// Requests that wait for slots, of all peers and of one.
-const MOST_WAITING: usize = 32;
-const MOST_WAITING_OF_ONE: usize = 16;
+const MAX_WAITING: usize = 32;
+const MAX_WAITING_OF_ONE: usize = 16;
 /// Closed sessions that are known.
-const MOST_CLOSED: usize = 64;
-const MOST_CLOSED_OF_ONE: usize = 16;
+const MAX_CLOSED: usize = 64;
+const MAX_CLOSED_OF_ONE: usize = 16;
 /// Refusals of one peer that it can read.
-const MOST_REFUSALS_OF_ONE: usize = 3;
+const MAX_REFUSALS_OF_ONE: usize = 3;
 /// Slots of a session.
 const SLOTS_OF_SESSION: usize = 4;
 /// How many times the lease of writes the slots of a write are kept that was not closed: a write begins within the lease, and
@@ -71,9 +71,9 @@ impl Admission {
         Self {
             free_slots: (0..slots).rev().collect(),
             slots: Leases::new(slots as usize, SLOTS_OF_PEER as usize),
-            waiting: Leases::new(MOST_WAITING, MOST_WAITING_OF_ONE),
-            closed: Leases::new(MOST_CLOSED, MOST_CLOSED_OF_ONE),
-            refusals: Leases::new(refusals.clone().count(), MOST_REFUSALS_OF_ONE),
+            waiting: Leases::new(MAX_WAITING, MAX_WAITING_OF_ONE),
+            closed: Leases::new(MAX_CLOSED, MAX_CLOSED_OF_ONE),
+            refusals: Leases::new(refusals.clone().count(), MAX_REFUSALS_OF_ONE),
             free_entries: refusals.collect(),
         }
     }

@@ -23,7 +23,7 @@ use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, Serv
 use crate::region::{Registration, RegistrationHold, random};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
-const MOST_SESSIONS: usize = 8;
+const MAX_SESSIONS: usize = 8;
 /// How long a peer may leave a session waiting, unless the caller sets it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval between checks of peers.
@@ -161,8 +161,8 @@ impl ServeTask {
             is_open: false,
             arena: None,
             sessions: Vec::new(),
-            admission: Admission::new(service.served.slots, MOST_SESSIONS + 1..=control::ENTRIES),
-            free_entries: (1..=MOST_SESSIONS).collect(),
+            admission: Admission::new(service.served.slots, MAX_SESSIONS + 1..=control::ENTRIES),
+            free_entries: (1..=MAX_SESSIONS).collect(),
             last_check: Instant::now(),
             last_progress: Instant::now(),
             failure: None,

@@ -18,10 +18,10 @@ use crate::layout::Layout;
 use crate::plan::{LinearPlan, Matrix, Move};
 
 /// The maximum sizes of chunks that the agent's thread copies, on two processors and on more.
-const MOST_COPIED_ALONE: u64 = 4 << 20;
-const MOST_COPIED: u64 = 64 << 10;
+const MAX_COPIED_ALONE: u64 = 4 << 20;
+const MAX_COPIED: u64 = 64 << 10;
 /// The minimum size of a chunk.
-pub(super) const LEAST_CHUNK: u64 = 4096;
+pub(super) const MIN_CHUNK: u64 = 4096;
 
 /// A session that has slots.
 pub(super) struct Session {
@@ -71,9 +71,9 @@ impl Session {
         );
         let most = service.served.slot_size;
         ensure!(
-            (LEAST_CHUNK..=most).contains(&open.chunk_size),
+            (MIN_CHUNK..=most).contains(&open.chunk_size),
             InvalidArgument,
-            "the request has chunks of {} bytes; {LEAST_CHUNK} to {most} are possible",
+            "the request has chunks of {} bytes; {MIN_CHUNK} to {most} are possible",
             open.chunk_size
         );
         Ok(Self {
@@ -125,7 +125,7 @@ impl Session {
         let most = (self.reported + window).min(self.chunks());
         while self.begun < most && !self.is_over {
             let has_ended = self.begin(service)?;
-            if has_ended && self.chunk_size > MOST_COPIED {
+            if has_ended && self.chunk_size > MAX_COPIED {
                 // Another chunk is for the next step: the agent has other work, too.
                 break;
             }
@@ -213,7 +213,7 @@ fn spans_of(layout: &Layout, rows: Matrix) -> impl Iterator<Item = (u32, u64, u6
 /// Whether the agent's thread copies a chunk itself. Passing few bytes to another thread takes longer than copying them. If
 /// the requester has the only other processor, this thread and another one would take turns on one.
 fn is_copied_here(bytes: u64) -> bool {
-    bytes <= if Pool::parallelism() <= 2 { MOST_COPIED_ALONE } else { MOST_COPIED }
+    bytes <= if Pool::parallelism() <= 2 { MAX_COPIED_ALONE } else { MAX_COPIED }
 }
 
 /// Why a session ends without the requester.

@@ -20,7 +20,7 @@ pub const ENTRY: usize = 256;
 /// Number of entries.
 pub const ENTRIES: usize = SIZE / ENTRY - 1;
 /// The maximum number of slots of a session.
-pub const MOST_SLOTS: usize = 8;
+pub const MAX_SLOTS: usize = 8;
 
 const MAGIC: &[u8; 8] = b"KVMEMSRC";
 const VERSION: u32 = 1;
@@ -30,7 +30,7 @@ const UNKNOWN: u32 = 3;
 /// The offset of the checksum in an entry.
 const CHECKSUM: usize = ENTRY - 4;
 const REASON: usize = 64;
-const MOST_REASON: usize = CHECKSUM - REASON;
+const MAX_REASON: usize = CHECKSUM - REASON;
 
 /// The head, which identifies the service. Writes of a session begin within the lease.
 pub fn head(service: &ServiceId, lease: Duration) -> [u8; ENTRY] {
@@ -64,14 +64,14 @@ pub fn lease_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<Duration> {
 /// Slots of an arena that a session has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantedSlots {
-    slots: [u32; MOST_SLOTS],
+    slots: [u32; MAX_SLOTS],
     count: usize,
 }
 
 impl GrantedSlots {
     /// The slots; no more than a session can have.
     pub fn new(slots: &[u32]) -> Self {
-        let mut granted = Self { count: slots.len().min(MOST_SLOTS), ..Self::default() };
+        let mut granted = Self { count: slots.len().min(MAX_SLOTS), ..Self::default() };
         granted.slots.iter_mut().zip(slots).for_each(|(place, slot)| *place = *slot);
         granted
     }
@@ -140,7 +140,7 @@ impl SessionState {
             Self::Ended { status, reason } => {
                 bytes[16..20].copy_from_slice(&ENDED.to_le_bytes());
                 bytes[24..28].copy_from_slice(&status.to_le_bytes());
-                let mut length = reason.len().min(MOST_REASON);
+                let mut length = reason.len().min(MAX_REASON);
                 while !reason.is_char_boundary(length) {
                     length -= 1;
                 }
@@ -153,7 +153,7 @@ impl SessionState {
     }
 
     /// Returns the entry of a session. The bytes may be invalid.
-    pub fn find(bytes: &[u8; SIZE], session: SessionKey, most_slots: u32) -> Result<Entry> {
+    pub fn find(bytes: &[u8; SIZE], session: SessionKey, max_slots: u32) -> Result<Entry> {
         let mut entries = bytes[ENTRY..].chunks_exact(ENTRY);
         let Some(entry) = entries.find(|entry| entry.starts_with(&session.0)) else {
             return Ok(Entry::Missing);
@@ -164,19 +164,19 @@ impl SessionState {
         }
         let (state, length) = (word(16), word(20) as usize);
         match state {
-            OPEN if (1..=MOST_SLOTS).contains(&length) => {
-                let words: [u32; MOST_SLOTS] = std::array::from_fn(|index| word(32 + 4 * index));
+            OPEN if (1..=MAX_SLOTS).contains(&length) => {
+                let words: [u32; MAX_SLOTS] = std::array::from_fn(|index| word(32 + 4 * index));
                 let slots = GrantedSlots::new(&words[..length]);
                 let are_different = (1..length).all(|index| !slots[..index].contains(&slots[index]));
                 ensure!(
-                    are_different && slots.iter().all(|slot| *slot < most_slots),
+                    are_different && slots.iter().all(|slot| *slot < max_slots),
                     Corrupt,
                     "the owner granted slots that its arena does not have, or one twice"
                 );
                 let chunks = u64::from(word(24)) | u64::from(word(28)) << 32;
                 Ok(Entry::State(Self::Open { slots, chunks }))
             }
-            ENDED if length <= MOST_REASON => {
+            ENDED if length <= MAX_REASON => {
                 let reason = String::from_utf8_lossy(&entry[REASON..REASON + length]).into_owned();
                 Ok(Entry::State(Self::Ended { status: word(24) as i32, reason }))
             }
@@ -250,7 +250,7 @@ mod tests {
         else {
             panic!("it is not found");
         };
-        assert_eq!(reason, "ü".repeat(MOST_REASON / 2));
+        assert_eq!(reason, "ü".repeat(MAX_REASON / 2));
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
             entry[20..24].copy_from_slice(&length.to_le_bytes());
             match SessionState::find(&block(&[sealed(entry)]), KEY, 8) {
                 Ok(Entry::State(SessionState::Open { slots, .. })) => prop_assert!(slots.iter().all(|slot| *slot < 8)),
-                Ok(Entry::State(SessionState::Ended { reason, .. })) => prop_assert!(reason.len() <= 3 * MOST_REASON),
+                Ok(Entry::State(SessionState::Ended { reason, .. })) => prop_assert!(reason.len() <= 3 * MAX_REASON),
                 Ok(Entry::State(SessionState::Unknown)) => prop_assert_eq!(state, UNKNOWN),
                 Ok(other) => prop_assert!(false, "{other:?}"),
                 Err(error) => prop_assert_eq!(error.status(), Status::Corrupt),

@@ -14,9 +14,9 @@ use crate::plan::Terms;
 
 const FORM: Form = Form { magic: b"KVMEMREQ", versions: 1..=1, name: "request for a served transfer" };
 /// The maximum size of the fields of a message.
-pub const MOST_BYTES: usize = 256 << 10;
+pub const MAX_BYTES: usize = 256 << 10;
 /// The maximum size of the terms of a request. Its other fields have less than the rest.
-pub const MOST_TERMS: usize = MOST_BYTES - 512;
+pub const MAX_TERMS: usize = MAX_BYTES - 512;
 
 /// 128 random bits that identify a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,9 +73,9 @@ impl Message {
         FORM.append(1, self, bytes)?;
         let size = bytes.len() - prefix;
         ensure!(
-            size <= MOST_BYTES,
+            size <= MAX_BYTES,
             Unsupported,
-            "the request has {size} bytes, and {MOST_BYTES} are the most; its blocks are in too many separate spans"
+            "the request has {size} bytes, and {MAX_BYTES} are the most; its blocks are in too many separate spans"
         );
         Ok(())
     }
@@ -83,9 +83,9 @@ impl Message {
     /// Reads what follows the id of the service in a notification. The bytes may be anything.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         ensure!(
-            bytes.len() <= MOST_BYTES,
+            bytes.len() <= MAX_BYTES,
             Corrupt,
-            "a request of {} bytes is longer than the maximum of {MOST_BYTES}",
+            "a request of {} bytes is longer than the maximum of {MAX_BYTES}",
             bytes.len()
         );
         FORM.read(bytes).map(|(_, message)| message)
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn long_messages_are_neither_written_nor_read() {
-        let error = open(MOST_BYTES / 12).write(&SERVICE).unwrap_err();
+        let error = open(MAX_BYTES / 12).write(&SERVICE).unwrap_err();
         assert_eq!(error.status(), Status::Unsupported);
-        assert_eq!(Message::read(&vec![0; MOST_BYTES + 1]).unwrap_err().status(), Status::Corrupt);
+        assert_eq!(Message::read(&vec![0; MAX_BYTES + 1]).unwrap_err().status(), Status::Corrupt);
     }
 }

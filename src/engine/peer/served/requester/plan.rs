@@ -8,7 +8,7 @@ use super::session_plan::SessionPlan;
 use crate::base::error::{Result, ensure, fail};
 use crate::engine::peer::cost::RequestRates;
 use crate::engine::peer::served::protocol::control;
-use crate::engine::peer::served::protocol::message::MOST_TERMS;
+use crate::engine::peer::served::protocol::message::MAX_TERMS;
 use crate::engine::peer::staged::{Arena, ArenaUse, Slot, SlotUser, StagingMemory};
 use crate::layout::{Layout, Memory, Served};
 use crate::nixl::request::RequestSide;
@@ -16,7 +16,7 @@ use crate::nixl::{Agent, AgentState, Descriptor, Operation, Remote, RequestId, S
 use crate::plan::Plan;
 
 /// Larger slots of an owner would need a larger arena here, too.
-const MOST_SLOT: u64 = 32 << 20;
+const MAX_SLOT: u64 = 32 << 20;
 /// Chunks that are looked at to choose between an arena and the local layout.
 const SAMPLED: u64 = 4;
 
@@ -60,7 +60,7 @@ impl ServedDivision {
         let is_plain = local.memory_type() == staging.memory_type() && !local.is_elastic();
         let side = usize::from(reads);
         let led = plan.led_by(side)?;
-        let slices = led.slices(1 - side, MOST_TERMS)?;
+        let slices = led.slices(1 - side, MAX_TERMS)?;
         let session = |slice| SessionPlan::new(&slice, side, reads, served.slot_size);
         let mut this = Self {
             sessions: slices.into_iter().map(session).collect::<Result<_>>()?,
@@ -81,9 +81,9 @@ impl ServedDivision {
         let descriptors = if is_direct { ranges.div_ceil(chunks) } else { 1 };
         (this.is_direct, this.descriptors) = (is_direct, descriptors);
         ensure!(
-            this.is_direct || served.slot_size <= MOST_SLOT,
+            this.is_direct || served.slot_size <= MAX_SLOT,
             Unsupported,
-            "the owner's slots have {} bytes, and {MOST_SLOT} are the most that rows are copied from",
+            "the owner's slots have {} bytes, and {MAX_SLOT} are the most that rows are copied from",
             served.slot_size
         );
         Ok(this)

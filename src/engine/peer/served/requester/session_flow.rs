@@ -23,7 +23,7 @@ use crate::nixl::{AgentState, RequestId};
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
 /// Chunks that are in flight or copied here at a time.
-const MOST_ACTIVE: usize = 4;
+const MAX_ACTIVE: usize = 4;
 /// The chunks of one session.
 pub struct SessionFlow {
     plan: Arc<ServedPlan>,
@@ -216,7 +216,7 @@ impl SessionFlow {
     }
 
     fn next_read(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        if self.begun >= self.theirs || self.active.len() >= MOST_ACTIVE {
+        if self.begun >= self.theirs || self.active.len() >= MAX_ACTIVE {
             return Ok(None);
         }
         let slot = self.plan.take_slot();
@@ -236,9 +236,7 @@ impl SessionFlow {
         if !self.has_lease() {
             return Ok(None);
         }
-        if !self.plan.has_arena()
-            && self.begun < granted.min(self.chunks())
-            && self.active.len() < MOST_ACTIVE
+        if !self.plan.has_arena() && self.begun < granted.min(self.chunks()) && self.active.len() < MAX_ACTIVE
         {
             self.active.push(Active { state: State::Gathered, chunk: self.begun, slot: None });
             self.begun += 1;
@@ -345,7 +343,7 @@ impl SessionFlow {
     /// Begins to gather the next chunk of a write, if the owner has a slot for it and there is one here.
     fn begin_gathering(&mut self) -> Result<bool> {
         let granted = self.theirs + self.slots.len() as u64;
-        if self.is_stopped || self.active.len() >= MOST_ACTIVE || self.begun >= granted.min(self.chunks()) {
+        if self.is_stopped || self.active.len() >= MAX_ACTIVE || self.begun >= granted.min(self.chunks()) {
             return Ok(false);
         }
         let Some(slot) = self.plan.take_slot() else { return Ok(false) };

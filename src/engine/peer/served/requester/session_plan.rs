@@ -13,7 +13,7 @@ use crate::plan::{LinearPlan, Matrix, PlanSlice};
 /// Chunks of a session, if slots are large enough: while one is moved, the next one is gathered.
 const CHUNKS: u64 = 12;
 /// Smaller chunks cost more than they save.
-const LEAST_CHUNK: u64 = 256 << 10;
+const MIN_CHUNK: u64 = 256 << 10;
 
 /// A slice of the plan, in the terms of both sides.
 pub struct SessionPlan {
@@ -28,7 +28,7 @@ impl SessionPlan {
     pub fn new(slice: &PlanSlice<'_>, side: usize, reads: bool, slot_size: u64) -> Result<Self> {
         let linear = Arc::new(slice.linear(side)?);
         let bytes = linear.bytes();
-        let least = LEAST_CHUNK.min(slot_size);
+        let least = MIN_CHUNK.min(slot_size);
         let open = Open {
             process: ProcessIdentity::current()?,
             writes: !reads,

@@ -60,7 +60,7 @@ fn chunks(limits: &ChunkLimits, plan: &Plan, piece: Option<&Piece<'_>>) -> Vec<C
     let (mut chunks, mut first) = (Vec::new(), 0);
     while first < plan.bytes() {
         let chunk = chunk(limits, plan, first, piece);
-        assert!(chunk.moved > 0 && !chunk.ranges.is_empty() && chunk.ranges.len() <= MOST_RANGES);
+        assert!(chunk.moved > 0 && !chunk.ranges.is_empty() && chunk.ranges.len() <= MAX_RANGES);
         assert!(chunk.ranges.iter().all(|range| range.at + range.size <= limits.slot));
         first += chunk.moved;
         chunks.push(chunk);
@@ -113,7 +113,7 @@ proptest! {
             .map(|(source, destination)| BlockPair { source: *source, destination }).collect();
         let plan = Plan::once(&source, &destination, &pairs, wanted).unwrap();
         let order = if reads { LoopOrder::Source } else { LoopOrder::StrictDestination };
-        let limits = ChunkLimits { reads, slot, most_gap: if reads { gap } else { 0 }, most_ranges: MOST_RANGES };
+        let limits = ChunkLimits { reads, slot, max_gap: if reads { gap } else { 0 }, max_ranges: MAX_RANGES };
         let piece = |_: u32, address: u64| extent.map_or(u64::MAX, |size| size - address % size);
         let piece: Option<&Piece<'_>> = if extent.is_some() { Some(&piece) } else { None };
         let ordered = plan.in_order(order).unwrap();
@@ -146,8 +146,8 @@ fn rows_that_are_close_are_one_range_and_far_ones_are_packed() {
         .unwrap()
         .in_order(LoopOrder::Source)
         .unwrap();
-    let of_gap = |most_gap| {
-        chunk(&ChunkLimits { reads: true, slot: 4096, most_gap, most_ranges: MOST_RANGES }, &plan, 0, None)
+    let of_gap = |max_gap| {
+        chunk(&ChunkLimits { reads: true, slot: 4096, max_gap, max_ranges: MAX_RANGES }, &plan, 0, None)
     };
     // One of three heads of 8 bytes: 4 tokens in each of 3 layers and 2 outer slots.
     let close = of_gap(16);
@@ -165,7 +165,7 @@ fn what_is_contiguous_at_the_peer_is_written_as_one_range() {
     let plan = Plan::once(&source, &destination, &pairs, Wanted::default()).unwrap();
     let plan = plan.in_order(LoopOrder::StrictDestination).unwrap();
     let chunk = chunk(
-        &ChunkLimits { reads: false, slot: 1 << 20, most_gap: 0, most_ranges: MOST_RANGES },
+        &ChunkLimits { reads: false, slot: 1 << 20, max_gap: 0, max_ranges: MAX_RANGES },
         &plan,
         0,
         None,

@@ -69,7 +69,7 @@ fn launched(launches: &[Blocks], runs: &[KernelRun]) -> BTreeMap<u64, u64> {
 fn add_launched(blocks: &Blocks, runs: &[KernelRun], bytes: &mut BTreeMap<u64, u64>) {
     let first = blocks.runs as usize / size_of::<KernelRun>();
     for run in &runs[first..first + blocks.num_runs as usize] {
-        assert!(run.length <= blocks.most_blocks);
+        assert!(run.length <= blocks.max_blocks);
         for layer in &blocks.layers[..blocks.num_layers as usize] {
             // Units have one loop within blocks, rows have two, and matrices three, of which blocks may continue one.
             let inners = if blocks.word_size > 0 { u64::from(blocks.num_inners) } else { 1 };
