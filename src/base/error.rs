@@ -145,7 +145,7 @@ impl Error {
     /// An error without a native cause.
     #[cold]
     pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
-        Self::of(status, message.into(), None)
+        Self::from_parts(status, message.into(), None)
     }
 
     /// The same with a formatted message. Formats it here, so that each place that can fail contains little code for it.
@@ -153,12 +153,12 @@ impl Error {
     #[inline(never)]
     pub fn formatted(status: Status, message: std::fmt::Arguments<'_>) -> Self {
         let text = message.as_str().map_or_else(|| message.to_string().into(), Cow::Borrowed);
-        Self::of(status, text, None)
+        Self::from_parts(status, text, None)
     }
 
     #[cold]
     #[inline(never)]
-    fn of(status: Status, message: Cow<'static, str>, cause: Option<Cause>) -> Self {
+    fn from_parts(status: Status, message: Cow<'static, str>, cause: Option<Cause>) -> Self {
         Self(Box::new(Failure { status, message, cause }))
     }
 
@@ -176,7 +176,7 @@ impl Error {
         };
         let code = errno.raw_os_error();
         let message = format!("{action}: {}", errno_text(code));
-        let error = Self::of(status, message.into(), Some(Cause::Errno(code)));
+        let error = Self::from_parts(status, message.into(), Some(Cause::Errno(code)));
         error.with_advice(advice::for_errno(errno))
     }
 

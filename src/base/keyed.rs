@@ -26,7 +26,7 @@ impl<K, V> Default for Keyed<K, V> {
 
 impl<K: PartialEq, V: Default> Keyed<K, V> {
     /// The value of a key.
-    pub fn of(&self, key: K) -> Arc<V> {
+    pub fn get(&self, key: K) -> Arc<V> {
         let mut all = self.0.lock();
         if let Some((_, value)) = all.iter().find(|(known, _)| *known == key) {
             return value.clone();

@@ -282,7 +282,7 @@ impl CopyKernel {
 
     /// Loads those that launches need, so that no submission has to.
     pub fn provide<'a>(&self, mut launches: impl Iterator<Item = &'a Blocks>) -> Result<()> {
-        launches.try_for_each(|blocks| self.of(blocks).map(drop))
+        launches.try_for_each(|blocks| self.function_for(blocks).map(drop))
     }
 
     /// Loads the one for units.
@@ -296,7 +296,7 @@ impl CopyKernel {
     }
 
     /// The one that a launch is for.
-    fn of(&self, blocks: &Blocks) -> Result<&Function> {
+    fn function_for(&self, blocks: &Blocks) -> Result<&Function> {
         let kernel = match blocks {
             _ if blocks.are_vectors() => &self.vectors,
             _ if blocks.are_transposed() => &self.transpose,
@@ -312,7 +312,7 @@ impl CopyKernel {
     /// All addresses in `blocks` must be of memory that the device can access, and must remain valid until the stream is
     /// idle, also if this fails. No byte may be in both source and destination.
     pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, max_ctas: u32) -> Result<()> {
-        let kernel = self.of(blocks)?;
+        let kernel = self.function_for(blocks)?;
         // SAFETY: the parameter of all kernels; the caller's promise.
         unsafe { kernel.launch(on, blocks.ctas(max_ctas), THREADS, blocks) }
     }

@@ -295,7 +295,7 @@ pub struct AllocationStamp {
 
 impl AllocationStamp {
     /// Identifies the allocation at an address; `None` if it belongs to no context, like VMM mappings.
-    pub fn of(address: u64) -> Result<Option<Self>> {
+    pub fn from_address(address: u64) -> Result<Option<Self>> {
         let context = match attribute::<u64>(CONTEXT, address) {
             Err(error) if is_unknown(&error) => 0,
             found => found?,

@@ -52,7 +52,7 @@ impl RepeatedMove {
         let is_limited = patience.is_limited;
         let engine = prepare(path, [source, destination], plan, patience)?;
         let needs =
-            Needs::of(&*engine, touched, contexts, Account { bytes, is_limited, ..Account::default() });
+            Needs::new(&*engine, touched, contexts, Account { bytes, is_limited, ..Account::default() });
         let runs = Runs::new([source.clone(), destination.clone()], completion);
         Ok(Self { engine, needs, runs, described })
     }

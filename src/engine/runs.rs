@@ -29,7 +29,7 @@ pub struct Needs {
 
 impl Needs {
     /// Adds the contexts of `engine` to those of the layouts.
-    pub fn of(
+    pub fn new(
         engine: &dyn Engine,
         touched: [TouchedExtents; 2],
         mut contexts: Contexts,

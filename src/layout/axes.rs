@@ -23,7 +23,7 @@ pub struct Axes {
 
 impl Axes {
     /// Computes the strides of an arrangement. Fails, with the name of the axis, if two elements had one address.
-    pub fn of(dimensions: &Dimensions, arrangement: &Arrangement) -> Result<Self> {
+    pub fn new(dimensions: &Dimensions, arrangement: &Arrangement) -> Result<Self> {
         let Arrangement { order, strides: given } = arrangement;
         let counts = Axis::ALL.map(|axis| dimensions.count(axis));
         ensure_named(&counts, arrangement)?;
@@ -274,7 +274,7 @@ mod tests {
     use crate::layout::order::Order;
 
     fn axes(dimensions: &Dimensions, order: &str, strides: Strides) -> Result<Axes> {
-        Axes::of(dimensions, &Arrangement { order: Order::parse(order)?, strides })
+        Axes::new(dimensions, &Arrangement { order: Order::parse(order)?, strides })
     }
 
     fn tight(order: &str) -> Axes {
@@ -466,8 +466,8 @@ mod tests {
             let given = strides.into_iter().fold(Strides::default(), |given, (axis, stride)| {
                 if order[..regions].contains(&Axis::ALL[axis]) { given } else { given.with(Axis::ALL[axis], stride) }
             });
-            let order = Order::of(&order[..regions], &order[regions..]);
-            let Ok(axes) = Axes::of(&dimensions, &Arrangement { order, strides: given }) else { return Ok(()) };
+            let order = Order::from_axes(&order[..regions], &order[regions..]);
+            let Ok(axes) = Axes::new(&dimensions, &Arrangement { order, strides: given }) else { return Ok(()) };
             let mut places = vec![(0, 0)];
             for axis in Axis::ALL {
                 places = places.iter().flat_map(|(region, offset)| (0..axes.count(axis)).map({

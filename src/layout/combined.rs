@@ -165,7 +165,7 @@ fn placed<'a>(parts: &[(&'a str, &'a Placement)]) -> Vec<PlacedRegion<'a>> {
 
 /// Fails if regions of different parts, which have some memory in common, have some bytes in common.
 fn ensure_no_meeting(placed: &[PlacedRegion<'_>], found: Vec<Meeting>) -> Result<()> {
-    let mut steps = Steps::of(found.len());
+    let mut steps = Steps::new(found.len());
     for Meeting { regions, starts } in found {
         let [one, other] = regions.map(|index| &placed[index]);
         ensure!(

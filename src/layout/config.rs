@@ -55,12 +55,12 @@ impl LayoutKind {
     pub fn arrangement(self) -> Arrangement {
         use Axis::{Block, Element, Head, Layer, Outer, Token};
         let order = match self {
-            Self::FullyContiguous => Order::of(&[], &[Block, Layer, Outer, Token, Head, Element]),
+            Self::FullyContiguous => Order::from_axes(&[], &[Block, Layer, Outer, Token, Head, Element]),
             Self::LayerSeparate(BlockDim::First) => {
-                Order::of(&[Layer], &[Block, Outer, Token, Head, Element])
+                Order::from_axes(&[Layer], &[Block, Outer, Token, Head, Element])
             }
             Self::LayerSeparate(BlockDim::Second) => {
-                Order::of(&[Layer], &[Outer, Block, Token, Head, Element])
+                Order::from_axes(&[Layer], &[Outer, Block, Token, Head, Element])
             }
             Self::Ordered(arrangement) => return arrangement,
         };
@@ -79,7 +79,7 @@ impl LayoutKind {
             _ => true,
         };
         let within: Vec<_> = order.within().iter().filter(is_left).copied().collect();
-        Order::of(order.in_regions(), &within)
+        Order::from_axes(order.in_regions(), &within)
     }
 
     /// The first version of the wire forms that can represent it.

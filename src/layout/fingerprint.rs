@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 
-    fn of(kind: LayoutKind, change: impl Fn(&mut Dimensions)) -> Vec<u8> {
+    fn fingerprint_of(kind: LayoutKind, change: impl Fn(&mut Dimensions)) -> Vec<u8> {
         let mut dimensions = Dimensions::small();
         change(&mut dimensions);
         label(&Geometry::new(dimensions, kind).unwrap()).unwrap().bytes
@@ -115,7 +115,7 @@ mod tests {
     type Change = fn(&mut Dimensions);
 
     fn small() -> Vec<u8> {
-        of(LayoutKind::FullyContiguous, |_| {})
+        fingerprint_of(LayoutKind::FullyContiguous, |_| {})
     }
 
     #[test]
@@ -132,19 +132,20 @@ mod tests {
             ("num_heads", |d| d.num_heads = d.num_heads.map(|heads| 2 * heads)),
         ];
         for (name, change) in changes {
-            let error = ensure_same(&of(LayoutKind::FullyContiguous, change), &small()).unwrap_err();
+            let error =
+                ensure_same(&fingerprint_of(LayoutKind::FullyContiguous, change), &small()).unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);
             assert!(error.message().contains(name), "{error}");
         }
         for kind in [BlockDim::First, BlockDim::Second].map(LayoutKind::LayerSeparate) {
-            let error = ensure_same(&of(kind, |_| {}), &small()).unwrap_err();
+            let error = ensure_same(&fingerprint_of(kind, |_| {}), &small()).unwrap_err();
             assert!(error.message().contains("kind is KVMEM_LAYOUT_LAYER_SEPARATE"), "{error}");
         }
     }
 
     #[test]
     fn heads_that_one_side_does_not_state_are_no_difference() {
-        let unstated = of(LayoutKind::FullyContiguous, |d| d.num_heads = None);
+        let unstated = fingerprint_of(LayoutKind::FullyContiguous, |d| d.num_heads = None);
         assert!(ensure_same(&unstated, &small()).is_ok());
         assert!(ensure_same(&small(), &unstated).is_ok());
     }
@@ -152,7 +153,10 @@ mod tests {
     #[test]
     fn order_and_strides_count_and_are_named() {
         let ordered = |order: &str, strides| {
-            of(LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides }), |_| {})
+            fingerprint_of(
+                LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides }),
+                |_| {},
+            )
         };
         let padded = Strides::default().with(Axis::Block, 10000);
         let here = ordered("BLOHNC", padded);

@@ -37,7 +37,7 @@ impl Geometry {
         dimensions.validate()?;
         let Dimensions { page_size, inner_dim, dtype_width, .. } = dimensions;
         let arrangement = kind.arrangement();
-        let axes = Axes::of(&dimensions, &arrangement)?;
+        let axes = Axes::new(&dimensions, &arrangement)?;
         let (kind, axes) = match kind {
             LayoutKind::Ordered(arrangement) => {
                 ensure_heads(&dimensions, &arrangement)?;
@@ -207,7 +207,7 @@ fn named(dimensions: &Dimensions, axes: &Axes, arrangement: &Arrangement) -> Opt
         [] => &[LayoutKind::FullyContiguous],
         _ => &separate,
     };
-    let of_kind = |kind: &LayoutKind| Some((*kind, Axes::of(dimensions, &kind.arrangement()).ok()?));
+    let of_kind = |kind: &LayoutKind| Some((*kind, Axes::new(dimensions, &kind.arrangement()).ok()?));
     kinds.iter().filter_map(of_kind).find(|(_, of_kind)| of_kind.same_addresses(axes))
 }
 

@@ -43,7 +43,7 @@ impl Span {
 struct Spans(Vec<Span>);
 
 impl Spans {
-    fn of(mut spans: Vec<Span>) -> Self {
+    fn from_list(mut spans: Vec<Span>) -> Self {
         spans.sort_unstable();
         spans.dedup_by(|next, last| {
             let continues = next.store == last.store && next.start <= last.end;
@@ -82,7 +82,7 @@ struct Root<'a> {
 }
 
 impl<'a> Root<'a> {
-    fn of(region: &'a Arc<Region>) -> Self {
+    fn new(region: &'a Arc<Region>) -> Self {
         let shared = region.origin().and_then(|_| region.shared_id());
         Self { region, file: region.foreign_file_part(), shared }
     }
@@ -98,14 +98,14 @@ impl Occupied {
     /// several times can be adopted by each of its addresses. The file of the latter is found at its adoption. It is
     /// not compared if it consists of several parts of files, if the caller maps it elsewhere later, or if it is
     /// anonymous memory of another process.
-    pub fn of(regions: &[Arc<Region>]) -> Self {
+    pub fn from_regions(regions: &[Arc<Region>]) -> Self {
         let mut spans = Vec::with_capacity(regions.len());
         // Many regions may be views of one, and identifying a file is a system call.
         let mut last: Option<Root<'_>> = None;
         for region in regions {
             let (root, offset) = Region::root_of(region);
             let known = last.filter(|known| Arc::ptr_eq(known.region, root));
-            let Root { file, shared, .. } = *last.insert(known.unwrap_or_else(|| Root::of(root)));
+            let Root { file, shared, .. } = *last.insert(known.unwrap_or_else(|| Root::new(root)));
             // The addresses of storage are offsets.
             let address = (!region.tier().is_storage()).then(|| (Store::Addresses, region.address()));
             let in_file = file.map(|(file, start)| (Store::File(file), start.saturating_add(offset)));
@@ -113,7 +113,7 @@ impl Occupied {
             let starts = [address, in_file, in_shared].into_iter().flatten();
             spans.extend(starts.map(|(store, start)| Span::new(store, start, region.size())));
         }
-        Self(Spans::of(spans))
+        Self(Spans::from_list(spans))
     }
 
     /// Whether they have bytes in common with others.
@@ -134,7 +134,7 @@ mod tests {
         let stores = [Store::Addresses, Store::File(FileId::numbered(1)), Store::Shared([1; 16])];
         let span = (prop::sample::select(stores.to_vec()), 0u64..60, 1u64..9);
         let of = |(store, start, size)| Span::new(store, start, size);
-        prop::collection::vec(span.prop_map(of), 0..12).prop_map(Spans::of)
+        prop::collection::vec(span.prop_map(of), 0..12).prop_map(Spans::from_list)
     }
 
     proptest! {
@@ -152,6 +152,9 @@ mod tests {
     #[test]
     fn regions_that_follow_each_other_are_one_span() {
         let span = |start| Span::new(Store::Addresses, start, 16);
-        assert_eq!(Spans::of(vec![span(32), span(0), span(16)]).0, [Span::new(Store::Addresses, 0, 48)]);
+        assert_eq!(
+            Spans::from_list(vec![span(32), span(0), span(16)]).0,
+            [Span::new(Store::Addresses, 0, 48)]
+        );
     }
 }

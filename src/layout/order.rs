@@ -102,7 +102,7 @@ impl Order {
     }
 
     /// An order of axes that are known to be different.
-    pub(super) fn of(in_regions: &[Axis], within: &[Axis]) -> Self {
+    pub(super) fn from_axes(in_regions: &[Axis], within: &[Axis]) -> Self {
         let mut order = Self { axes: [Axis::Block; AXES], len: 0, region_axes: in_regions.len() as u8 };
         for (place, axis) in order.axes.iter_mut().zip(in_regions.iter().chain(within)) {
             *place = *axis;
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(order.within(), [Axis::Block, Axis::Token, Axis::Head, Axis::Element]);
         assert_eq!(order.axes().len(), 6);
         assert!(!Order::parse("L/BNC").unwrap().has(Axis::Head));
-        let built = Order::of(&[Axis::Layer], &[Axis::Block, Axis::Token, Axis::Element]);
+        let built = Order::from_axes(&[Axis::Layer], &[Axis::Block, Axis::Token, Axis::Element]);
         assert_eq!(built, Order::parse("L/BNC").unwrap());
     }
 

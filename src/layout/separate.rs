@@ -20,7 +20,7 @@ pub struct Steps(u64);
 
 impl Steps {
     /// Those for so many pairs of shapes.
-    pub fn of(pairs: usize) -> Self {
+    pub fn new(pairs: usize) -> Self {
         Self(STEPS_OF_FEW + STEPS_OF_MANY * pairs as u64)
     }
 }
@@ -41,7 +41,7 @@ struct Levels {
 }
 
 impl Levels {
-    fn of(geometry: &Geometry) -> Self {
+    fn from_geometry(geometry: &Geometry) -> Self {
         let mut span = i128::from(geometry.element_size());
         let mut inner = span;
         let mut levels: Vec<Level> = Vec::new();
@@ -86,7 +86,7 @@ pub fn share_elements(
     [start, other_start]: [i128; 2],
     steps: &mut Steps,
 ) -> bool {
-    let (one, other) = (Levels::of(one), Levels::of(other));
+    let (one, other) = (Levels::from_geometry(one), Levels::from_geometry(other));
     let most = steps.0.min(MAX_STEPS.into());
     let mut left = most;
     let found = meet(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn shared(one: &Geometry, start: i128, other: &Geometry, other_start: i128) -> bool {
-        share_elements([one, other], [start, other_start], &mut Steps::of(1))
+        share_elements([one, other], [start, other_start], &mut Steps::new(1))
     }
 
     proptest! {
@@ -236,11 +236,11 @@ mod tests {
         };
         let (near, far) = (shape(1 << 10, 2), shape(1 << 9, 4));
         assert!(!shared(&near, 0, &far, 1), "two of them are compared exactly");
-        let mut steps = Steps::of(1 << 10);
+        let mut steps = Steps::new(1 << 10);
         let compared = (0..1 << 10).take_while(|_| !share_elements([&near, &far], [0, 1], &mut steps));
         let compared = compared.count() as u64;
         assert!((1..1 << 9).contains(&compared), "{compared}");
-        let mut steps = Steps::of(1 << 10);
+        let mut steps = Steps::new(1 << 10);
         let alike = (0..1 << 10).all(|_| !share_elements([&near, &near], [0, 1], &mut steps));
         assert!(alike, "those with equal strides are all compared");
     }

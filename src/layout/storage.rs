@@ -32,7 +32,7 @@ pub(super) struct Storage {
 
 impl Storage {
     /// That of the regions of a layout; none if they belong to a peer.
-    pub fn of(regions: &[Arc<Region>]) -> Self {
+    pub fn from_regions(regions: &[Arc<Region>]) -> Self {
         let (mut roots, mut root_of_region) = (Vec::new(), Vec::with_capacity(regions.len()));
         let mut known = HashMap::new();
         for (region, index) in regions.iter().zip(0u32..) {
@@ -52,7 +52,7 @@ impl Storage {
             files: regions.iter().filter_map(|region| region.fd()).collect(),
             is_direct: files().all(|file| file.is_direct()),
             io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),
-            occupied: Occupied::of(regions),
+            occupied: Occupied::from_regions(regions),
         }
     }
 }

@@ -92,7 +92,7 @@ impl Params {
         Ok(Self(params))
     }
 
-    pub fn of(entries: &BTreeMap<String, String>) -> Result<Self> {
+    pub fn from_entries(entries: &BTreeMap<String, String>) -> Result<Self> {
         let params = Self::new()?;
         for (key, value) in entries {
             let key = c_string("a backend parameter's key", key)?;

@@ -120,7 +120,7 @@ pub(super) struct ObjectRequest {
 
 impl ObjectRequest {
     /// `None` if there is no object.
-    pub fn of(devices: impl IntoIterator<Item = u64>) -> Option<Self> {
+    pub fn from_devices(devices: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut devices = devices.into_iter();
         let first = devices.next()?;
         Some(Self { device_id: devices.next().is_none().then_some(first), posted: None })
@@ -144,7 +144,7 @@ pub(super) enum RequestState {
 }
 
 impl RequestState {
-    pub fn of(status: sys::nixl_capi_status_t) -> Self {
+    pub fn from_status(status: sys::nixl_capi_status_t) -> Self {
         match status {
             sys::NIXL_CAPI_SUCCESS => Self::Idle,
             sys::NIXL_CAPI_IN_PROG => Self::InFlight,

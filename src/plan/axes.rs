@@ -24,8 +24,8 @@ pub struct PairedBlock {
 
 impl PairedBlock {
     /// The selection of blocks, of which as many tokens are moved.
-    pub fn of(sides: [&Geometry; 2], selection: &Selection, tokens: u64) -> Self {
-        let heads = HeadView::of(sides);
+    pub fn new(sides: [&Geometry; 2], selection: &Selection, tokens: u64) -> Self {
+        let heads = HeadView::from_geometries(sides);
         let Selection { layers, outers, heads: head_range, .. } = *selection;
         let from_start = |count| PairedRange { source: 0, destination: 0, count };
         let ranges = [

@@ -19,7 +19,7 @@ type Known = Vec<([u8; 16], u64)>;
 impl Spans {
     /// By address; and for each file that both layouts have parts of, by offset in the file: as
     /// `Layout::has_common_memory` compares them.
-    pub fn of(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
+    pub fn from_layouts(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
         let mut known = Known::new();
         let by_address = layouts.map(|layout| {
             Self::each(layout, |region| {

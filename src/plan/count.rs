@@ -17,7 +17,7 @@ pub fn moves<'a>(parts: impl Iterator<Item = (&'a Shape, &'a BlockRuns)>) -> u64
         let [Some(first_run), Some(last_run)] = [blocks.runs().first(), blocks.runs().last()] else {
             continue;
         };
-        let (ends, outside) = (Ends::of(shape), shape.nest.outside());
+        let (ends, outside) = (Ends::new(shape), shape.nest.outside());
         let (units, joints) = ends.of_pass(blocks.runs());
         let passes = iterations(outside);
         let joined_passes = joined_steps(outside, |before, after| {
@@ -52,7 +52,7 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    fn of(shape: &'a Shape) -> Self {
+    fn new(shape: &'a Shape) -> Self {
         Self { shape, last: Odometer::new(shape.nest.inside(), shape.units_inside - 1).at }
     }
 

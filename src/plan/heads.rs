@@ -14,7 +14,7 @@ pub struct HeadView {
 
 impl HeadView {
     /// Those of both sides.
-    pub fn of(sides: [&Geometry; 2]) -> [Self; 2] {
+    pub fn from_geometries(sides: [&Geometry; 2]) -> [Self; 2] {
         let known = sides.map(|side| side.dimensions().num_heads);
         [(sides[0], known[1]), (sides[1], known[0])].map(|(side, other)| {
             let (heads, elements) = (side.count(Axis::Head), side.count(Axis::Element));

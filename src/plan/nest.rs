@@ -206,7 +206,7 @@ impl ContiguousUnit {
         let mut unit = Self {
             size: element_size,
             axes: AxisSet::default(),
-            single: AxisSet::of(single),
+            single: AxisSet::from_axes(single),
             is_whole: true,
             listed: None,
         };
@@ -242,13 +242,13 @@ impl ContiguousUnit {
         const PIECE: [Axis; 3] = [Axis::Token, Axis::Head, Axis::Element];
         const LAYER: [Axis; 4] = [Axis::Outer, Axis::Token, Axis::Head, Axis::Element];
         let is_exactly = |axes: &[Axis]| {
-            let wanted = AxisSet::of(axes.iter().copied());
+            let wanted = AxisSet::from_axes(axes.iter().copied());
             self.axes.union(self.single).includes(wanted) && wanted.union(self.single).includes(self.axes)
         };
         if !self.is_whole {
             return;
         }
-        if self.axes.union(self.single).includes(AxisSet::of(Axis::ALL[1..].iter().copied())) {
+        if self.axes.union(self.single).includes(AxisSet::from_axes(Axis::ALL[1..].iter().copied())) {
             self.listed = Some(Unit::Block);
         } else if is_exactly(&LAYER) {
             self.listed = Some(Unit::Layer);
@@ -263,7 +263,7 @@ impl ContiguousUnit {
 struct AxisSet(u8);
 
 impl AxisSet {
-    fn of(axes: impl IntoIterator<Item = Axis>) -> Self {
+    fn from_axes(axes: impl IntoIterator<Item = Axis>) -> Self {
         let mut set = Self::default();
         axes.into_iter().for_each(|axis| set.add(axis));
         set

@@ -69,7 +69,7 @@ impl Outline {
         let parts = matched(source, destination, names)?.into_iter();
         let parts = parts.map(|sides| PartOutline::new(sides, wanted, by_layer)).collect::<Result<_>>()?;
         let has_common_memory = source.has_common_memory(destination);
-        Ok(Self { has_common_memory, ..Self::of(parts, by_layer)? })
+        Ok(Self { has_common_memory, ..Self::from_parts(parts, by_layer)? })
     }
 
     /// The same for two placements: all checks and arithmetic, no layout.
@@ -81,10 +81,10 @@ impl Outline {
     ) -> Result<Self> {
         let side = |placement| LayoutPart { name: "", placement, first_region: 0 };
         let part = PartOutline::new([side(source), side(destination)], wanted, by_layer)?;
-        Self::of(vec![part], by_layer)
+        Self::from_parts(vec![part], by_layer)
     }
 
-    pub(super) fn of(parts: Vec<PartOutline>, by_layer: bool) -> Result<Self> {
+    pub(super) fn from_parts(parts: Vec<PartOutline>, by_layer: bool) -> Result<Self> {
         let first = &parts[0];
         for part in parts.iter().filter(|_| by_layer) {
             let [layers, others] = [first, part].map(|part| part.whole.selection.layers.count);
@@ -169,13 +169,13 @@ impl PartOutline {
                 "each block of the {name} layout has a region of its own; blocks that share regions can be moved"
             );
         }
-        let selection = Selection::of(sides, wanted)?;
+        let selection = Selection::new(sides, wanted)?;
         let tokens = sides.map(|side| side.count(Axis::Token));
         let tokens = tokens[0].min(tokens[1]);
         let starts = parts.each_ref().map(Side::of_part);
         let outline = |selection: Selection| {
-            let block = PairedBlock::of(sides, &selection, tokens);
-            let mut shape = Shape::of(&starts, &block);
+            let block = PairedBlock::new(sides, &selection, tokens);
+            let mut shape = Shape::new(&starts, &block);
             // No lists are prepared for a part of a layout.
             shape.nest.unit = shape.nest.unit.filter(|_| parts[0].name.is_empty());
             LayerOutline { selection, shape, block }
@@ -256,7 +256,7 @@ impl PartOutline {
             Some(layer) => self.whole.selection.layer(layer),
             None => self.whole.selection,
         };
-        PairedBlock::of(self.geometries.each_ref(), &selection, tokens)
+        PairedBlock::new(self.geometries.each_ref(), &selection, tokens)
     }
 
     /// One of the layers, or all.

@@ -27,7 +27,7 @@ pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Resul
 /// Whether no range of bytes between the first and the last of a block is both read and written. There may be thousands of
 /// moves in each.
 fn are_footprints_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<bool> {
-    for sides in Spans::of([source, destination]) {
+    for sides in Spans::from_layouts([source, destination]) {
         let [reads, writes] = [0, 1].map(|side| {
             let ranges = plan.footprints(side);
             lists::collect(ranges.filter_map(|(region, at, size)| Some((sides[side].at(at, region)?, size))))
@@ -63,7 +63,7 @@ fn block_of_both(source: &Layout, destination: &Layout, plan: &Plan) -> Result<O
 
 fn ensure_moves_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
     let moves = lists::collect(plan.moves())?;
-    let all = Spans::of([source, destination]);
+    let all = Spans::from_layouts([source, destination]);
     all.iter().try_for_each(|[from, to]| {
         let read = |each: &Move| Some((from.at(each.source, each.source_region)?, each.size));
         let written = |each: &Move| Some((to.at(each.destination, each.destination_region)?, each.size));

@@ -31,11 +31,11 @@ pub struct Slots {
 
 impl Selection {
     /// Fails for a selection of what a layout does not have.
-    pub(super) fn of(sides: [&Geometry; 2], wanted: Wanted) -> Result<Self> {
+    pub(super) fn new(sides: [&Geometry; 2], wanted: Wanted) -> Result<Self> {
         Ok(Self {
             layers: LAYERS.resolve(sides.map(|side| side.count(Axis::Layer)), wanted.layers)?,
             outers: OUTERS.resolve(sides.map(|side| side.count(Axis::Outer)), wanted.outers)?,
-            heads: HEADS.resolve(HeadView::of(sides).map(|view| view.heads()), wanted.heads)?,
+            heads: HEADS.resolve(HeadView::from_geometries(sides).map(|view| view.heads()), wanted.heads)?,
         })
     }
 

@@ -39,7 +39,7 @@ pub struct Grid {
 
 impl Shape {
     /// The shape of what is moved of blocks of two sides.
-    pub fn of(sides: &[Side; 2], block: &PairedBlock) -> Self {
+    pub fn new(sides: &[Side; 2], block: &PairedBlock) -> Self {
         Self::in_order(LoopOrder::Destination, sides, block)
     }
 

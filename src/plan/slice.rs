@@ -54,7 +54,7 @@ impl<'a> PlanSlice<'a> {
     /// One side of a slice of a plan that [`Plan::led_by`] returned for the other side. Fails for what can't be said in these
     /// terms.
     pub fn terms(&self, side: usize) -> Result<Terms> {
-        Terms::of(self.plan, &self.parts, side)
+        Terms::new(self.plan, &self.parts, side)
     }
 
     /// The bytes in a row of a slice of a plan that [`Plan::led_by`] returned for this side, on this side.
@@ -82,7 +82,7 @@ impl<'a> Slices<'a> {
     }
 
     fn add(&mut self, part: PlanPart<'a>, side: usize) -> Result<()> {
-        let places = SpanPlaces::of(self.last.plan, &part, side)?;
+        let places = SpanPlaces::new(self.last.plan, &part, side)?;
         let with_section = section_bytes(part.name) + SPAN_BYTES;
         let mut first = 0;
         let mut run: Option<SpanRun> = None;

@@ -97,7 +97,7 @@ pub(super) struct SpanPlaces<'a> {
 
 impl<'a> SpanPlaces<'a> {
     /// Fails for a side whose spans can't be named.
-    pub fn of(plan: &'a Plan, part: &PlanPart<'_>, side: usize) -> Result<Self> {
+    pub fn new(plan: &'a Plan, part: &PlanPart<'_>, side: usize) -> Result<Self> {
         let outline = plan.outline.parts.iter().find(|outline| outline.name() == part.name);
         let Some(outline) = outline else {
             return Err(Error::new(Status::Panic, "a plan has a part without an outline"));
@@ -111,7 +111,7 @@ impl<'a> SpanPlaces<'a> {
         let token_stride = geometry.stride(Axis::Token).max(1);
         Ok(Self {
             geometry,
-            of_heads: HeadView::of([outline.geometry(0), outline.geometry(1)])[side].heads(),
+            of_heads: HeadView::from_geometries([outline.geometry(0), outline.geometry(1)])[side].heads(),
             token_stride,
             unit: part.shape.sides[side].block_stride,
             phase: (part.block.offsets[side] / token_stride) as u32,
@@ -141,8 +141,8 @@ impl<'a> SpanPlaces<'a> {
 
 impl Terms {
     /// One side of some blocks of parts of a plan. Fails for what can't be said in these terms.
-    pub(super) fn of(plan: &Plan, parts: &[(PlanPart<'_>, Range<u64>)], side: usize) -> Result<Self> {
-        let sections = parts.iter().map(|(part, blocks)| Section::of(plan, part, blocks, side));
+    pub(super) fn new(plan: &Plan, parts: &[(PlanPart<'_>, Range<u64>)], side: usize) -> Result<Self> {
+        let sections = parts.iter().map(|(part, blocks)| Section::new(plan, part, blocks, side));
         Ok(Self { sections: sections.collect::<Result<_>>()? })
     }
 
@@ -233,8 +233,8 @@ impl Terms {
 }
 
 impl Section {
-    fn of(plan: &Plan, part: &PlanPart<'_>, blocks: &Range<u64>, side: usize) -> Result<Self> {
-        let places = SpanPlaces::of(plan, part, side)?;
+    fn new(plan: &Plan, part: &PlanPart<'_>, blocks: &Range<u64>, side: usize) -> Result<Self> {
+        let places = SpanPlaces::new(plan, part, side)?;
         let tokens = &part.block.axes[2];
         let token_step = if tokens.count > 1 { tokens.strides[side] / places.token_stride } else { 1 };
         let range = |index: usize| [part.block.firsts[index][side], part.block.axes[index].count];

@@ -105,7 +105,7 @@ struct Tiling {
 
 impl Tiling {
     /// Divides blocks of a shape into tiles of at most `budget` bytes, or of one unit.
-    fn of(shape: &Shape, budget: u64) -> Self {
+    fn new(shape: &Shape, budget: u64) -> Self {
         let nest = &shape.nest;
         let first_inside = nest.outside().len();
         let is_near = |each: &Loop| each.regions[0] == 0 && each.strides[0] <= NEAR;
@@ -178,7 +178,7 @@ fn budget_of(unit_size: u64) -> u64 {
 pub fn suitable_size(shape: &Shape) -> Option<u64> {
     let unit_size = shape.nest.unit_size;
     let is_possible = unit_size < LARGEST_UNIT && !shape.blocks_together;
-    is_possible.then(|| Tiling::of(shape, budget(shape)).tile_size(shape)).filter(|size| *size > unit_size)
+    is_possible.then(|| Tiling::new(shape, budget(shape)).tile_size(shape)).filter(|size| *size > unit_size)
 }
 
 /// How many times as long spans are in the source. A processor reads ahead in long spans; a few lines are enough to
@@ -232,7 +232,7 @@ fn grow(loops: &Loops, unit_size: u64, budget: u64) -> [u64; BLOCK_AXES] {
 
 /// The number of tiles of at most `budget` bytes of a plan's part.
 pub fn count(shape: &Shape, blocks: &BlockRuns, budget: u64) -> u64 {
-    Tiling::of(shape, budget).count(blocks.blocks())
+    Tiling::new(shape, budget).count(blocks.blocks())
 }
 
 /// Some tiles of a plan's part, in the order of the destination as far as possible.
@@ -259,7 +259,7 @@ struct Tiles<'a> {
 
 impl<'a> Tiles<'a> {
     fn from(shape: &'a Shape, blocks: &'a BlockRuns, tile: u64, budget: u64) -> Self {
-        let tiling = Tiling::of(shape, budget);
+        let tiling = Tiling::new(shape, budget);
         let of_block = iterations(&tiling.inside);
         let of_pass = (of_block * blocks.blocks()).max(1);
         let (run, block) = blocks.find(tile % of_pass / of_block);

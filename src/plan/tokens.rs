@@ -100,7 +100,7 @@ impl Sections {
 
     fn fill_part(&mut self, (part, outline): (usize, &PartOutline), tables: &TokenTables<'_>) -> Result<()> {
         check(outline, tables, &mut self.entries)?;
-        let sides = [0, 1].map(|side| TokenGrid::of(outline.geometry(side), &tables.sides[side]));
+        let sides = [0, 1].map(|side| TokenGrid::new(outline.geometry(side), &tables.sides[side]));
         for cells in divide(&sides, tables.tokens).into_iter().filter(|cells| cells.count > 0) {
             let mut section = Section { part, ..self.section(outline, sides, cells)? };
             match self.all.get_mut(self.used) {
@@ -130,7 +130,7 @@ impl Sections {
         let (mut spans, mut layers) = before.map_or_else(Default::default, |before| {
             (std::mem::take(&mut before.spans), std::mem::take(&mut before.layers))
         });
-        let [source, destination] = grids.map(|grid| SpanIds::of(grid, cells));
+        let [source, destination] = grids.map(|grid| SpanIds::new(grid, cells));
         self.pairs.clear();
         for index in 0..cells.count {
             let token = cells.first + index * cells.tokens;
@@ -143,7 +143,7 @@ impl Sections {
         let block =
             |layer| outline.block(layer, cells.tokens).of_every(grids.map(|grid| (grid.step, grid.phase)));
         let shape = |block: &PairedBlock| {
-            let mut shape = Shape::of(&sides, block);
+            let mut shape = Shape::new(&sides, block);
             // No list is prepared for spans.
             shape.nest.unit = None;
             shape
@@ -187,7 +187,7 @@ struct TokenGrid<'a> {
 }
 
 impl<'a> TokenGrid<'a> {
-    fn of(geometry: &Geometry, table: &BlockTable<'a>) -> Self {
+    fn new(geometry: &Geometry, table: &BlockTable<'a>) -> Self {
         let BlockTable { blocks, first_token, token_step } = *table;
         let (page, block_stride) = (geometry.count(Axis::Token), geometry.stride(Axis::Block));
         let token_stride = geometry.stride(Axis::Token);
@@ -231,7 +231,7 @@ struct SpanIds<'a> {
 }
 
 impl<'a> SpanIds<'a> {
-    fn of(grid: TokenGrid<'a>, cells: Cells) -> Self {
+    fn new(grid: TokenGrid<'a>, cells: Cells) -> Self {
         // Spans start at multiples of their length, except for a single one.
         let step = if cells.count > 1 { cells.tokens } else { 1 };
         let starts_blocks = step == grid.page;
@@ -358,7 +358,7 @@ mod tests {
     fn grid(page: u64, first: u64, step: u64) -> TokenGrid<'static> {
         let dimensions = Dimensions { page_size: page, ..Dimensions::small() };
         let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
-        TokenGrid::of(&geometry, &BlockTable { blocks: &[], first_token: first, token_step: step })
+        TokenGrid::new(&geometry, &BlockTable { blocks: &[], first_token: first, token_step: step })
     }
 
     fn lengths(sides: [TokenGrid<'_>; 2], tokens: u64) -> Vec<(u64, u64)> {

@@ -27,7 +27,7 @@ struct Holds {
 }
 
 impl Holds {
-    fn of(agent: &Arc<Agent>, descriptors: &Descriptors) -> Result<Self> {
+    fn new(agent: &Arc<Agent>, descriptors: &Descriptors) -> Result<Self> {
         let mut owners: Vec<Owner> = Vec::new();
         let mut registrations = Vec::new();
         for owner in descriptors.entries().iter().filter_map(|entry| entry.owner.as_ref()) {

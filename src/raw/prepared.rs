@@ -25,7 +25,7 @@ impl Prepared {
         options: CallOptions,
     ) -> Result<Arc<Self>> {
         ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to prepare");
-        let holds = if owner.is_none() { Holds::of(agent, list)? } else { Holds::default() };
+        let holds = if owner.is_none() { Holds::new(agent, list)? } else { Holds::default() };
         let (owner, owned) = (owner.map(str::to_string), list.clone());
         let prepare = move |state: &mut AgentState| {
             let side = match &owner {

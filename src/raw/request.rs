@@ -72,7 +72,7 @@ impl Request {
         of_runs: RunOptions,
     ) -> Result<Self> {
         ensure_corresponding(local, remote)?;
-        let holds = Holds::of(agent, local)?;
+        let holds = Holds::new(agent, local)?;
         let (name, sides, given) = (owner.to_string(), [local.clone(), remote.clone()], options.clone());
         let is_limited = of_runs.limit.is_some();
         let create = move |state: &mut AgentState| {

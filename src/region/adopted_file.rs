@@ -213,7 +213,7 @@ fn ensure_mapped_at(config: &AdoptedFileConfig<'_>) -> Result<()> {
     let Some(end) = start.checked_add(config.size) else {
         fail!(InvalidArgument, "{} bytes at {start:#x} reach past the end of the address space", config.size);
     };
-    let file = FileId::of(config.file)?.in_list_of_mappings();
+    let file = FileId::from_fd(config.file)?.in_list_of_mappings();
     let range = start..end;
     for mapped in proc_maps::within(std::slice::from_ref(&range))?.into_iter().flatten() {
         ensure_shows(&mapped, &range, &file, config.offset)?;

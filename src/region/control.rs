@@ -96,7 +96,7 @@ impl Control {
         };
         // SAFETY: a new mapping of at least this size, page-aligned, and not in use yet.
         unsafe { memory.address().cast::<Head>().write(head) };
-        let file_id = FileId::of(readable.as_fd())?;
+        let file_id = FileId::from_fd(readable.as_fd())?;
         Ok(Self { id, memory, size, readable, file_id, lock, owned: true })
     }
 
@@ -114,7 +114,7 @@ impl Control {
         let lock = FileLock::shared(own, free)?;
         let memory = Mapping::shared(&file, size, Pages::Ordinary, false)
             .map_err(|error| error.context("open a control block"))?;
-        let file_id = FileId::of(file.as_fd())?;
+        let file_id = FileId::from_fd(file.as_fd())?;
         let this = Self { id, memory, size, readable: file, file_id, lock, owned: false };
         // SAFETY: mapped, aligned, and valid for any bytes. Another process may write it, so it is read once.
         let found = unsafe { this.head().identity.get().read_volatile() };

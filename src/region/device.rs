@@ -104,7 +104,7 @@ impl DeviceMemory {
             "{address:#x} is memory of device {}, not of device {ordinal}; adopt it as memory of its device",
             device.ordinal()
         );
-        let stamp = AllocationStamp::of(address)?;
+        let stamp = AllocationStamp::from_address(address)?;
         let _release = release.map(|release| Release::new(release, address, size)).transpose()?;
         Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, access, pieces, ends, stamp, _release }))
     }

@@ -41,7 +41,7 @@ impl DeviceUsers {
     }
 
     /// The devices that memory of device `owner` is to be open for, its own first.
-    fn of(self, owner: i32) -> Result<BTreeSet<i32>> {
+    fn devices(self, owner: i32) -> Result<BTreeSet<i32>> {
         let own = Device::get(owner)?;
         let mut devices = BTreeSet::from([owner]);
         match self {
@@ -88,7 +88,7 @@ impl OpenDevices {
     pub fn extend(&self, mappings: &[Arc<DeviceMapping>], owner: i32, users: DeviceUsers) -> Result<()> {
         let mut devices = self.devices();
         let missing: Vec<_> =
-            users.of(owner)?.into_iter().filter(|ordinal| !devices.contains(ordinal)).collect();
+            users.devices(owner)?.into_iter().filter(|ordinal| !devices.contains(ordinal)).collect();
         if missing.is_empty() {
             return Ok(());
         }
@@ -100,7 +100,7 @@ impl OpenDevices {
 
     /// Whether the mappings are open for all of these.
     pub fn covers(&self, owner: i32, users: DeviceUsers) -> Result<bool> {
-        users.of(owner).map(|wanted| wanted.is_subset(&self.devices()))
+        users.devices(owner).map(|wanted| wanted.is_subset(&self.devices()))
     }
 
     /// The access of each device.

@@ -48,7 +48,7 @@ impl FileId {
     ///
     /// The file may belong to another process and any file system. One that a process serves (FUSE) gets no request:
     /// the kernel knows device and inode by itself.
-    pub fn of(file: BorrowedFd<'_>) -> Result<Self> {
+    pub fn from_fd(file: BorrowedFd<'_>) -> Result<Self> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         match retried::statx(file, c"", flags, StatxFlags::INO) {
             Ok(found) => {
@@ -117,7 +117,7 @@ mod tests {
         let (first, second) = (memory_file(), memory_file());
         let again = reopened(&first, OFlags::RDONLY).unwrap();
         assert!(!fs::fcntl_getfl(&again).unwrap().contains(OFlags::NONBLOCK));
-        let id = |file: &OwnedFd| FileId::of(file.as_fd()).unwrap();
+        let id = |file: &OwnedFd| FileId::from_fd(file.as_fd()).unwrap();
         assert_eq!(id(&first), id(&again));
         assert_eq!(id(&first), FileId::by_fstat(first.as_fd()).unwrap());
         assert_ne!(id(&first), id(&second));

@@ -180,7 +180,7 @@ fn stored_spans(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(S
         found.push((Store::Shared(id), span(offset)));
     }
     if let Some(part) = root.memory_file().filter(|_| !by_list) {
-        found.push((Store::File(FileId::of(part.file)?), span(part.offset.saturating_add(offset))));
+        found.push((Store::File(FileId::from_fd(part.file)?), span(part.offset.saturating_add(offset))));
     }
     Ok(found)
 }

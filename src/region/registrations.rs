@@ -65,7 +65,7 @@ impl Registrations {
     /// one would fail before that.
     pub fn find_or_begin(&self, agent: &Arc<Agent>, deadline: Option<Instant>) -> Result<Found<'_>> {
         let begin = |state: &mut State| {
-            let Some(entry) = state.of(agent) else {
+            let Some(entry) = state.entry(agent) else {
                 return (!state.is_resizing).then(|| Found::Missing(self.begin_new(state, agent)));
             };
             if entry.is_changing { None } else { entry.registration.upgrade().map(Found::Known) }
@@ -155,7 +155,7 @@ impl Registrations {
 
     /// The registration with an agent.
     pub fn find(&self, agent: &Arc<Agent>) -> Option<Arc<Registration>> {
-        self.state().of(agent).and_then(|entry| entry.registration.upgrade())
+        self.state().entry(agent).and_then(|entry| entry.registration.upgrade())
     }
 
     /// The registrations with holders.
@@ -184,7 +184,7 @@ impl Registrations {
 }
 
 impl State {
-    fn of(&self, agent: &Arc<Agent>) -> Option<&Entry> {
+    fn entry(&self, agent: &Arc<Agent>) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.agent == address(agent))
     }
 

@@ -61,7 +61,7 @@ impl Region {
         loop {
             // Compared without the lock, which every other share of the process needs, because comparing makes system calls on
             // files of other processes.
-            let seen = known().of(&id);
+            let seen = known().with_id(&id);
             if let Some(first) = seen.iter().find(|open| open.satisfies(wanted)) {
                 return first.clone();
             }
@@ -74,7 +74,7 @@ impl Region {
     /// A region with this id in its control block that this process has created or opened, and that satisfies the
     /// requirements.
     pub fn known(id: &[u8; 16], wanted: &OpenRequirements) -> Option<Arc<Self>> {
-        let open = known().of(id);
+        let open = known().with_id(id);
         open.into_iter().find(|region| region.satisfies(wanted))
     }
 
@@ -85,7 +85,7 @@ impl Region {
         // has the memory.
         let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
             && match self.memory_file() {
-                Some(own) => FileId::of(own.file).is_ok_and(|own| wanted.file == Some(own)),
+                Some(own) => FileId::from_fd(own.file).is_ok_and(|own| wanted.file == Some(own)),
                 None => wanted.file.is_none(),
             };
         let Some(origin) = &self.origin else { return is_it };
@@ -142,7 +142,7 @@ impl Region {
         }
         let is_own = self.origin.is_none() && !matches!(self.backing, Backing::Adopted(_));
         let part = self.memory_file().filter(|_| !is_own)?;
-        FileId::of(part.file).ok().map(|file| (file, part.offset))
+        FileId::from_fd(part.file).ok().map(|file| (file, part.offset))
     }
 
     /// The control block, which is created when the region is first shared.
@@ -269,7 +269,7 @@ fn known() -> MutexGuard<'static, OpenRegions> {
 }
 
 impl OpenRegions {
-    fn of(&self, id: &[u8; 16]) -> Vec<Arc<Region>> {
+    fn with_id(&self, id: &[u8; 16]) -> Vec<Arc<Region>> {
         self.regions.get(id).into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
 
@@ -333,7 +333,7 @@ mod tests {
         let (region, other) = (Region::system(&config).unwrap(), Region::system(&config).unwrap());
         let _shared = SharedRegion::new(&region).unwrap();
         let id = region.shared_id().unwrap();
-        let file = |region: &Region| FileId::of(region.memory_file().unwrap().file).unwrap();
+        let file = |region: &Region| FileId::from_fd(region.memory_file().unwrap().file).unwrap();
         let control = |region: &Region| region.control().unwrap().file_id();
         let is_known = |control, file| {
             let wanted = OpenRequirements {

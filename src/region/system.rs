@@ -129,10 +129,10 @@ impl SystemMemory {
         let mapping = Mapping::of_part(part, size, pages, alignment, writable)
             .map_err(|error| inspected.explain(error))
             .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
-        Ok(Self { file: Some((file, offset)), ..Self::of(mapping, size, pages.unit() as u64) })
+        Ok(Self { file: Some((file, offset)), ..Self::from_mapping(mapping, size, pages.unit() as u64) })
     }
 
-    fn of(mapping: Mapping, size: usize, page_size: u64) -> Self {
+    fn from_mapping(mapping: Mapping, size: usize, page_size: u64) -> Self {
         Self { mapping, size, page_size, fell_back: false, numa: None, file: None }
     }
 
@@ -173,7 +173,7 @@ impl SystemMemory {
     fn unplaced(size: usize, pages: Pages, config: &SystemConfig) -> Result<Self> {
         let page_size = pages.unit() as u64;
         if !config.shareable {
-            return Ok(Self::of(Mapping::private(size, pages)?, size, page_size));
+            return Ok(Self::from_mapping(Mapping::private(size, pages)?, size, page_size));
         }
         let file = memory_file(size, pages)?;
         let place = match pages {
@@ -184,7 +184,7 @@ impl SystemMemory {
         if config.write_sealed {
             seal_writes(file.as_fd(), FutureWrites::Sealed)?;
         }
-        Ok(Self { file: Some((file, 0)), ..Self::of(mapping, size, page_size) })
+        Ok(Self { file: Some((file, 0)), ..Self::from_mapping(mapping, size, page_size) })
     }
 
     /// Huge pages are an advantage here, and not promised: addresses that are aligned for them may be scarce (RLIMIT_AS), and

@@ -92,7 +92,7 @@ type Key = (u32, u64, u64);
 const MAX_ENTRIES: usize = 256;
 
 /// The runs on a path between two layouts.
-pub fn of(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
+pub fn record(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
     static RECORDS: PerProcess<Mutex<HashMap<Key, Arc<Record>>>> = PerProcess::new();
     // Before the lock, which all transfers use: a file may be on a slow file system, or another process may serve it.
     let key = (path as u32, side(source), side(destination));

@@ -59,14 +59,14 @@ impl std::ops::Deref for OpenQueue {
 
 impl Drop for OpenQueue {
     fn drop(&mut self) {
-        let closed = std::mem::replace(&mut *self.lock(), State::of(None));
+        let closed = std::mem::replace(&mut *self.lock(), State::new(None));
         let left = Count(closed.entries.len() as u64, "completion");
         log!(Debug, "queue {} destroyed with {left} in it", self.log_id);
     }
 }
 
 impl State {
-    fn of(event: Option<OwnedFd>) -> Self {
+    fn new(event: Option<OwnedFd>) -> Self {
         Self { entries: VecDeque::new(), event, is_watched: false }
     }
 }
@@ -80,7 +80,7 @@ impl Queue {
         log!(Debug, "queue {log_id} created: event fd {}", event.as_raw_fd());
         Ok(Arc::new(Self {
             log_id,
-            state: Mutex::new(State::of(Some(event))),
+            state: Mutex::new(State::new(Some(event))),
             has_some: AtomicBool::new(false),
             arrival: Condvar::new(),
         }))

@@ -125,8 +125,8 @@ impl Share {
             _ => Ok(()),
         };
         let wanted = OpenRequirements {
-            control: FileId::of(self.borrowed(entry.control)?)?,
-            file: file.map(FileId::of).transpose()?,
+            control: FileId::from_fd(self.borrowed(entry.control)?)?,
+            file: file.map(FileId::from_fd).transpose()?,
             access,
             alignment,
             pin: opening.pin,

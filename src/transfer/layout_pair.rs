@@ -62,8 +62,8 @@ impl KeptPairs {
 }
 
 impl LayoutPair {
-    /// That of an earlier transfer between the layouts, if it is the same.
-    pub fn of(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
+    /// The pair of an earlier transfer between the layouts if it is the same, or a new one.
+    pub fn cached(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
         if !moves_whole_blocks(request) {
             return Self::new(source, destination, request);
         }
@@ -90,7 +90,7 @@ impl LayoutPair {
 
     /// The throughput of earlier runs on a path between the layouts, which are those of this pair.
     pub fn record(&self, path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
-        let look_up = || history::of(path, source, destination);
+        let look_up = || history::record(path, source, destination);
         match self.record.get_or_init(|| (path, look_up())) {
             (known, record) if *known == path => record.clone(),
             _ => look_up(),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn pair(source: &Layout, destination: &Layout, request: TransferRequest<'_>) -> Arc<LayoutPair> {
-        LayoutPair::of(source, destination, &request).unwrap()
+        LayoutPair::cached(source, destination, &request).unwrap()
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
     fn layouts_that_differ_are_refused_each_time() {
         let (source, destination) = (layout(2), layout(3));
         for _ in 0..2 {
-            assert!(LayoutPair::of(&source, &destination, &TransferRequest::default()).is_err());
+            assert!(LayoutPair::cached(&source, &destination, &TransferRequest::default()).is_err());
         }
     }
 

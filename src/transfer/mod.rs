@@ -58,7 +58,7 @@ impl Transfer {
         destination: &Arc<Layout>,
         request: TransferRequest<'_>,
     ) -> Result<Self> {
-        let pair = LayoutPair::of(source, destination, &request)?;
+        let pair = LayoutPair::cached(source, destination, &request)?;
         let TransferRequest { preferences, verifies_source, .. } = request;
         let route = Route { pair, preferences, verifies_source };
         let prepared = route.prepare([source, destination], request.step, None, None)?;

@@ -70,7 +70,7 @@ impl Route {
             record: record.clone().filter(|_| verification.is_none()),
             is_limited: limit.is_some(),
         };
-        let needs = Needs::of(&*engine, touched, self.pair.contexts.clone(), account);
+        let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
         Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification, limit })
     }
 

@@ -30,7 +30,7 @@ pub struct Gather {
 
 impl Gather {
     /// That of some indices of each axis.
-    pub fn of(axes: &StagedAxes, ranges: &[Range<u64>]) -> Self {
+    pub fn new(axes: &StagedAxes, ranges: &[Range<u64>]) -> Self {
         let counts: Vec<_> = ranges.iter().map(|range| range.end - range.start).collect();
         let strides = StagedAxes::staged_strides(&counts);
         let mut gather =
@@ -79,10 +79,11 @@ impl Gather {
     pub fn num_launches(&self) -> u64 {
         // Of blocks that may have adjacent ones, or not.
         let transposed = [1, 2].into_iter().filter_map(|max_blocks| {
-            let loops = TransposedLoops::of(self.unit_size, &self.loops, self.block_strides, max_blocks)?;
+            let loops =
+                TransposedLoops::from_loops(self.unit_size, &self.loops, self.block_strides, max_blocks)?;
             Some(iterations(&loops.1))
         });
-        let listed = match (transposed.max(), RowLoops::of(self.unit_size, &self.loops)) {
+        let listed = match (transposed.max(), RowLoops::from_loops(self.unit_size, &self.loops)) {
             (Some(listed), _) => listed,
             (None, Some((_, outside))) => iterations(&self.loops[..outside]),
             (None, None) => iterations(self.rows().1),
@@ -141,7 +142,8 @@ impl Gather {
             loops.iter().map(|each| Loop { strides: oriented(each.strides, to_host), ..*each }).collect()
         };
         let block_strides = oriented(self.block_strides, to_host);
-        let loops = TransposedLoops::of(self.unit_size, &turned(&self.loops), block_strides, max_blocks);
+        let loops =
+            TransposedLoops::from_loops(self.unit_size, &turned(&self.loops), block_strides, max_blocks);
         let Some((loops, listed)) = loops else { return Ok(None) };
         let unit_size = self.unit_size;
         let shape = TransposedShape { unit_size, loops, block_strides, max_blocks: max_blocks as u32 };
@@ -159,7 +161,9 @@ impl Gather {
         max_blocks: u64,
         alignment: u64,
     ) -> Result<Option<Vec<Blocks>>> {
-        let Some((loops, outside)) = RowLoops::of(self.unit_size, &self.loops) else { return Ok(None) };
+        let Some((loops, outside)) = RowLoops::from_loops(self.unit_size, &self.loops) else {
+            return Ok(None);
+        };
         let [outer, inner] =
             [loops.outer, loops.inner].map(|each| Loop { strides: oriented(each.strides, to_host), ..each });
         let shape = RowShape {

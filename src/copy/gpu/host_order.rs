@@ -23,7 +23,7 @@ pub struct HostOrder {
 
 impl HostOrder {
     /// The order of blocks with the same loops.
-    pub fn of(part: &PlanPart<'_>, to_host: bool) -> Result<Self> {
+    pub fn new(part: &PlanPart<'_>, to_host: bool) -> Result<Self> {
         let mut runs = lists::collect(part.runs().iter().map(|run| match to_host {
             true => KernelRun::new(run.source, run.destination, run.length),
             false => KernelRun::new(run.destination, run.source, run.length),

@@ -103,7 +103,8 @@ fn transposed_launches(
     num_runs: usize,
 ) -> Result<Option<Vec<Blocks>>> {
     let grid = part.grid();
-    let transposed = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, max_blocks.into());
+    let transposed =
+        TransposedLoops::from_loops(grid.unit_size, part.loops(), grid.strides, max_blocks.into());
     let Some((loops, listed)) = transposed else { return Ok(None) };
     let shape = TransposedShape { unit_size: grid.unit_size, loops, block_strides: grid.strides, max_blocks };
     launches(part.starts(&listed).map(layer), |layers| shape.blocks(layers, 0, first_run, num_runs))
@@ -120,7 +121,7 @@ fn row_launches(
     if grid.blocks_together && max_blocks > 1 {
         return Ok(None); // The units of a run are a long span.
     }
-    let Some((rows, outside)) = RowLoops::of(grid.unit_size, part.loops()) else { return Ok(None) };
+    let Some((rows, outside)) = RowLoops::from_loops(grid.unit_size, part.loops()) else { return Ok(None) };
     let shape = RowShape { unit_size: grid.unit_size, rows, block_strides: grid.strides, max_blocks };
     let starts = part.starts(&part.loops()[..outside]);
     launches(starts.map(layer), |layers| shape.blocks(layers, 0, first_run, num_runs))

@@ -41,7 +41,10 @@ impl Launches {
 
     fn add(&mut self, alike: &mut [Matrix], bytes: u64) -> Result<()> {
         let Some(first) = alike.first() else { return Ok(()) };
-        let sides = [Steps::of(alike, |row| row.first.source), Steps::of(alike, |row| row.first.destination)];
+        let sides = [
+            Steps::from_rows(alike, |row| row.first.source),
+            Steps::from_rows(alike, |row| row.first.destination),
+        ];
         if sides.iter().any(|steps| !steps.is_countable()) {
             // Halves by address have smaller distances, and a single row has none.
             alike.sort_unstable_by_key(|row| row.first.source);
@@ -58,7 +61,7 @@ impl Launches {
         let block_strides = [source.step, destination.step];
         let unit_size = first.first.size;
         let within = Loop { count: first.rows, strides: first.strides, regions: [0; 2] };
-        let as_rows = RowLoops::of(unit_size, &[within]).and_then(|(rows, _)| {
+        let as_rows = RowLoops::from_loops(unit_size, &[within]).and_then(|(rows, _)| {
             let shape = RowShape { unit_size, rows, block_strides, max_blocks: 1 };
             shape.blocks(&layer, 0, first_run, alike.len())
         });
@@ -95,7 +98,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn of(rows: &[Matrix], address: impl Fn(&Matrix) -> u64) -> Self {
+    fn from_rows(rows: &[Matrix], address: impl Fn(&Matrix) -> u64) -> Self {
         let first = rows.iter().map(&address).min().unwrap_or_default();
         let last = rows.iter().map(&address).max().unwrap_or_default();
         let step = rows.iter().fold(0, |step, row| common_divisor(address(row) - first, step));

@@ -31,7 +31,7 @@ pub struct PageLocks {
 
 impl PageLocks {
     /// Queries the driver. Pinned memory of kvmem is page-locked, and its locks are known.
-    pub fn of(host: &Layout, ordinal: i32) -> Result<Self> {
+    pub fn new(host: &Layout, ordinal: i32) -> Result<Self> {
         let mut locks = Self { are_complete: true, ..Self::default() };
         let context = Context::retain(Device::get(ordinal)?)?;
         let entered = context.enter()?;
@@ -68,7 +68,7 @@ impl PageLocks {
 
     fn add_stamp(&mut self, address: u64) -> Result<()> {
         let is_new = |new: &AllocationStamp| !self.stamps.iter().any(|known| known.is_of_context_of(new));
-        self.stamps.extend(AllocationStamp::of(address)?.filter(is_new));
+        self.stamps.extend(AllocationStamp::from_address(address)?.filter(is_new));
         Ok(())
     }
 

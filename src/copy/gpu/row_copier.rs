@@ -28,8 +28,8 @@ pub struct RowCopier {
 
 impl RowCopier {
     /// For a device, and for memory of it on both sides or page-locked host memory on one.
-    pub fn of(ordinal: i32, with_host: bool) -> Result<Arc<Self>> {
-        let device = DeviceState::of(ordinal)?;
+    pub fn new(ordinal: i32, with_host: bool) -> Result<Arc<Self>> {
+        let device = DeviceState::for_device(ordinal)?;
         let kernel = device.kernel()?;
         kernel.provide_rows()?;
         let direction = if with_host { CopyDirection::ToHost } else { CopyDirection::OnDevice };

@@ -25,7 +25,7 @@ pub struct RowLoops {
 
 impl RowLoops {
     /// The loops over rows, and the number of loops outside them; `None` if units are not copied as rows.
-    pub fn of(unit_size: u64, loops: &[Loop]) -> Option<(Self, usize)> {
+    pub fn from_loops(unit_size: u64, loops: &[Loop]) -> Option<(Self, usize)> {
         if unit_size > MAX_WORD * MAX_WORDS {
             return None;
         }
@@ -157,20 +157,20 @@ mod tests {
         let layers = Loop { count: 4, strides: [0; 2], regions: [1; 2] };
         let (heads, tokens) = (within(8, [256, 4096]), within(16, [2048, 256]));
         let expected = RowLoops { outer: heads, inner: tokens };
-        assert_eq!(RowLoops::of(256, &[layers, heads, tokens]), Some((expected, 1)));
-        assert_eq!(RowLoops::of(256, &[layers, tokens]).unwrap().1, 1);
-        assert_eq!(RowLoops::of(256, &[tokens, layers]), None);
-        assert_eq!(RowLoops::of(256, &[]), None);
+        assert_eq!(RowLoops::from_loops(256, &[layers, heads, tokens]), Some((expected, 1)));
+        assert_eq!(RowLoops::from_loops(256, &[layers, tokens]).unwrap().1, 1);
+        assert_eq!(RowLoops::from_loops(256, &[tokens, layers]), None);
+        assert_eq!(RowLoops::from_loops(256, &[]), None);
     }
 
     #[test]
     fn offsets_that_exceed_32_bits_are_not_rows() {
         let (far, near) = (within(2, [1 << 32, 512]), within(16, [512, 256]));
-        assert_eq!(RowLoops::of(256, &[far, near]).unwrap().1, 1);
-        assert_eq!(RowLoops::of(256, &[near, far]), None);
-        assert_eq!(RowLoops::of(256, &[within(2, [(1 << 32) - 256, 512])]), None);
-        assert!(RowLoops::of(256, &[within(2, [(1 << 32) - 512, 512])]).is_some());
-        assert!(RowLoops::of(1, &[within(3, [1, 2]), within((1 << 16) - 1, [2, 1])]).unwrap().1 == 1);
+        assert_eq!(RowLoops::from_loops(256, &[far, near]).unwrap().1, 1);
+        assert_eq!(RowLoops::from_loops(256, &[near, far]), None);
+        assert_eq!(RowLoops::from_loops(256, &[within(2, [(1 << 32) - 256, 512])]), None);
+        assert!(RowLoops::from_loops(256, &[within(2, [(1 << 32) - 512, 512])]).is_some());
+        assert!(RowLoops::from_loops(1, &[within(3, [1, 2]), within((1 << 16) - 1, [2, 1])]).unwrap().1 == 1);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct CudaSides {
 
 impl CudaSides {
     /// Queries the driver.
-    pub fn of(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<Self> {
+    pub fn new(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
         let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
         // The destination's device executes copies between two devices. Memory of another process is accessible only to
@@ -70,7 +70,7 @@ impl CudaSides {
     fn query(&mut self, placed: [(&Layout, Option<DevicePair>); 2]) -> Result<()> {
         if let Some(host) = self.host() {
             let tier = host.memory().tier();
-            self.locks = PageLocks::of(host, self.ordinal)?;
+            self.locks = PageLocks::new(host, self.ordinal)?;
             if !self.locks.are_complete() {
                 self.is_pageable = true;
                 self.kernel_reaches = Err(match tier {

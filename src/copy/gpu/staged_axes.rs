@@ -55,7 +55,7 @@ pub struct HostSpan {
 
 impl StagedAxes {
     /// Those of blocks with the same loops.
-    pub fn of(part: &PlanPart<'_>, to_host: bool) -> Self {
+    pub fn new(part: &PlanPart<'_>, to_host: bool) -> Self {
         let loops = part.loops().iter().map(|each| StagedAxis {
             kind: AxisKind::Loop,
             count: each.count,

@@ -51,7 +51,7 @@ enum Joined {
 impl TransposedLoops {
     /// The loops, and those outside them, whose iterations are listed; `None` if nothing is transposed. Runs have up to
     /// `max_blocks` blocks.
-    pub fn of(
+    pub fn from_loops(
         unit_size: u64,
         loops: &[Loop],
         block_strides: [u64; 2],
@@ -90,7 +90,7 @@ impl TransposedLoops {
     /// How often a warp loads as much as it has in flight: for a block in an iteration of the listed loops, or for all blocks of a
     /// run that are joined.
     pub fn moves(&self, unit_size: u64, max_blocks: u64) -> u64 {
-        let tile = Tile::of(unit_size, self.counts(max_blocks));
+        let tile = Tile::new(unit_size, self.counts(max_blocks));
         let warps = self.tiles(&tile, max_blocks).saturating_mul(1 << tile.warps_shift);
         warps.saturating_mul(OF_WARP).div_ceil(TILE)
     }
@@ -117,7 +117,7 @@ impl TransposedLoops {
     /// Whether the kernel can compute all numbers and offsets.
     fn is_countable(&self, unit_size: u64, max_blocks: u64) -> bool {
         let counts = self.counts(max_blocks);
-        let tile = Tile::of(unit_size, counts);
+        let tile = Tile::new(unit_size, counts);
         let loops = [&self.rows, &self.columns];
         let fits = |side: usize| {
             let strides = loops.map(|each| each.strides[side]);
@@ -141,7 +141,7 @@ struct Tile {
 impl Tile {
     /// The tiles of matrices of so many rows and columns: both sides get spans of [`SPAN`] bytes, or longer ones until a tile is
     /// [`LARGE`], if there are as many, and a warp at least what its threads hold.
-    fn of(unit_size: u64, counts: [u64; 2]) -> Self {
+    fn new(unit_size: u64, counts: [u64; 2]) -> Self {
         let most = counts.map(|count| count.min(MAX).next_power_of_two());
         let least = WORD.div_ceil(unit_size);
         let mut sizes = [least; 2];
@@ -213,7 +213,7 @@ impl TransposedShape {
             return None;
         }
         let counts = self.loops.counts(self.max_blocks.into());
-        let tile = Tile::of(self.unit_size, counts);
+        let tile = Tile::new(self.unit_size, counts);
         let [row_tiles, column_tiles] = tile.tiles(counts);
         let tiles = self.loops.tiles(&tile, self.max_blocks.into());
         let are_whole = |word| {
@@ -290,7 +290,7 @@ mod tests {
     fn to_tokens_at(tokens: u64, unit_size: u64, starts: [u64; 2], alignment: u64) -> Option<Blocks> {
         let block_strides = [1024 * tokens * unit_size; 2];
         let (loops, _) =
-            TransposedLoops::of(unit_size, &to_tokens(tokens, unit_size), block_strides, 1).unwrap();
+            TransposedLoops::from_loops(unit_size, &to_tokens(tokens, unit_size), block_strides, 1).unwrap();
         let shape = TransposedShape { unit_size, loops, block_strides, max_blocks: 1 };
         shape.blocks(&[Layer { source: starts[0], destination: starts[1] }], alignment, 0, 1)
     }
@@ -301,14 +301,14 @@ mod tests {
         let [elements, tokens] = to_tokens(16, 2);
         let outers = within(2, [1 << 20, 1 << 21]);
         let (loops, listed) =
-            TransposedLoops::of(2, &[layers, outers, elements, tokens], [1 << 15; 2], 1).unwrap();
+            TransposedLoops::from_loops(2, &[layers, outers, elements, tokens], [1 << 15; 2], 1).unwrap();
         assert_eq!(
             (loops.columns, loops.rows, loops.outer, listed),
             (elements, tokens, outers, vec![layers])
         );
         assert_eq!(loops.moves(2, 1), 16);
         let back = [elements, tokens].map(|each| within(each.count, [each.strides[1], each.strides[0]]));
-        let (loops, _) = TransposedLoops::of(2, &back, [1 << 15; 2], 1).unwrap();
+        let (loops, _) = TransposedLoops::from_loops(2, &back, [1 << 15; 2], 1).unwrap();
         assert_eq!((loops.columns, loops.rows), (back[1], back[0]));
     }
 
@@ -322,7 +322,7 @@ mod tests {
             (6, vec![elements, tokens]),
             (2, vec![elements, within(16, [1 << 33, 2])]),
         ] {
-            assert_eq!(TransposedLoops::of(unit_size, &loops, [1 << 30; 2], 8), None, "{loops:?}");
+            assert_eq!(TransposedLoops::from_loops(unit_size, &loops, [1 << 30; 2], 8), None, "{loops:?}");
         }
     }
 
@@ -330,7 +330,8 @@ mod tests {
     fn blocks_that_continue_rows_or_columns_are_joined() {
         // From BNHC to HCBN, and back: the tokens of adjacent blocks are adjacent.
         let [elements, tokens] = [within(1024, [2, 1 << 20]), within(16, [2048, 2])];
-        let of = |loops: &[Loop], strides, most| TransposedLoops::of(2, loops, strides, most).unwrap().0;
+        let of =
+            |loops: &[Loop], strides, most| TransposedLoops::from_loops(2, loops, strides, most).unwrap().0;
         let to = of(&[elements, tokens], [16 * 2048, 32], 4);
         assert_eq!((to.joined, to.counts(4)), (Joined::Rows, [64, 1024]));
         let from = of(&[within(16, [2, 2048]), within(1024, [1 << 20, 2])], [32, 16 * 2048], 4);
@@ -339,7 +340,7 @@ mod tests {
         // Blocks of one token.
         let single = of(&[elements], [2048, 2], 4);
         assert_eq!((single.joined, single.counts(4)), (Joined::Rows, [4, 1024]));
-        assert_eq!(TransposedLoops::of(2, &[elements], [2048, 2], 1), None);
+        assert_eq!(TransposedLoops::from_loops(2, &[elements], [2048, 2], 1), None);
     }
 
     #[test]
@@ -347,7 +348,7 @@ mod tests {
         for unit_size in [1, 2, 4, 8, 16] {
             for rows in [1, 2, 3, 8, 16, 17, 64, 100, 4096] {
                 for columns in [1, 5, 16, 64, 80, 1024, 1 << 20] {
-                    let tile = Tile::of(unit_size, [rows, columns]);
+                    let tile = Tile::new(unit_size, [rows, columns]);
                     let sizes = tile.counts();
                     assert_eq!(sizes[0] * sizes[1] * unit_size, OF_WARP << tile.warps_shift);
                     assert!(1 << tile.warps_shift <= MAX_WARPS);
@@ -398,7 +399,7 @@ mod tests {
         for unit_size in [1, 2, 4, 8] {
             let vector = VECTOR / unit_size;
             for counts in [[1, 1], [1, 64], [64, 1], [2, 5], [9, 1024], [4096, 3]] {
-                let tile = Tile::of(unit_size, counts.map(|vectors| vectors * vector));
+                let tile = Tile::new(unit_size, counts.map(|vectors| vectors * vector));
                 assert!(tile.counts().iter().all(|count| *count >= vector), "{tile:?} of {counts:?}");
             }
         }

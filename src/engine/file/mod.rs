@@ -54,7 +54,7 @@ impl DiskMove {
         ordered: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        let sides = FileSides::of(source, destination);
+        let sides = FileSides::new(source, destination);
         let is_staged = sides.memory.memory_type() == MemoryType::Vram;
         crate::plan::alignment::ensure_io_alignment(source, destination, plan)?;
         // The caller may have mapped the file, and adopted the mapping.

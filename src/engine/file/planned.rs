@@ -80,7 +80,7 @@ pub struct Pieces {
 type Window = Vec<(Piece, u32)>;
 
 impl Pieces {
-    pub fn of(planned: Arc<PlannedPieces>) -> Self {
+    pub fn new(planned: Arc<PlannedPieces>) -> Self {
         Self { planned, next_window: 0, window: None, next: 0 }
     }
 

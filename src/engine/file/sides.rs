@@ -21,7 +21,7 @@ pub struct FileSides<'a> {
 }
 
 impl<'a> FileSides<'a> {
-    pub fn of(source: &'a Arc<Layout>, destination: &'a Arc<Layout>) -> Self {
+    pub fn new(source: &'a Arc<Layout>, destination: &'a Arc<Layout>) -> Self {
         match destination.memory_type() {
             MemoryType::File => Self { file: destination, memory: source, writes: true },
             _ => Self { file: source, memory: destination, writes: false },

@@ -161,14 +161,14 @@ impl Choosing<'_> {
     /// Whether the owner's large ranges save enough.
     fn is_served_faster(&self, spans: u64) -> bool {
         let bytes = self.plan.bytes();
-        self.rates.served.served(&ServedSize::of(self.plan, 1))
+        self.rates.served.served(&ServedSize::new(self.plan, 1))
             < MIN_GAIN * self.rates.direct.direct(spans, bytes)
     }
 
     fn staged(&self) -> Result<Rated<Division>> {
         let memory = StagingMemory::between(self.local, self.remote.memory_type());
         let slot = slot_size(self.preferences.staging_size, memory)?;
-        let division = Division::of(self.plan, self.remote, self.reads, slot, &self.rates.staged)?;
+        let division = Division::new(self.plan, self.remote, self.reads, slot, &self.rates.staged)?;
         let estimate = division.estimate(false)?;
         Ok(Rated {
             seconds: self.rates.staged.staged(&estimate, self.plan.bytes()),
@@ -183,7 +183,7 @@ impl Choosing<'_> {
 
     fn served(&self) -> Result<Rated<ServedDivision>> {
         let sides = [self.local, self.remote];
-        let division = ServedDivision::of(self.plan, sides, self.reads, &self.rates.served).map_err(
+        let division = ServedDivision::new(self.plan, sides, self.reads, &self.rates.served).map_err(
             |error| match error.status() {
                 Status::OutOfMemory => error,
                 _ => error.with_status(Status::Unsupported),
@@ -198,7 +198,7 @@ impl Choosing<'_> {
         if sessions > 1 {
             reason += &format!(", by {sessions} requests to the owner");
         }
-        let seconds = self.rates.served.served(&ServedSize::of(self.plan, sessions));
+        let seconds = self.rates.served.served(&ServedSize::new(self.plan, sessions));
         Ok(Rated { seconds, reason, division })
     }
 }

@@ -65,7 +65,7 @@ impl Between {
     const COUNT: usize = Self::ThroughHost as usize + 1;
 
     /// Of two memories, each with its type and whether it is VMM memory.
-    fn of(sides: [(MemoryType, bool); 2]) -> Self {
+    fn from_sides(sides: [(MemoryType, bool); 2]) -> Self {
         match sides.map(|(memory_type, is_vmm)| (memory_type == MemoryType::Vram, is_vmm)) {
             [(false, _), (false, _)] => Self::Hosts,
             [(true, false), (true, false)] => Self::Gpus,
@@ -160,7 +160,7 @@ pub fn places_of(plan: &Plan) -> u64 {
 
 impl ServedSize {
     /// That of a plan.
-    pub fn of(plan: &Plan, sessions: u64) -> Self {
+    pub fn new(plan: &Plan, sessions: u64) -> Self {
         Self { bytes: plan.bytes(), sessions, spans: plan.spans(), places: places_of(plan) }
     }
 
@@ -189,12 +189,12 @@ pub struct Rates {
 
 impl Rates {
     /// The rates of reads from or writes to the peer of a remote layout.
-    pub fn of(local: &Layout, remote: &Layout, reads: bool) -> Self {
+    pub fn new(local: &Layout, remote: &Layout, reads: bool) -> Self {
         let PeerRates(known) = &*remote.kept_or::<PeerRates>(Arc::default);
         let of = |sides| {
-            let between = Between::of(sides);
+            let between = Between::from_sides(sides);
             let rates = &known[usize::from(reads)][between as usize];
-            rates.get_or_init(|| RequestRates::of(remote, reads, between)).clone()
+            rates.get_or_init(|| RequestRates::for_layout(remote, reads, between)).clone()
         };
         let theirs = (remote.memory_type(), remote.is_elastic());
         // An arena is plain memory.
@@ -310,7 +310,7 @@ impl Fit {
 }
 
 impl RequestRates {
-    fn of(remote: &Layout, reads: bool, between: Between) -> Arc<Self> {
+    fn for_layout(remote: &Layout, reads: bool, between: Between) -> Arc<Self> {
         static RATES: PerProcess<Mutex<HashMap<Key, Arc<RequestRates>>>> = PerProcess::new();
         let peer = match remote.memory() {
             Memory::Remote(memory) => memory.peer.name().to_string(),

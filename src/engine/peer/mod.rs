@@ -72,7 +72,7 @@ impl NixlMove {
         crate::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
         let shared = prepare([source, destination], path, plan, notification)?;
         let candidates = vec![Candidate { path, seconds: 0.0, reason: None, is_impossible: false }];
-        Self::of(shared, candidates)
+        Self::new(shared, candidates)
     }
 
     /// Prepares a transfer with a peer by the fastest path.
@@ -86,7 +86,7 @@ impl NixlMove {
         let reads = path.is_nixl_read();
         let [local, remote] = if reads { [destination, source] } else { [source, destination] };
         let agent = shared_agent(local, remote)?.clone();
-        let rates = Rates::of(local, remote, reads);
+        let rates = Rates::new(local, remote, reads);
         let mut choice =
             Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
         let build = |choice: Choice, method: Option<Method>| {
@@ -100,7 +100,7 @@ impl NixlMove {
             if let Some(method) = method {
                 shared.method = method;
             }
-            Self::of(shared, choice.candidates)
+            Self::new(shared, choice.candidates)
         };
         match staging_method(&mut choice, local, &agent) {
             // The caller did not request the path, so its memory is not worth a failure.
@@ -115,7 +115,7 @@ impl NixlMove {
         }
     }
 
-    fn of(shared: PreparedRequests, candidates: Vec<Candidate>) -> Result<Self> {
+    fn new(shared: PreparedRequests, candidates: Vec<Candidate>) -> Result<Self> {
         let this = Self { shared: Arc::new(shared), candidates };
         this.peer_hold()?;
         Ok(this)

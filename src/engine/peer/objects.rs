@@ -33,7 +33,7 @@ impl NixlMove {
         let [local, remote] = if reads { [destination, source] } else { [source, destination] };
         let agent = shared_agent(local, remote)?.clone();
         let plan = plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination })?;
-        let is_contiguous = ObjectParts::of(&plan, remote, reads).check()?;
+        let is_contiguous = ObjectParts::new(&plan, remote, reads).check()?;
         let direct_reason = match local.memory_type() {
             MemoryType::Dram if is_contiguous => None,
             MemoryType::Dram => Some("the bytes of an object are not contiguous in the other layout"),
@@ -71,7 +71,7 @@ impl NixlMove {
         if let Some(division) = division {
             shared.method = Method::Staged(Arc::new(StagedPlan::new(division, local, &agent)?));
         }
-        Self::of(shared, candidates(path, [direct, staged], direct_reason, can_be_direct))
+        Self::new(shared, candidates(path, [direct, staged], direct_reason, can_be_direct))
     }
 }
 
@@ -122,7 +122,7 @@ struct Filled {
 }
 
 impl<'a> ObjectParts<'a> {
-    fn of(plan: &'a Plan, objects: &'a Layout, reads: bool) -> Self {
+    fn new(plan: &'a Plan, objects: &'a Layout, reads: bool) -> Self {
         let regions = 0..objects.descriptors().len() as u32;
         let contents = regions.map(|region| objects.object_content(region).unwrap_or(0)).collect();
         Self { plan, objects, reads, contents }
@@ -233,7 +233,7 @@ mod tests {
         let plan = Plan::once(source, destination, &pairs, wanted).unwrap();
         let plan =
             plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination }).unwrap();
-        ObjectParts::of(&plan, objects, reads).check()
+        ObjectParts::new(&plan, objects, reads).check()
     }
 
     #[test]

@@ -445,7 +445,7 @@ impl NixlRun {
         let seconds = self.busy.all.as_secs_f64();
         let plan = &prepared.request_plan.plan;
         if let Some(Flow::Served(flow)) = &self.flow {
-            return rates.add_served(&ServedSize::of(plan, flow.sessions()), flow.seconds());
+            return rates.add_served(&ServedSize::new(plan, flow.sessions()), flow.seconds());
         }
         rates.add(&match &self.flow {
             Some(Flow::Staged(flow)) => Sample { seconds, places: places_of(plan), ..flow.sample },

@@ -49,7 +49,7 @@ pub struct kvmem_error_cause {
 }
 
 impl Failure {
-    pub(in crate::ffi) fn of(error: &Error) -> Self {
+    pub(in crate::ffi) fn from_error(error: &Error) -> Self {
         let (domain, code, name) = match error.cause() {
             None => (KVMEM_DOMAIN_NONE, 0, String::new()),
             Some(Cause::Errno(code)) => (KVMEM_DOMAIN_ERRNO, *code, errno_name(*code).to_string()),

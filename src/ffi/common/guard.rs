@@ -167,7 +167,7 @@ unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure:
     call_log::failed(body_name, failure);
     // SAFETY: the caller's promise.
     if let Some(slot) = unsafe { error.as_mut() } {
-        *slot = new_handle(Failure::of(failure));
+        *slot = new_handle(Failure::from_error(failure));
     }
     failure.status() as kvmem_status
 }

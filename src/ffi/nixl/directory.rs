@@ -482,7 +482,7 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
         call(error, |scope| {
             let events = Out::new(events)?;
             let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
-            events.set(Events::of(taken));
+            events.set(Events::new(taken));
             Ok(())
         })
     }

@@ -70,7 +70,7 @@ pub struct kvmem_directory_event {
 }
 
 impl Events {
-    pub(in crate::ffi) fn of(events: Vec<Event>) -> Self {
+    pub(in crate::ffi) fn new(events: Vec<Event>) -> Self {
         let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
         let message = |change: &Change| match change {
             Change::Invalid(reason) => text(reason),

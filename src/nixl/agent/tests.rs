@@ -67,7 +67,7 @@ struct Work {
 }
 
 impl Work {
-    fn of(attended: &Attended) -> Arc<Self> {
+    fn new(attended: &Attended) -> Arc<Self> {
         let agent_thread = attended.agent.thread_id;
         Arc::new(Self { agent_thread, is_inside: AtomicBool::new(false), steps: Default::default() })
     }
@@ -202,7 +202,7 @@ fn threads_post_and_call_while_the_agents_thread_runs_tasks() {
     const COMMANDS: usize = 500;
     const STEPS: usize = 500;
     let attended = Attended::begin();
-    let work = Work::of(&attended);
+    let work = Work::new(&attended);
     let agent = &attended.agent;
     let commanding = AtomicUsize::new(2);
     std::thread::scope(|scope| {
@@ -226,7 +226,7 @@ fn threads_post_and_call_while_the_agents_thread_runs_tasks() {
 #[test]
 fn a_sleeping_thread_of_an_agent_wakes_for_a_task_a_command_and_its_end() {
     let attended = Attended::begin();
-    let work = Work::of(&attended);
+    let work = Work::new(&attended);
     let agent = &attended.agent;
     for steps in SCRIPTS {
         attended.fall_asleep();

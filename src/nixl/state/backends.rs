@@ -50,7 +50,7 @@ impl AgentState {
             tcp_send::redirect(plugin);
         }
         let max_parts = if plugin == gusli::PLUGIN { gusli::max_parts(&merged) } else { None };
-        let params = Params::of(&merged)?;
+        let params = Params::from_entries(&merged)?;
         let create = || self.try_create_backend(&name, &params);
         let raw = create()
             .or_else(|first| ucx_log::repeat_collecting(plugin, first, create))

@@ -307,7 +307,7 @@ impl AgentState {
 
     /// A list for partial metadata. That of host memory contains the identity, too.
     pub(super) fn partial_list(&self, list: &Descriptors) -> Result<RegistrationList> {
-        let raw = RegistrationList::of(list)?;
+        let raw = RegistrationList::from_descriptors(list)?;
         let of_host = list.memory_type() == MemoryType::Dram && !list.entries().is_empty();
         if let Some(identity) = self.identity().filter(|_| of_host) {
             raw.add(&identity, &[])?;

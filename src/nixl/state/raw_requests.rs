@@ -244,7 +244,7 @@ impl AgentState {
             own.push(raw_spans(remote));
         }
         let objects = remote.entries().iter().filter(|_| remote.memory_type() == MemoryType::Object);
-        let objects = ObjectRequest::of(objects.map(|object| object.device_id));
+        let objects = ObjectRequest::from_devices(objects.map(|object| object.device_id));
         let id = self.keep(request, operation, side, objects);
         if remote.memory_type() == MemoryType::Block {
             self.note_block_parts(id, remote.entries().len());
@@ -303,7 +303,7 @@ impl AgentState {
         }
         // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, raw(&arguments)) };
-        request.state = RequestState::of(status);
+        request.state = RequestState::from_status(status);
         let has_reply = request.has_reply_of_store();
         self.note_state(id);
         if has_reply {

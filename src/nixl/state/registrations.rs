@@ -247,7 +247,7 @@ impl RegistrationList {
     }
 
     /// A list of raw descriptors with their metadata.
-    pub fn of(descriptors: &Descriptors) -> Result<Self> {
+    pub fn from_descriptors(descriptors: &Descriptors) -> Result<Self> {
         let list = Self::empty(descriptors.memory_type())?;
         for (descriptor, entry) in descriptors.descriptors().zip(descriptors.entries()) {
             list.add(&descriptor, &entry.metadata)?;

@@ -140,7 +140,7 @@ impl AgentState {
             let error = self.explain_missing(side, false, error);
             self.explain_refused(error, local_type, own.into_iter())
         })?;
-        let id = self.keep(raw, operation, side.clone(), ObjectRequest::of(devices));
+        let id = self.keep(raw, operation, side.clone(), ObjectRequest::from_devices(devices));
         self.ensure_unreplaced(id)?;
         Ok(id)
     }
@@ -194,7 +194,7 @@ impl AgentState {
         let before = request.state;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
-        request.state = RequestState::of(status);
+        request.state = RequestState::from_status(status);
         let has_reply = request.has_reply_of_store();
         if before == RequestState::InFlight {
             self.note_state(id);

@@ -36,7 +36,7 @@ impl AgentState {
         self.uses_gpu |= list.memory_type() == MemoryType::Vram;
         let chosen =
             self.chosen_backends(options, list.memory_type()).map_err(|error| error.context(&doing))?;
-        let raw = RegistrationList::of(&list)?;
+        let raw = RegistrationList::from_descriptors(&list)?;
         let mut plugins = Vec::new();
         let mut failure: Option<Error> = None;
         for plugin in chosen {
@@ -88,7 +88,7 @@ impl AgentState {
         self.release_users_of(list.memory_type(), list.spans())?;
         let Some(segments) = self.segments.remove(&id) else { return Ok(()) };
         segments.list.descriptors().for_each(|descriptor| drop(self.refused.remove(&descriptor)));
-        let raw = RegistrationList::of(&segments.list)?;
+        let raw = RegistrationList::from_descriptors(&segments.list)?;
         self.deregister_from_all(&segments.plugins, &raw).map_err(|error| {
             error.context(format!(
                 "deregister {} of {} memory from agent '{}'",
@@ -132,7 +132,7 @@ impl AgentState {
         };
         let options = CallOptions { backends: vec![plugin.clone()], ..options.clone() };
         let arguments = self.arguments(&options)?;
-        let raw_list = RegistrationList::of(list)?;
+        let raw_list = RegistrationList::from_descriptors(list)?;
         let results = QueryResults::new()?;
         // SAFETY: live handles.
         let status =
@@ -156,7 +156,7 @@ impl AgentState {
         let arguments = self.arguments(options)?;
         let mut view = ptr::null_mut();
         let status = if is_remote {
-            let raw_list = RemoteList::of(list, &peers)?;
+            let raw_list = RemoteList::new(list, &peers)?;
             // SAFETY: live handles; the list is copied, and the output is ours on success.
             unsafe { sys::nixl_capi_prep_mem_view_remote(self.agent, raw_list.0, &mut view, raw(&arguments)) }
         } else {
@@ -251,7 +251,7 @@ struct RemoteList(sys::nixl_capi_remote_dlist_t);
 
 impl RemoteList {
     /// `peers` are the names of the agents for NIXL.
-    fn of(list: &Descriptors, peers: &[Option<Arc<CStr>>]) -> Result<Self> {
+    fn new(list: &Descriptors, peers: &[Option<Arc<CStr>>]) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
         let status = unsafe { sys::nixl_capi_create_remote_dlist(list.memory_type().raw(), &mut raw) };

@@ -34,7 +34,7 @@ fn outline(parts: &[[Placement; 2]], by_layer: bool) -> Result<Arc<Outline>> {
         }
         part
     });
-    Outline::of(outlines.collect::<Result<_>>()?, by_layer).map(Arc::new)
+    Outline::from_parts(outlines.collect::<Result<_>>()?, by_layer).map(Arc::new)
 }
 
 /// The bytes that plans of the parts by themselves move, in the regions of the whole.

@@ -126,7 +126,7 @@ impl Case {
             let side = &self.sides[side];
             Side::new(side.bases.clone().into(), side.block_stride)
         });
-        Shape::of(&sides, &self.block())
+        Shape::new(&sides, &self.block())
     }
 
     fn shape_in_order(&self, order: LoopOrder) -> Shape {

@@ -41,9 +41,9 @@ impl DiskFile {
     }
 
     /// An open file that may be written and has no name.
-    pub(super) fn of(fd: OwnedFd, size: u64, direct: bool) -> Result<Self> {
+    pub(super) fn from_fd(fd: OwnedFd, size: u64, direct: bool) -> Result<Self> {
         let io_alignment = if direct { direct_io::alignment(&fd) } else { 1 };
-        let id = FileId::of(fd.as_fd())?;
+        let id = FileId::from_fd(fd.as_fd())?;
         Ok(Self {
             new: Mutex::default(),
             _lock: None,
@@ -79,7 +79,7 @@ impl DiskFile {
             PermissionDenied,
             "the file came open for reading only; open it without KVMEM_OPEN_READ_WRITE"
         );
-        let file = Self::of(fd, size, flags.contains(OFlags::DIRECT))?;
+        let file = Self::from_fd(fd, size, flags.contains(OFlags::DIRECT))?;
         Ok(Self { temporary: stat.st_nlink == 0, writable, ..file })
     }
 

@@ -41,7 +41,7 @@ enum Before {
 impl NewFile {
     /// A file that was created at a path.
     pub fn created(file: &OwnedFd, path: &Path) -> Result<Self> {
-        match FileId::of(file.as_fd()) {
+        match FileId::from_fd(file.as_fd()) {
             Ok(file) => Ok(Self(Some(Before::Nothing { path: path.to_path_buf(), file }))),
             Err(error) => {
                 remove(path);

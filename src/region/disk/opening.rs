@@ -151,7 +151,7 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     retried::fcntl_setfl(&file, access).map_err(|errno| Error::errno(&what, errno))?;
     let lock = lock_writer(&file, path, config)?;
     // The process that created it may have failed and removed it meanwhile.
-    ensure_names(path, FileId::of(file.as_fd())?)?;
+    ensure_names(path, FileId::from_fd(file.as_fd())?)?;
     // No other writer can change its size now.
     let length = length(&file, &what)?;
     // A process may have ended while it created the file.
@@ -162,7 +162,7 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     }
     let size = ensure_fits(&file, length, config, &what)?;
     let (file, direct) = open_direct(file, access, config.direct_io, &what)?;
-    let opened = DiskFile::of(file, size, direct)?;
+    let opened = DiskFile::from_fd(file, size, direct)?;
     Ok(DiskFile { _lock: lock, path: Some(path.to_path_buf()), writable: !config.read_only, ..opened })
 }
 
@@ -178,7 +178,7 @@ fn filled(
     let what = format!("create {}", path.display());
     let preallocated = fill(&file, size, config.label.as_ref()).map_err(|error| error.context(&what))?;
     let (file, direct) = open_direct(file, OFlags::RDWR, config.direct_io, &what)?;
-    let opened = DiskFile::of(file, size, direct)?;
+    let opened = DiskFile::from_fd(file, size, direct)?;
     Ok(DiskFile {
         _lock: lock,
         preallocated,
@@ -218,7 +218,7 @@ fn temporary(config: &DiskConfig) -> Result<DiskFile> {
     let file = nameless(&directory, &what)?;
     let preallocated = fill(&file, size, None).map_err(|error| error.context(&what))?;
     let (file, direct) = open_direct(file, OFlags::RDWR, config.direct_io, &what)?;
-    let new = DiskFile::of(file, size, direct)?;
+    let new = DiskFile::from_fd(file, size, direct)?;
     Ok(DiskFile { temporary: true, preallocated, ..new })
 }
 

@@ -76,7 +76,7 @@ impl Checker {
             return Err(error);
         }
         // SAFETY: the device has written `blocks.len()` checksums.
-        let computed = unsafe { std::slice::from_raw_parts(CHECKSUMS.of(self.host()), blocks.len()) };
+        let computed = unsafe { std::slice::from_raw_parts(CHECKSUMS.address_in(self.host()), blocks.len()) };
         let ends = product(ENDS, power(pieces.block_size())) ^ ENDS;
         lists::extend(checksums, computed.iter().map(|checksum| checksum ^ ends))
     }
@@ -86,7 +86,7 @@ impl Checker {
     fn start(&self, blocks: &[u32], pieces: &Pieces) -> Result<()> {
         let bytes = blocks.len() as u64 * WORD;
         // SAFETY: no caller passes more blocks than the part has words, and only this thread uses the memory.
-        unsafe { std::ptr::copy_nonoverlapping(blocks.as_ptr(), IDS.of(self.host()), blocks.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(blocks.as_ptr(), IDS.address_in(self.host()), blocks.len()) };
         {
             let on = self.stream.activate()?;
             // SAFETY: memory of this object, which is kept until the stream has completed.
@@ -111,7 +111,8 @@ impl Checker {
     fn launch(&self, num_blocks: u32, pieces: &Pieces, layers: &[u64], behind: u64) -> Result<()> {
         let count = tiles_of_layers(pieces, layers.len() as u64);
         // SAFETY: a launch has no more tiles than the part has words, and only this thread uses the memory.
-        let powers = unsafe { std::slice::from_raw_parts_mut(BEHIND.of(self.host()), count as usize) };
+        let powers =
+            unsafe { std::slice::from_raw_parts_mut(BEHIND.address_in(self.host()), count as usize) };
         fill_behind_tiles(powers, pieces, behind);
         let mut starts = [0; MAX_LAYERS];
         starts[..layers.len()].copy_from_slice(layers);
@@ -172,7 +173,7 @@ impl Part {
         memory + self.0 * WORD
     }
 
-    fn of(self, memory: u64) -> *mut u32 {
+    fn address_in(self, memory: u64) -> *mut u32 {
         self.at(memory) as *mut u32
     }
 }
@@ -192,7 +193,7 @@ impl GpuBlocks {
     /// `None` if no kernel can access them, or if they have too many tiles.
     pub fn new(layout: &Layout, blocks: &[u32], slots: &Slots) -> Option<Self> {
         let ordinal = own_device(layout)?;
-        let pieces = Pieces::of(layout, slots);
+        let pieces = Pieces::new(layout, slots);
         let layers = max_layers(&pieces);
         if layers == 0 {
             return None;

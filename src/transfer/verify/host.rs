@@ -39,7 +39,7 @@ pub struct HostBlocks {
 
 impl HostBlocks {
     pub fn new(layout: &Layout, blocks: Arc<Vec<u32>>, slots: &Slots) -> Self {
-        Self { pieces: Arc::new(Pieces::of(layout, slots)), blocks, spares: Spares::default() }
+        Self { pieces: Arc::new(Pieces::new(layout, slots)), blocks, spares: Spares::default() }
     }
 
     /// Computes them. The caller holds the layout, and this returns only after all blocks were read. Threads that start

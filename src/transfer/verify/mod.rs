@@ -91,7 +91,7 @@ impl Verification {
                     false => {
                         let tokens = plan.selections().map(|(name, selection)| {
                             let sides = [part(source, name)?, part(destination, name)?];
-                            let tokens = Tokens::of(sides, step, selection, stall_timeout);
+                            let tokens = Tokens::new(sides, step, selection, stall_timeout);
                             Ok((name.to_string(), tokens.map_err(|error| in_part(name, error))?))
                         });
                         Against::Tokens(tokens.collect::<Result<_>>()?)

@@ -23,7 +23,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// Those of some layers and outer slots, in the order (layer, outer slot, token, head), whatever the order in memory.
-    pub fn of(layout: &Layout, Slots { layers, outers }: &Slots) -> Self {
+    pub fn new(layout: &Layout, Slots { layers, outers }: &Slots) -> Self {
         let (geometry, placement) = (layout.geometry(), layout.placement());
         let mut size = geometry.element_size();
         // Axes that are contiguous in this order belong to a piece; the others are listed.
@@ -153,7 +153,7 @@ mod tests {
         let builder = Layout::builder(dimensions).kind(LayoutKind::Ordered(Arrangement::tight(order)));
         let memory = AllocationConfig::System(SystemConfig::default());
         let layout = builder.unwrap().allocate(memory).build().unwrap();
-        let pieces = Pieces::of(&layout, &Slots::all(layout.geometry()));
+        let pieces = Pieces::new(&layout, &Slots::all(layout.geometry()));
         assert_eq!((pieces.layers.len(), pieces.outers, pieces.size), (2 * 2 * 16, 64, 2));
         let mut expected = Vec::new();
         for index in 0..2 * 2 * 16 * 64 {

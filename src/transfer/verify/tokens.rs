@@ -43,7 +43,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(table: &BlockTable<'_>) -> Result<Self> {
+    fn new(table: &BlockTable<'_>) -> Result<Self> {
         let BlockTable { blocks, first_token, token_step } = *table;
         Ok(Self { blocks: lists::collect(blocks.iter().copied())?, first_token, token_step })
     }
@@ -63,7 +63,7 @@ impl Table {
 
 impl Tokens {
     /// The tokens of a step. Fails if those of a side can't be copied one by one.
-    pub fn of(
+    pub fn new(
         layouts: [&Arc<Layout>; 2],
         step: &Step<'_>,
         selection: &Selection,
@@ -80,7 +80,9 @@ impl Tokens {
         }
         let all = |blocks: Vec<u32>| Table { blocks, first_token: 0, token_step: 1 };
         let (sides, count) = match &step.tables {
-            Some(TokenTables { sides, tokens }) => ([Table::of(&sides[0])?, Table::of(&sides[1])?], *tokens),
+            Some(TokenTables { sides, tokens }) => {
+                ([Table::new(&sides[0])?, Table::new(&sides[1])?], *tokens)
+            }
             None => (
                 [
                     all(lists::collect(step.pairs.iter().map(|pair| pair.source))?),

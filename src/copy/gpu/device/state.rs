@@ -54,9 +54,9 @@ static STATES: Keyed<i32, Mutex<Weak<DeviceState>>> = Keyed::new();
 
 impl DeviceState {
     /// The state of a device.
-    pub fn of(ordinal: i32) -> Result<Arc<Self>> {
+    pub fn for_device(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
-        let slot = STATES.of(ordinal);
+        let slot = STATES.get(ordinal);
         // Dropped after the lock: the last holder of an unusable state frees its memory, which may wait for
         // the GPU.
         let known: Option<Arc<Self>>;
@@ -91,7 +91,7 @@ impl DeviceState {
 
     #[cold]
     fn newly_kept_by(layout: &Layout, ordinal: i32) -> Result<Arc<Self>> {
-        let state = Self::of(ordinal)?;
+        let state = Self::for_device(ordinal)?;
         layout.keep(state.clone());
         Ok(state)
     }

@@ -70,7 +70,7 @@ impl CudaCopy {
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        let sides = Arc::new(CudaSides::of(source, destination)?);
+        let sides = Arc::new(CudaSides::new(source, destination)?);
         let device = DeviceState::kept_by(sides.own(), sides.ordinal)?;
         Self::between(sides, device, plan, preferences)
     }
@@ -199,7 +199,7 @@ impl Engine for CudaCopy {
         let line = |busy: f64| {
             format!("compute: keeps the GPU {:.0}% busy, as earlier transfers show\n", busy * 100.0)
         };
-        let accesses = (self.path == TransferPath::CudaKernel).then(|| KernelAccess::of(&self.plan));
+        let accesses = (self.path == TransferPath::CudaKernel).then(|| KernelAccess::from_plan(&self.plan));
         self.busy.map(line).unwrap_or_default()
             + &accesses.map(|of| of.line(self.plan.bytes())).unwrap_or_default()
             + &self.in_graphs.map(|graph| graph.line(self.path, self.plan.bytes())).unwrap_or_default()

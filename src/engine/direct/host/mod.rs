@@ -50,7 +50,7 @@ impl HostCopy {
         by_layer: bool,
     ) -> Result<Self> {
         ensure_apart(source, destination, &plan)?;
-        let chunks = Chunks::of(plan, by_layer);
+        let chunks = Chunks::new(plan, by_layer);
         Ok(Self { chunks, moves: OnceCell::new(), current: Mutex::new(None) })
     }
 
@@ -151,7 +151,7 @@ struct Chunks {
 }
 
 impl Chunks {
-    fn of(plan: Plan, by_layer: bool) -> Self {
+    fn new(plan: Plan, by_layer: bool) -> Self {
         let layers = if by_layer { plan.layers().count } else { 0 };
         let is_streamed = suits_streaming(plan.bytes());
         // All layers have as many tiles.

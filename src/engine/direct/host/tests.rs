@@ -52,7 +52,7 @@ fn chunks_are_all_bytes_of_the_plan_once_whether_layers_are_apart_or_not() {
         let (source, destination) = (layout(from), layout(to));
         for by_layer in [false, true] {
             let whole = plan(&source, &destination, by_layer);
-            let chunks = Chunks::of(whole.clone(), by_layer);
+            let chunks = Chunks::new(whole.clone(), by_layer);
             let parts = if by_layer { 2 } else { 1 };
             assert_eq!(chunks.count() as u64, parts * (whole.bytes() / parts).div_ceil(CHUNK));
             let mut moved = Vec::new();
@@ -85,7 +85,7 @@ fn joined(moves: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
 #[test]
 fn a_chunk_that_panics_ends_the_run() {
     let (source, destination) = (layout(LayoutKind::FullyContiguous), layout(LayoutKind::FullyContiguous));
-    let chunks = Chunks::of(plan(&source, &destination, false), false);
+    let chunks = Chunks::new(plan(&source, &destination, false), false);
     let (completion, run) = run(1);
     HostRun::new(chunks, run, None).work_with(|| true, |chunk| panic!("deliberate: chunk {chunk}"));
     assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
@@ -205,7 +205,7 @@ proptest! {
         let outline = Outline::between(&source.placement, &destination.placement, wanted, by_layer).unwrap();
         let plan = Plan::new(&Arc::new(outline), &pairs, None).unwrap();
         let is_streamed = is_streamed && suits_streaming(u64::MAX);
-        let chunks = Chunks { is_streamed, ..Chunks::of(plan, by_layer) };
+        let chunks = Chunks { is_streamed, ..Chunks::new(plan, by_layer) };
         (0..chunks.count()).for_each(|chunk| chunks.copy(chunk));
         prop_assert!(destination.memory == expected);
 

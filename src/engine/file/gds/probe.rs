@@ -77,7 +77,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
         let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
         return run(|run| copy.submit(&|| Ok(run())));
     }
-    let sides = FileSides::of(source, destination);
+    let sides = FileSides::new(source, destination);
     let (io, _) = Io::choose(sides.is_direct(), sides.writes, None)?;
     let copy = HostIo::prepare(&sides, plan, io);
     run(|run| copy.prepare_start(run()).start())

@@ -47,7 +47,7 @@ pub struct PreparedPieces {
 impl PreparedPieces {
     /// All chunks, which are cut when they are needed.
     fn cutter(&self) -> Cutter<Pieces> {
-        Cutter::new(Pieces::of(self.pieces.clone()), self.slot)
+        Cutter::new(Pieces::new(self.pieces.clone()), self.slot)
     }
 
     /// Replaces `chunk` by the next of them.
@@ -95,7 +95,7 @@ impl StagedIo {
         let pieces = Arc::new(PlannedPieces::new(sides, ordered));
         let place = sides.memory.memory().regions().first().and_then(|region| region.place());
         let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
-        let ring = StagingRing::of(place.user, slot)?;
+        let ring = StagingRing::for_device(place.user, slot)?;
         // Page-locking takes long, so the layout keeps the ring for the next transfer.
         sides.memory.keep(ring.clone());
         let (memory, counts) = (sides.memory.clone(), OnceLock::new());

@@ -37,9 +37,9 @@ pub struct StagingRing {
 
 impl StagingRing {
     /// A ring of a device with slots of at least `slot` bytes: an existing one, or a new one.
-    pub fn of(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
+    pub fn for_device(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
         static RINGS: PerProcess<Keyed<i32, Mutex<Vec<Weak<StagingRing>>>>> = PerProcess::new();
-        let rings = RINGS.get(Keyed::default).of(ordinal);
+        let rings = RINGS.get(Keyed::default).get(ordinal);
         // Held while memory is allocated: the next transfer on this GPU uses the same ring.
         let mut rings = rings.lock();
         rings.retain(|ring| ring.strong_count() > 0);

@@ -149,7 +149,7 @@ impl Slots {
 
 impl Arena {
     /// The arena of an agent for this use with slots of this size: an existing one, or a new one.
-    pub fn of(
+    pub fn for_agent(
         agent: &Arc<Agent>,
         purpose: ArenaUse,
         kind: StagingMemory,
@@ -311,7 +311,7 @@ mod tests {
         }
         let agent = Agent::create("arena", &AgentConfig::default()).unwrap();
         agent.call(|state| state.create_backend("UCX", &[])).unwrap();
-        Some(Arena::of(&agent, ArenaUse::Chunks, StagingMemory::Host, PAGE).unwrap())
+        Some(Arena::for_agent(&agent, ArenaUse::Chunks, StagingMemory::Host, PAGE).unwrap())
     }
 
     fn take_all(arena: &Arc<Arena>, user: usize) -> Vec<Slot> {

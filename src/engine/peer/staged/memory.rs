@@ -50,8 +50,8 @@ impl StagingMemory {
     pub fn copier(self) -> Result<Option<Arc<RowCopier>>> {
         match self {
             Self::Host => Ok(None),
-            Self::PageLocked(ordinal) => RowCopier::of(ordinal, true).map(Some),
-            Self::Device(ordinal) => RowCopier::of(ordinal, false).map(Some),
+            Self::PageLocked(ordinal) => RowCopier::new(ordinal, true).map(Some),
+            Self::Device(ordinal) => RowCopier::new(ordinal, false).map(Some),
         }
     }
 

@@ -38,7 +38,7 @@ pub struct Division {
 
 impl Division {
     /// Divides a plan into chunks of at most `slot` bytes.
-    pub fn of(
+    pub fn new(
         plan: &Plan,
         remote: &Arc<Layout>,
         reads: bool,
@@ -99,7 +99,7 @@ impl StagedPlan {
             Memory::Remote(remote) => (ArenaUse::Chunks, SlotUser::peer(&remote.peer)),
             Memory::Local(_) => (ArenaUse::Objects, SlotUser::STORES),
         };
-        let arena = Arena::of(agent, purpose, memory, division.limits.slot)?;
+        let arena = Arena::for_agent(agent, purpose, memory, division.limits.slot)?;
         // Allocation and registration take long, so the layout keeps the arena for the next transfer.
         local.keep(arena.clone());
         Ok(Self { division, arena, user })

@@ -83,7 +83,7 @@ impl<'a> Comparison<'a> {
                 direction: sides.direction,
                 bytes: plan.bytes(),
                 moves: plan.max_moves(),
-                access: KernelAccess::of(plan),
+                access: KernelAccess::from_plan(plan),
                 is_pageable: sides.is_pageable,
                 computes,
                 busy: if computes { costs.busy } else { 0.0 },
@@ -141,7 +141,8 @@ impl<'a> Comparison<'a> {
     /// the duration is that of their bytes.
     fn batch_measurement(&self, direction: BatchDirection) -> Option<Measurement> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
-        let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
+        let bytes =
+            self.case.bytes as f64 / copies as f64 / self.costs.rates.in_direction(self.sides.direction).link;
         let shows = copies >= MIN_COPIES && (copies <= MAX_QUEUED || bytes < measured);
         let calls = cost::calls_of(&self.case, &self.costs.rates);
         shows.then_some(Measurement::Batch { direction, copies, calls, measured })

@@ -135,7 +135,7 @@ const DEVICE_COPY: f64 = 3.5 * US;
 /// Estimated seconds of a path on a device with these rates.
 pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
-    let own = rates.of(case.direction);
+    let own = rates.in_direction(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
     match path {
         TransferPath::CudaBatch => {
@@ -184,7 +184,7 @@ pub fn seconds_in_graph(path: TransferPath, case: &CopyCase, rates: &Rates) -> f
 fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     match host_is_a_side(case.direction) {
         true => rates.copy,
-        false => rates.copy.max(rates.of(case.direction).batched),
+        false => rates.copy.max(rates.in_direction(case.direction).batched),
     }
 }
 
@@ -217,7 +217,7 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
         TransferPath::CudaKernel => LAUNCH,
         TransferPath::CudaStaged => STAGE,
         TransferPath::CudaBatch => {
-            let batched = rates.of(case.direction).batched;
+            let batched = rates.in_direction(case.direction).batched;
             let first = case.moves.min(FIRST_COPIES) as f64 * case.first_copy;
             calls_of(case, rates) + first + moves * if is_host_a_side { batched } else { DEVICE_COPY }
         }
@@ -281,7 +281,7 @@ fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
             + moves * each
             + access_time::seconds(case.direction, case.bytes, &case.access, &limits)
     };
-    let own = rates.of(case.direction);
+    let own = rates.in_direction(case.direction);
     let readers = if case.computes && case.direction == CopyDirection::ToDevice { FEW_READERS } else { 1.0 };
     let transposed = case.access.transposed as f64 / case.bytes.max(1) as f64;
     let with_few = |each: f64| transposed * KERNEL_MOVE_FEW + (1.0 - transposed) * each;
@@ -323,7 +323,7 @@ fn kernel_moves(case: &CopyCase) -> f64 {
 
 /// The rates of the kernel concurrently with compute: each CTA is slower, and all together reach nine tenths.
 fn kernel_rates_beside(case: &CopyCase, rates: &Rates) -> KernelRates {
-    let own = rates.of(case.direction);
+    let own = rates.in_direction(case.direction);
     let each = cta_share_beside(case.direction, case.bytes / case.moves.max(1));
     KernelRates {
         most: MAX_BESIDE * own.kernel,
@@ -338,7 +338,7 @@ pub fn host_is_a_side(direction: CopyDirection) -> bool {
 
 /// Minimum seconds of a staged copy, for any division into chunks.
 pub fn min_staged(case: &CopyCase, rates: &Rates) -> f64 {
-    START + STAGE + case.bytes as f64 / rates.of(case.direction).link
+    START + STAGE + case.bytes as f64 / rates.in_direction(case.direction).link
 }
 
 /// Time of the copy engine between two staged copies, each of which takes `copying` for its bytes.
@@ -354,7 +354,7 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
         return [f64::INFINITY; 2];
     };
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
-    let own = rates.of(case.direction);
+    let own = rates.in_direction(case.direction);
     let chunks = (bytes / chunk).ceil();
     let inlined = inlined(case, rates, copies, COLD_COPIES);
     let (copies, rate) = (copies as f64, own.link);

@@ -46,7 +46,7 @@ mod tests {
             (CopyDirection::ToHost, 64 << 10, UNNOTICED),
             (CopyDirection::ToHost, 4 << 10, UNNOTICED + 1),
         ] {
-            let pcie = *DEFAULT.of(direction);
+            let pcie = *DEFAULT.in_direction(direction);
             assert_eq!(ctas_beside(direction, 132, move_size, &pcie), usual, "{direction:?}");
             let between_chips = DirectionRates { link: 380e9, kernel: 400e9, ..pcie };
             let given = ctas_beside(direction, 132, move_size, &between_chips);

@@ -54,9 +54,9 @@ pub fn costs(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirect
     if !matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost) {
         return Costs { rates, first_copy: 0.0, busy: 0.0, measured_batch: None, observed: None };
     }
-    let observed = OBSERVED.of(device.context().device().ordinal());
+    let observed = OBSERVED.get(device.context().device().ordinal());
     let (seen, now) = (*observed.lock(), Instant::now());
-    let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
+    let measured_batch = (rates.source != Source::Loaded).then_some(rates.in_direction(direction).batched);
     let mut first_copy = 0.0;
     if measured_batch.is_some() {
         for (own, of, batches) in [
@@ -74,14 +74,14 @@ pub fn costs(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirect
 }
 
 /// The rates of a device. Defaults replace rates that cannot be measured, or not yet.
-fn of(device: &Arc<DeviceState>) -> Rates {
+fn device_rates(device: &Arc<DeviceState>) -> Rates {
     measured(device, PATIENCE).unwrap_or(DEFAULT)
 }
 
 /// The rates of a device, measured if they are unknown; `None` if that takes longer than `patience`.
 fn measured(device: &Arc<DeviceState>, patience: Duration) -> Option<Rates> {
     let ordinal = device.context().device().ordinal();
-    let known = DEVICES.of(ordinal);
+    let known = DEVICES.get(ordinal);
     let device = device.clone();
     if !known.is_known() && is_too_busy(&device) {
         return None;
@@ -103,7 +103,7 @@ fn is_too_busy(device: &DeviceState) -> bool {
 
 /// The rates of a device, with those of its peer if it has one.
 fn between(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirection) -> Rates {
-    let own = of(device);
+    let own = device_rates(device);
     let Some(peer) = peer else { return own };
     let unknown = || PeerRates::plausible(&PeerRates::default());
     measured_peer(device, peer, PATIENCE).unwrap_or_else(unknown).complete(own, direction)
@@ -111,7 +111,7 @@ fn between(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirectio
 
 fn measured_peer(device: &Arc<DeviceState>, peer: i32, patience: Duration) -> Option<PeerRates> {
     let ordinal = device.context().device().ordinal();
-    let known = PEERS.of((ordinal, peer));
+    let known = PEERS.get((ordinal, peer));
     let device = device.clone();
     if !known.is_known() && is_too_busy(&device) {
         return None;
@@ -173,18 +173,20 @@ fn milliseconds(duration: Duration) -> f64 {
 /// Returns the rates of a device. Measures them if they are unknown. Fails with BUSY if that takes too long.
 pub fn get(ordinal: i32) -> Result<Rates> {
     Device::get(ordinal)?;
-    match DEVICES.of(ordinal).get(QUERY_PATIENCE) {
+    match DEVICES.get(ordinal).get(QUERY_PATIENCE) {
         Some(rates) => Ok(rates),
-        None => measured(&DeviceState::of(ordinal)?, QUERY_PATIENCE).ok_or_else(|| not_measured(ordinal)),
+        None => {
+            measured(&DeviceState::for_device(ordinal)?, QUERY_PATIENCE).ok_or_else(|| not_measured(ordinal))
+        }
     }
 }
 
 /// Returns the rates between a device, which executes the copies, and a peer. Measures them if they are unknown.
 pub fn get_peer(ordinal: i32, peer: i32) -> Result<PeerRates> {
     ensure_two(ordinal, peer)?;
-    match PEERS.of((ordinal, peer)).get(QUERY_PATIENCE) {
+    match PEERS.get((ordinal, peer)).get(QUERY_PATIENCE) {
         Some(rates) => Ok(rates),
-        None => measured_peer(&DeviceState::of(ordinal)?, peer, QUERY_PATIENCE)
+        None => measured_peer(&DeviceState::for_device(ordinal)?, peer, QUERY_PATIENCE)
             .ok_or_else(|| not_measured(ordinal)),
     }
 }
@@ -257,13 +259,13 @@ pub fn use_defaults(ordinal: i32) -> Result<()> {
 
 fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     Device::get(ordinal)?;
-    DEVICES.of(ordinal).set(given.map(Rates::loaded));
-    *OBSERVED.of(ordinal).lock() = ObservedCosts::default();
+    DEVICES.get(ordinal).set(given.map(Rates::loaded));
+    *OBSERVED.get(ordinal).lock() = ObservedCosts::default();
     Ok(())
 }
 
 fn set_peer(ordinal: i32, peer: i32, given: Option<PeerRates>) -> Result<()> {
-    PEERS.of((ordinal, peer)).set(given.map(PeerRates::loaded));
+    PEERS.get((ordinal, peer)).set(given.map(PeerRates::loaded));
     Ok(())
 }
 

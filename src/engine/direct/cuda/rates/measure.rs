@@ -108,7 +108,7 @@ impl Times {
     }
 
     /// The typical time for each amount; infinity if nothing was measured.
-    fn of(&self, task: Task) -> [f64; 2] {
+    fn get(&self, task: Task) -> [f64; 2] {
         let Some((_, taken)) = self.all.iter().find(|(known, _)| *known == task) else {
             return [f64::INFINITY; 2];
         };
@@ -117,7 +117,7 @@ impl Times {
 
     /// Seconds per additional byte or copy; 0 if unknown.
     fn each(&self, task: Task) -> f64 {
-        let ([few, many], [small, large]) = (task.amounts(self.device_size), self.of(task));
+        let ([few, many], [small, large]) = (task.amounts(self.device_size), self.get(task));
         let each = (large - small) / (many - few) as f64;
         if each.is_finite() && each > 0.0 { each } else { 0.0 }
     }
@@ -166,7 +166,7 @@ impl Times {
     /// Duration of a small copy by the kernel, without the time for its bytes.
     fn kernel_start(&self) -> f64 {
         let task = Task::FewCtas(ToDevice);
-        self.of(task)[0] - task.amounts(self.device_size)[0] as f64 * self.each(task)
+        self.get(task)[0] - task.amounts(self.device_size)[0] as f64 * self.each(task)
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     /// The times of a device with these rates, each with the same fixed cost.
     fn times_of(rates: &Rates, fixed: f64) -> Times {
-        let of = |direction| -> &DirectionRates { rates.of(direction) };
+        let of = |direction| -> &DirectionRates { rates.in_direction(direction) };
         let seconds = |task, amount: u64| {
             let amount = amount as f64;
             fixed

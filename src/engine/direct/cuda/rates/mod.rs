@@ -92,7 +92,7 @@ const PAGEABLES: Bounds = [0.005, 1.1];
 
 impl Rates {
     /// The rates of a direction.
-    pub fn of(&self, direction: CopyDirection) -> &DirectionRates {
+    pub fn in_direction(&self, direction: CopyDirection) -> &DirectionRates {
         match direction {
             CopyDirection::ToDevice => &self.to_device,
             CopyDirection::ToHost => &self.to_host,

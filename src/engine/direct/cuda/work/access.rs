@@ -22,7 +22,7 @@ pub struct KernelAccess {
 
 impl KernelAccess {
     /// The accesses of a kernel that copies a plan.
-    pub fn of(plan: &Plan) -> Self {
+    pub fn from_plan(plan: &Plan) -> Self {
         let none = Self { moves: 0, spans: [0; 2], transposed: 0 };
         plan.parts().map(|part| Self::of_part(&part)).fold(none, Self::and)
     }
@@ -59,7 +59,8 @@ impl KernelAccess {
 fn transposed_moves(part: &PlanPart<'_>) -> Option<u64> {
     let grid = part.grid();
     let max_blocks = typical_length(part.runs().len(), part.blocks()).into();
-    let (loops, listed) = TransposedLoops::of(grid.unit_size, part.loops(), grid.strides, max_blocks)?;
+    let (loops, listed) =
+        TransposedLoops::from_loops(grid.unit_size, part.loops(), grid.strides, max_blocks)?;
     let times = if loops.are_joined() { part.blocks().div_ceil(max_blocks) } else { part.blocks() };
     let moves = loops.moves(grid.unit_size, max_blocks);
     Some(moves.saturating_mul(iterations(&listed)).saturating_mul(times))
@@ -67,7 +68,8 @@ fn transposed_moves(part: &PlanPart<'_>) -> Option<u64> {
 
 fn row_moves(part: &PlanPart<'_>) -> Option<u64> {
     let grid = part.grid();
-    let (rows, outside) = RowLoops::of(grid.unit_size, part.loops()).filter(|_| !grid.blocks_together)?;
+    let (rows, outside) =
+        RowLoops::from_loops(grid.unit_size, part.loops()).filter(|_| !grid.blocks_together)?;
     let lanes = iterations(&part.loops()[..outside]);
     rows.moves(grid.unit_size).map(|moves| moves.saturating_mul(lanes).saturating_mul(part.blocks()))
 }

@@ -47,7 +47,7 @@ pub fn chunks(
             let ranges = blocks.axes.ranges(&blocks.counts, chunk);
             let own = chunking.runs(&runs[first_run..], &ranges);
             let own = first_run + own.start..first_run + own.end;
-            let gather = Gather::of(&blocks.axes, &ranges);
+            let gather = Gather::new(&blocks.axes, &ranges);
             let sizes = [max_blocks.into(), max_tile, alignment];
             let launches = gather.launches(&chunking.part, &own, to_host, sizes)?;
             lists::push(&mut chunks, Chunk { launches, copies: chunking.copies(&ranges)? })?;

@@ -46,7 +46,7 @@ pub struct StagedBlocks {
 
 impl Division {
     /// Divides a transfer so that each chunk fits a part, of at most `max_parts` parts of `size` bytes in all.
-    pub fn of(plan: &Plan, to_host: bool, size: u64, max_parts: u64) -> Result<Self> {
+    pub fn new(plan: &Plan, to_host: bool, size: u64, max_parts: u64) -> Result<Self> {
         let parts = (size / MIN_PART).clamp(2, max_parts.max(2));
         let (parts, part_size) = (parts as usize, size / parts);
         ensure!(
@@ -54,7 +54,7 @@ impl Division {
             Unsupported,
             "staging_size is {size} bytes; at least one byte for each of 2 parts is needed"
         );
-        let blocks = plan.parts().map(|part| StagedBlocks::of(&part, to_host, part_size));
+        let blocks = plan.parts().map(|part| StagedBlocks::new(&part, to_host, part_size));
         let blocks: Vec<_> = blocks.collect::<Result<_>>()?;
         let sum = |of: fn(&StagedBlocks) -> u64| blocks.iter().map(of).fold(0, u64::saturating_add);
         let (chunks, launches) = (sum(|blocks| blocks.chunks), sum(StagedBlocks::launches));
@@ -68,10 +68,10 @@ impl Division {
 }
 
 impl StagedBlocks {
-    fn of(part: &PlanPart<'_>, to_host: bool, part_size: u64) -> Result<Self> {
-        let axes = StagedAxes::of(part, to_host);
+    fn new(part: &PlanPart<'_>, to_host: bool, part_size: u64) -> Result<Self> {
+        let axes = StagedAxes::new(part, to_host);
         let counts = axes.chunk(part_size);
-        let order = HostOrder::of(part, to_host)?;
+        let order = HostOrder::new(part, to_host)?;
         Ok(Self { order, chunks: axes.num_chunks(&counts), counts, axes })
     }
 
@@ -83,7 +83,7 @@ impl StagedBlocks {
 
     /// Number of launches.
     fn launches(&self) -> u64 {
-        Gather::of(&self.axes, &self.axes.ranges(&self.counts, 0)).num_launches() * self.chunks
+        Gather::new(&self.axes, &self.axes.ranges(&self.counts, 0)).num_launches() * self.chunks
     }
 
     /// Number of copies between staging memory and host.

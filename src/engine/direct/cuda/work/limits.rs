@@ -52,7 +52,7 @@ impl PathLimits {
         let computes = !preferences.compute_is_idle;
         let ctas = match (computes, direction) {
             (true, CopyDirection::ToDevice | CopyDirection::ToHost) => {
-                ctas_beside(direction, multiprocessors, move_size, rates.of(direction))
+                ctas_beside(direction, multiprocessors, move_size, rates.in_direction(direction))
             }
             _ => launch::ctas(direction, computes, multiprocessors, move_size),
         };
@@ -74,7 +74,7 @@ impl PathLimits {
 
     /// Divides a plan into chunks for staging memory.
     pub fn divide(&self, sides: &CudaSides, plan: &Plan) -> Result<Division> {
-        Division::of(plan, sides.to_host(), self.staging_size, self.max_parts)
+        Division::new(plan, sides.to_host(), self.staging_size, self.max_parts)
     }
 
     /// Prepares the copies of a plan as one task, or as one per layer.

@@ -39,7 +39,7 @@ pub struct ServedDivision {
 
 impl ServedDivision {
     /// Fails with the reason if the owner does not serve the transfer.
-    pub fn of(
+    pub fn new(
         plan: &Plan,
         [local, remote]: [&Arc<Layout>; 2],
         reads: bool,
@@ -128,9 +128,10 @@ pub struct ServedPlan {
 impl ServedPlan {
     /// Allocates what the agent does not have yet.
     pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
-        let chunks = || Arena::of(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
+        let chunks = || Arena::for_agent(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
         let arena = division.copies().then(chunks).transpose()?;
-        let mailboxes = Arena::of(agent, ArenaUse::Mailboxes, StagingMemory::Host, control::SIZE as u64)?;
+        let mailboxes =
+            Arena::for_agent(agent, ArenaUse::Mailboxes, StagingMemory::Host, control::SIZE as u64)?;
         // Allocation and registration take long, so the layout keeps them for the next transfer.
         local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
         Ok(Self { division, arena, mailboxes })

@@ -167,7 +167,7 @@ proptest! {
     /// Spans of 4 KiB and more cost nothing; the shortest cost at most what the spans of both sides take one after the other.
     #[test]
     fn the_cost_of_spans_is_plausible(case in any_case()) {
-        let own = DEFAULT.of(case.direction);
+        let own = DEFAULT.in_direction(case.direction);
         let ctas = f64::from(case.ctas) * own.cta;
         let rates = KernelRates { most: own.kernel, ctas, own: DEFAULT.on_device.kernel };
         let seconds = |spans| {

@@ -127,7 +127,7 @@ struct Limits {
 /// Checks that the chunks of a plan are the planned transfer, and fit their parts.
 fn check(plan: &Plan, to_host: bool, limits: Limits) -> std::result::Result<(), TestCaseError> {
     let Limits { part_size, locks } = limits;
-    let division = Division::of(plan, to_host, 2 * part_size, 2).unwrap();
+    let division = Division::new(plan, to_host, 2 * part_size, 2).unwrap();
     prop_assert_eq!(division.part_size, part_size);
     let locks = EqualPieces { start: HOST, size: locks };
     let (chunks, mut runs) = chunks(plan, &division, to_host, &|_, address| locks.left(address)).unwrap();
@@ -248,7 +248,7 @@ fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
     let left = |_, _| u64::MAX;
     let chunks_of = |pairs: &[BlockPair]| {
         let plan = Plan::between(&device, &host, pairs, Wanted::default()).unwrap();
-        let division = Division::of(&plan, true, 1 << 40, 2).unwrap();
+        let division = Division::new(&plan, true, 1 << 40, 2).unwrap();
         chunks(&plan, &division, true, &left).map(|(chunks, _)| chunks.len())
     };
     let both: Vec<_> = long.clone().chain(scattered.clone()).collect();
@@ -276,7 +276,7 @@ fn a_transfer_with_too_many_chunks_is_not_divided() {
         Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), 1 << 40).unwrap()
     };
     let plan = Plan::between(&of_kind(0), &of_kind(0), &pairs, Wanted::default()).unwrap();
-    let reason = Division::of(&plan, true, 2, 2).unwrap_err();
+    let reason = Division::new(&plan, true, 2, 2).unwrap_err();
     assert!(reason.message().contains("393216 chunks; 262144 are the most"), "{reason}");
-    assert_eq!(Division::of(&plan, true, 4, 2).unwrap().chunks, 1 << 18);
+    assert_eq!(Division::new(&plan, true, 4, 2).unwrap().chunks, 1 << 18);
 }
