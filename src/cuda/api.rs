@@ -13,8 +13,8 @@ use cudarc::driver::sys::{
 };
 
 use super::codes::Code;
+use super::driver_structs::{RawAccess, RawIpcHandle, RawLocation, RawProperties, RawRows};
 use super::entry::EntryPoint;
-use super::raw::{RawAccess, RawIpcHandle, RawLocation, RawProperties, RawRows};
 use crate::base::error::{Result, ensure};
 
 macro_rules! functions {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 
-use super::raw::{RawRows, RawSide};
+use super::driver_structs::{RawRows, RawSide};
 use super::stream::Active;
 use crate::base::error::{Error, Result, Status};
 use crate::base::lists;

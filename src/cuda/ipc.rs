@@ -13,8 +13,8 @@ use super::codes::{
 };
 use super::context::{Context, ContextIdentity};
 use super::device::Device;
+use super::driver_structs::RawIpcHandle;
 use super::memory;
-use super::raw::RawIpcHandle;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::base::sync::{Mutex, MutexGuard};

@@ -8,7 +8,7 @@ use super::codes::{INVALID_VALUE, NOT_FOUND, has_code};
 use super::context::{Context, ContextIdentity, Entered};
 use super::device::Device;
 use super::driver;
-use super::raw::RawLocation;
+use super::driver_structs::RawLocation;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 

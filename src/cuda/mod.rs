@@ -20,7 +20,7 @@ pub mod module;
 pub mod page_lock;
 pub mod peer;
 mod quiet;
-mod raw;
+mod driver_structs;
 pub mod stream;
 pub mod vmm;
 

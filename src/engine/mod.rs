@@ -5,7 +5,7 @@
 pub mod direct;
 pub mod explain;
 pub mod file;
-pub mod limits;
+pub mod time_limit;
 pub mod peer;
 pub mod preferences;
 pub mod promises;

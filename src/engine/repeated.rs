@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::runs::{self, Needs, Runs};
-use super::{Engine, limits, select};
+use super::{Engine, select, time_limit};
 use crate::base::error::{Result, Status};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
@@ -47,7 +47,7 @@ impl RepeatedMove {
         let contexts = runs::contexts([source, destination], path.is_cuda());
         contexts.ensure_alive()?;
         let completion = Completion::new(plan.layers().count, None);
-        let (bytes, described) = (plan.bytes(), limits::described(path, [source, destination], &plan));
+        let (bytes, described) = (plan.bytes(), time_limit::described(path, [source, destination], &plan));
         let touched = runs::touched(source, destination, &plan);
         let is_limited = patience.is_limited;
         let engine = prepare(path, [source, destination], plan, patience)?;

@@ -15,7 +15,7 @@ mod extent_set;
 mod extents;
 mod fingerprint;
 mod geometry;
-mod lists;
+mod nixl_lists;
 mod mapped;
 mod memory;
 mod occupied;
@@ -23,7 +23,7 @@ mod order;
 mod part;
 mod placement;
 mod prepared_list;
-mod raw;
+mod raw_layout;
 mod regions;
 mod remote_elastic;
 mod separate;
@@ -50,7 +50,7 @@ pub use remote_elastic::RemoteElastic;
 pub use served::Served;
 pub use unit::Unit;
 
-use lists::Lists;
+use nixl_lists::Lists;
 use once_cell::sync::OnceCell;
 use storage::Storage;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::descriptor::{Descriptor, MemoryType};
-use super::request::Span;
+use super::request_handle::Span;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::wire::Form;
 

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use super::handoff::Giver;
-use super::inbox::Arrivals;
+use super::notification_inbox::Arrivals;
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
 use crate::base::error::{Error, Result};

@@ -4,10 +4,10 @@
 //! is executed here: an example of each value shows how many are joined.
 #![forbid(unsafe_code)]
 
+use super::block_runs::BlockRuns;
 use super::moves::{BlockRun, Move};
 use super::nest::{Loop, iterations};
 use super::odometer::{Odometer, Position};
-use super::runs::BlockRuns;
 use super::shape::Shape;
 
 /// The number of moves of blocks with the same loops, and of others that follow them.

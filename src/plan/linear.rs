@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use super::axes::PairedBlock;
+use super::block_runs::BlockRuns;
 use super::nest::{BLOCK_AXES, LoopOrder, PairedAxis};
 use super::outline::too_large;
-use super::runs::BlockRuns;
 use super::shape::Shape;
 use super::side::Side;
 use super::{Matrix, Plan, PlanPart, units};

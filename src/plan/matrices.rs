@@ -2,9 +2,9 @@
 //! Moves of equal size with constant strides on both sides as the rows of matrices.
 #![forbid(unsafe_code)]
 
+use super::block_runs::BlockRuns;
 use super::moves::{BlockRun, Matrix, Move};
 use super::progressions::{self, Limits, Progression};
-use super::runs::BlockRuns;
 use super::shape::{Grid, Shape};
 
 /// A plan as matrices.

@@ -21,7 +21,7 @@ mod outline;
 pub mod overlap;
 mod planned_blocks;
 mod progressions;
-mod runs;
+mod block_runs;
 mod selection;
 mod shape;
 mod side;
@@ -49,8 +49,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::axes::PairedBlock;
+use self::block_runs::BlockRuns;
 use self::outline::LayerOutline;
-use self::runs::BlockRuns;
 use self::shape::Shape;
 pub use self::wanted::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
 use crate::base::error::Result;

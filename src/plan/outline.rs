@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 use super::axes::{PairedBlock, ensure_same_elements};
+use super::block_runs::BlockRuns;
 use super::matching::matched;
 use super::nest::LoopOrder;
-use super::runs::BlockRuns;
 use super::selection::Selection;
 use super::shape::Shape;
 use super::side::Side;

@@ -2,9 +2,9 @@
 //! The blocks of a plan, or the spans of tokens, and memory to plan other ones in.
 #![forbid(unsafe_code)]
 
+use super::block_runs::BlockRuns;
 use super::nest::LoopOrder;
 use super::outline::{Outline, too_large};
-use super::runs::BlockRuns;
 use super::tokens::{Section, Sections, find_whole_blocks};
 use crate::base::error::Result;
 use crate::plan::{BlockPair, TokenTables};

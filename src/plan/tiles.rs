@@ -8,10 +8,10 @@
 
 use std::ops::{Deref, Range};
 
+use super::block_runs::BlockRuns;
 use super::moves::{BlockRun, Move};
 use super::nest::{BLOCK_AXES, Loop, iterations};
 use super::odometer::{Odometer, Position};
-use super::runs::BlockRuns;
 use super::shape::Shape;
 use crate::base::sorting::sort_few_by_key;
 

@@ -9,9 +9,9 @@
 #![forbid(unsafe_code)]
 
 use super::axes::PairedBlock;
+use super::block_runs::BlockRuns;
 use super::nest::LoopOrder;
 use super::outline::{Outline, PartOutline, too_large};
-use super::runs::BlockRuns;
 use super::shape::Shape;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::lists;

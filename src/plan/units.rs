@@ -4,10 +4,10 @@
 
 use std::ops::Range;
 
+use super::block_runs::BlockRuns;
 use super::moves::{BlockRun, Matrix, Move};
 use super::nest::Loop;
 use super::odometer::{Odometer, Position};
-use super::runs::BlockRuns;
 use super::shape::Shape;
 
 /// The spans of some bytes of a plan, which are counted in the order of the units: rows with constant strides. A row in

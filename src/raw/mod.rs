@@ -5,8 +5,8 @@
 
 mod prepared;
 mod request;
-mod resource;
-mod run;
+mod request_resource;
+mod raw_run;
 mod segments;
 
 pub use prepared::Prepared;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::resource::{Resource, release};
-use super::run::{Posting, RequestRun};
+use super::raw_run::{Posting, RequestRun};
+use super::request_resource::{Resource, release};
 use super::{Holds, Prepared};
 use crate::base::error::{Error, Result, ensure};
 use crate::base::guarded::guarded;

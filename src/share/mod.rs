@@ -19,7 +19,7 @@ mod narrowed;
 mod open_options;
 mod outgoing;
 mod parcel;
-mod publication;
+mod published;
 pub mod socket;
 mod user;
 
@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub use manifest::{Manifest, Object};
 pub use open_options::{OpenOptions, Reach};
 pub use parcel::Parcel;
-pub use publication::Published;
+pub use published::Published;
 pub use share_options::{ShareOptions, Transport};
 
 use crate::base::error::{Error, Result, Status};

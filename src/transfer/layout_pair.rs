@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
-use super::request::TransferRequest;
+use super::transfer_request::TransferRequest;
 use crate::base::error::Result;
 use crate::base::log_id::LogId;
 use crate::base::sync::Mutex;

@@ -5,8 +5,8 @@
 
 mod layout_pair;
 mod log_lines;
-mod prepared;
-pub mod request;
+mod prepared_pairs;
+pub mod transfer_request;
 pub mod verify;
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTa
 pub use crate::run::completion::{Completion, Outcome};
 pub use crate::run::path::TransferPath;
 pub use crate::run::queue::{OpenQueue, Queue, QueueEntry};
-pub use request::{Expected, Step, TransferRequest};
+pub use transfer_request::{Expected, Step, TransferRequest};
 pub use verify::checksum;
 
 use crate::engine::explain;
@@ -28,7 +28,7 @@ use crate::engine::runs::Runs;
 use crate::plan::PlannedBlocks;
 use crate::run::Run;
 use layout_pair::LayoutPair;
-use prepared::{PreparedPairs, Route};
+use prepared_pairs::{PreparedPairs, Route};
 
 use crate::base::error::{Result, ensure, fail};
 use crate::base::log::{Level, enabled, log};

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::device::descriptor_ring::DescriptorSlot;
+use super::device::device_state::DeviceState;
 use super::device::run_resources::RunResources;
-use super::device::state::DeviceState;
 use super::direction::CopyDirection;
 use super::launch;
-use super::listed::Launches;
+use super::row_launches::Launches;
 use crate::base::error::{Error, Result};
 use crate::base::leak;
 use crate::base::sync::Mutex;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies rows of host memory, past the caches where that is faster.
 
-mod direct;
+mod transpose_squares;
 mod nested;
 mod rows;
 pub mod streaming;

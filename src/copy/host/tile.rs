@@ -4,10 +4,10 @@
 
 use std::mem::MaybeUninit;
 
-use super::direct;
 use super::rows::{HostRows, LINE, RowLoop, copy_short, prefetch};
 use super::streaming;
 use super::transpose::Transposed;
+use super::transpose_squares;
 use crate::plan::{Loop, Loops, Tile};
 
 /// Shorter rows are not collected in a buffer: the buffer would take longer than the caches.
@@ -27,8 +27,8 @@ pub unsafe fn copy(tile: &Tile, next: Option<&Tile>, is_streamed: bool) {
             let matrix = Transposed { from, to, ..matrix };
             // SAFETY: the caller's promise.
             unsafe {
-                match direct::suits(&matrix, size) {
-                    true => direct::copy(&matrix, size, is_streamed),
+                match transpose_squares::suits(&matrix, size) {
+                    true => transpose_squares::copy(&matrix, size, is_streamed),
                     false => matrix.copy(size, is_streamed),
                 }
             }

@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::cuda::codes::{INVALID_VALUE, NOT_SUPPORTED, has_code};
 use crate::cuda::device::Device;
-use crate::cuda::raw::{RawAccess, RawLocation};
+use crate::cuda::driver_structs::{RawAccess, RawLocation};
 
 /// The access of a device to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::properties::{AllocationProperties, Granularity, Location};
 use crate::base::error::{Error, Result, ensure};
 use crate::base::log::log;
 use crate::cuda::driver::{self, Driver};
-use crate::cuda::raw::RawProperties;
+use crate::cuda::driver_structs::RawProperties;
 use crate::cuda::{Device, memory};
 
 /// How this process obtained the memory.

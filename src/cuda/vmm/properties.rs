@@ -4,7 +4,7 @@
 use crate::base::error::{Result, fail};
 use crate::cuda::device::Device;
 use crate::cuda::driver;
-use crate::cuda::raw::{LOCATION_DEVICE, LOCATION_HOST_NUMA, RawLocation, RawProperties};
+use crate::cuda::driver_structs::{LOCATION_DEVICE, LOCATION_HOST_NUMA, RawLocation, RawProperties};
 
 /// Values of the driver's ABI.
 const ALLOCATION_TYPE_PINNED: u32 = 1;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::file_requests::FileRequests;
 use super::operation::{FileOperation, IoCall, IoStep};
 use super::planned::RequestSource;
-use super::requests::FileRequests;
 use super::work::{Ending, Work};
 use crate::base::error::{Error, Result};
 use crate::base::file_limit::FileSizeSignal;

@@ -3,21 +3,21 @@
 
 mod calls;
 mod gds;
-mod host;
+mod host_io;
 mod io;
 mod operation;
 mod planned;
-mod requests;
-mod sides;
+mod file_requests;
+mod file_sides;
 mod staged;
 mod uring;
 mod work;
 
 use std::sync::Arc;
 
-use self::host::{HostIo, HostStart};
+use self::file_sides::FileSides;
+use self::host_io::{HostIo, HostStart};
 use self::io::{Io, IoMethod, Reasons};
-use self::sides::FileSides;
 use self::staged::{StagedIo, StagedStart};
 use super::{BeginRun, Candidate, Engine, Reason};
 use crate::base::error::Result;

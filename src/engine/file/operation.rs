@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 
-use super::requests::{FileRequest, FileRequests, IoSpan, after};
+use super::file_requests::{FileRequest, FileRequests, IoSpan, after};
 use crate::base::advice;
 use crate::base::error::{Error, Result, Status};
 use crate::base::retried;
@@ -138,7 +138,7 @@ fn length(file: i32) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::requests::Piece;
+    use super::super::file_requests::Piece;
     use super::*;
 
     fn requests(writes: bool) -> FileRequests {

@@ -6,8 +6,8 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
 
-use super::requests::{FileRequests, MAX_BYTES, Piece};
-use super::sides::FileSides;
+use super::file_requests::{FileRequests, MAX_BYTES, Piece};
+use super::file_sides::FileSides;
 use crate::base::error::Result;
 use crate::base::process::PerProcess;
 use crate::plan::{LoopOrder, Plan};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::served::ServedFlow;
 use super::staged::StagedFlow;
 use crate::base::error::{Error, Result};
-use crate::engine::peer::plain::listed::ListedFlow;
+use crate::engine::peer::plain::listed_requests::ListedFlow;
 use crate::nixl::{AgentState, RequestId};
 
 /// The requests of a run that are not posted yet.

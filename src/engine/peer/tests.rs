@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::run::NixlRun;
+use super::peer_run::NixlRun;
 use super::*;
 use crate::base::sync::Mutex;
 use crate::layout::{AllocationConfig, Dimensions};

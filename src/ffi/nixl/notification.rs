@@ -21,7 +21,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::Notification;
-use crate::nixl::service::ensure_sendable;
+use crate::nixl::service_mail::ensure_sendable;
 use crate::transfer::QueueEntry;
 
 /// Messages that were taken from an agent. They never change, so any threads may read them at the same time.

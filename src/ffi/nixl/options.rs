@@ -14,7 +14,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::{deadline, timeout};
 use crate::ffi::queue::kvmem_queue;
 use crate::nixl::CallOptions;
-use crate::nixl::service::ensure_sendable;
+use crate::nixl::service_mail::ensure_sendable;
 use crate::raw::RunOptions;
 
 /// Send the notification, also if it has no bytes.

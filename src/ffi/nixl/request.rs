@@ -19,7 +19,7 @@ use crate::ffi::nixl::options::{kvmem_nixl_options, request_options};
 use crate::ffi::nixl::prepared::kvmem_prepared;
 use crate::ffi::nixl::telemetry::nanoseconds;
 use crate::nixl::Operation;
-use crate::nixl::service::ensure_sendable;
+use crate::nixl::service_mail::ensure_sendable;
 use crate::raw::Request;
 
 /// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its

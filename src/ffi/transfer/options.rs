@@ -14,7 +14,7 @@ use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
-use crate::nixl::service::ensure_sendable;
+use crate::nixl::service_mail::ensure_sendable;
 use crate::transfer::{
     BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
 };

@@ -14,7 +14,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{checksums, kvmem_block_pair, kvmem_block_table, limit, tables};
-use crate::nixl::service::ensure_sendable;
+use crate::nixl::service_mail::ensure_sendable;
 use crate::transfer::{BlockPair, Step};
 
 /// Options of kvmem_transfer_submit_pairs: the blocks of the next run.

@@ -10,7 +10,7 @@ use crate::base::log::log;
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check};
 use crate::nixl::descriptor::MemoryType;
-use crate::nixl::raw::PluginInfo;
+use crate::nixl::raw_descriptors::PluginInfo;
 use crate::nixl::{library, signals, sys};
 
 impl AgentState {

@@ -9,8 +9,8 @@ use super::AgentState;
 use crate::base::error::{Error, Result, Status};
 use crate::base::log::{Count, log};
 use crate::nixl::call::check;
-use crate::nixl::inbox;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
+use crate::nixl::notification_inbox;
 use crate::nixl::remote::Remote;
 use crate::nixl::sys;
 
@@ -83,7 +83,12 @@ impl AgentState {
     }
 
     fn log_loss(&self) {
-        log!(Warn, "agent {} loses notifications from here on: {}", self.log_name(), inbox::LIMITS);
+        log!(
+            Warn,
+            "agent {} loses notifications from here on: {}",
+            self.log_name(),
+            notification_inbox::LIMITS
+        );
     }
 
     /// Looks for messages. Threads that post wait for it, rather than leave their requests to the agent's thread.
@@ -112,7 +117,7 @@ impl AgentState {
 mod tests {
     use super::*;
     use crate::nixl::ServiceId;
-    use crate::nixl::inbox::Arrivals;
+    use crate::nixl::notification_inbox::Arrivals;
 
     #[test]
     fn a_full_inbox_loses_no_message_for_a_service() {

@@ -11,14 +11,14 @@ use super::AgentState;
 use super::registrations::RegistrationList;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
+use crate::nixl::agent_identity::Identity;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::identity::Identity;
 use crate::nixl::peer_metadata::{Connections, MetadataHead};
 use crate::nixl::remote::{LoadedPeer, Remote};
-use crate::nixl::request::{RequestSide, RequestState, Span};
+use crate::nixl::request_handle::{RequestSide, RequestState, Span};
 use crate::nixl::sys;
 
 impl AgentState {

@@ -15,8 +15,8 @@ use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::raw::{CostEstimate, RawSpans};
-use crate::nixl::request::{
+use crate::nixl::raw_descriptors::{CostEstimate, RawSpans};
+use crate::nixl::request_handle::{
     ListId, ObjectRequest, Operation, PreparedList, RequestId, RequestSide, RequestState, Span,
 };
 use crate::nixl::sys;

@@ -10,7 +10,7 @@ use crate::nixl::arguments::Arguments;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{Descriptor, MemoryType};
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::request::Span;
+use crate::nixl::request_handle::Span;
 use crate::nixl::{HostPages, gusli, sys, ucx_log};
 
 impl AgentState {

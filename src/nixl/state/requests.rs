@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
-use crate::nixl::request::{
+use crate::nixl::request_handle::{
     DescriptorList, ListId, ObjectRequest, Operation, PreparedList, RequestHandle, RequestId, RequestSide,
     RequestState, Span,
 };

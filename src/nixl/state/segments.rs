@@ -17,8 +17,8 @@ use crate::nixl::backend::Params;
 use crate::nixl::call::{check, too_old};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::raw::{Segments, SegmentsId, ViewId};
-use crate::nixl::request::RequestSide;
+use crate::nixl::raw_descriptors::{Segments, SegmentsId, ViewId};
+use crate::nixl::request_handle::RequestSide;
 use crate::nixl::{HostPages, sys};
 
 impl AgentState {

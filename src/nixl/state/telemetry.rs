@@ -7,8 +7,8 @@ use super::AgentState;
 use crate::base::error::{Result, ensure};
 use crate::base::log::log;
 use crate::nixl::call::check;
-use crate::nixl::raw::{AgentTelemetry, Telemetry};
-use crate::nixl::request::{Operation, RequestId, RequestState};
+use crate::nixl::raw_descriptors::{AgentTelemetry, Telemetry};
+use crate::nixl::request_handle::{Operation, RequestId, RequestState};
 use crate::nixl::sys;
 
 impl AgentState {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::fetch_request::{FetchRequest, check_name};
 use super::publication::Publication;
-use super::request::{FetchRequest, check_name};
 use super::token::Token;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::sync::{Mutex, MutexGuard};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::request::{FetchRequest, MAX_REQUEST, Refusal};
+use super::fetch_request::{FetchRequest, MAX_REQUEST, Refusal};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::process::LocalFd;
 use crate::share::frame::MessageKind;

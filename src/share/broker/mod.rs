@@ -11,9 +11,9 @@ mod config;
 mod connection;
 mod listener;
 mod publication;
-mod request;
-mod service;
-mod state;
+mod fetch_request;
+mod broker_thread;
+mod broker_state;
 mod token;
 
 use std::sync::Arc;
@@ -24,20 +24,20 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use catalogue::TokenTerms;
 pub use config::BrokerConfig;
+pub(super) use fetch_request::check_name;
+pub use fetch_request::{FetchRequest, Refusal};
 pub(super) use listener::address;
 pub use publication::Publication;
-pub(super) use request::check_name;
-pub use request::{FetchRequest, Refusal};
 pub use token::Token;
 
 use crate::base::error::{Error, Result, Status};
 use crate::base::log::log;
 use crate::base::retried;
 use crate::base::thread;
+use broker_state::{BrokerCounts, BrokerState};
+use broker_thread::Service;
 use catalogue::Catalogue;
 use listener::Listener;
-use service::Service;
-use state::{BrokerCounts, BrokerState};
 
 /// The counts of a broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

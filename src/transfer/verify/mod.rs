@@ -8,14 +8,14 @@ pub mod gpu;
 mod host;
 mod pieces;
 mod remainder;
-mod side;
+mod verified_side;
 mod tokens;
 
 use std::sync::Arc;
 
-use self::side::{VerifiedSide, part};
 use self::tokens::Tokens;
-use super::request::{Expected, Step};
+use self::verified_side::{VerifiedSide, part};
+use super::transfer_request::{Expected, Step};
 use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::lists;
 use crate::engine::preferences::Preferences;

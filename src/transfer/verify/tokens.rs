@@ -17,7 +17,7 @@ use crate::plan::{BlockTable, PairedRange, TokenTables, Wanted};
 use crate::plan::{Outline, Plan, Selection};
 use crate::region::SystemConfig;
 use crate::run::completion::Outcome;
-use crate::transfer::request::Step;
+use crate::transfer::transfer_request::Step;
 
 /// Tokens that are moved.
 pub struct Tokens {

@@ -6,5 +6,5 @@ pub mod resource;
 pub mod pool;
 pub mod run_resources;
 pub mod staging;
-pub mod state;
+pub mod device_state;
 pub mod run_counter;

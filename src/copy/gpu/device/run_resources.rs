@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use super::descriptor_ring::DescriptorSlot;
+use super::device_state::DeviceState;
 use super::pool::Pooled;
 use super::staging::Staging;
-use super::state::DeviceState;
 use crate::base::error::{Error, Result, fail};
 use crate::cuda::Event;
 use crate::cuda::ending::is_over;

@@ -8,7 +8,7 @@ mod probe;
 
 use std::sync::Arc;
 
-use super::sides::FileSides;
+use super::file_sides::FileSides;
 use crate::base::error::{Error, Result, Status};
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
@@ -19,7 +19,7 @@ use crate::run::path::TransferPath;
 
 /// The minimum average size of a move: NIXL makes one request per move, while the staging ring merges
 /// adjacent ones into requests of up to this size.
-const MIN_MOVE: u64 = super::requests::MAX_BYTES;
+const MIN_MOVE: u64 = super::file_requests::MAX_BYTES;
 
 /// A transfer by GDS, and whether it is certain that bytes do not pass through host memory.
 pub struct Chosen {

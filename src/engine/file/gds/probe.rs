@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::host::HostIo;
+use super::super::file_sides::FileSides;
+use super::super::host_io::HostIo;
 use super::super::io::Io;
-use super::super::sides::FileSides;
 use crate::base::error::{Result, ensure};
 use crate::engine::Engine;
 use crate::engine::direct::cuda::CudaCopy;

@@ -2,7 +2,7 @@
 //! Divides a transfer into chunks that fit a slot of the staging ring. Pure.
 #![forbid(unsafe_code)]
 
-use super::super::requests::Piece;
+use super::super::file_requests::Piece;
 use crate::cuda::copy::Copy;
 
 /// A piece of a file and of GPU memory, and its offset in the slot.

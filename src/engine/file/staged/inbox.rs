@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::run::StagedRun;
-use super::session::StagingSession;
+use super::staged_run::StagedRun;
+use super::staging_thread::StagingSession;
 use crate::base::error::{Error, Result};
 use crate::base::guarded::guarded;
 use crate::base::log::log;

@@ -3,21 +3,21 @@
 //! GPU copies another.
 
 mod chunks;
-mod run;
+mod staged_run;
 mod inbox;
-mod ring;
-mod session;
+mod staging_ring;
+mod staging_thread;
 
 use std::sync::{Arc, OnceLock};
 
 use self::chunks::{Cutter, FileChunk};
 use self::inbox::Inbox;
-use self::ring::{SLOTS, StagingRing};
-use self::run::StagedRun;
+use self::staged_run::StagedRun;
+use self::staging_ring::{SLOTS, StagingRing};
+use super::file_requests::FileRequests;
+use super::file_sides::FileSides;
 use super::io::Io;
 use super::planned::{Counts, Pieces, PlannedPieces};
-use super::requests::FileRequests;
-use super::sides::FileSides;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::cuda::ContextIdentity;
 use crate::layout::Layout;

@@ -4,13 +4,13 @@
 //! Threads of the caller never submit to the ring: when a thread ends, the kernel cancels the requests that it submitted.
 
 mod ring;
-mod session;
+mod ring_thread;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use self::ring::Ring;
-use self::session::UringSession;
+use self::ring_thread::UringSession;
 use super::work::Work;
 use crate::base::error::{Error, Status};
 use crate::base::file_limit::FileSizeSignal;

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use super::super::file_requests::{FileRequests, Piece};
 use super::super::planned::RequestSource;
-use super::super::requests::{FileRequests, Piece};
 use super::super::work::{Ending, SlotOutcomes};
 use super::*;
 use crate::base::error::Result;

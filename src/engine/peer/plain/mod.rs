@@ -2,5 +2,5 @@
 //! Requests with a descriptor for each contiguous span.
 #![forbid(unsafe_code)]
 
-pub mod listed;
+pub mod listed_requests;
 pub mod request_plan;

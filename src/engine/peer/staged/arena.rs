@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::memory::StagingMemory;
 use super::shared::SharedObjects;
+use super::staging_memory::StagingMemory;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::guarded::guarded;
 use crate::base::leak;

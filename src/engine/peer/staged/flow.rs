@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::StagedPlan;
 use super::arena::Slot;
 use super::chunk::Chunk;
-use super::copy::SlotCopy;
+use super::slot_copy::SlotCopy;
 use crate::base::error::Result;
 use crate::base::leak;
 use crate::base::log::log;

@@ -4,18 +4,18 @@
 
 mod arena;
 mod chunk;
-mod copy;
+mod slot_copy;
 mod flow;
-mod memory;
+mod staging_memory;
 mod shared;
 
 use std::sync::Arc;
 
 pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser, object_slot_size, slot_size};
 use self::chunk::{Chunk, ChunkLimits, MAX_RANGES, Piece};
-pub use self::copy::{LinearCopy, SlotCopy};
 pub use self::flow::StagedFlow;
-pub use self::memory::StagingMemory;
+pub use self::slot_copy::{LinearCopy, SlotCopy};
+pub use self::staging_memory::StagingMemory;
 use super::cost::{Estimate, RequestRates, places_of};
 use crate::base::error::Result;
 use crate::copy::host;

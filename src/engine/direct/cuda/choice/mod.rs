@@ -6,7 +6,7 @@ pub mod access_time;
 mod beside;
 pub mod cost;
 pub mod ctas;
-pub mod rows;
+pub mod row_costs;
 pub mod comparison;
 
 #[cfg(test)]

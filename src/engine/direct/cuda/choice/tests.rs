@@ -11,8 +11,8 @@ use proptest::test_runner::TestRunner;
 
 use super::super::rates::Rates;
 use super::super::rates::measure::Times;
+use super::super::rates::measurement_task::{BATCH_BLOCK, FEW_CTAS, Task};
 use super::super::rates::observed::{BatchDirection, BatchFactors, ObservedCosts};
-use super::super::rates::task::{BATCH_BLOCK, FEW_CTAS, Task};
 use super::super::work::access::KernelAccess;
 use super::super::work::quick::is_quick;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::run::CudaRun;
+use super::cuda_run::CudaRun;
 use super::watcher::{Exhausted, Watched};
 use crate::base::error::{Error, Result, fail};
 use crate::base::guarded::guarded;
 use crate::base::log::log;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread_pool::{Pool, Shared};
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
-use crate::copy::gpu::device::state::DeviceState;
 use crate::cuda::stream::CallerStream;
 use crate::run::spares::Spares;
 

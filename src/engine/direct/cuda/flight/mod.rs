@@ -2,5 +2,5 @@
 //! Runs that the driver executes, from their submission to their end.
 
 pub mod in_flight;
-pub mod run;
+pub mod cuda_run;
 pub mod watcher;

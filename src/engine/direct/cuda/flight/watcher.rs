@@ -12,8 +12,8 @@ use crate::base::guarded::guarded;
 use crate::base::log::log;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread_pool::{Pool, Shared};
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
-use crate::copy::gpu::device::state::DeviceState;
 
 /// Resources that are in use, per device.
 pub type Exhausted = HashSet<(*const DeviceState, Resource)>;

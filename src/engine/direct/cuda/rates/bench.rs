@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::task::{BATCH_BLOCK, BLOCK, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size};
+use super::measurement_task::{
+    BATCH_BLOCK, BLOCK, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size,
+};
 use crate::base::error::{Error, Result, Status};
 use crate::base::leak;
 use crate::base::lists;
-use crate::copy::gpu::device::state::DeviceState;
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch;
 use crate::copy::gpu::launch::{LaunchShape, TILE};

@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::keyed::Keyed;
 use crate::base::log::log;
 use crate::base::sync::Mutex;
-use crate::copy::gpu::device::state::DeviceState;
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::cuda::device::UuidText;
 use crate::cuda::{Device, driver};

@@ -12,12 +12,12 @@
 #![forbid(unsafe_code)]
 
 use super::bench::Bench;
+use super::measurement_task::{FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size};
 use super::peer::PeerRates;
-use super::task::{FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size};
 use super::{DirectionRates, Rates};
 use crate::base::error::Result;
 use crate::base::sorting::sort_few_by;
-use crate::copy::gpu::device::state::DeviceState;
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::cuda::copy::FULL_CALL;
 

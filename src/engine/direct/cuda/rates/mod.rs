@@ -9,7 +9,7 @@ pub mod observed;
 pub mod observer;
 pub mod peer;
 pub mod saved;
-pub mod task;
+pub mod measurement_task;
 
 use crate::copy::gpu::direction::CopyDirection;
 

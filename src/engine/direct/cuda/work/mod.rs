@@ -4,8 +4,8 @@
 pub mod access;
 mod chunking;
 pub mod division;
-pub mod limits;
+pub mod path_limits;
 pub mod quick;
 pub mod sequence;
 pub mod staged;
-pub mod task;
+pub mod copy_task;

@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use super::super::rates::observer::CostObserver;
-use super::task::CopyTask;
+use super::copy_task::CopyTask;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::sync::Mutex;
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::{Acquired, Resource};
 use crate::copy::gpu::device::run_resources::{LayerEvents, RunResources};
-use crate::copy::gpu::device::state::DeviceState;
-use crate::copy::gpu::driver::StreamKind;
+use crate::copy::gpu::driver_copies::StreamKind;
 use crate::cuda::ending::means_lost;
 use crate::cuda::stream::{Active, CallerStream};
 

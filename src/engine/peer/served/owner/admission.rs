@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::leases::{Lease, Leases};
-use crate::engine::peer::served::protocol::control::GrantedSlots;
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
+use crate::engine::peer::served::protocol::session_control::GrantedSlots;
 use crate::engine::peer::staged::SLOTS_OF_PEER;
 
 /// Requests that wait for slots, of all peers and of one.

@@ -15,8 +15,8 @@ use super::service::{Service, ServiceMemory};
 use super::session::{Session, stalled};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
-use crate::engine::peer::served::protocol::control::{self, SessionState};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
+use crate::engine::peer::served::protocol::session_control::{self, SessionState};
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
 use crate::layout::{Layout, Locality, Served};
 use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
@@ -62,7 +62,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     let slots = if options.from_host { MemoryType::Dram } else { layout.memory_type() };
     let memory = StagingMemory::between(layout, slots);
     let slot_size = slot_size(options.arena_size, memory)?;
-    let (control, slots) = (control::SIZE as u64, SLOTS * slot_size);
+    let (control, slots) = (session_control::SIZE as u64, SLOTS * slot_size);
     let hold = |memory: StagingMemory, size| -> Result<(RegistrationHold, Descriptor)> {
         let hold = Registration::create(&memory.allocate(size)?, agent)?.hold()?;
         let (address, device_id) = (hold.region().address(), memory.device_id());
@@ -89,7 +89,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         copier: memory.copier()?,
         contexts: layout.contexts(memory != StagingMemory::Host),
     });
-    service.write(0, &control::head(&served.id, service.patience));
+    service.write(0, &session_control::head(&served.id, service.patience));
     agent.start(Box::new(ServeTask::new(&service)))?;
     layout.set_served(served)?;
     layout.keep(service);
@@ -161,7 +161,7 @@ impl ServeTask {
             is_open: false,
             arena: None,
             sessions: Vec::new(),
-            admission: Admission::new(service.served.slots, MAX_SESSIONS + 1..=control::ENTRIES),
+            admission: Admission::new(service.served.slots, MAX_SESSIONS + 1..=session_control::ENTRIES),
             free_entries: (1..=MAX_SESSIONS).collect(),
             last_check: Instant::now(),
             last_progress: Instant::now(),
@@ -230,7 +230,7 @@ impl ServeTask {
             }
             Body::Open(open) => {
                 if let Some(entry) = self.admission.forget_refusal(key) {
-                    service.write(entry, &[0; control::ENTRY]);
+                    service.write(entry, &[0; session_control::ENTRY]);
                 }
                 if !self.admission.wait(sender.clone(), key, open) {
                     let message = "too many requests wait for slots of the owner's arena; try again";

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::copy::gpu::row_copier::RowCopier;
-use crate::engine::peer::served::protocol::{control, words};
+use crate::engine::peer::served::protocol::{session_control, words};
 use crate::layout::{Layout, Served};
 use crate::region::Contexts;
 use crate::region::RegistrationHold;
@@ -33,14 +33,14 @@ pub(super) struct ServiceMemory {
 
 impl Service {
     /// Replaces an entry of the control block; the first is the head.
-    pub fn write(&self, index: usize, bytes: &[u8; control::ENTRY]) {
+    pub fn write(&self, index: usize, bytes: &[u8; session_control::ENTRY]) {
         let region = self.arena.host.region();
-        words::write(region.address() + (index * control::ENTRY) as u64, region, bytes);
+        words::write(region.address() + (index * session_control::ENTRY) as u64, region, bytes);
     }
 
     /// Reports to requesters that the service has ended.
     pub fn end(&self) {
-        self.write(0, &[0; control::ENTRY]);
+        self.write(0, &[0; session_control::ENTRY]);
     }
 }
 

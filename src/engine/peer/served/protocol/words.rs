@@ -4,13 +4,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::control;
+use super::session_control;
 use crate::region::Region;
 
 /// Replaces an entry that peers may read meanwhile. A peer that finds it also finds what was written before it. Does nothing
 /// outside of the region, which must be host memory of this process.
-pub fn write(address: u64, region: &Region, bytes: &[u8; control::ENTRY]) {
-    if !contains(region, address, control::ENTRY) {
+pub fn write(address: u64, region: &Region, bytes: &[u8; session_control::ENTRY]) {
+    if !contains(region, address, session_control::ENTRY) {
         return;
     }
     fence(Ordering::SeqCst);
@@ -25,9 +25,9 @@ pub fn write(address: u64, region: &Region, bytes: &[u8; control::ENTRY]) {
 }
 
 /// Copies a control block. NIXL may write to it meanwhile. It is empty outside of the region.
-pub fn read(address: u64, region: &Region) -> [u8; control::SIZE] {
-    let mut bytes = [0; control::SIZE];
-    if !contains(region, address, control::SIZE) {
+pub fn read(address: u64, region: &Region) -> [u8; session_control::SIZE] {
+    let mut bytes = [0; session_control::SIZE];
+    if !contains(region, address, session_control::SIZE) {
         return bytes;
     }
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
@@ -41,8 +41,8 @@ pub fn read(address: u64, region: &Region) -> [u8; control::SIZE] {
 
 /// Copies the control block of an arena of this process.
 #[cfg(test)]
-pub fn copy_of(address: u64) -> Box<[u8; control::SIZE]> {
-    let mut bytes = Box::new([0; control::SIZE]);
+pub fn copy_of(address: u64) -> Box<[u8; session_control::SIZE]> {
+    let mut bytes = Box::new([0; session_control::SIZE]);
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
         // SAFETY: the test passes the address of an arena that exists, which is written by atomic words.
         let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };

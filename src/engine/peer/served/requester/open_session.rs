@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::plan::ServedPlan;
 use crate::base::error::{Error, Result, fail};
 use crate::base::log::log;
-use crate::engine::peer::served::protocol::control::{self, Entry, SessionState};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
+use crate::engine::peer::served::protocol::session_control::{self, Entry, SessionState};
 use crate::engine::peer::served::protocol::words;
 use crate::engine::peer::staged::Slot;
 use crate::nixl::{AgentState, RequestId};
@@ -126,7 +126,7 @@ impl OpenSession {
             None => fail!(Panic, "a session has no copy of the control block"),
         };
         let owner = |error: Error| of_owner(plan, error);
-        let lease = control::lease_of(&bytes, &served.id).map_err(owner)?;
+        let lease = session_control::lease_of(&bytes, &served.id).map_err(owner)?;
         let entry = SessionState::find(&bytes, self.key, served.slots).map_err(owner)?;
         if let Entry::State(SessionState::Open { .. }) = entry {
             self.lease_end = self.posted + lease;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::session_plan::SessionPlan;
 use crate::base::error::{Result, ensure, fail};
 use crate::engine::peer::cost::RequestRates;
-use crate::engine::peer::served::protocol::control;
 use crate::engine::peer::served::protocol::message::MAX_TERMS;
+use crate::engine::peer::served::protocol::session_control;
 use crate::engine::peer::staged::{Arena, ArenaUse, Slot, SlotUser, StagingMemory};
 use crate::layout::{Layout, Memory, Served};
-use crate::nixl::request::RequestSide;
+use crate::nixl::request_handle::RequestSide;
 use crate::nixl::{Agent, AgentState, Descriptor, Operation, Remote, RequestId, Span};
 use crate::plan::Plan;
 
@@ -131,7 +131,7 @@ impl ServedPlan {
         let chunks = || Arena::for_agent(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
         let arena = division.copies().then(chunks).transpose()?;
         let mailboxes =
-            Arena::for_agent(agent, ArenaUse::Mailboxes, StagingMemory::Host, control::SIZE as u64)?;
+            Arena::for_agent(agent, ArenaUse::Mailboxes, StagingMemory::Host, session_control::SIZE as u64)?;
         // Allocation and registration take long, so the layout keeps them for the next transfer.
         local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
         Ok(Self { division, arena, mailboxes })
@@ -210,7 +210,7 @@ impl ServedPlan {
 
     /// The request that reads the control block to `local`.
     pub(super) fn control_request(&self, state: &mut AgentState, local: u64) -> Result<RequestId> {
-        let ranges = || [(local, control::SIZE as u64, 0)].into_iter();
+        let ranges = || [(local, session_control::SIZE as u64, 0)].into_iter();
         let arena = &self.served().arena;
         self.create(state, Operation::Read, (0, ranges), (arena, arena.address))
     }

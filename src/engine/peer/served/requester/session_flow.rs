@@ -15,8 +15,8 @@ use super::session_plan::SessionPlan;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::leak;
 use crate::base::log::log;
-use crate::engine::peer::served::protocol::control::{Entry, GrantedSlots, SessionState};
 use crate::engine::peer::served::protocol::message::Body;
+use crate::engine::peer::served::protocol::session_control::{Entry, GrantedSlots, SessionState};
 use crate::engine::peer::staged::{LinearCopy, Slot, SlotCopy};
 use crate::nixl::{AgentState, RequestId};
 

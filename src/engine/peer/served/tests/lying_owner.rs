@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Status};
-use crate::engine::peer::served::protocol::control::{self, ENTRY, GrantedSlots, SessionState};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
+use crate::engine::peer::served::protocol::session_control::{self, ENTRY, GrantedSlots, SessionState};
 use crate::engine::peer::served::protocol::words;
 use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind, Served};
 use crate::nixl::{Agent, AgentConfig, Descriptor, MemoryType, ServiceId};
@@ -63,7 +63,7 @@ impl Owner {
             return None;
         }
         let (agent, peer) = (agent("liar"), agent("requester"));
-        let size = control::SIZE as u64 + u64::from(SLOTS) * SLOT;
+        let size = session_control::SIZE as u64 + u64::from(SLOTS) * SLOT;
         let region = Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap();
         let arena = Registration::create(&region, &agent).unwrap().hold().unwrap();
         let id = ServiceId(random().unwrap());
@@ -84,7 +84,7 @@ impl Owner {
         let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
         let local = self::layout(&peer);
         let owner = Self { agent, id, arena, local, remote, _layout: layout, _peer: peer };
-        owner.write(0, &control::head(&id, DEADLINE));
+        owner.write(0, &session_control::head(&id, DEADLINE));
         Some(owner)
     }
 
@@ -229,7 +229,7 @@ fn a_session_or_a_service_that_is_gone_ends_the_run() {
 #[test]
 fn a_write_begins_only_within_the_lease_of_its_slots() {
     let Some(owner) = Owner::new() else { return };
-    let mut head = control::head(&owner.id, DEADLINE);
+    let mut head = session_control::head(&owner.id, DEADLINE);
     head[12..16].fill(0);
     owner.write(0, &head);
     let patience = Some(Duration::from_millis(300));

@@ -6,7 +6,7 @@ use super::super::rates::Rates;
 use super::comparison::Comparison;
 use super::cost;
 use super::cost::CopyCase;
-use crate::copy::gpu::driver::{LARGEST_PITCH, matrices};
+use crate::copy::gpu::driver_copies::{LARGEST_PITCH, matrices};
 use crate::engine::Reason;
 use crate::plan::Matrices;
 use crate::run::path::TransferPath;

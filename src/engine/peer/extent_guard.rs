@@ -9,7 +9,7 @@ use crate::base::error::{Result, ensure, fail};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteElastic};
 use crate::nixl::AgentState;
-use crate::nixl::request::RequestSide;
+use crate::nixl::request_handle::RequestSide;
 use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
 use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, Result, Status};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::resource::Resource;
-use crate::copy::gpu::device::state::DeviceState;
 use crate::cuda::kernel::KernelRun;
 
 /// Runs of blocks of a prepared copy.

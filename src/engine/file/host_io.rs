@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
+use super::file_sides::FileSides;
 use super::io::Io;
 use super::planned::{PlannedPieces, PlannedRequests, RequestSource};
-use super::sides::FileSides;
 use super::work::{Ending, Work};
 use crate::base::error::Result;
 use crate::plan::Plan;

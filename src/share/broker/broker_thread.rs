@@ -11,12 +11,12 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::broker_state::BrokerState;
 use super::config::BrokerConfig;
 use super::connection::{ClientEvent, Connection, Reply, refuse};
+use super::fetch_request::FetchRequest;
 use super::listener::Listener;
 use super::publication::Publication;
-use super::request::FetchRequest;
-use super::state::BrokerState;
 use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::log::log;
 use crate::base::process::LocalFd;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::PreparedPieces;
 use super::chunks::{Cutter, FileChunk};
-use super::ring::StagingRing;
+use super::staging_ring::StagingRing;
 use crate::base::disposal;
 use crate::base::error::Error;
 use crate::base::leak;

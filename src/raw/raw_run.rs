@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::resource::Resource;
+use super::request_resource::Resource;
 use crate::base::error::{Error, Result, Status};
 use crate::base::leak;
 use crate::base::log::log;

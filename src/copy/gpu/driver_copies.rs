@@ -3,7 +3,7 @@
 
 use crate::base::error::Result;
 use crate::base::lists;
-use crate::copy::gpu::sides::CudaSides;
+use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
 use crate::cuda::stream::Active;
 use crate::plan::{Matrices, Matrix, Move, Plan};

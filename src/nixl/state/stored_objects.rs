@@ -12,8 +12,8 @@ use crate::base::log::Count;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::{DescriptorEntry, Descriptors};
-use crate::nixl::raw::SegmentsId;
-use crate::nixl::request::{Operation, RequestId, RequestSide, RequestState};
+use crate::nixl::raw_descriptors::SegmentsId;
+use crate::nixl::request_handle::{Operation, RequestId, RequestSide, RequestState};
 
 /// If a store has not replied for this long, its backend repeats the requests. The store is not asked then: the query would
 /// take as long, and the agent's thread would wait for it.

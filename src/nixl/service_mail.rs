@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::inbox::MAX_MESSAGE;
 use super::notification::Notification;
+use super::notification_inbox::MAX_MESSAGE;
 use crate::base::error::{Result, ensure};
 use crate::base::leases::Leases;
 
@@ -134,7 +134,7 @@ impl Services {
 
 #[cfg(test)]
 mod tests {
-    use super::super::inbox::{MAX_NAME, NotificationInbox};
+    use super::super::notification_inbox::{MAX_NAME, NotificationInbox};
     use super::*;
     use crate::base::error::Status;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the kernel, which reads and writes both sides itself.
 
-use super::descriptors::PreparedRuns;
+use super::prepared_runs::PreparedRuns;
 use crate::base::error::{Error, Result, Status};
 use crate::base::lists;
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::layout_pair::LayoutPair;
-use super::request::Step;
+use super::transfer_request::Step;
 use super::verify::Verification;
 use crate::base::error::{Result, ensure, fail};
 use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};
 use crate::engine::preferences::Preferences;
 use crate::engine::runs::{self, Needs};
-use crate::engine::{Candidate, Engine, OnStreams, limits, select};
+use crate::engine::{Candidate, Engine, OnStreams, select, time_limit};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlannedBlocks};
 use crate::run::completion::{Account, Limit};
@@ -61,7 +61,7 @@ impl Route {
         };
         let path = engine.path();
         let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
-        let limit = limit.map(|after| Arc::new(limited(after, &limits::described(path, sides, &kept))));
+        let limit = limit.map(|after| Arc::new(limited(after, &time_limit::described(path, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(path, source, destination));
         let account = Account {
             bytes: kept.bytes(),

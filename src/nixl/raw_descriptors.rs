@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::descriptor::MemoryType;
 use super::descriptors::Descriptors;
-use super::request::Span;
+use super::request_handle::Span;
 
 /// A plugin of NIXL, or a backend that was created from one.
 #[derive(Clone, Debug, PartialEq, Eq)]

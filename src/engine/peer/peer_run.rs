@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::cost::{Sample, ServedSize, places_of};
 use super::flow::{BusyTime, Flow};
-use super::prepared::{PreparedRequests, RunRequests};
+use super::prepared_requests::{PreparedRequests, RunRequests};
 use super::spare::Spare;
 use crate::base::error::{Error, Result, Status};
 use crate::base::leak;

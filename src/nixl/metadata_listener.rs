@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{self, Agent, thread_gone};
 use super::descriptors::Descriptors;
-use super::host;
+use super::host_names;
 use super::state::AgentState;
 use super::thread::{AgentTask, TaskStep};
 use crate::base::error::{Error, Result, Status, ensure};
@@ -126,7 +126,7 @@ impl Agent {
              KVMEM_AGENT_LISTEN_THREAD",
             self.name()
         );
-        Ok(SocketAddrV4::new(host::resolved(address, deadline)?, port).into())
+        Ok(SocketAddrV4::new(host_names::resolved(address, deadline)?, port).into())
     }
 }
 

@@ -12,8 +12,8 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
+use super::super::file_requests::FileRequests;
 use super::super::operation::{FileOperation, IoCall, IoStep};
-use super::super::requests::FileRequests;
 use super::super::work::Work;
 use super::ring::{DEPTH, Ring};
 use crate::base::error::Error;

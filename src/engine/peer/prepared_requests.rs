@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::cost::RequestRates;
+use super::extent_guard::Guard;
 use super::flow::Flow;
-use super::guard::Guard;
 use super::served::{ServedFlow, ServedPlan};
 use super::spare::Spare;
 use super::staged::{StagedFlow, StagedPlan};
 use crate::base::error::{Result, ensure};
 use crate::base::sync::Mutex;
-use crate::engine::peer::plain::listed::{ListedFlow, ListedPlan};
+use crate::engine::peer::plain::listed_requests::{ListedFlow, ListedPlan};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteMemory};
 use crate::nixl::{Agent, AgentState, RequestId, is_short};

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::super::file_requests::FileRequests;
 use super::super::planned::RequestSource;
-use super::super::requests::FileRequests;
 use super::super::work::{Ending, Work};
 use super::chunks::FileChunk;
 use super::inbox::{Inbox, IoResult};
-use super::ring::{SLOTS, StagingRing};
-use super::run::StagedRun;
+use super::staged_run::StagedRun;
+use super::staging_ring::{SLOTS, StagingRing};
 use crate::base::error::{Error, Result};
 use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
 use crate::cuda::ending::{is_fatal, is_over};

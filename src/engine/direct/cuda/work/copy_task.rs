@@ -7,13 +7,13 @@ use super::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::staged::StagedCopy;
 use crate::base::error::{Error, Result, Status};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
+use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::device::pool::Pooled;
 use crate::copy::gpu::device::resource::{Acquired, Resource};
 use crate::copy::gpu::device::run_resources::RunResources;
 use crate::copy::gpu::device::staging::Staging;
-use crate::copy::gpu::device::state::DeviceState;
-use crate::copy::gpu::driver::{DriverCopies, StreamKind};
-use crate::copy::gpu::kernel::KernelCopy;
+use crate::copy::gpu::driver_copies::{DriverCopies, StreamKind};
+use crate::copy::gpu::kernel_copies::KernelCopy;
 use crate::cuda::kernel::CopyKernel;
 use crate::cuda::stream::{Active, CallerStream};
 
