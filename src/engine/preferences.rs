@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::run::path::TransferPath;
 
+/// How long a peer may make no progress in a transfer through an arena, unless the caller sets it.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Constraints on the path of a transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {

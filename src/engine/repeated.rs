@@ -8,18 +8,15 @@ use std::time::{Duration, Instant};
 use super::runs::{self, Needs, Runs};
 use super::{Engine, select, time_limit};
 use crate::base::error::{Result, Status};
-use crate::engine::preferences::Preferences;
+use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::run::completion::{Account, Completion, Limit};
 use crate::run::path::TransferPath;
 
-/// How long a peer may make no progress, unless the caller sets it.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How long runs may wait.
+/// The limits of the waits of runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Patience {
+pub struct WaitLimits {
     /// Runs will have a deadline. This is known before: threads make no calls for them that may not return.
     pub is_limited: bool,
     /// How long a peer may make no progress; `None` for the default.
@@ -41,7 +38,7 @@ impl RepeatedMove {
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
         plan: Plan,
-        patience: Patience,
+        limits: WaitLimits,
     ) -> Result<Self> {
         let path = select::path(source, destination, None)?;
         let contexts = runs::contexts([source, destination], path.is_cuda());
@@ -49,8 +46,8 @@ impl RepeatedMove {
         let completion = Completion::new(plan.layers().count, None);
         let (bytes, described) = (plan.bytes(), time_limit::described(path, [source, destination], &plan));
         let touched = runs::touched(source, destination, &plan);
-        let is_limited = patience.is_limited;
-        let engine = prepare(path, [source, destination], plan, patience)?;
+        let is_limited = limits.is_limited;
+        let engine = prepare(path, [source, destination], plan, limits)?;
         let needs =
             Needs::new(&*engine, touched, contexts, Account { bytes, is_limited, ..Account::default() });
         let runs = Runs::new([source.clone(), destination.clone()], completion);
@@ -80,9 +77,9 @@ fn prepare(
     path: TransferPath,
     sides: [&Arc<Layout>; 2],
     plan: Plan,
-    patience: Patience,
+    limits: WaitLimits,
 ) -> Result<Box<dyn Engine>> {
-    let stall_timeout = patience.stall_timeout.or(Some(PATIENCE));
+    let stall_timeout = limits.stall_timeout.or(Some(STALL_TIMEOUT));
     let preferences = Preferences { stall_timeout, ..Preferences::default() };
     if path == TransferPath::NixlRead && sides[0].served().is_some() {
         let served = Preferences { path: Some(TransferPath::NixlReadServed), ..preferences.clone() };

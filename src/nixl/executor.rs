@@ -86,10 +86,10 @@ impl Executor {
         *self.lock() = Some(Running { state, commands, tasks: TaskQueue::default() });
         let mut last_progress = Instant::now();
         let mut locked = None;
-        while let Some((round, patience)) =
+        while let Some((round, policy)) =
             self.run_round(locked.take().unwrap_or_else(|| self.lock_between()), last_progress, idle_poll)
         {
-            match patience {
+            match policy {
                 _ if round == RoundOutcome::Progressed => last_progress = Instant::now(),
                 WaitPolicy::Spin => {
                     if !yields_soon() {
@@ -123,7 +123,7 @@ impl Executor {
                 return None;
             }
             let round = tasks.run_round(state, commands);
-            Some((round, tasks.patience(last_progress.elapsed(), idle_poll)))
+            Some((round, tasks.wait_policy(last_progress.elapsed(), idle_poll)))
         })
     }
 

@@ -263,7 +263,7 @@ impl TaskQueue {
     }
 
     /// How to wait after a round without progress. `quiet` is the time since the last progress.
-    pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
+    pub fn wait_policy(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
         if self.work.is_empty() && quiet < AWAKE {
             return WaitPolicy::Listen;
         }

@@ -100,7 +100,7 @@ impl PinnedMemory {
         let (size, mut locked) = (memory.size(), 0);
         let mut population = memory.population(threads);
         if !config.no_huge_pages {
-            population = population.with_patience();
+            population = population.with_fallback();
         }
         self.fell_back = populate_ahead(population, size, chunk.min(STEP as usize), |done| {
             while locked < done && (done == size || done - locked >= chunk) {

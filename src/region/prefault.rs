@@ -35,7 +35,7 @@ impl Prefault {
     }
 
     /// Uses ordinary pages once huge ones take too long.
-    pub fn with_patience(self) -> Self {
+    pub fn with_fallback(self) -> Self {
         Self { stall: Some(STALL), ..self }
     }
 
@@ -134,7 +134,7 @@ mod tests {
 
     const HALF: usize = 4 << 20;
 
-    /// Memory for which huge pages are requested, and its population with this patience.
+    /// Memory for which huge pages are requested, and its population with this fallback.
     fn memory(stall: Duration) -> (Mapping, Prefault) {
         let mapping = Mapping::private(2 * HALF, Pages::AlignedTo(transparent_huge_page_size())).unwrap();
         let address = mapping.address() as usize;

@@ -290,7 +290,7 @@ impl SystemMemory {
         let mut population = self.population(config.prefault_threads);
         let may_be_small = !self.has_reserved_pages() && !config.huge_pages_required;
         if may_be_small && config.huge_pages != HugePages::Never {
-            population = population.with_patience();
+            population = population.with_fallback();
         }
         let gave_up = population.populate(0, self.mapping.size())?;
         self.fell_back |= gave_up && config.huge_pages != HugePages::Default;

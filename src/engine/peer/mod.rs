@@ -26,7 +26,7 @@ pub use allowed::ensure_allowed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use self::choice::{Choice, Choosing};
 use self::cost::Rates;
@@ -39,7 +39,7 @@ use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
-use crate::engine::preferences::Preferences;
+use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, RemoteHold};
 use crate::plan::Plan;
@@ -53,9 +53,6 @@ pub struct NixlMove {
     /// The paths that were compared, if it is a transfer with a peer.
     candidates: Vec<Candidate>,
 }
-
-/// How long a run through an arena may make no progress, unless the caller sets it.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Requests of a transfer with block storage in flight: the backend counts the descriptors of all.
 const BLOCK_WINDOW: usize = 1;
@@ -91,7 +88,7 @@ impl NixlMove {
             Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
         let build = |choice: Choice, method: Option<Method>| {
             let mut shared = prepare(sides, choice.path, plan, notification)?;
-            shared.patience = preferences.stall_timeout.or(method.is_some().then_some(PATIENCE));
+            shared.stall_timeout = preferences.stall_timeout.or(method.is_some().then_some(STALL_TIMEOUT));
             shared.rates = Some(match &method {
                 Some(Method::Staged(_)) => rates.staged,
                 Some(Method::Served(_)) => rates.served,

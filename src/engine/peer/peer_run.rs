@@ -378,11 +378,11 @@ impl NixlRun {
         let Some(remote) = self.peer() else { return };
         let unfinished = if remote.process.is_gone() {
             Error::new(Status::PeerLost, "requests to it are still in flight")
-        } else if let Some(patience) =
-            self.patience().filter(|patience| self.last_progress.elapsed() >= *patience)
+        } else if let Some(stall_timeout) =
+            self.stall_timeout().filter(|stall_timeout| self.last_progress.elapsed() >= *stall_timeout)
         {
             let lacks_memory = self.flow.as_ref().is_some_and(Flow::lacks_memory);
-            stalled((!lacks_memory).then(|| remote.peer.name()), patience)
+            stalled((!lacks_memory).then(|| remote.peer.name()), stall_timeout)
         } else {
             return;
         };
@@ -396,8 +396,8 @@ impl NixlRun {
         self.fail(failure);
     }
 
-    fn patience(&self) -> Option<Duration> {
-        self.prepared.as_ref().and_then(|prepared| prepared.patience)
+    fn stall_timeout(&self) -> Option<Duration> {
+        self.prepared.as_ref().and_then(|prepared| prepared.stall_timeout)
     }
 
     /// Finds how the run ends, and drops what belongs to the caller. No request is in flight.
@@ -470,8 +470,8 @@ impl NixlRun {
 }
 
 /// The error of a run that has moved nothing for too long: because of its peer, or for lack of staging memory.
-fn stalled(peer: Option<&str>, patience: Duration) -> Error {
-    let ms = patience.as_millis();
+fn stalled(peer: Option<&str>, stall_timeout: Duration) -> Error {
+    let ms = stall_timeout.as_millis();
     let message = match peer {
         Some(peer) => format!(
             "nothing was moved to or from agent '{peer}' for {ms} ms; check whether its process runs, or increase \

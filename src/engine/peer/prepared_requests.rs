@@ -44,7 +44,7 @@ pub(super) struct PreparedRequests {
     /// The maximum number of requests of a run in flight.
     pub window: usize,
     /// How long a run may make no progress; `None` for no limit.
-    pub patience: Option<Duration>,
+    pub stall_timeout: Option<Duration>,
 }
 
 /// Requests of a run that are in flight at a time, if the bytes of others would only wait for theirs.
@@ -99,7 +99,7 @@ impl PreparedRequests {
             guard,
             rates: None,
             window: WINDOW,
-            patience: None,
+            stall_timeout: None,
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::host::{HostBlocks, Reading};
 use crate::base::error::{Error, Result};
 use crate::base::lists;
-use crate::engine::repeated::{Patience, RepeatedMove};
+use crate::engine::repeated::{RepeatedMove, WaitLimits};
 use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind};
 use crate::plan::{BlockPair, PairedRange, Wanted};
 use crate::plan::{Outline, Plan, Slots};
@@ -33,11 +33,11 @@ impl Copied {
         buffer: &Arc<Layout>,
         plan: Plan,
         count: u32,
-        patience: Patience,
+        limits: WaitLimits,
     ) -> Result<Self> {
         let ids = Arc::new(lists::collect(0..count)?);
         let blocks = HostBlocks::new(buffer, ids, &Slots::all(buffer.geometry()));
-        Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan, patience)?, blocks })
+        Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan, limits)?, blocks })
     }
 
     /// Copies them and computes the checksum of each block of the buffer.
@@ -108,9 +108,8 @@ impl CopiedBlocks {
         let pair = |(source, destination): (&u32, u32)| BlockPair { source: *source, destination };
         let pairs = lists::collect(part.iter().zip(0..).map(pair))?;
         let plan = Plan::new(&self.outline, &pairs, None);
-        let patience = Patience { is_limited, stall_timeout: self.stall_timeout };
-        let copied =
-            plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32, patience));
+        let limits = WaitLimits { is_limited, stall_timeout: self.stall_timeout };
+        let copied = plan.and_then(|plan| Copied::new(layout, &self.buffer, plan, part.len() as u32, limits));
         copied.map_err(copying)
     }
 }

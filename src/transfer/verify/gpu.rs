@@ -31,7 +31,7 @@ const MAX_IN_ALL: u64 = 1 << 30;
 /// Bytes of a block id, of a factor, and of a checksum.
 const WORD: u64 = 4;
 /// How long a waiting thread polls before it sleeps between polls: a GPU processes 1 GiB in less time.
-const PATIENCE: Duration = Duration::from_millis(1);
+const SPIN: Duration = Duration::from_millis(1);
 /// How long it then sleeps between polls.
 const SLEEP: Duration = Duration::from_micros(50);
 
@@ -154,7 +154,7 @@ impl Checker {
         let begun = Instant::now();
         let mut failure = None;
         while !is_over(|| self.stream.is_done(), &mut failure) {
-            if begun.elapsed() < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
+            if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
         }
         failure.map_or(Ok(()), Err)
     }

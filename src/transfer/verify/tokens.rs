@@ -11,7 +11,7 @@ use super::copied::{BUFFER, Copied};
 use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::lists;
 use crate::base::sync::Mutex;
-use crate::engine::repeated::Patience;
+use crate::engine::repeated::WaitLimits;
 use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
 use crate::plan::{BlockTable, PairedRange, TokenTables, Wanted};
 use crate::plan::{Outline, Plan, Selection};
@@ -25,7 +25,7 @@ pub struct Tokens {
     sides: [Table; 2],
     count: u64,
     selection: Selection,
-    patience: Patience,
+    limits: WaitLimits,
     /// The copies of both sides, in order; prepared by the first run.
     copied: Mutex<Option<Vec<CopiedTokens>>>,
 }
@@ -91,8 +91,8 @@ impl Tokens {
                 step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
             ),
         };
-        let patience = Patience { is_limited: false, stall_timeout };
-        Ok(Self { sides, count, selection: *selection, patience, copied: Mutex::default() })
+        let limits = WaitLimits { is_limited: false, stall_timeout };
+        Ok(Self { sides, count, selection: *selection, limits, copied: Mutex::default() })
     }
 
     /// Compares the tokens of both sides. Allocates nothing after the first run.
@@ -169,7 +169,7 @@ impl Tokens {
                 let tables =
                     TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
                 let plan = Plan::of_tokens(&outlines[side], &tables, None)?;
-                Copied::new(&layouts[side], &buffers[side], plan, count, self.patience)
+                Copied::new(&layouts[side], &buffers[side], plan, count, self.limits)
             };
             let sides = [of_side(0).map_err(copying)?, of_side(1).map_err(copying)?];
             Ok(CopiedTokens { tokens, sides })

@@ -35,7 +35,7 @@ use crate::run::path::TransferPath;
 use crate::run::spares::Spares;
 
 /// How long a waiting thread polls before it sleeps: most runs end sooner.
-const PATIENCE: Duration = Duration::from_millis(20);
+const SPIN: Duration = Duration::from_millis(20);
 
 /// A prepared copy.
 pub struct CudaCopy {
@@ -247,7 +247,7 @@ impl Engine for CudaCopy {
     fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
         let current = self.current().clone();
         if let Some(in_flight) = current {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + SPIN;
             in_flight.check_until(deadline.map_or(until, |deadline| deadline.min(until)), is_enough);
         }
     }

@@ -180,9 +180,9 @@ impl Admission {
     }
 
     /// Frees what was not renewed, and what was not closed in time.
-    pub fn expire(&mut self, patience: Duration) {
-        self.waiting.end_all(|lease| lease.age() >= patience || lease.item.open.process.is_gone());
-        let quarantine = patience.saturating_mul(QUARANTINE);
+    pub fn expire(&mut self, stall_timeout: Duration) {
+        self.waiting.end_all(|lease| lease.age() >= stall_timeout || lease.item.open.process.is_gone());
+        let quarantine = stall_timeout.saturating_mul(QUARANTINE);
         self.free(|lease| lease.item.is_quarantined && lease.age() >= quarantine);
     }
 
@@ -199,7 +199,7 @@ mod tests {
     use crate::base::process::ProcessIdentity;
     use crate::plan::Terms;
 
-    const PATIENCE: Duration = Duration::from_secs(3600);
+    const STALL_TIMEOUT: Duration = Duration::from_secs(3600);
 
     fn key(number: u8) -> SessionKey {
         SessionKey([number; 16])
@@ -238,7 +238,7 @@ mod tests {
             admission.end_session(key(number), true);
         }
         assert_eq!(request(&mut admission, "c", 4), None);
-        admission.expire(PATIENCE);
+        admission.expire(STALL_TIMEOUT);
         assert!(admission.next().is_none(), "a late write may still arrive");
         admission.expire(Duration::ZERO);
         assert!(!admission.has_slots_in_use());

@@ -18,14 +18,13 @@ use crate::base::log::log;
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, SessionState};
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
+use crate::engine::preferences::STALL_TIMEOUT;
 use crate::layout::{Layout, Locality, Served};
 use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
 use crate::region::{Registration, RegistrationHold, random};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
 const MAX_SESSIONS: usize = 8;
-/// How long a peer may leave a session waiting, unless the caller sets it.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Interval between checks of peers.
 const LIVENESS: Duration = Duration::from_millis(100);
 /// How long the agent's thread looks for messages without longer sleeps: the next request often follows at once.
@@ -84,12 +83,12 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     let service = Arc::new(Service {
         served: served.clone(),
         layout: Arc::downgrade(layout),
-        patience: options.stall_timeout.unwrap_or(PATIENCE),
+        stall_timeout: options.stall_timeout.unwrap_or(STALL_TIMEOUT),
         arena: Arc::new(ServiceMemory { host, _device: held_device }),
         copier: memory.copier()?,
         contexts: layout.contexts(memory != StagingMemory::Host),
     });
-    service.write(0, &session_control::head(&served.id, service.patience));
+    service.write(0, &session_control::head(&served.id, service.stall_timeout));
     agent.start(Box::new(ServeTask::new(&service)))?;
     layout.set_served(served)?;
     layout.keep(service);
@@ -100,7 +99,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
 struct ServeTask {
     service: Weak<Service>,
     id: ServiceId,
-    patience: Duration,
+    stall_timeout: Duration,
     is_open: bool,
     /// While there are sessions. A peer may read its slots after the layout was destroyed: if NIXL emulates that, the read is
     /// made by this process, and must find memory.
@@ -157,7 +156,7 @@ impl ServeTask {
         Self {
             service: Arc::downgrade(service),
             id: service.served.id,
-            patience: service.patience,
+            stall_timeout: service.stall_timeout,
             is_open: false,
             arena: None,
             sessions: Vec::new(),
@@ -180,14 +179,14 @@ impl ServeTask {
         }
         if received.is_err() || self.last_check.elapsed() >= LIVENESS {
             self.last_check = Instant::now();
-            let patience = self.patience;
+            let stall_timeout = self.stall_timeout;
             for session in &mut self.sessions {
                 // The last copy has dropped the service. A failure is of no interest any more.
                 session.is_over |= session.end_copies().is_err()
-                    || session.is_stalled(patience)
+                    || session.is_stalled(stall_timeout)
                     || session.process.is_gone();
             }
-            self.admission.expire(patience);
+            self.admission.expire(stall_timeout);
         }
         self.dismiss_ended();
         if self.arena.is_some() && self.admission.has_slots_in_use() {
@@ -344,19 +343,19 @@ impl ServeTask {
 
     /// Ends sessions whose requesters are gone or make no progress.
     fn check_peers(&mut self, service: &Service) {
-        let patience = self.patience;
+        let stall_timeout = self.stall_timeout;
         let lost: Vec<_> = self
             .sessions
             .iter()
             .filter(|session| !session.is_over)
-            .filter(|session| session.is_stalled(patience) || session.process.is_gone())
+            .filter(|session| session.is_stalled(stall_timeout) || session.process.is_gone())
             .map(|session| session.key)
             .collect();
         for key in lost {
             self.warn(format_args!("a requester is gone or makes no progress, and loses its session"));
-            self.end(key, service, stalled(patience));
+            self.end(key, service, stalled(stall_timeout));
         }
-        self.admission.expire(patience);
+        self.admission.expire(stall_timeout);
     }
 
     fn warn(&mut self, text: std::fmt::Arguments<'_>) {

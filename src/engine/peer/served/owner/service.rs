@@ -16,7 +16,7 @@ pub(super) struct Service {
     pub served: Served,
     pub layout: Weak<Layout>,
     /// How long a peer may leave a session waiting.
-    pub patience: Duration,
+    pub stall_timeout: Duration,
     pub arena: Arc<ServiceMemory>,
     /// What copies between slots and the layout; `None` for the threads that copy host memory.
     pub copier: Option<Arc<RowCopier>>,

@@ -161,8 +161,8 @@ impl Session {
     }
 
     /// Whether the requester has left it waiting for so long.
-    pub fn is_stalled(&self, patience: Duration) -> bool {
-        self.is_quiet() && self.last_progress.elapsed() >= patience
+    pub fn is_stalled(&self, stall_timeout: Duration) -> bool {
+        self.is_quiet() && self.last_progress.elapsed() >= stall_timeout
     }
 
     fn chunks(&self) -> u64 {
@@ -217,11 +217,11 @@ fn is_copied_here(bytes: u64) -> bool {
 }
 
 /// Why a session ends without the requester.
-pub(super) fn stalled(patience: Duration) -> SessionState {
+pub(super) fn stalled(stall_timeout: Duration) -> SessionState {
     let reason = format!(
         "it has ended the session, because this process has neither read nor written a chunk for {} ms; check whether its \
          threads run, or have the owner increase stall_timeout_ns",
-        patience.as_millis()
+        stall_timeout.as_millis()
     );
     SessionState::Ended { status: Status::TimedOut as i32, reason }
 }

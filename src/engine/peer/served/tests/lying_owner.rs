@@ -190,16 +190,16 @@ fn an_owner_that_says_nothing_new_is_stalled() {
     let Some(owner) = Owner::new() else { return };
     for reads in [true, false] {
         let stalls = "nothing was moved to or from agent 'liar' for 300 ms";
-        let patience = Some(Duration::from_millis(300));
-        expect(&owner.run_within(patience, reads, |_, _| ()), Status::TimedOut, stalls);
-        let torn = owner.run_within(patience, reads, |owner, key| {
+        let stall_timeout = Some(Duration::from_millis(300));
+        expect(&owner.run_within(stall_timeout, reads, |_, _| ()), Status::TimedOut, stalls);
+        let torn = owner.run_within(stall_timeout, reads, |owner, key| {
             let mut entry = open(&[0], 0).entry(key);
             entry[ENTRY - 1] ^= 1;
             owner.write(1, &entry);
         });
         expect(&torn, Status::TimedOut, stalls);
         let reply = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
-        let idle = owner.run_within(patience, reads, reply);
+        let idle = owner.run_within(stall_timeout, reads, reply);
         expect(&idle, Status::TimedOut, stalls);
     }
 }
@@ -232,9 +232,9 @@ fn a_write_begins_only_within_the_lease_of_its_slots() {
     let mut head = session_control::head(&owner.id, DEADLINE);
     head[12..16].fill(0);
     owner.write(0, &head);
-    let patience = Some(Duration::from_millis(300));
+    let stall_timeout = Some(Duration::from_millis(300));
     let grant = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
-    let error = owner.run_within(patience, false, grant);
+    let error = owner.run_within(stall_timeout, false, grant);
     expect(&error, Status::TimedOut, "nothing was moved to or from agent 'liar'");
     let reported = Cell::new(0);
     owner.await_message(|message| {
