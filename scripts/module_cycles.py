@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds import cycles between the files of src/.
+"""Finds import cycles between the files of src/, and dependencies between its folders that point up.
 
 A file depends on another if its code, tests excepted, names something that the other defines: in a `use` declaration or
-in a path that begins with `crate::`, `super::`, `self::` or a child module. A name that a module only re-exports counts
-as a dependency on the file that defines it, so a folder's mod.rs may re-export what its files define.
+in a path that begins with `crate::`, `super::`, `self::` or a child module. A name that a module re-exports counts as a
+dependency on the file that defines it, and on the module if it contains code of its own. So a folder's mod.rs may
+re-export what its files define, but its files use each other by their own names.
 
 Files that depend on each other, directly or through others, are a cycle. CONTRIBUTING.md lists the cycles that remain
 and their reasons; the check fails for any other. An entry of the list names the files of a cycle, or folders of files.
+CONTRIBUTING.md also has the order of the folders, and lists the dependencies against it that remain: `src/a.rs` on `src/b.rs`.
 
     scripts/module_cycles.py             check
     scripts/module_cycles.py --edges     also print, for each cycle, the dependencies that make it
+    scripts/module_cycles.py --folders   also print the lines of each folder, and the number of dependencies between folders
 """
 
 import pathlib
@@ -21,11 +24,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 PAGE = ROOT / "CONTRIBUTING.md"
 HEADING = "## Import cycles that remain"
+UPWARDS = "## Dependencies upwards that remain"
+ORDER = "**Dependencies point down only**"
 
 COMMENT_OR_STRING = re.compile(
     r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|\'(?:\\.[^\']*|[^\'\\])\'', re.DOTALL
 )
 USE = re.compile(r"\b(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);")
+INLINE = re.compile(r"\bmod (\w+)\s*\{")
+# What a module may contain that only re-exports.
+DECLARATION = re.compile(r"#!?\[[^\]]*\]|\b(?:pub(?:\([^)]*\))?\s+)?mod \w+;")
 PATH = re.compile(r"(?<![\w:])((?:crate|super|self|[a-z_][a-z0-9_]*)(?:::\w+)+)")
 
 
@@ -87,15 +95,24 @@ class Module:
         self.name = self.name[:-1] if self.name and self.name[-1] == "mod" else self.name
         code = COMMENT_OR_STRING.sub(" ", path.read_text())
         self.code = without_tests(code)
+        self.lines = len(path.read_text().splitlines())
+        self.only_exports = not DECLARATION.sub(" ", USE.sub(" ", self.code)).strip()
         self.exports = {}
+        # Paths, each with the inline modules that it is in.
         self.uses = []
-        for public, tree in USE.findall(self.code):
-            for parts, name in leaves(tree):
-                if public:
+        inline = [(found[1], found.start(), block_end(self.code, found.start())) for found in INLINE.finditer(self.code)]
+
+        def within(position):
+            return tuple(name for name, start, end in inline if start < position < end)
+
+        for found in USE.finditer(self.code):
+            for parts, name in leaves(found[2]):
+                if found[1] and not within(found.start()):
                     self.exports[name] = parts
                 else:
-                    self.uses.append(parts)
-        self.uses += [path.split("::") for path in PATH.findall(USE.sub(" ", self.code))]
+                    self.uses.append((within(found.start()), parts))
+        code = USE.sub(lambda found: " " * len(found[0]), self.code)
+        self.uses += [(within(found.start()), found[1].split("::")) for found in PATH.finditer(code)]
 
 
 def is_test(path):
@@ -108,29 +125,33 @@ class Graph:
         self.modules = {module.name: module for module in modules}
         self.edges = {module.name: {} for module in modules}
         for module in modules:
-            for parts in module.uses:
-                target = self.resolve(module.name, parts)
-                if target and target != module.name:
-                    self.edges[module.name].setdefault(target, set()).add("::".join(parts))
+            for inline, parts in module.uses:
+                for target in self.resolve(module.name, parts, inline):
+                    if target != module.name:
+                        self.edges[module.name].setdefault(target, set()).add("::".join(parts))
 
-    def resolve(self, base, parts, seen=frozenset()):
-        """The module that defines what a path in the file of `base` names; None for other crates."""
+    def resolve(self, base, parts, inline=(), seen=frozenset()):
+        """The module that defines what a path in the file of `base` names, and those with code that re-export it; none for
+        other crates."""
         parts = list(parts)
-        name = base
+        name = base + inline
         if parts[0] == "crate":
             name, parts = (), parts[1:]
         elif parts[0] in ("super", "self"):
             while parts and parts[0] in ("super", "self"):
                 name = name[:-1] if parts.pop(0) == "super" else name
+            if len(name) > len(base):
+                return []
         elif base + (parts[0],) not in self.modules:
-            return None
+            return []
         while parts and name + (parts[0],) in self.modules:
             name, parts = name + (parts[0],), parts[1:]
         exported = parts and self.modules[name].exports.get(parts[0])
         if exported and (name, parts[0]) not in seen:
             seen = seen | {(name, parts[0])}
-            return self.resolve(name, exported + parts[1:], seen) or name
-        return name if name else None
+            defining = self.resolve(name, exported + parts[1:], (), seen)
+            return [target for target in [name] if name and not self.modules[name].only_exports] + defining
+        return [name] if name else []
 
     def cycles(self):
         """Tarjan's strongly connected components of more than one module."""
@@ -165,12 +186,44 @@ class Graph:
                     print(f"    {files[0]} -> {files[1]}: {', '.join(sorted(paths))}")
 
 
-def listed():
+    def between_folders(self):
+        """The dependencies between the folders of src/: for each pair, those of its files."""
+        found = {}
+        for name, targets in self.edges.items():
+            for target in targets:
+                if name and name[0] != target[0]:
+                    found.setdefault((name[0], target[0]), []).append((self.modules[name].file, self.modules[target].file))
+        return found
+
+    def print_folders(self, order):
+        for folder in order:
+            lines = sum(len(path.read_text().splitlines()) for path in (SOURCE / folder).rglob("*.rs"))
+            uses = {to: len(files) for (of, to), files in sorted(self.between_folders().items()) if of == folder}
+            print(f"{folder}: {lines} lines, uses {', '.join(f'{to} ({count})' for to, count in uses.items()) or 'nothing'}")
+
+
+def upwards(graph, order):
+    """Dependencies that are against the order, or of a folder that the order does not name."""
+    for (of, to), files in sorted(graph.between_folders().items()):
+        for folder in (of, to):
+            if folder not in order:
+                sys.exit(f"src/{folder} is not in the order of folders in {PAGE.name}")
+        if order.index(of) > order.index(to):
+            yield from files
+
+
+def order_of_folders():
+    """The folders in the order of CONTRIBUTING.md, the highest first."""
+    paragraph = PAGE.read_text().split(ORDER, 1)[1].split(". ", 1)[0]
+    return re.findall(r"`(\w+)`", paragraph)
+
+
+def listed(heading):
     """The entries of CONTRIBUTING.md: each begins with its files and folders, up to a colon."""
     page = PAGE.read_text()
-    if HEADING not in page:
+    if heading not in page:
         return []
-    section = page.split(HEADING, 1)[1].split("\n## ", 1)[0]
+    section = page.split(heading, 1)[1].split("\n## ", 1)[0]
     items = re.split(r"^- ", section, flags=re.MULTILINE)[1:]
     return [tuple(re.findall(r"`(src/[^`]+)`", item.split(":", 1)[0])) for item in items]
 
@@ -182,7 +235,18 @@ def is_in(cycle, entry):
 
 def main():
     graph = Graph()
-    cycles, entries = graph.cycles(), listed()
+    order = order_of_folders()
+    if "--folders" in sys.argv:
+        graph.print_folders(order)
+    reasons = listed(UPWARDS)
+    against = list(upwards(graph, order))
+    up = [files for files in against if files not in reasons]
+    for files in up:
+        print(f"{files[0]} depends on {files[1]}, which is above it")
+    for entry in reasons:
+        if entry not in against:
+            print(f"note: {PAGE.name} explains a dependency upwards that no longer exists: {' on '.join(entry)}")
+    cycles, entries = graph.cycles(), listed(HEADING)
     new = [cycle for cycle in cycles if not any(is_in(cycle, entry) for entry in entries)]
     for cycle in cycles if "--edges" in sys.argv else new:
         print(f"cycle of {len(cycle)} files: {', '.join(cycle)}")
@@ -190,6 +254,8 @@ def main():
     for entry in entries:
         if not any(is_in(cycle, entry) for cycle in cycles):
             print(f"note: {PAGE.name} explains a cycle that no longer exists: {', '.join(entry)}")
+    if up:
+        sys.exit(f"turn these dependencies round, or give their reason under '{UPWARDS}' in {PAGE.name}")
     if new:
         sys.exit(f"break these cycles, or give their reason under '{HEADING}' in {PAGE.name}")
 

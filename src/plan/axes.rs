@@ -5,9 +5,9 @@
 use super::heads::HeadView;
 use super::nest::{BLOCK_AXES, PairedAxis};
 use super::selection::Selection;
+use super::wanted::PairedRange;
 use crate::base::error::{Result, ensure};
 use crate::layout::{Axis, Geometry};
-use crate::plan::PairedRange;
 
 /// What is moved of each block.
 #[derive(Clone, Debug)]

@@ -11,12 +11,12 @@ use super::nest::{BLOCK_AXES, LoopOrder, PairedAxis};
 use super::outline::too_large;
 use super::shape::Shape;
 use super::side::Side;
+use super::wanted::BlockPair;
 use super::{Matrix, Plan, PlanPart, units};
 use crate::base::error::Result;
 use crate::base::lists;
 use crate::base::sorting::sort_few_by_key;
 use crate::layout::Axis;
-use crate::plan::BlockPair;
 
 /// All axes, from the outermost to the innermost.
 pub type AxisOrder = [Axis; Axis::ALL.len()];

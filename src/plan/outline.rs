@@ -9,9 +9,9 @@ use super::nest::LoopOrder;
 use super::selection::Selection;
 use super::shape::Shape;
 use super::side::Side;
+use super::wanted::{BlockPair, Wanted};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::layout::{Axis, Geometry, Layout, LayoutPart, Placement};
-use crate::plan::{BlockPair, Wanted};
 
 /// The maximum number of layers that are moved one by one: each has loops of its own.
 const MAX_LAYERS: u64 = 1 << 16;

@@ -6,8 +6,8 @@ use super::block_runs::BlockRuns;
 use super::nest::LoopOrder;
 use super::outline::{Outline, too_large};
 use super::tokens::{Section, Sections, find_whole_blocks};
+use super::wanted::{BlockPair, TokenTables};
 use crate::base::error::Result;
-use crate::plan::{BlockPair, TokenTables};
 
 /// Whole blocks or spans of tokens. If filled again, it allocates only for more of them than it has ever contained.
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@
 use std::ops::Range;
 
 use super::heads::HeadView;
+use super::wanted::{PairedRange, Wanted};
 use crate::base::error::{Result, ensure};
 use crate::layout::{Axis, Geometry};
-use crate::plan::{PairedRange, Wanted};
 
 /// What is moved of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

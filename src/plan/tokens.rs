@@ -13,10 +13,10 @@ use super::block_runs::BlockRuns;
 use super::nest::LoopOrder;
 use super::outline::{Outline, PartOutline, too_large};
 use super::shape::Shape;
+use super::wanted::{BlockPair, BlockTable, TokenTables};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::lists;
 use crate::layout::{Axis, Geometry};
-use crate::plan::{BlockPair, BlockTable, TokenTables};
 
 const NAMES: [&str; 2] = ["source", "destination"];
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
-use super::staged::StagingMemory;
+use super::staged::staging_memory::StagingMemory;
 use crate::base::process::PerProcess;
 use crate::base::sync::Mutex;
 use crate::layout::{Layout, Memory};

@@ -6,7 +6,7 @@ mod arena;
 mod chunk;
 mod slot_copy;
 mod flow;
-mod staging_memory;
+pub mod staging_memory;
 mod shared;
 
 use std::sync::Arc;
