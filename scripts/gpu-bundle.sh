@@ -101,10 +101,9 @@ examples_in_c() {
         name=${source#examples/}
         name=${name%/}
         # The first is in the engine bundle; the others need an object store, or plugins of NIXL, which are not in this one.
-        [[ $name != cpp/llama_cpp && $name != c/objects && $name != c/block_storage ]] || continue
-        program=build/cmake/examples/$(basename "$name")
-        [[ $name != cpp/quickstart ]] || program+=_cpp
-        add_program "$program/$(basename "$name")" "examples/$(dirname "$name")"
+        [[ ! $name =~ ^(cpp/llama_cpp|c/([0-9]+_)?(objects|block_storage))$ ]] || continue
+        program=$(basename "$name" | sed 's/^[0-9]*_//') # the folder has the number of the lesson
+        install -s "build/cmake/examples/$name/$program" "$fresh/examples/$name"
     done
 }
 

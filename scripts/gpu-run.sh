@@ -241,7 +241,7 @@ example_names() { (cd "$here/examples" && find . -type f ! -name prefill_decode 
 run_examples() {
     local name left_out='^$' printed failed=() start
     if [[ ${1:-} == --without-gpu ]]; then
-        left_out='^c/(stream|ipc|serve)$'
+        left_out='^c/([0-9]+_)?(stream|ipc|serve)$'
         shift
     fi
     export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
