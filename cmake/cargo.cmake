@@ -18,7 +18,10 @@ set(cargo_target "")
 if(KVMEM_RUST_TARGET)
     set(cargo_target --target "${KVMEM_RUST_TARGET}")
 endif()
-set(built "${KVMEM_CARGO_TARGET_DIR}/${KVMEM_RUST_TARGET}/release/libkvmem.so")
+# dev is for `make check`: it has debug assertions, and shares what `cargo test` compiles.
+set(KVMEM_CARGO_PROFILE release CACHE STRING "cargo's profile: release, or dev for tests during development")
+string(REPLACE dev debug profile_folder "${KVMEM_CARGO_PROFILE}")
+set(built "${KVMEM_CARGO_TARGET_DIR}/${KVMEM_RUST_TARGET}/${profile_folder}/libkvmem.so")
 
 # File names and line tables contain kvmem/src/... and crates/... instead of paths of this machine. This is a cargo setting
 # rather than RUSTFLAGS, so that the flags of a user take precedence.
@@ -28,19 +31,22 @@ if(NOT cargo_home)
 endif()
 set(remap "build.rustflags=['--remap-path-prefix=${CMAKE_CURRENT_SOURCE_DIR}=kvmem'\
 ,'--remap-path-prefix=${cargo_home}/registry/src=crates']")
+if(KVMEM_CARGO_PROFILE STREQUAL dev)
+    set(remap "build.rustflags=[]") # with other flags cargo would compile all crates again
+endif()
 
 set(KVMEM_STAGE "${CMAKE_CURRENT_BINARY_DIR}/lib")
 set(KVMEM_LINK_NAME libkvmem.so)
 set(KVMEM_SONAME ${KVMEM_LINK_NAME}.${KVMEM_SOVERSION})
 set(KVMEM_FILE_NAME ${KVMEM_LINK_NAME}.${PROJECT_VERSION})
 
-# Always the release profile: CMAKE_BUILD_TYPE applies only to C and C++. A new file is renamed into place, so that a
+# CMAKE_BUILD_TYPE applies only to C and C++. A new file is renamed into place, so that a
 # process that has the old file mapped is not affected.
 file(GLOB_RECURSE rust_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/*")
 add_custom_command(
     OUTPUT "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
     BYPRODUCTS "${KVMEM_STAGE}/${KVMEM_SONAME}" "${KVMEM_STAGE}/${KVMEM_LINK_NAME}"
-    COMMAND "${KVMEM_CARGO}" build --release --locked --lib --config "${remap}"
+    COMMAND "${KVMEM_CARGO}" build --profile ${KVMEM_CARGO_PROFILE} --locked --lib --config "${remap}"
         --target-dir "${KVMEM_CARGO_TARGET_DIR}" ${cargo_target}
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${KVMEM_STAGE}"
     COMMAND "${CMAKE_COMMAND}" -E copy
@@ -55,8 +61,12 @@ add_custom_command(
     USES_TERMINAL VERBATIM)
 add_custom_target(kvmem ALL DEPENDS "${KVMEM_STAGE}/${KVMEM_FILE_NAME}")
 
+# Ninja knows which command makes the file that programs link, so their sources compile while cargo runs. Other generators need
+# the target before the first source.
 add_library(kvmem::kvmem SHARED IMPORTED GLOBAL)
-add_dependencies(kvmem::kvmem kvmem)
+if(NOT CMAKE_GENERATOR MATCHES "Ninja")
+    add_dependencies(kvmem::kvmem kvmem)
+endif()
 set_target_properties(kvmem::kvmem PROPERTIES
     IMPORTED_LOCATION "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
     IMPORTED_SONAME ${KVMEM_SONAME}

@@ -16,11 +16,11 @@ endif()
 set(KVMEM_ETCD_NAME libkvmem_etcd.so.${KVMEM_SOVERSION})
 set(KVMEM_ETCD_FILE "${KVMEM_STAGE}/${KVMEM_ETCD_NAME}")
 file(GLOB etcd_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/etcd/src/*.rs")
+set(etcd_cargo "${CMAKE_COMMAND}" -E env "PROTOC=${KVMEM_PROTOC}" "${KVMEM_CARGO}")
+set(etcd_options --release --locked --config "${remap}" --target-dir "${KVMEM_CARGO_TARGET_DIR}/etcd" ${cargo_target})
 add_custom_command(
     OUTPUT "${KVMEM_ETCD_FILE}"
-    COMMAND "${CMAKE_COMMAND}" -E env "PROTOC=${KVMEM_PROTOC}"
-        "${KVMEM_CARGO}" build --release --locked --lib --config "${remap}"
-        --target-dir "${KVMEM_CARGO_TARGET_DIR}/etcd" ${cargo_target}
+    COMMAND ${etcd_cargo} build --lib ${etcd_options}
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${KVMEM_STAGE}"
     COMMAND "${CMAKE_COMMAND}" -E copy
         "${KVMEM_CARGO_TARGET_DIR}/etcd/${KVMEM_RUST_TARGET}/release/libkvmem_etcd.so" "${KVMEM_ETCD_FILE}.new"
@@ -28,7 +28,11 @@ add_custom_command(
     DEPENDS ${etcd_sources} src/directory/etcd/protocol.rs etcd/Cargo.toml etcd/Cargo.lock
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/etcd"
     COMMENT "Building ${KVMEM_ETCD_NAME} with cargo"
-    USES_TERMINAL VERBATIM)
+    VERBATIM)
+# Beside the cargo of libkvmem.so, which compiles that crate, most of the time, on one core.
 add_custom_target(kvmem_etcd ALL DEPENDS "${KVMEM_ETCD_FILE}")
-# One cargo at a time: both take all cores.
-add_dependencies(kvmem_etcd kvmem)
+
+# For `make lint`. The same options: build scripts, procedural macros and the C code of ring are compiled once.
+add_custom_target(kvmem_etcd_lint
+    COMMAND ${etcd_cargo} clippy --all-targets ${etcd_options} -- -D warnings
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/etcd" USES_TERMINAL VERBATIM)
