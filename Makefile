@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build test lint rust-test c-test engines-test commands-test sanitized-test race-test load-test fuzz-calls demo \
+.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test load-test fuzz-calls demo \
     demo-llama llama-package bench bench-llama \
     gpu-bundle engine-bundle header kernels clean
 
@@ -25,6 +25,7 @@ help:
 	@echo "make          build the library, the C tests, the benchmarks and the examples, as far as the machine has the tools;"
 	@echo "              prints what is missing"
 	@echo "make setup    install what is missing: tools, crates, the wheels of NIXL and NVRTC"
+	@echo "make check    before a commit: lint, the Rust tests, the C tests of labels unit, contract and nixl; a few minutes"
 	@echo "make test     set up, build, then every check and every test"
 	@echo "              (SKIPS=allowed: also if this machine skips more than .ci/expected-skips lists)"
 	@echo "make demo     set up what it needs, install the package, build the prefill/decode program against it, run it"
@@ -77,11 +78,11 @@ library: configure
 build: configure
 	@cmake --build $(TREE)
 
-lint: setup
+lint: setup configure
 	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
 	cd etcd && cargo fmt --check
-	cd etcd && cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --all-targets -- -D warnings
+	@cmake --build $(TREE) --target kvmem_etcd_lint
 	scripts/pages.py
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
@@ -91,8 +92,32 @@ lint: setup
 # The tests append each skip to a record, one per target. A skip that .ci/expected-skips does not list fails the target.
 # SKIPS=allowed permits all skips, for machines that lack something that the CI machine has.
 RECORD = $(CURDIR)/build/skips/$@
+# One test more than there are processors: some tests wait most of the time, and those of label fuzz run one at a time.
+AT_A_TIME = $$(($$(nproc) + 1))
 NEW_RECORD = mkdir -p build/skips && : >$(RECORD)
 CHECK_SKIPS = scripts/skips.py $(if $(filter allowed,$(SKIPS)),--allow) $(RECORD)
+
+# $(call ANY_OF,LABELS): CTest's pattern for these labels.
+empty :=
+ANY_OF = '^($(subst $(empty) $(empty),|,$(strip $(1))))$$'
+
+# Before a commit.
+check: lint rust-test checked-test
+	@echo "make check: all passed, in $$(($$(date +%s) - $(STARTED))) s"
+
+# The C tests of some labels with the library of cargo's profile dev, which has debug assertions and checks for overflow; the Rust
+# tests have compiled most of it. Without the client of etcd, which takes longer than all others.
+CHECKED := build/checked
+CHECK_LABELS ?= unit contract nixl
+checked-test: setup
+	@cmake -S . -B $(CHECKED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_CARGO_PROFILE=dev -DKVMEM_ETCD=OFF \
+	    -DKVMEM_INSTALL=OFF -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF \
+	    -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
+	@cmake --build $(CHECKED) --target $(CHECK_LABELS:%=tests_%)
+	@$(NEW_RECORD)
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(CHECKED) --output-on-failure --parallel $(AT_A_TIME) \
+	    --label-regex $(call ANY_OF,$(CHECK_LABELS))
+	@$(CHECK_SKIPS)
 
 rust-test: setup
 	@$(NEW_RECORD)
@@ -101,7 +126,7 @@ rust-test: setup
 
 c-test: setup build
 	@$(NEW_RECORD)
-	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --parallel $$(nproc)
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure --parallel $(AT_A_TIME)
 	@$(CHECK_SKIPS)
 
 # The tests with a real engine alone.
@@ -114,17 +139,18 @@ engines-test: setup llama configure
 # The C tests under the address and undefined behaviour sanitizers. The library is the same; the sanitizers detect callers
 # that write outside its memory, and leaks of both. Excluded tests: those with NIXL, because UCX hooks malloc and NIXL
 # never frees some memory; those that take longer than all others together; and those that measure the process's memory.
-UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|objects|registration|served)|gpu\.(copy|cycles|paths)
+UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|registration)|gpu\.(copy|cycles|paths)
 UNSANITIZED := $(UNSANITIZED)|gpu_share\.damage
+SANITIZED_LABELS := unit share handover cuda_sim gpu gpu_sim gpu_share fuzz
 sanitized-test: setup library
-	@cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \
+	@cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_ETCD=OFF -DKVMEM_INSTALL=OFF \
 	    -DKVMEM_TEST_SANITIZE=ON -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF \
 	    -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
-	@cmake --build $(SANITIZED)
+	@cmake --build $(SANITIZED) --target $(SANITIZED_LABELS:%=tests_%)
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) LSAN_OPTIONS=suppressions="$(CURDIR)/c_tests/leaks.supp":print_suppressions=0 \
-	    ctest --test-dir $(SANITIZED) --output-on-failure --parallel $$(nproc) \
-	    --label-regex '^(unit|share|handover|cuda_sim|gpu|gpu_sim|gpu_share|header|fuzz)$$' --label-exclude nixl \
+	    ctest --test-dir $(SANITIZED) --output-on-failure --parallel $(AT_A_TIME) \
+	    --label-regex $(call ANY_OF,$(SANITIZED_LABELS)) --label-exclude needs_nixl \
 	    --exclude-regex '^($(UNSANITIZED))$$'
 	@$(CHECK_SKIPS)
 
@@ -140,17 +166,18 @@ RACE_CARGO := RUSTC_BOOTSTRAP=1 RUSTFLAGS="$(RACE_FLAGS)" CARGO_PROFILE_RELEASE_
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 # Excluded tests: those that repeat an operation for each driver call, those that measure the process's memory or reserve
 # terabytes of addresses, which ThreadSanitizer has for itself, and those with NIXL.
-UNRACED := gpu_sim\.(([a-z]+_)?walk|gds|objects|registration|served|share_claims)|gpu\.(cycles|repeat)
+UNRACED := gpu_sim\.(([a-z]+_)?walk|registration|share_claims)|gpu\.(cycles|repeat)
 RACE_OPTIONS = suppressions="$(CURDIR)/c_tests/races.supp" history_size=7 exitcode=66 die_after_fork=0
+RACE_LABELS := unit share handover gpu gpu_sim gpu_share nixl_sim
 race-test: setup
 	@cmake -S . -B $(RACE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 -DKVMEM_TEST_RACE=ON -DKVMEM_ETCD=OFF \
 	    -DKVMEM_RUST_TARGET=$(RACE_HOST) -DKVMEM_CARGO_TARGET_DIR="$(CURDIR)/$(RACE)/cargo" -DKVMEM_INSTALL=OFF \
 	    -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
-	@$(RACE_CARGO) cmake --build $(RACE)
+	@$(RACE_CARGO) cmake --build $(RACE) --target $(RACE_LABELS:%=tests_%)
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) KVMEM_TEST_DEADLINE=1100 TSAN_OPTIONS='$(RACE_OPTIONS)' \
-	    ctest --test-dir $(RACE) --output-on-failure --parallel $$(nproc) --tests-regex '$(RACE_TESTS)' \
-	    --label-regex '^(unit|share|handover|gpu|gpu_sim|gpu_share|nixl_sim)$$' --label-exclude '^nixl$$' \
+	    ctest --test-dir $(RACE) --output-on-failure --parallel $(AT_A_TIME) --tests-regex '$(RACE_TESTS)' \
+	    --label-regex $(call ANY_OF,$(RACE_LABELS)) --label-exclude needs_nixl \
 	    --exclude-regex '^($(UNRACED))$$'
 	@$(CHECK_SKIPS)
 
