@@ -278,7 +278,7 @@ fn beside_compute_the_mean_is_that_of_a_series_of_transfers() {
     }
 }
 
-/// Measured on five H200 hosts, in microseconds (row 19 of `bench/results`).
+/// Measured on five H200 hosts, in microseconds.
 #[test]
 fn beside_compute_estimates_of_kernels_are_within_a_third_of_the_measurement() {
     let to_device = [
