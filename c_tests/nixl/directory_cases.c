@@ -478,6 +478,7 @@ TEST(calls_wait_for_an_agent_until_it_is_published) {
     OWNED(kvmem_directory) reader = directory_open(&here);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, reader, "north", MILLISECONDS(50));
     CHECK_HAS(test_last_message(), "north");
+    CHECK(strstr(test_last_message(), "not respond") == NULL);
     kvmem_directory *readers[] = {reader, reader, publisher};
     threads waiting = {0};
     threads_start(&waiting, NUM(readers), wait_for_north, readers, sizeof(readers[0]));
@@ -489,6 +490,22 @@ TEST(calls_wait_for_an_agent_until_it_is_published) {
     place_put(&here, "south", "damage", 6);
     REFUSE(KVMEM_STATUS_CORRUPT, "south", kvmem_directory_wait_for, reader, "south", PATIENCE);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "empty", kvmem_directory_wait_for, reader, "", PATIENCE);
+}
+
+/* A timeout of 0 asks once. */
+TEST(calls_without_a_timeout_find_what_is_published) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "north", kvmem_directory_look_up, directory, "north", 0);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "not published", kvmem_directory_wait_for, directory, "north", 0);
+    EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+    OWN(kvmem_directory_entry, found, kvmem_directory_look_up, directory, "north", 0);
+    OWN(kvmem_directory_entry, awaited, kvmem_directory_wait_for, directory, "north", 0);
+    EXPECT_OK(kvmem_directory_check(directory, found, 0, ERR));
+    EXPECT_OK(kvmem_directory_watch(directory, "north", 0, ERR));
+    EXPECT_OK(kvmem_directory_unwatch(directory, "north", 0, ERR));
+    EXPECT_OK(kvmem_directory_withdraw(directory, "north", 0, ERR));
 }
 
 /* The end of a wait leaves the watch of the caller as it is. */
@@ -514,6 +531,18 @@ TEST(a_wait_does_not_end_a_watch) {
 }
 
 /* ---- arguments ---- */
+
+TEST(layouts_that_cannot_be_published_are_named_by_their_index) {
+    OPENED(place, here);
+    OWNED(kvmem_agent) agent = agent_open("north");
+    OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), agent, 1);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    const kvmem_named_layout no_layout[] = {{"a", side.layout}, {"b", NULL}}, no_name[] = {{"a", side.layout}, {NULL, side.layout}};
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "layouts[1] of 2",
+                   kvmem_directory_publish(directory, agent, no_layout, 2, PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "layouts[1] of 2",
+                   kvmem_directory_publish(directory, agent, no_name, 2, PATIENCE, ERR));
+}
 
 TEST(names_are_bounded) {
     OPENED(place, here);

@@ -33,6 +33,8 @@ use store::{Reply, Request, Sink, State, Store};
 use turns::Turns;
 use watch::{Awaited, Watch, WatchState, ring};
 
+/// The least time that a store has to respond: with a timeout of 0 it is asked once.
+const RESPONSE: Duration = Duration::from_millis(100);
 /// How long the end of a directory waits for the withdrawal of its entries.
 const WITHDRAWAL_LIMIT: Duration = Duration::from_secs(1);
 
@@ -90,6 +92,7 @@ impl Directory {
         deadline: Option<Instant>,
     ) -> Result<()> {
         let doing = || format!("publish agent '{name}' in {}", self.store.location());
+        let responds_by = responding(deadline);
         check_name(name, "the agent")?;
         let _turn = self.turns.take(name, deadline).map_err(|error| error.context(doing()))?;
         let (metadata, layouts) = content()?;
@@ -104,7 +107,7 @@ impl Directory {
             Count(metadata.len() as u64, "byte")
         );
         let entry = Entry { presence, metadata: ByteBuf::from(metadata), layouts };
-        self.call(Request::Publish(Box::new(entry)), deadline)
+        self.call(Request::Publish(Box::new(entry)), responds_by)
             .map(|_| ())
             .map_err(|error| error.context(doing()))
     }
@@ -124,6 +127,7 @@ impl Directory {
     pub fn withdraw(&self, name: &str, timeout: Option<Duration>) -> Result<()> {
         let doing = || format!("withdraw agent '{name}' from {}", self.store.location());
         let deadline = deadline_of(timeout);
+        let responds_by = responding(deadline);
         check_name(name, "the agent")?;
         let _turn = self.turns.take(name, deadline).map_err(|error| error.context(doing()))?;
         ensure!(
@@ -132,7 +136,7 @@ impl Directory {
             "{}: this directory has not published it",
             doing()
         );
-        let result = self.call(Request::Withdraw(name.to_string()), deadline);
+        let result = self.call(Request::Withdraw(name.to_string()), responds_by);
         if result.as_ref().err().is_none_or(|error| error.status() == Status::Stale) {
             self.published.lock().remove(name);
         }
@@ -142,7 +146,7 @@ impl Directory {
     /// Returns the entry of an agent.
     pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
         check_name(name, "the agent")?;
-        self.find(name, deadline_of(timeout))
+        self.find(name, responding(deadline_of(timeout)))
             .map_err(|error| error.context(format!("look up agent '{name}' in {}", self.store.location())))
     }
 
@@ -153,21 +157,22 @@ impl Directory {
         }
     }
 
-    /// Returns the entry of an agent. Waits until it is published.
+    /// Returns the entry of an agent. Waits until it is published; without a timeout left, looks once.
     pub fn wait_for(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
         let doing =
             |error: Error| error.context(format!("wait for agent '{name}' in {}", self.store.location()));
         check_name(name, "the agent")?;
         let deadline = deadline_of(timeout);
-        let (awaited, reply) = Awaited::begin(&self.watch, &*self.store, name, deadline);
-        self.receive(&reply, deadline).map_err(doing)?;
+        let responds_by = responding(deadline);
+        let (awaited, reply) = Awaited::begin(&self.watch, &*self.store, name, responds_by);
+        self.receive(&reply, responds_by).map_err(doing)?;
         let mut seen = 0;
         loop {
             let Some(count) = awaited.arrival(seen, deadline) else {
-                return Err(doing(self.late("it was not published within the timeout")));
+                return Err(doing(late("it was not published within the timeout", self.store.trouble())));
             };
             seen = count;
-            match self.find(name, deadline) {
+            match self.find(name, responds_by) {
                 // It has ended since.
                 Err(error) if error.status() == Status::NotFound => {}
                 found => return found.map_err(doing),
@@ -181,14 +186,15 @@ impl Directory {
         let context = |error: Error| {
             error.context(format!("check the entry of agent '{name}' in {}", self.store.location()))
         };
-        let reply = self.call(Request::Check(name.clone()), deadline_of(timeout)).map_err(context)?;
+        let reply =
+            self.call(Request::Check(name.clone()), responding(deadline_of(timeout))).map_err(context)?;
         compare(looked_up, reply, self.store.location()).map_err(context)
     }
 
     /// Begins to watch an agent, or all. Its state is reported now, and every change.
     pub fn watch(&self, name: Option<&str>, timeout: Option<Duration>) -> Result<()> {
         name.map_or(Ok(()), |name| check_name(name, "the agent"))?;
-        let deadline = deadline_of(timeout);
+        let deadline = responding(deadline_of(timeout));
         let (begun, reply) = {
             let mut state = self.watch.state.lock();
             (state.watched.begin(name), self.submit(Request::Watch(name.map(str::to_string)), deadline))
@@ -219,7 +225,7 @@ impl Directory {
             );
             self.forget(&mut state, name)
         };
-        reply.map_or(Ok(()), |reply| self.receive(&reply, deadline_of(timeout)).map(drop))
+        reply.map_or(Ok(()), |reply| self.receive(&reply, responding(deadline_of(timeout))).map(drop))
     }
 
     /// Ends a watch of the caller. The store continues to watch what a call waits for. Requests of the store are submitted
@@ -283,22 +289,29 @@ impl Directory {
             Err(RecvTimeoutError::Disconnected) => {
                 fail!(Panic, "the thread of the directory ended or panicked")
             }
-            Err(RecvTimeoutError::Timeout) => Err(self.late("there was no response in time")),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(late("there was no response in time", self.store.silence()))
+            }
         }
     }
+}
 
-    fn late(&self, what: &'static str) -> Error {
-        let late = Error::new(Status::TimedOut, what);
-        match self.store.trouble() {
-            Some(reason) => late.followed_by(reason),
-            None => late,
-        }
+fn late(what: &'static str, reason: Option<Error>) -> Error {
+    let late = Error::new(Status::TimedOut, what);
+    match reason {
+        Some(reason) => late.followed_by(reason),
+        None => late,
     }
 }
 
 /// `None` stands for no limit.
 fn deadline_of(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+}
+
+/// Until when a store may respond, in a call that ends at this deadline.
+fn responding(deadline: Option<Instant>) -> Option<Instant> {
+    deadline.map(|deadline| deadline.max(Instant::now() + RESPONSE))
 }
 
 /// Compares an entry that was looked up with the current state.

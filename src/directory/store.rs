@@ -17,8 +17,12 @@ pub trait Store: Send + Sync {
     fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>);
     /// Where entries are stored, for messages.
     fn location(&self) -> &str;
-    /// Why the store does not respond, if it knows a reason.
+    /// Why the store is out of reach now, if it knows that it is.
     fn trouble(&self) -> Option<Error>;
+    /// Why a request has no reply in time, if a reason is known.
+    fn silence(&self) -> Option<Error> {
+        self.trouble()
+    }
 }
 
 /// A request.

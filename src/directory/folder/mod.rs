@@ -99,7 +99,12 @@ impl Store for FolderStore {
         &self.location
     }
 
+    /// Its thread reports what it finds, and reports nothing while the file system does not respond.
     fn trouble(&self) -> Option<Error> {
+        None
+    }
+
+    fn silence(&self) -> Option<Error> {
         Some(Error::new(Status::Io, "the file system does not respond"))
     }
 }

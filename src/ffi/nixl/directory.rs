@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_bytes::ByteBuf;
 
 use crate::base::error::{Result, ensure, fail};
-use crate::directory::{Directory, EtcdConfig, Location, PublishedLayout};
+use crate::directory::{Directory, Entry, EtcdConfig, Location, PublishedLayout};
 use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -29,7 +29,8 @@ use crate::transfer::QueueEntry;
 /// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
 /// until its lease ends.
 ///
-/// No call waits longer than 100 ms after its timeout. With etcd none waits longer than 10 seconds, also with
+/// No call waits longer than 100 ms after its timeout; a timeout of 0 asks once, and waits so long for the
+/// response. With etcd none waits longer than 10 seconds, also with
 /// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
 ///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as
@@ -269,8 +270,11 @@ unsafe fn exported<'a>(
     let mut exported = Vec::with_capacity(layouts.len().min(1024));
     for (index, item) in layouts.iter().enumerate() {
         // SAFETY: the caller's promise.
+        let named = unsafe { text::required(item.name, "the name of a layout") };
+        // SAFETY: the caller's promise.
+        let borrowed = named.and_then(|name| Ok((name, unsafe { borrow(scope, item.layout) }?)));
         let (name, layout) =
-            unsafe { (text::required(item.name, "the name of a layout")?, borrow(scope, item.layout)?) };
+            borrowed.map_err(|error| error.context(format!("layouts[{index}] of {}", layouts.len())))?;
         let memory = layout.memory();
         let owner = memory.owner();
         ensure!(
@@ -338,17 +342,34 @@ pub unsafe extern "C" fn kvmem_directory_look_up(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
+        found(directory, agent, entry, error, |directory, agent| {
+            directory.look_up(agent, timeout(timeout_ns))
+        })
+    }
+}
+
+/// # Safety
+/// As for [`kvmem_directory_look_up`].
+unsafe fn found(
+    directory: *const kvmem_directory,
+    agent: *const c_char,
+    entry: *mut *mut kvmem_directory_entry,
+    error: *mut *mut kvmem_error,
+    find: impl FnOnce(&Directory, &str) -> Result<Entry>,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
         call(error, |scope| {
             let entry = Out::new(entry)?;
             let directory = borrow(scope, directory)?;
-            let found = directory.look_up(text::required(agent, "agent")?, timeout(timeout_ns))?;
-            entry.set(found.into());
+            entry.set(find(directory, text::required(agent, "agent")?)?.into());
             Ok(())
         })
     }
 }
 
-/// Waits until an agent is published, and returns its entry. Returns at once if it is published.
+/// Waits until an agent is published, and returns its entry. Returns at once if it is published, also with
+/// a timeout of 0.
 ///
 /// @param directory a directory
 /// @param agent name of the agent
@@ -371,11 +392,8 @@ pub unsafe extern "C" fn kvmem_directory_wait_for(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
-        call(error, |scope| {
-            let entry = Out::new(entry)?;
-            let agent = text::required(agent, "agent")?;
-            entry.set(borrow(scope, directory)?.wait_for(agent, timeout(timeout_ns))?.into());
-            Ok(())
+        found(directory, agent, entry, error, |directory, agent| {
+            directory.wait_for(agent, timeout(timeout_ns))
         })
     }
 }
