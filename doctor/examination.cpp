@@ -97,7 +97,7 @@ bool nixl(Examination &examination, const Options &options) {
         }
     }
     examination.check("nixl.rdma_devices", "RDMA network cards", check_rdma_devices);
-    return is_loaded;
+    return is_loaded && !examination.has("nixl.agent", Level::failed);
 }
 
 void files(Examination &examination, const Options &options, bool has_nixl, std::int32_t devices) {

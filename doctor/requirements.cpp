@@ -23,7 +23,7 @@ const Requirement requirements[] = {
     {"rdma", "gpu.*.rdma nixl.rdma_devices", "network cards access the memory of every GPU"},
     {"peers", "gpu.*.peers", "every GPU accesses the memory of all others"},
     {"gds", "files.*.gds", "GPUDirect Storage in every directory"},
-    {"nixl", "nixl.library nixl.peer", "NIXL loads, and moves bytes between two processes"},
+    {"nixl", "nixl.library nixl.agent nixl.peer", "NIXL loads, and moves bytes between two processes"},
     {"plugin:NAME", "", "a plugin of NIXL loads: plugin:UCX, plugin:POSIX, plugin:GDS_MT"},
     {"huge-pages", "memory.huge_pages", "reserved huge pages are free"},
     {"memlock", "memory.memlock", "no limit of locked memory"},

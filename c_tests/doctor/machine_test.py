@@ -266,5 +266,32 @@ class Nixl(unittest.TestCase):
             self.assertIn(empty, report.finding("nixl.plugins")["fix"])
             self.assertEqual(report.status_of("nixl.peer"), "failed")
 
+    def test_settings(self):
+        with tempfile.TemporaryDirectory() as home:
+            path = os.path.join(home, ".nixl.cfg")
+
+            def check(fix, **environment):
+                report = Report("--no-rates", "--require=nixl", **{"NIXL_CONFIG_FILE": None, **environment})
+                self.assertEqual(report.status, 1)
+                finding = report.finding("nixl.agent")
+                self.assertEqual((finding["status"], finding["data"]["settings"]), ("failed", path))
+                self.assertIn(path, finding["text"])
+                self.assertIn(fix, finding["fix"])
+                # No plugin is blamed, and no other check.
+                self.assertFalse([name for name in report.findings if name.startswith(("nixl.plugin", "nixl.peer"))])
+                self.assertEqual(report.status_of("nixl.library"), "ok")
+
+            check("unset NIXL_CONFIG_FILE", NIXL_CONFIG_FILE=path)
+            pathlib.Path(path).write_text("this is [ not toml\n")
+            check("TOML", HOME=home)
+            check("TOML", NIXL_CONFIG_FILE=path)
+            os.remove(path)
+            os.symlink(path, path)
+            check("can read", HOME=home)
+            os.remove(path)
+            pathlib.Path(path).write_text("")
+            report = Report("--no-rates", "--require=nixl.agent", NIXL_CONFIG_FILE=None, HOME=home)
+            self.assertEqual((report.status, report.data("nixl.agent")["settings"]), (0, path))
+
 
 main()

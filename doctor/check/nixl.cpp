@@ -6,9 +6,13 @@
 
 #include <kvmem.hpp>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 namespace doctor {
 
@@ -91,6 +95,61 @@ Finding finding_of(const kvmem::Plugin &plugin) {
     return found;
 }
 
+// ---- Settings ----
+
+// The file that NIXL reads its settings from, and why it cannot be read.
+struct Settings {
+    std::string path;
+    bool is_named = false;  // by the environment, so that it must exist
+    std::string failure;
+};
+
+// NIXL gives no reason if it cannot read the file. Nothing if there is none.
+std::optional<Settings> settings_file() {
+    Settings file;
+    if (const char *const named = std::getenv("NIXL_CONFIG_FILE")) {
+        file = {named, true, ""};
+    } else if (const char *const home = std::getenv("HOME")) {
+        file.path = std::string(home) + "/.nixl.cfg";
+    } else {
+        return {};
+    }
+    const int fd = open(file.path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat found = {};
+    if (fd < 0) {
+        if (errno == ENOENT && !file.is_named) return {};
+        file.failure = std::strerror(errno);
+    } else if (fstat(fd, &found) == 0 && S_ISDIR(found.st_mode)) {
+        file.failure = std::strerror(EISDIR);
+    }
+    if (fd >= 0) close(fd);
+    return file;
+}
+
+std::string fix_of(const Settings &file) {
+    const std::string other = file.is_named ? "unset NIXL_CONFIG_FILE" : "set NIXL_CONFIG_FILE to a file that can be read";
+    if (!file.failure.empty()) return "make " + file.path + " a file that this user can read, or " + other;
+    return "correct " + file.path + ": its settings are TOML, and NIXL may reject one; or remove it";
+}
+
+// Returns nothing if NIXL creates no agent.
+std::optional<kvmem::Agent> check_agent(Reporter &report) {
+    const auto file = settings_file();
+    Finding found{"nixl.agent", "agent", Level::ok, "an agent was created", "", {}};
+    if (file) found.data = {{"settings", file->path}};
+    std::optional<kvmem::Agent> agent;
+    try {
+        agent = kvmem::Agent::create("kvmem-doctor");
+        if (file) found.text += "; NIXL reads its settings from " + file->path;
+    } catch (const kvmem::Error &error) {
+        found.level = Level::failed;
+        found.text = error.message();
+        found.fix = file ? fix_of(*file) : "see the message; without a reason in it, install NIXL again";
+    }
+    report.add(found);
+    return agent;
+}
+
 }  // namespace
 
 void check_nixl(Reporter &report, const Options &options) {
@@ -108,9 +167,11 @@ void check_nixl(Reporter &report, const Options &options) {
         return;
     }
     report.add(library);
+    report.step("create an agent of NIXL");
+    const auto agent = check_agent(report);
+    if (!agent) return;
     report.step("load the plugins of NIXL");
-    auto agent = kvmem::Agent::create("kvmem-doctor");
-    const auto plugins = agent.plugins();
+    const auto plugins = agent->plugins();
     if (plugins.size() == 0) {
         const auto folder = chosen_folder();
         report.add(Finding{"nixl.plugins", "plugins", Level::missing, "NIXL finds no plugin",
