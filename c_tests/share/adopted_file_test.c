@@ -327,6 +327,25 @@ TEST(a_file_sealed_against_writing_is_shared_read_only) {
     holder_check(&importer, HOLDING_OPENED, 9);
 }
 
+/* What an importer has mapped stays writable, so the share would promise too much. */
+TEST(a_file_that_was_shared_to_be_written_is_not_sealed_later) {
+    const kvmem_share_options sealed =
+        OPTIONS(kvmem_share_options, it.flags = KVMEM_SHARE_READ_ONLY | KVMEM_SHARE_WRITE_SEALED);
+    CLEANUP(engine_file_close) engine_file file = engine_file_open();
+    OWNED(kvmem_region) region = adopt(REF(part_of(&file, file.bytes + OFFSET)));
+    CLEANUP(parcel_close) parcel to_read = share(region, KVMEM_SHARE_READ_ONLY);
+    CLEANUP(parcel_close) parcel to_write = share(region, 0);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "shared before to be written", kvmem_share_create_region, region, &sealed);
+    CHECK_EQ(fcntl(file.fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, 0);
+    /* A share to be read does not count. */
+    CLEANUP(engine_file_close) engine_file other = engine_file_open();
+    OWNED(kvmem_region) unwritten = adopt(REF(part_of(&other, other.bytes + OFFSET)));
+    CLEANUP(parcel_close) parcel again = share(unwritten, KVMEM_SHARE_READ_ONLY);
+    CLEANUP(parcel_close) parcel last = share(unwritten, sealed.flags);
+    CHECK(fcntl(other.fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "F_SEAL_FUTURE_WRITE", kvmem_share_create_region, unwritten, NULL);
+}
+
 /* Before Linux 6.7, only a descriptor opened for reading can map such a file. */
 TEST(a_file_that_no_process_can_write_is_adopted_read_only) {
     const engine_file file = engine_file_open();

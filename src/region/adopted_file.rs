@@ -8,12 +8,13 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, OFlags, SealFlags};
 
 use super::host_size::host_size;
 use super::mapping::{FilePart, Mapping, Pages};
-use super::memory_file::{Inspected, ensure_write_allowed};
+use super::memory_file::{FutureWrites, Inspected, ensure_write_allowed, seal_writes};
 use super::proc_maps::{self, MapsEntry};
 use super::system::aligned_for_all;
 use super::{Access, FileId, reopened};
@@ -44,6 +45,8 @@ pub struct AdoptedFile {
     file: OwnedFd,
     offset: u64,
     page_size: u64,
+    /// A share has granted write access.
+    is_written: AtomicBool,
     /// `None` if the caller has mapped it.
     _mapping: Option<Mapping>,
 }
@@ -71,7 +74,8 @@ impl AdoptedFile {
             (None, config.address)
         };
         let page_size = inspected.pages().unit() as u64;
-        Ok((Self { file, offset: config.offset, page_size, _mapping: mapping }, address))
+        let is_written = AtomicBool::new(false);
+        Ok((Self { file, offset: config.offset, page_size, is_written, _mapping: mapping }, address))
     }
 
     /// Seals the file, unless the caller keeps the seals, when all else has succeeded: a seal cannot be taken away.
@@ -96,11 +100,29 @@ impl AdoptedFile {
         self.page_size
     }
 
+    /// Seals the file against writing by other processes. Fails if a share has granted write access: its importers can go on.
+    pub fn seal_writes(&self) -> Result<()> {
+        let ensure_unwritten = || {
+            ensure!(
+                !self.is_written.load(Ordering::SeqCst),
+                InvalidState,
+                "the memory was shared before to be written, and what importers have mapped stays writable; seal it in a share \
+                 before that one, or share it without KVMEM_SHARE_WRITE_SEALED"
+            );
+            Ok(())
+        };
+        ensure_unwritten()?;
+        seal_writes(self.file.as_fd(), FutureWrites::Sealed)?;
+        ensure_unwritten()
+    }
+
     /// An open of the file for importers. Sealed against writing since, it can only be shared to be read.
     pub fn for_sharing(&self, access: Access) -> Result<OwnedFd> {
         match access {
             Access::Read => reopened(&self.file, OFlags::RDONLY),
             Access::ReadWrite => {
+                // Before the look: a seal that is added after it finds this.
+                self.is_written.store(true, Ordering::SeqCst);
                 ensure_write_allowed(self.file.as_fd())?;
                 reopened(&self.file, OFlags::RDWR)
             }

@@ -311,7 +311,7 @@ impl ShareBuilder {
         };
         self.ensure_may_grant(memory.is_read_only())?;
         if self.grant.writes == FutureWrites::Sealed {
-            seal_writes(file.part().file, FutureWrites::Sealed)?;
+            file.seal_writes()?;
         }
         let fd = self.push(file.for_sharing(self.grant.access)?);
         Ok(MemoryHandle::Memory { fd, offset: file.part().offset })
