@@ -73,20 +73,29 @@ public:
 namespace detail {
 
 /// Iterates over a list whose elements are made when they are read: for (const auto message : messages).
-template <typename List>
+template <typename List, typename Element>
 class Indexed {
 public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Element;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = Element;
+
+    Indexed() noexcept = default;
     Indexed(const List *list, std::size_t index) noexcept : list_(list), index_(index) {}
-    auto operator*() const noexcept { return list_->element(index_); }
+    Element operator*() const noexcept { return list_->element(index_); }
     Indexed &operator++() noexcept {
         ++index_;
         return *this;
     }
+    Indexed operator++(int) noexcept { return {list_, index_++}; }
+    bool operator==(const Indexed &other) const noexcept { return index_ == other.index_; }
     bool operator!=(const Indexed &other) const noexcept { return index_ != other.index_; }
 
 private:
-    const List *list_;
-    std::size_t index_;
+    const List *list_ = nullptr;
+    std::size_t index_ = 0;
 };
 
 }  // namespace detail

@@ -23,6 +23,23 @@ enum class DirectoryChange : std::uint32_t {
     full = KVMEM_DIRECTORY_FULL,
 };
 
+/// Returns the name of a change, such as "published".
+inline const char *name(DirectoryChange change) noexcept {
+    switch (change) {
+    case DirectoryChange::published: return "published";
+    case DirectoryChange::restarted: return "restarted";
+    case DirectoryChange::updated: return "updated";
+    case DirectoryChange::withdrawn: return "withdrawn";
+    case DirectoryChange::invalid: return "invalid";
+    case DirectoryChange::superseded: return "superseded";
+    case DirectoryChange::interrupted: return "interrupted";
+    case DirectoryChange::resumed: return "resumed";
+    case DirectoryChange::restored: return "restored";
+    case DirectoryChange::full: return "full";
+    }
+    return "unknown";
+}
+
 /// An event. Valid as long as its DirectoryEvents.
 struct DirectoryEvent {
     DirectoryChange change{};
@@ -47,11 +64,12 @@ public:
         if (!c) return detail::give(Result<DirectoryEvent>(c.error()));
         return detail::give(Result<DirectoryEvent>(convert(*c)));
     }
-    detail::Indexed<DirectoryEvents> begin() const noexcept { return {this, 0}; }
-    detail::Indexed<DirectoryEvents> end() const noexcept { return {this, size()}; }
+    using iterator = detail::Indexed<DirectoryEvents, DirectoryEvent>;
+    iterator begin() const noexcept { return {this, 0}; }
+    iterator end() const noexcept { return {this, size()}; }
 
 private:
-    friend class detail::Indexed<DirectoryEvents>;
+    friend class detail::Indexed<DirectoryEvents, DirectoryEvent>;
 
     static DirectoryEvent convert(const kvmem_directory_event &c) noexcept {
         return {DirectoryChange{c.kind}, c.agent, c.incarnation, c.version, Status{c.status}, c.message};

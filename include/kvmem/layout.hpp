@@ -274,14 +274,14 @@ public:
         return detail::give(Result<span<std::byte>>(bytes));
     }
     /// Returns one CRC32C per block.
-    Return<std::vector<std::uint32_t>> checksum(span<const std::uint32_t> blocks) const {
+    Return<std::vector<std::uint32_t>> checksum(Elements<std::uint32_t> blocks) const {
         std::vector<std::uint32_t> checksums(blocks.size());
         auto done = detail::run(kvmem_layout_checksum, get(), blocks.data(), blocks.size(), checksums.data());
         if (!done) return detail::give(Result<std::vector<std::uint32_t>>(done.error()));
         return detail::give(Result<std::vector<std::uint32_t>>(std::move(checksums)));
     }
     /// The same with a timeout. Fails with TIMED_OUT if not all checksums are computed by then.
-    Return<std::vector<std::uint32_t>> checksum_within(span<const std::uint32_t> blocks,
+    Return<std::vector<std::uint32_t>> checksum_within(Elements<std::uint32_t> blocks,
         Timeout timeout) const {
         std::vector<std::uint32_t> checksums(blocks.size());
         auto done = detail::run(kvmem_layout_checksum_within, get(), blocks.data(), blocks.size(),

@@ -77,11 +77,12 @@ public:
         if (!c) return detail::give(Result<Notification>(c.error()));
         return detail::give(Result<Notification>(convert(*c)));
     }
-    detail::Indexed<Notifications> begin() const noexcept { return {this, 0}; }
-    detail::Indexed<Notifications> end() const noexcept { return {this, size()}; }
+    using iterator = detail::Indexed<Notifications, Notification>;
+    iterator begin() const noexcept { return {this, 0}; }
+    iterator end() const noexcept { return {this, size()}; }
 
 private:
-    friend class detail::Indexed<Notifications>;
+    friend class detail::Indexed<Notifications, Notification>;
 
     static Notification convert(const kvmem_notification &c) noexcept {
         return {c.agent, {static_cast<const std::byte *>(c.data), c.size}};

@@ -173,13 +173,14 @@ public:
     bool has_value() const noexcept { return value_.has_value(); }
     explicit operator bool() const noexcept { return has_value(); }
 
-    /// Returns the value. Without one it throws the error, or aborts in a program without exceptions.
+    /// Returns the value. Without one it throws the error, or aborts in a program without exceptions. That of a
+    /// temporary is returned by value, so that `for (auto event : *directory.take_events())` does not dangle.
     T &value() & { return check(), *value_; }
     const T &value() const & { return check(), *value_; }
-    T &&value() && { return check(), *std::move(value_); }
+    T value() && { return check(), *std::move(value_); }
     T &operator*() & { return value(); }
     const T &operator*() const & { return value(); }
-    T &&operator*() && { return std::move(*this).value(); }
+    T operator*() && { return std::move(*this).value(); }
     T *operator->() { return &value(); }
     const T *operator->() const { return &value(); }
 

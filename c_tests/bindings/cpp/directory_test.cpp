@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -43,6 +45,8 @@ kvmem::DirectoryEvents expect_event(const kvmem::Directory &directory, kvmem::Di
     std::size_t counted = 0;
     for (const auto each : events) counted += each.agent == event.agent;
     CHECK(counted == 1);
+    const std::vector<kvmem::DirectoryEvent> all(events.begin(), events.end());
+    CHECK(all.size() == 1 && all[0].change == change && std::distance(events.begin(), events.end()) == 1);
     CHECK(error_of([&] { return events.at(1); }).status() == kvmem::Status::out_of_range);
     return events;
 }
@@ -74,6 +78,10 @@ CASE(an_agent_is_found_by_name_with_its_layouts) {
     CHECK(queue.wait_for(space, patience).size() == 1 && space[0].user_data == 7);
     watcher.report_events(nullptr);
     const auto first = expect_event(watcher, kvmem::DirectoryChange::published, 1);
+    CHECK(kvmem::name(first.at(0).change) == std::string_view("published"));
+    CHECK(kvmem::name(static_cast<kvmem::DirectoryChange>(99)) == std::string_view("unknown"));
+    CHECK(cache.checksum({1, 2}) == cache.checksum(std::vector<std::uint32_t>{1, 2}));
+    CHECK(cache.checksum_within({1}, patience).size() == 1);
 
     const auto entry = watcher.look_up("publisher", patience);
     watcher.check(entry, patience);

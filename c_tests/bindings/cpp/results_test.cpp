@@ -4,10 +4,15 @@
 #include "fixtures.hpp"
 
 #include <type_traits>
+#include <vector>
 
 static_assert(std::is_same_v<decltype(kvmem::Region::create_system({})), kvmem::Result<kvmem::Region>>);
 static_assert(std::is_same_v<decltype(std::declval<kvmem::Region &>().sync()), kvmem::Result<void>>);
 static_assert(std::is_same_v<decltype(std::declval<const kvmem::Transfer &>().poll()), kvmem::Result<bool>>);
+// No reference into a temporary: a loop over it would use what has ended.
+static_assert(std::is_same_v<decltype(*std::declval<kvmem::Directory &>().take_events()), kvmem::DirectoryEvents>);
+static_assert(std::is_same_v<decltype(std::declval<kvmem::Directory &>().take_events().value()), kvmem::DirectoryEvents>);
+static_assert(std::is_same_v<decltype(*std::declval<const kvmem::Result<int> &>()), const int &>);
 
 CASE(a_result_has_a_value) {
     auto region = kvmem::Region::create_system(system_memory(4096));
@@ -16,6 +21,14 @@ CASE(a_result_has_a_value) {
     CHECK((*region).sync());
     const kvmem::Region owned = *std::move(region);
     CHECK(owned && owned.info()->tier == kvmem::Tier::system);
+}
+
+CASE(a_loop_over_a_temporary_result_keeps_it) {
+    const auto made = [] { return kvmem::Result<std::vector<int>>(std::vector<int>(1000, 7)); };
+    int sum = 0;
+    for (const int each : *made()) sum += each;
+    for (const int each : made().value()) sum += each;
+    CHECK(sum == 2 * 7 * 1000);
 }
 
 CASE(a_result_has_an_error) {
