@@ -39,6 +39,7 @@ EXPORTED bool nixl_capi_is_stub(void) { return false; }
 
 /* NIXL's static objects: they exist from the first agent to the end of the process, and its agents need
    them. */
+static uint64_t num_sent;
 static bool is_over;
 static uint64_t num_destroying;
 
@@ -208,5 +209,8 @@ RETURNS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address
 RETURNS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
 CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
     sim_pass(NIXL_SIM_NOTIFY);
+    LOCKED(num_sent++);
     return check_peer(agent, peer);
 }
+
+uint64_t nixl_sim_notifications_sent(void) { return LOCKED(num_sent); }

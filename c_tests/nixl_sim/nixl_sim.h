@@ -65,6 +65,10 @@ void nixl_sim_set_pending(int which);
 /* Completes one that is in flight, with the next status call. */
 void nixl_sim_complete_one(void);
 
+/* So many requests move their bytes when they complete; others move nothing, as all do at first. Both agents are in this
+   process. */
+void nixl_sim_set_moving(uint64_t requests);
+
 typedef struct nixl_sim_requests {
     uint64_t alive;     /* created, and not released */
     uint64_t in_flight; /* posted, not completed, not failed */
@@ -89,6 +93,8 @@ enum { NIXL_SIM_QUERY_FAILS, NIXL_SIM_QUERY_MISSING, NIXL_SIM_QUERY_EXISTS };
 void nixl_sim_set_query(int outcome);
 /* Number of queries of the backends of a plugin. */
 uint64_t nixl_sim_queries(const char *plugin);
+/* Number of notifications that agents have sent. */
+uint64_t nixl_sim_notifications_sent(void);
 /* Number of calls for notifications, and whether these fail from here on: those that were delivered arrive all the same, as
    if another backend had received them. */
 uint64_t nixl_sim_notification_polls(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of the stand-in. They move no bytes; they complete with the post, or stay in flight until the test
-// completes them, and every step can fail.
+// Requests of the stand-in. They move bytes only if the test says so; they complete with the post, or stay in flight
+// until the test completes them, and every step can fail.
 #include "nixl_sim.h"
 #include "sim.h"
 
@@ -11,16 +11,28 @@
 
 typedef enum state { IDLE, IN_FLIGHT, FAILED } state;
 
-/* The peer of a request, or of a prepared list. */
+typedef struct range {
+    unsigned char *address;
+    size_t size;
+} range;
+
+typedef struct list {
+    range *ranges;
+    size_t count, capacity;
+} list;
+
+/* A prepared list, and the peer that it is of. */
 typedef struct target {
     char name[NAME_SIZE];
+    list list;
 } target;
 
 typedef struct request {
     state state;
     bool is_released;
     bool reads;
-    target target;
+    char peer[NAME_SIZE];
+    list local, remote;
 } request;
 
 static uint64_t failing_post;
@@ -28,54 +40,89 @@ static uint64_t failing_status;
 static uint64_t failing_release;
 static uint64_t completing_status;
 static int pending; /* NIXL_SIM_PENDING_* */
+static uint64_t moving;
 static nixl_sim_requests counts;
 
-static status make_list(void **made) {
-    *made = malloc(1);
+CAPI(create_xfer_dlist)(int kind, list **made) {
+    *made = calloc(1, sizeof(list));
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
 
-CAPI(create_xfer_dlist)(int kind, void **made) { return make_list(made); }
+CAPI(destroy_xfer_dlist)(list *ended) {
+    free(ended->ranges);
+    return free_object(ended);
+}
 
-CAPI(destroy_xfer_dlist)(void *ended) {
-    free(ended);
+static status add(list *list, range range) {
+    if (list->count == list->capacity) {
+        list->capacity = list->capacity > 0 ? 2 * list->capacity : 16;
+        list->ranges = realloc(list->ranges, list->capacity * sizeof(range));
+        if (list->ranges == NULL) abort();
+    }
+    list->ranges[list->count++] = range;
     return SUCCESS;
 }
 
-CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device) { return SUCCESS; }
+CAPI(xfer_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device) {
+    return add(list, (range){(unsigned char *)address, size});
+}
 
-CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, target **made, const arguments *arguments) {
+/* Some ranges of a list; all of them without indices. */
+static void add_some(list *to, const list *from, const int *indices, size_t count) {
+    for (size_t i = 0; i < count; i++) add(to, from->ranges[indices != NULL ? (size_t)indices[i] : i]);
+}
+
+CAPI(prep_xfer_dlist)(agent *agent, const char *name, const list *list, target **made, const arguments *arguments) {
     sim_pass(NIXL_SIM_PREPARE);
     *made = calloc(1, sizeof(target));
     if (*made == NULL) return ERROR_BACKEND;
     snprintf((*made)->name, NAME_SIZE, "%s", name);
+    add_some(&(*made)->list, list, NULL, list->count);
     return SUCCESS;
 }
 
 CAPI(release_xfer_dlist_handle)(agent *agent, target *ended) {
     sim_pass(NIXL_SIM_RELEASE_LIST);
-    free(ended);
-    return SUCCESS;
+    free(ended->list.ranges);
+    return free_object(ended);
 }
 
-static status make_request(request **made, const char *name, int operation) {
+static status make_request(request **made, const char *peer, int operation) {
     sim_pass(NIXL_SIM_REQUEST);
     *made = calloc(1, sizeof(request));
     if (*made == NULL) return ERROR_BACKEND;
-    snprintf((*made)->target.name, NAME_SIZE, "%s", name);
+    snprintf((*made)->peer, NAME_SIZE, "%s", peer);
     (*made)->reads = operation == 0;
     LOCKED(counts.alive++);
     return SUCCESS;
 }
 
-CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local,
+CAPI(make_xfer_req)(agent *agent, int operation, const target *local, const int *local_indices, size_t num_local,
                     const target *remote, const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
-    return make_request(made, remote->name, operation);
+    if (make_request(made, remote->name, operation) != SUCCESS) return ERROR_BACKEND;
+    add_some(&(*made)->local, &local->list, local_indices, num_local);
+    add_some(&(*made)->remote, &remote->list, remote_indices, num_remote);
+    return SUCCESS;
 }
 
-CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name,
+CAPI(create_xfer_req)(agent *agent, int operation, const list *local, const list *remote, const char *name,
                       request **made, const arguments *arguments) {
-    return LOCKED(sim_knows(agent, name)) ? make_request(made, name, operation) : ERROR_NOT_FOUND;
+    if (!LOCKED(sim_knows(agent, name))) return ERROR_NOT_FOUND;
+    if (make_request(made, name, operation) != SUCCESS) return ERROR_BACKEND;
+    add_some(&(*made)->local, local, NULL, local->count);
+    add_some(&(*made)->remote, remote, NULL, remote->count);
+    return SUCCESS;
+}
+
+/* Both agents are in this process. */
+static void complete(request *request) {
+    request->state = IDLE;
+    if (moving == 0) return;
+    moving--;
+    for (size_t i = 0; i < request->local.count; i++) {
+        const range here = request->local.ranges[i], there = request->remote.ranges[i];
+        memcpy(request->reads ? here.address : there.address, request->reads ? there.address : here.address, here.size);
+    }
 }
 
 static bool stays_pending(const request *request) {
@@ -91,8 +138,12 @@ static status post(request *request) {
         request->state = FAILED;
         return ERROR_BACKEND;
     }
-    request->state = stays_pending(request) ? IN_FLIGHT : IDLE;
-    counts.in_flight += stays_pending(request);
+    if (stays_pending(request)) {
+        request->state = IN_FLIGHT;
+        counts.in_flight++;
+    } else {
+        complete(request);
+    }
     return stays_pending(request) ? IN_PROGRESS : SUCCESS;
 }
 
@@ -103,12 +154,12 @@ CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments) 
 /* Of a request in flight NIXL reports no end once its peer is not loaded any more. */
 static status get_status(const agent *agent, request *request) {
     sim_wait_if_held(NIXL_SIM_STATUS);
-    if (request->state == IN_FLIGHT && !sim_knows(agent, request->target.name)) return ERROR_NOT_FOUND;
+    if (request->state == IN_FLIGHT && !sim_knows(agent, request->peer)) return ERROR_NOT_FOUND;
     if (request->state == IN_FLIGHT && sim_fails(&failing_status)) {
         request->state = FAILED;
         counts.in_flight--;
     } else if (request->state == IN_FLIGHT && (!stays_pending(request) || sim_fails(&completing_status))) {
-        request->state = IDLE;
+        complete(request);
         counts.in_flight--;
     }
     switch (request->state) {
@@ -135,8 +186,9 @@ CAPI(release_xfer_req)(agent *agent, request *request) {
 
 CAPI(destroy_xfer_req)(request *ended) {
     if (!ended->is_released) return ERROR_INVALID_STATE;
-    free(ended);
-    return SUCCESS;
+    free(ended->local.ranges);
+    free(ended->remote.ranges);
+    return free_object(ended);
 }
 
 void nixl_sim_fail_post(uint64_t nth) { LOCKED(failing_post = nth); }
@@ -148,6 +200,8 @@ void nixl_sim_fail_release(uint64_t nth) { LOCKED(failing_release = nth); }
 void nixl_sim_complete_one(void) { LOCKED(completing_status = 1); }
 
 void nixl_sim_set_pending(int which) { LOCKED(pending = which); }
+
+void nixl_sim_set_moving(uint64_t requests) { LOCKED(moving = requests); }
 
 nixl_sim_requests nixl_sim_get_requests(void) { return LOCKED(counts); }
 

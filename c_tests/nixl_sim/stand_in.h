@@ -21,6 +21,8 @@
     FUNCTION(nixl_sim_waiting)                                                                       \
     FUNCTION(nixl_sim_set_pending)                                                                   \
     FUNCTION(nixl_sim_complete_one)                                                                  \
+    FUNCTION(nixl_sim_set_moving)                                                                    \
+    FUNCTION(nixl_sim_notifications_sent)                                                            \
     FUNCTION(nixl_sim_get_requests)                                                                  \
     FUNCTION(nixl_sim_registered)                                                                    \
     FUNCTION(nixl_sim_get_views)                                                                     \

@@ -375,7 +375,7 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
     refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = NULL), invalid, "source_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = NULL), invalid, "destination_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.pairs = &pair; it.num_pairs = 1), invalid,
-           "1 pairs and block tables");
+           "1 pair and block tables");
     refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = table_of(NULL, 3, 0, 1)), invalid,
            "source_table");
     refuse(&four, &two,

@@ -80,7 +80,7 @@ fn prepare(
     limits: WaitLimits,
 ) -> Result<Box<dyn Engine>> {
     let stall_timeout = limits.stall_timeout.or(Some(STALL_TIMEOUT));
-    let preferences = Preferences { stall_timeout, ..Preferences::default() };
+    let preferences = Preferences { stall_timeout, poisons_slots: true, ..Preferences::default() };
     if path == TransferPath::NixlRead && sides[0].served().is_some() {
         let served = Preferences { path: Some(TransferPath::NixlReadServed), ..preferences.clone() };
         match select::prepare(path, sides, plan.clone(), &served, None) {

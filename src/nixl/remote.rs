@@ -167,8 +167,8 @@ impl Remote {
 
     pub(super) fn stale(&self) -> Error {
         let message = format!(
-            "the metadata of agent '{}' was invalidated, or withdrawn by that agent; load it again, then import its layouts and \
-             create the requests again",
+            "agent '{}' was restarted, has withdrawn its metadata, or was invalidated, since its layouts were imported and its \
+             requests created; load its metadata if it is not loaded again, then import the layouts and create the requests again",
             self.name
         );
         Error::new(Status::Stale, message)

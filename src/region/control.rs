@@ -193,6 +193,15 @@ impl Control {
         }
     }
 
+    /// Makes a copy of a block none, until it is copied again.
+    ///
+    /// # Safety
+    /// `address` must be that of memory of at least the size of a block, writable, and aligned as a block is.
+    pub unsafe fn forget_copy(address: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { (address as *mut u64).write_volatile(!MAGIC) };
+    }
+
     /// Counts a change of some extents.
     pub fn changed(&self, extents: &[usize]) {
         if extents.is_empty() || !self.owned {

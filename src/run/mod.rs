@@ -64,6 +64,8 @@ pub trait Steps: Send + Sync {
 pub trait Verify: Send + Sync {
     /// Fails if the blocks differ.
     fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome;
+    /// Tells the peer that the blocks are right, if it waits for that.
+    fn notify(&self) -> Outcome;
 }
 
 /// A part that is ready to start. It holds no objects of the caller that the run does not hold: the run may end on another
@@ -274,6 +276,11 @@ impl Run {
         let outcome = match (&verification, self.layouts()) {
             (Some(verification), Some(layouts)) if has_thread => verification.outcome(layouts),
             _ => Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks")),
+        };
+        let outcome = outcome.and_then(|()| self.ensure_unchanged());
+        let outcome = match &verification {
+            Some(verification) if outcome.is_ok() && !self.is_reported() => verification.notify(),
+            _ => outcome,
         };
         drop(verification);
         self.finish(outcome);

@@ -54,10 +54,12 @@ impl Route {
         let touched = runs::touched(source, destination, &plan);
         let verify = |expected| Verification::new(sides, &step, &plan, &self.preferences, expected);
         let verification = expected.map(verify).transpose()?.map(Arc::new);
+        // A verified run notifies the peer after the comparison.
+        let notification = step.notification.filter(|_| verification.is_none());
         let next = before.and_then(|before| before.engine.prepare_next(&plan, &self.preferences));
         let engine = match next {
             Some(next) => next?,
-            None => select::prepare(self.pair.path, sides, plan, &self.preferences, step.notification)?,
+            None => select::prepare(self.pair.path, sides, plan, &self.preferences, notification)?,
         };
         let path = engine.path();
         let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);

@@ -3,6 +3,7 @@
 
 mod transpose_squares;
 mod nested;
+pub mod poison;
 mod rows;
 pub mod streaming;
 pub mod tile;

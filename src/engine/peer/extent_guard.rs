@@ -53,6 +53,15 @@ impl Guard {
         state.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
     }
 
+    /// Forgets the last copies, before others are read.
+    pub fn forget(&self) {
+        for watched in &self.0 {
+            let region = watched.copy.region();
+            // SAFETY: registered host memory that this object holds, of at least the size of a block. NIXL writes to it later.
+            unsafe { Control::forget_copy(region.address()) };
+        }
+    }
+
     /// Fails if the last copies differ from the expected state.
     pub fn check(&self) -> Result<()> {
         self.0.iter().try_for_each(WatchedControl::check)
@@ -65,6 +74,11 @@ impl WatchedControl {
         for (index, changes) in &self.used {
             // SAFETY: registered host memory that this object holds. NIXL has written it before this is called.
             let now = unsafe { Control::changes_in_copy(region.address(), region.size(), *index) };
+            ensure!(
+                now.is_some(),
+                Stale,
+                "NIXL has read no control block of the owner: the owner has freed its memory, or nothing was moved"
+            );
             ensure!(
                 now == Some(*changes),
                 Stale,

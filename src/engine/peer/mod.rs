@@ -99,7 +99,7 @@ impl NixlMove {
             }
             Self::new(shared, choice.candidates)
         };
-        match staging_method(&mut choice, local, &agent) {
+        match staging_method(&mut choice, local, &agent, preferences.poisons_slots) {
             // The caller did not request the path, so its memory is not worth a failure.
             Err(missing) if preferences.path.is_none() && is_of_memory(&missing) => {
                 log!(Warn, "a transfer with a peer uses no staging memory: {missing}");
@@ -166,14 +166,21 @@ impl NixlMove {
 }
 
 /// What moves a transfer by the chosen path if it goes through an arena, which is allocated and registered.
-fn staging_method(choice: &mut Choice, local: &Arc<Layout>, agent: &Arc<Agent>) -> Result<Option<Method>> {
-    if let Some(division) = choice.division.take() {
-        return StagedPlan::new(division, local, agent).map(|plan| Some(Method::Staged(Arc::new(plan))));
-    }
-    if let Some(division) = choice.served.take() {
-        return ServedPlan::new(division, local, agent).map(|plan| Some(Method::Served(Arc::new(plan))));
-    }
-    Ok(None)
+fn staging_method(
+    choice: &mut Choice,
+    local: &Arc<Layout>,
+    agent: &Arc<Agent>,
+    poisons: bool,
+) -> Result<Option<Method>> {
+    Ok(match (choice.division.take(), choice.served.take()) {
+        (Some(division), _) => {
+            Some(Method::Staged(Arc::new(StagedPlan::new(division, local, agent, poisons)?)))
+        }
+        (None, Some(division)) => {
+            Some(Method::Served(Arc::new(ServedPlan::new(division, local, agent, poisons)?)))
+        }
+        (None, None) => None,
+    })
 }
 
 /// Whether a set-up failed because staging memory, its registration or the kernel that copies to it is missing. What fails for

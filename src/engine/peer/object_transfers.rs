@@ -69,7 +69,8 @@ impl NixlMove {
         let mut shared = prepare(sides, path, plan, None)?;
         shared.window = WINDOW;
         if let Some(division) = division {
-            shared.method = Method::Staged(Arc::new(StagedPlan::new(division, local, &agent)?));
+            let staged = StagedPlan::new(division, local, &agent, preferences.poisons_slots)?;
+            shared.method = Method::Staged(Arc::new(staged));
         }
         Self::new(shared, candidates(path, [direct, staged], direct_reason, can_be_direct))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::base::error::{Result, ensure};
 use crate::base::lists;
+use crate::base::log::Count;
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::{check_flags, not_one_of, options};
 use crate::ffi::common::pointer::items;
@@ -64,7 +65,8 @@ pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
 /// to the blocks. With a range of heads or block tables, only what has moved is compared, token by token;
 /// then files with direct I/O are not supported. Blocks of a peer are read once more for the comparison, by
-/// the peer itself if it serves the layout (kvmem_layout_serve). Set `checksums` instead to compare with
+/// the peer itself if it serves the layout (kvmem_layout_serve), to memory that has random bytes before: a
+/// read that reports success and moves nothing is found, too. Set `checksums` instead to compare with
 /// checksums that were computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
@@ -100,8 +102,9 @@ pub struct kvmem_transfer_options {
     /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
     /// number.
     pub num_outers: u64,
-    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
-    /// not NULL with size 0 for an empty one. Requires a remote layout.
+    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
     pub notification: *const c_void,
     /// Bytes of the notification.
     pub notification_size: usize,
@@ -273,7 +276,8 @@ pub(in crate::ffi) unsafe fn tables<'a>(
     ensure!(
         num_pairs == 0,
         InvalidArgument,
-        "{num_pairs} pairs and block tables are given; only one of the two can select the blocks"
+        "{} and block tables are given; only one of the two can select the blocks",
+        Count(num_pairs as u64, "pair")
     );
     let table = |table: *const kvmem_block_table| {
         // SAFETY: the caller's promise; it is not NULL.
@@ -315,6 +319,7 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         path: asked,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
         timeout: limit(options.timeout_ns),
+        poisons_slots: false,
     })
 }
 

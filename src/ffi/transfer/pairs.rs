@@ -29,8 +29,9 @@ pub struct kvmem_submit_options {
     pub num_pairs: usize,
     /// Returned in the completion; 0 by default, whatever the transfer was created with.
     pub user_data: u64,
-    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
-    /// not NULL with size 0 for an empty one. Requires a remote layout.
+    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
     pub notification: *const c_void,
     /// Bytes of the notification.
     pub notification_size: usize,

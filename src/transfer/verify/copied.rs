@@ -40,8 +40,10 @@ impl Copied {
         Ok(Self { copy: RepeatedMove::prepare(layout, buffer, plan, limits)?, blocks })
     }
 
-    /// Copies them and computes the checksum of each block of the buffer.
+    /// Copies them and computes the checksum of each block of the buffer. A copy that reports success and moves nothing leaves
+    /// poison.
     pub fn checksums(&self, deadline: Option<Instant>) -> Result<Arc<Reading>> {
+        self.blocks.poison()?;
         self.copy.run(deadline)?;
         self.blocks.compute()
     }

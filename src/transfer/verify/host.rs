@@ -13,6 +13,7 @@ use crate::base::guarded::guarded;
 use crate::base::lists;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread_pool::{Pool, Shared};
+use crate::copy::host::poison::Poison;
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanPart, Slots};
 use crate::run::spares::Spares;
@@ -40,6 +41,16 @@ pub struct HostBlocks {
 impl HostBlocks {
     pub fn new(layout: &Layout, blocks: Arc<Vec<u32>>, slots: &Slots) -> Self {
         Self { pieces: Arc::new(Pieces::new(layout, slots)), blocks, spares: Spares::default() }
+    }
+
+    /// Fills the blocks with poison. The caller holds the layout, and nothing else accesses the blocks.
+    pub fn poison(&self) -> Result<()> {
+        let poison = Poison::new()?;
+        for address in self.blocks.iter().flat_map(|block| self.pieces.addresses(*block)) {
+            // SAFETY: a part of a block of the layout, which is host memory that the caller holds.
+            unsafe { poison.fill(address, self.pieces.size) };
+        }
+        Ok(())
     }
 
     /// Computes them. The caller holds the layout, and this returns only after all blocks were read. Threads that start

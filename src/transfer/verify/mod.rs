@@ -19,8 +19,8 @@ use super::transfer_request::{Expected, Step};
 use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::lists;
 use crate::engine::preferences::Preferences;
-use crate::layout::Layout;
-use crate::nixl::MemoryType;
+use crate::layout::{Layout, Memory, RemoteMemory};
+use crate::nixl::{Agent, MemoryType, Remote};
 use crate::plan::BlockPair;
 use crate::plan::{Plan, Selection, Slots};
 use crate::run::Verify;
@@ -29,6 +29,14 @@ use crate::run::completion::Outcome;
 /// The comparison of moved blocks with their expected contents.
 pub struct Verification {
     against: Against,
+    /// For the peer.
+    notification: Option<Notification>,
+}
+
+struct Notification {
+    agent: Arc<Agent>,
+    peer: Arc<Remote>,
+    message: Arc<[u8]>,
 }
 
 enum Against {
@@ -99,7 +107,8 @@ impl Verification {
                 }
             }
         };
-        Ok(Self { against })
+        let notification = Notification::of([source, destination], step);
+        Ok(Self { against, notification })
     }
 }
 
@@ -122,6 +131,29 @@ impl Verify for Verification {
                 tokens.compare(&sides).map_err(|error| in_part(name, error))
             }),
         }
+    }
+
+    fn notify(&self) -> Outcome {
+        self.notification.as_ref().map_or(Ok(()), Notification::send)
+    }
+}
+
+impl Notification {
+    fn of(sides: [&Arc<Layout>; 2], step: &Step<'_>) -> Option<Self> {
+        let message = step.notification.as_deref()?;
+        sides.into_iter().find_map(|layout| match layout.memory() {
+            Memory::Remote(RemoteMemory { agent, peer, .. }) => {
+                Some(Self { agent: agent.clone(), peer: peer.clone(), message: message.into() })
+            }
+            Memory::Local(_) => None,
+        })
+    }
+
+    fn send(&self) -> Result<()> {
+        let (peer, message) = (self.peer.clone(), self.message.clone());
+        self.agent.call(move |state| state.notify_remote(&peer, &message)).map_err(|error| {
+            self.peer.explain(error.context("the blocks are right, but the notification was not sent"))
+        })
     }
 }
 

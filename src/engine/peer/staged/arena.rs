@@ -234,6 +234,11 @@ impl Arena {
         self.kind
     }
 
+    /// Bytes of a slot.
+    pub fn slot_size(&self) -> u64 {
+        self.slot_size
+    }
+
     /// What copies between it and a layout; `None` for the threads that copy host memory.
     pub fn copier(&self) -> Option<&RowCopier> {
         self.copier.as_deref()

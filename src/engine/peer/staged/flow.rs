@@ -125,6 +125,7 @@ impl StagedFlow {
             return Ok(Some(request));
         }
         let Some((memory, slot)) = self.take_chunk()? else { return Ok(None) };
+        self.staged.poison(&memory.chunk, &slot)?;
         let request = self.staged.request(state, &memory.chunk, slot.address())?;
         self.in_slots.push(InSlot { state: State::InFlight(request), memory, slot });
         Ok(Some(request))

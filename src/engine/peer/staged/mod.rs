@@ -89,11 +89,13 @@ pub struct StagedPlan {
     division: Division,
     arena: Arc<Arena>,
     user: SlotUser,
+    /// Slots get poison before they are read to.
+    poisons: bool,
 }
 
 impl StagedPlan {
     /// Allocates the arena if the agent has none of that size.
-    pub fn new(division: Division, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
+    pub fn new(division: Division, local: &Layout, agent: &Arc<Agent>, poisons: bool) -> Result<Self> {
         let memory = StagingMemory::between(local, division.remote.memory_type());
         let (purpose, user) = match division.remote.memory() {
             Memory::Remote(remote) => (ArenaUse::Chunks, SlotUser::peer(&remote.peer)),
@@ -102,7 +104,7 @@ impl StagedPlan {
         let arena = Arena::for_agent(agent, purpose, memory, division.limits.slot)?;
         // Allocation and registration take long, so the layout keeps the arena for the next transfer.
         local.keep(arena.clone());
-        Ok(Self { division, arena, user })
+        Ok(Self { division, arena, user, poisons })
     }
 
     /// Number of requests.
@@ -135,6 +137,14 @@ impl StagedPlan {
 
     fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
         self.division.fill(chunk, first, base)
+    }
+
+    /// Prepares a slot that is to be read to.
+    fn poison(&self, chunk: &Chunk, slot: &Slot) -> Result<()> {
+        match self.poisons {
+            true => slot.poison(chunk.ranges.iter().map(|range| range.at..range.at + range.size)),
+            false => Ok(()),
+        }
     }
 
     /// The request between the peer and the slot at `base`.

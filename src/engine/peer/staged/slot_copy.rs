@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::base::error::{Error, Result, Status};
+use super::arena::Slot;
+use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::guarded::guarded;
 use crate::base::lists;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::gpu::row_copier::{RowCopier, RowsInFlight};
 use crate::copy::host;
+use crate::copy::host::poison::Poison;
+use crate::nixl::MemoryType;
 use crate::plan::{LinearPlan, Matrix};
 use crate::region::ExtentHold;
 
@@ -180,6 +183,25 @@ impl LinearCopy {
             }
         }
         copy_rows(batch, false);
+    }
+}
+
+impl Slot {
+    /// Fills ranges of the slot with poison. Nothing uses the slot meanwhile.
+    pub fn poison(&self, ranges: impl Iterator<Item = Range<u64>>) -> Result<()> {
+        let poison = Poison::new()?;
+        let (size, is_of_host) =
+            (self.arena().slot_size(), self.arena().kind().memory_type() == MemoryType::Dram);
+        for Range { start, end } in ranges {
+            ensure!(
+                is_of_host && start <= end && end <= size,
+                Panic,
+                "range {start}..{end} of a slot gets poison"
+            );
+            // SAFETY: host memory of the slot, which only the run that has taken it uses. No request has it yet.
+            unsafe { poison.fill(self.address() + start, end - start) };
+        }
+        Ok(())
     }
 }
 

@@ -22,6 +22,8 @@ pub const ENTRIES: usize = SIZE / ENTRY - 1;
 /// The maximum number of slots of a session.
 pub const MAX_SLOTS: usize = 8;
 
+/// The first word of an entry that was not read yet: no service and no session begins with it.
+pub const UNREAD: u64 = u64::MAX;
 const MAGIC: &[u8; 8] = b"KVMEMSRC";
 const VERSION: u32 = 1;
 const OPEN: u32 = 1;
@@ -48,6 +50,11 @@ pub fn head(service: &ServiceId, lease: Duration) -> [u8; ENTRY] {
 pub fn lease_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<Duration> {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let version = word(8);
+    ensure!(
+        bytes[..8] != UNREAD.to_ne_bytes(),
+        Nixl,
+        "NIXL reports that the owner's control block was read, and has moved nothing"
+    );
     ensure!(
         bytes.starts_with(MAGIC) && bytes[16..32] == service.0,
         Stale,

@@ -24,6 +24,19 @@ pub fn write(address: u64, region: &Region, bytes: &[u8; session_control::ENTRY]
     fence(Ordering::SeqCst);
 }
 
+/// Marks all entries of a copy of a control block as unread. NIXL writes to it later.
+pub fn forget(address: u64, region: &Region) {
+    if !contains(region, address, session_control::SIZE) {
+        return;
+    }
+    for entry in (0..session_control::SIZE).step_by(session_control::ENTRY) {
+        // SAFETY: as in `write`.
+        let place = unsafe { AtomicU64::from_ptr((address as *mut u8).add(entry).cast()) };
+        place.store(session_control::UNREAD, Ordering::Relaxed);
+    }
+    fence(Ordering::SeqCst);
+}
+
 /// Copies a control block. NIXL may write to it meanwhile. It is empty outside of the region.
 pub fn read(address: u64, region: &Region) -> [u8; session_control::SIZE] {
     let mut bytes = [0; session_control::SIZE];

@@ -92,6 +92,9 @@ impl OpenSession {
         if self.is_in_flight {
             return None;
         }
+        if let Some(region) = self.mailbox.region() {
+            words::forget(self.mailbox.address(), region);
+        }
         (self.is_in_flight, self.is_last, self.posted) = (true, is_last, Instant::now());
         Some(self.request)
     }

@@ -123,18 +123,20 @@ pub struct ServedPlan {
     arena: Option<Arc<Arena>>,
     /// For copies of the owner's control block.
     mailboxes: Arc<Arena>,
+    /// Slots of the arena get poison before they are read to.
+    poisons: bool,
 }
 
 impl ServedPlan {
     /// Allocates what the agent does not have yet.
-    pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
+    pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>, poisons: bool) -> Result<Self> {
         let chunks = || Arena::for_agent(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
         let arena = division.copies().then(chunks).transpose()?;
         let mailboxes =
             Arena::for_agent(agent, ArenaUse::Mailboxes, StagingMemory::Host, session_control::SIZE as u64)?;
         // Allocation and registration take long, so the layout keeps them for the next transfer.
         local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
-        Ok(Self { division, arena, mailboxes })
+        Ok(Self { division, arena, mailboxes, poisons })
     }
 
     /// Number of chunks.
@@ -167,6 +169,15 @@ impl ServedPlan {
     /// A free slot for a chunk, if there is one for the owner.
     pub(super) fn take_slot(&self) -> Option<Slot> {
         self.arena.as_ref()?.take(SlotUser::peer(self.peer()))
+    }
+
+    /// Prepares a slot that a chunk is to be read to.
+    pub(super) fn poison(&self, session: &SessionPlan, chunk: u64, slot: Option<&Slot>) -> Result<()> {
+        let range = session.range(chunk);
+        match slot.filter(|_| self.poisons) {
+            Some(slot) => slot.poison(std::iter::once(0..range.end - range.start)),
+            None => Ok(()),
+        }
     }
 
     /// Free memory for a copy of a control block, if there is any for the owner.

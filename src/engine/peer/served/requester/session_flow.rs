@@ -224,6 +224,7 @@ impl SessionFlow {
             return Ok(None);
         }
         let chunk = self.begun;
+        self.plan.poison(self.moves(), chunk, slot.as_ref())?;
         let local = slot.as_ref().map(Slot::address);
         let request = self.plan.request(state, self.moves(), chunk, self.slots.of_chunk(chunk), local)?;
         self.begun += 1;
