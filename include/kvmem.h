@@ -1650,7 +1650,8 @@ typedef struct kvmem_block_table {
 /// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
 /// to the blocks. With a range of heads or block tables, only what has moved is compared, token by token;
 /// then files with direct I/O are not supported. Blocks of a peer are read once more for the comparison, by
-/// the peer itself if it serves the layout (kvmem_layout_serve). Set `checksums` instead to compare with
+/// the peer itself if it serves the layout (kvmem_layout_serve), to memory that has random bytes before: a
+/// read that reports success and moves nothing is found, too. Set `checksums` instead to compare with
 /// checksums that were computed before.
 #define KVMEM_TRANSFER_VERIFY 8
 
@@ -1684,8 +1685,9 @@ typedef struct kvmem_transfer_options {
     /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
     /// number.
     uint64_t num_outers;
-    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
-    /// not NULL with size 0 for an empty one. Requires a remote layout.
+    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
     const void *notification;
     /// Bytes of the notification.
     size_t notification_size;
@@ -1904,8 +1906,9 @@ typedef struct kvmem_submit_options {
     size_t num_pairs;
     /// Returned in the completion; 0 by default, whatever the transfer was created with.
     uint64_t user_data;
-    /// Message to the remote agent, sent after the last byte has moved; copied. NULL with size 0 for none;
-    /// not NULL with size 0 for an empty one. Requires a remote layout.
+    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
     const void *notification;
     /// Bytes of the notification.
     size_t notification_size;
@@ -2173,15 +2176,16 @@ typedef struct kvmem_share kvmem_share;
 /// that an engine mapped and created with fabric handles.
 #define KVMEM_SHARE_FABRIC 4
 
-/// Grants read access only. File descriptors of host memory and files are then read-only, so the memory
-/// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by IPC
-/// handle, only the importer's kvmem prevents writing.
+/// Grants read access only. File descriptors of host memory and files are then read-only, and GPUs get no
+/// write access to extents and mappings. That prevents mistakes, and no intent: a process of the same user,
+/// or root, can open such a file descriptor again for writing, unless the memory is sealed
+/// (KVMEM_SHARE_WRITE_SEALED). For device memory by IPC handle, only the importer's kvmem prevents writing.
 #define KVMEM_SHARE_READ_ONLY 1
 
 /// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is shared.
-/// Requires KVMEM_SHARE_READ_ONLY. Without it, a process of the same user, or root, can open the file
-/// descriptor of a read-only share again and map it for writing. Mappings of this process remain writable.
-/// For memory of KVMEM_SYSTEM_SHAREABLE and KVMEM_PINNED_SHAREABLE it must be set in the first share.
+/// Requires KVMEM_SHARE_READ_ONLY. Mappings that exist remain writable, such as those of this process. For
+/// memory of KVMEM_SYSTEM_SHAREABLE and KVMEM_PINNED_SHAREABLE it must be set in the first share; for an
+/// adopted memory file before a share that grants write access.
 #define KVMEM_SHARE_WRITE_SEALED 2
 
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
@@ -2215,7 +2219,7 @@ typedef struct kvmem_share_options {
 ///           message says why
 ///         KVMEM_STATUS_PERMISSION_DENIED: write access is granted for a file or memory that can only be read
 ///         KVMEM_STATUS_INVALID_STATE: the context of the device memory was reset or destroyed; or the memory
-///           was shared before without KVMEM_SHARE_WRITE_SEALED
+///           is to be sealed and was shared before: an adopted file to be written, other memory at all
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory, or the process has no free file descriptors
 ///         KVMEM_STATUS_BUSY: a process holds a lease on the file (F_SETLEASE)
 ///         KVMEM_STATUS_IO, KVMEM_STATUS_CUDA

@@ -1140,7 +1140,8 @@ void kvmem_directory_events_destroy(kvmem_directory_events *events);
 /// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
 /// until its lease ends.
 ///
-/// No call waits longer than 100 ms after its timeout. With etcd none waits longer than 10 seconds, also with
+/// No call waits longer than 100 ms after its timeout; a timeout of 0 asks once, and waits so long for the
+/// response. With etcd none waits longer than 10 seconds, also with
 /// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
 ///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as
@@ -1279,7 +1280,8 @@ kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
                                      kvmem_directory_entry **entry,
                                      kvmem_error **error);
 
-/// Waits until an agent is published, and returns its entry. Returns at once if it is published.
+/// Waits until an agent is published, and returns its entry. Returns at once if it is published, also with
+/// a timeout of 0.
 ///
 /// @param directory a directory
 /// @param agent name of the agent

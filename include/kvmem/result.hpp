@@ -173,8 +173,8 @@ public:
     bool has_value() const noexcept { return value_.has_value(); }
     explicit operator bool() const noexcept { return has_value(); }
 
-    /// Returns the value. Without one it throws the error, or aborts in a program without exceptions. That of a
-    /// temporary is returned by value, so that `for (auto event : *directory.take_events())` does not dangle.
+    /// Returns the value. Without one it throws the error, or aborts in a program without exceptions. That of
+    /// a temporary is returned by value, so that `for (auto event : *directory.take_events())` is correct.
     T &value() & { return check(), *value_; }
     const T &value() const & { return check(), *value_; }
     T value() && { return check(), *std::move(value_); }

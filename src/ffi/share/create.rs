@@ -29,16 +29,16 @@ pub const KVMEM_SHARE_REMOTE: u32 = 3;
 /// that an engine mapped and created with fabric handles.
 pub const KVMEM_SHARE_FABRIC: u32 = 4;
 
-/// Grants read access only. File descriptors of host memory and files are then read-only, and GPUs get no write
-/// access to extents and mappings. That prevents mistakes, and no intent: a process of the same user, or root,
-/// can open such a file descriptor again for writing, unless the memory is sealed (KVMEM_SHARE_WRITE_SEALED).
-/// For device memory by IPC handle, only the importer's kvmem prevents writing.
+/// Grants read access only. File descriptors of host memory and files are then read-only, and GPUs get no
+/// write access to extents and mappings. That prevents mistakes, and no intent: a process of the same user,
+/// or root, can open such a file descriptor again for writing, unless the memory is sealed
+/// (KVMEM_SHARE_WRITE_SEALED). For device memory by IPC handle, only the importer's kvmem prevents writing.
 pub const KVMEM_SHARE_READ_ONLY: u64 = 1;
 
 /// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is shared.
 /// Requires KVMEM_SHARE_READ_ONLY. Mappings that exist remain writable, such as those of this process. For
-/// memory of KVMEM_SYSTEM_SHAREABLE and KVMEM_PINNED_SHAREABLE it must be set in the first share; for an adopted
-/// memory file before a share that grants write access.
+/// memory of KVMEM_SYSTEM_SHAREABLE and KVMEM_PINNED_SHAREABLE it must be set in the first share; for an
+/// adopted memory file before a share that grants write access.
 pub const KVMEM_SHARE_WRITE_SEALED: u64 = 2;
 
 /// Options of kvmem_share_create_region and kvmem_share_create_layout.
