@@ -23,8 +23,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 PAGE = ROOT / "CONTRIBUTING.md"
-HEADING = "## Import cycles that remain"
-UPWARDS = "## Dependencies upwards that remain"
+HEADING = "Import cycles that remain"
+UPWARDS = "Dependencies upwards that remain"
 ORDER = "**Dependencies point down only**"
 
 COMMENT_OR_STRING = re.compile(
@@ -218,13 +218,15 @@ def order_of_folders():
     return re.findall(r"`(\w+)`", paragraph)
 
 
+def section(heading):
+    """The text of CONTRIBUTING.md under a heading, up to the next heading of any level; empty if there is none."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    return found[1] if found else ""
+
+
 def listed(heading):
     """The entries of CONTRIBUTING.md: each begins with its files and folders, up to a colon."""
-    page = PAGE.read_text()
-    if heading not in page:
-        return []
-    section = page.split(heading, 1)[1].split("\n## ", 1)[0]
-    items = re.split(r"^- ", section, flags=re.MULTILINE)[1:]
+    items = re.split(r"^- ", section(heading), flags=re.MULTILINE)[1:]
     return [tuple(re.findall(r"`(src/[^`]+)`", item.split(":", 1)[0])) for item in items]
 
 

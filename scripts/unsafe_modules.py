@@ -12,17 +12,16 @@ list becomes shorter when the code does.
 import re
 import sys
 
-from module_cycles import COMMENT_OR_STRING, PAGE, ROOT, SOURCE, without_tests
+from module_cycles import COMMENT_OR_STRING, PAGE, ROOT, SOURCE, section, without_tests
 
-HEADING = "## Where `unsafe` is allowed"
+HEADING = "Where `unsafe` is allowed"
 FORBID = re.compile(r"#!\[(?:cfg_attr\(not\(test\), )?forbid\(unsafe_code\)")
 UNSAFE = re.compile(r"\bunsafe\b")
 
 
 def listed():
     """The paths of the list: files, and folders that end with a slash. `a/{b,c}.rs` stands for two files."""
-    section = PAGE.read_text().split(HEADING, 1)[1].split("\n## ", 1)[0]
-    for pattern in re.findall(r"`(src/[^`]+)`", section):
+    for pattern in re.findall(r"`(src/[^`]+)`", section(HEADING)):
         before, brace, rest = pattern.partition("{")
         names, _, after = rest.partition("}")
         yield from (before + name + after for name in names.split(",")) if brace else (pattern,)

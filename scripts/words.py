@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds words that names, comments, messages and pages of kvmem do not use, because a standard term says the same.
 
-Checks the comments, strings and declared names of Rust sources, the comments and strings of C headers and kernels, and the whole text of
-other files. The list is short: only words and phrases
-that have no other use here. A line that needs one of them, for example in a quotation, is listed in ALLOWED.
+Checks the comments, strings and declared names of Rust sources, the comments and strings of C headers and kernels, and the
+whole text of other files. The list is short: only words and phrases that have no other use here. Some names are searched in
+the code of all files. A line that needs one of them, for example in a quotation, is listed in ALLOWED.
 """
 
 import pathlib
@@ -39,6 +39,12 @@ WORDS = [
     (r"weigh(?:ed|ing|s)?", "compare"),
     (r"stretch(?:es)?", "span, contiguous range"),
 ]
+# Names in code of any language, and what to name them instead.
+NAMES = [
+    (r"(?:MOST|LEAST)_\w+|(?:most|least)_(?!likely\b)\w+", "MAX_, MIN_"),
+    (r"fn of(?=[(<])", "new, from_ or with_ for a constructor; what it finds for a look-up"),
+]
+NAME = re.compile(r"\b(?:" + "|".join(f"(?P<n{index}>{name})" for index, (name, _) in enumerate(NAMES)) + ")")
 PATTERN = re.compile(r"\b(?:" + "|".join(f"(?P<w{index}>{word})" for index, (word, _) in enumerate(WORDS)) + r")\b",
                      re.IGNORECASE)
 
@@ -74,6 +80,16 @@ def texts(path):
             yield text.count("\n", 0, token.start()) + 1, token[0]
 
 
+def findings(path):
+    """Each finding: the position in the file, what was found, and what to write instead."""
+    for first, text in texts(path):
+        for match in PATTERN.finditer(text):
+            yield first, text, match, WORDS[int(match.lastgroup[1:])][1]
+    text = path.read_text()
+    for match in NAME.finditer(text):
+        yield 1, text, match, NAMES[int(match.lastgroup[1:])][1]
+
+
 def main():
     found = 0
     for pattern in FILES:
@@ -81,18 +97,16 @@ def main():
             name = str(path.relative_to(ROOT))
             if not path.is_file() or "tests" in path.stem or path.name == "words.py":
                 continue
-            for first, text in texts(path):
-                for match in PATTERN.finditer(text):
-                    start = text.rfind("\n", 0, match.start()) + 1
-                    line = text[start:].split("\n", 1)[0].strip()
-                    if any(part in line for part in ALLOWED):
-                        continue
-                    number = first + text.count("\n", 0, match.start())
-                    instead = next(instead for index, (_, instead) in enumerate(WORDS) if match[f"w{index}"])
-                    print(f"{name}:{number}: '{match[0]}', use: {instead}\n    {line}")
-                    found += 1
+            for first, text, match, instead in findings(path):
+                start = text.rfind("\n", 0, match.start()) + 1
+                line = text[start:].split("\n", 1)[0].strip()
+                if any(part in line for part in ALLOWED):
+                    continue
+                number = first + text.count("\n", 0, match.start())
+                print(f"{name}:{number}: '{match[0]}', use: {instead}\n    {line}")
+                found += 1
     if found:
-        sys.exit(f"{found} words that comments, messages and pages do not use")
+        sys.exit(f"{found} words that names, comments, messages and pages do not use")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ impl PageLock {
     }
 
     /// The same for read-only memory, which not every device supports.
-    pub fn of_read_only(context: Context) -> Result<Self> {
+    pub fn new_read_only(context: Context) -> Result<Self> {
         ensure!(
             context.device().locks_read_only(),
             Unsupported,

@@ -36,7 +36,7 @@ impl Axis {
     }
 
     /// The axis of a letter.
-    pub fn of_letter(letter: char) -> Option<Self> {
+    pub fn from_letter(letter: char) -> Option<Self> {
         Self::ALL.into_iter().find(|axis| axis.letter() == letter)
     }
 

@@ -64,7 +64,7 @@ impl Order {
     }
 
     fn push(&mut self, letter: char, shown: Shown<'_>) -> Result<()> {
-        let Some(axis) = Axis::of_letter(letter) else {
+        let Some(axis) = Axis::from_letter(letter) else {
             fail!(
                 InvalidArgument,
                 "'{}' in the order {shown} is no axis; the axes are {LETTERS}",

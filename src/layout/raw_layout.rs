@@ -18,7 +18,7 @@ use crate::region::Tier;
 impl Layout {
     /// A remote layout with one descriptor per region. The loaded metadata of the owner must cover the descriptors, and no two
     /// blocks may have a byte in common.
-    pub fn of_raw(
+    pub fn from_raw(
         agent: &Arc<Agent>,
         owner: &str,
         (dimensions, kind): (Dimensions, LayoutKind),

@@ -48,7 +48,7 @@ impl Storage {
             root_of_region,
             is_elastic: regions.iter().any(|region| region.elastic_memory().is_some()),
             read_only: regions.iter().position(|region| region.read_only_because().is_some()),
-            contexts: [Contexts::of_memory(regions), Contexts::of_page_locks(regions)],
+            contexts: [Contexts::from_memory(regions), Contexts::from_page_locks(regions)],
             files: regions.iter().filter_map(|region| region.fd()).collect(),
             is_direct: files().all(|file| file.is_direct()),
             io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),

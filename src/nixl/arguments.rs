@@ -26,14 +26,14 @@ pub(super) struct Arguments(sys::nixl_capi_opt_args_t);
 
 impl Arguments {
     /// Restricts a call to one backend.
-    pub fn of_backend(backend: sys::nixl_capi_backend_t) -> Result<Self> {
+    pub fn with_backend(backend: sys::nixl_capi_backend_t) -> Result<Self> {
         let this = Self::new()?;
         this.add_backend(backend)?;
         Ok(this)
     }
 
     /// The address of a peer's listen thread.
-    pub fn of_address(address: &str, port: u16) -> Result<Self> {
+    pub fn with_address(address: &str, port: u16) -> Result<Self> {
         let text = c_string("the address", address)?;
         let this = Self::new()?;
         // SAFETY: live handle and string, which is copied.
@@ -45,7 +45,7 @@ impl Arguments {
     }
 
     /// The caller's options, with the backends that they name.
-    pub fn of_options(options: &CallOptions, backends: &[sys::nixl_capi_backend_t]) -> Result<Self> {
+    pub fn with_options(options: &CallOptions, backends: &[sys::nixl_capi_backend_t]) -> Result<Self> {
         let this = Self::new()?;
         backends.iter().try_for_each(|backend| this.add_backend(*backend))?;
         if let Some(message) = &options.notification {

@@ -154,7 +154,7 @@ mod tests {
         let outline = Arc::new(Outline::between(&from, &to, Wanted::default(), false).unwrap());
         let table = |first_token| BlockTable { blocks: &[5, 1, 3, 2], first_token, token_step: 1 };
         let tables = TokenTables { sides: [table(4), table(4)], tokens: 16 };
-        let text = Plan::of_tokens(&outline, &tables, None).unwrap().description();
+        let text = Plan::from_tokens(&outline, &tables, None).unwrap().description();
         let line = |tokens, bytes| {
             format!(
                 "loops: 1 span of {tokens} tokens, L 3, O 2; rows of {bytes} bytes are contiguous on both sides: NHC\n"

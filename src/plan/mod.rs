@@ -79,7 +79,7 @@ impl Plan {
     }
 
     /// Plans the move of tokens. Whole blocks are planned as pairs.
-    pub fn of_tokens(
+    pub fn from_tokens(
         outline: &Arc<Outline>,
         tables: &TokenTables<'_>,
         spare: Option<Arc<PlannedBlocks>>,

@@ -54,12 +54,12 @@ pub(super) struct LayerOutline {
 impl Outline {
     /// The outline of moves between two layouts, as a whole or layer by layer.
     pub fn new(source: &Layout, destination: &Layout, wanted: Wanted, by_layer: bool) -> Result<Self> {
-        Self::of_parts(source, destination, &[], wanted, by_layer)
+        Self::with_parts(source, destination, &[], wanted, by_layer)
     }
 
     /// The same for some of the parts of the layouts, by name; for all if there is no name. What is wanted is wanted of each
     /// part.
-    pub fn of_parts(
+    pub fn with_parts(
         source: &Layout,
         destination: &Layout,
         names: &[&str],
@@ -172,7 +172,7 @@ impl PartOutline {
         let selection = Selection::new(sides, wanted)?;
         let tokens = sides.map(|side| side.count(Axis::Token));
         let tokens = tokens[0].min(tokens[1]);
-        let starts = parts.each_ref().map(Side::of_part);
+        let starts = parts.each_ref().map(Side::from_part);
         let outline = |selection: Selection| {
             let block = PairedBlock::new(sides, &selection, tokens);
             let mut shape = Shape::new(&starts, &block);

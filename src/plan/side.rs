@@ -28,7 +28,7 @@ impl Side {
     }
 
     /// A part of a layout, from block 0 on.
-    pub fn of_part(LayoutPart { placement, first_region, .. }: &LayoutPart<'_>) -> Self {
+    pub fn from_part(LayoutPart { placement, first_region, .. }: &LayoutPart<'_>) -> Self {
         let block_stride = placement.geometry().stride(Axis::Block);
         Self { first_region: *first_region, ..Self::new(placement.shared_bases().clone(), block_stride) }
     }

@@ -265,7 +265,7 @@ impl Section {
         let mut order = Axis::ALL;
         let mut letters = self.order.chars();
         for axis in &mut order {
-            let found = letters.next().and_then(Axis::of_letter);
+            let found = letters.next().and_then(Axis::from_letter);
             *axis = found.ok_or_else(|| self.wrong_order())?;
         }
         let has_all = Axis::ALL.iter().all(|axis| order.contains(axis));
@@ -377,7 +377,7 @@ impl CheckedSection<'_> {
             (self.ranges[index][1], stride, geometry.region_step(axis) as u32)
         });
         Ok(OneSide {
-            side: Side::of_part(&self.part).with_stride(spans.unit),
+            side: Side::from_part(&self.part).with_stride(spans.unit),
             start: (regions as u32, bytes + spans.token * token_stride),
             axes,
             element_size: self.section.element_size,

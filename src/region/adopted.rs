@@ -41,7 +41,7 @@ impl AdoptedMemory {
     }
 
     /// Adopts a part of a memory file. `release` is called only if this succeeds.
-    pub fn of_file(config: &AdoptedFileConfig<'_>, release: Option<ReleaseCallback>) -> Result<Self> {
+    pub fn from_file(config: &AdoptedFileConfig<'_>, release: Option<ReleaseCallback>) -> Result<Self> {
         let (file, address) = AdoptedFile::new(config)?;
         let mut memory = Self::new(address, config.size, config.access, release)?;
         if let Err(error) = file.seal(config) {
@@ -106,7 +106,7 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Option<(FileId, u6
         );
         // Where the file's bytes for the first address of the range would be, so that neighbouring parts agree.
         parts.push(mapped.pages.as_ref().and_then(|pages| {
-            let file = FileId::of_list_of_mappings(&pages.file)?;
+            let file = FileId::from_list_of_mappings(&pages.file)?;
             Some((file, pages.offset.wrapping_add(start).wrapping_sub(mapped.addresses.start)))
         }));
         next = mapped.addresses.end;

@@ -225,7 +225,7 @@ fn map(
     );
     let pages = inspected.huge_page.map_or(aligned_for_all(size), Pages::Huge);
     let part = FilePart { file, offset: config.offset };
-    Mapping::of_part(part, size, pages, 1, writable).map_err(|error| inspected.explain(error))
+    Mapping::from_part(part, size, pages, 1, writable).map_err(|error| inspected.explain(error))
 }
 
 /// Fails unless every page at the address shows the page of the file that it should: other processes map the file, and

@@ -116,7 +116,7 @@ impl System {
     /// has ended, the first version shows "/", which limits nothing, so no possible allocation fails.
     fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Available> {
         let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
-        let groups = text.lines().filter_map(Group::of_line).flat_map(Group::with_all_above);
+        let groups = text.lines().filter_map(Group::from_line).flat_map(Group::with_all_above);
         let available = |group: Group| {
             let place = format!("under the memory limit of control group {}", group.path);
             bytes(&group, self).map(|bytes| Available { bytes, place })
@@ -153,7 +153,7 @@ struct Group {
 
 impl Group {
     /// Parses a line of /proc/self/cgroup: "0::/path", or "4:memory:/path" in version 1.
-    fn of_line(line: &str) -> Option<Self> {
+    fn from_line(line: &str) -> Option<Self> {
         let (_, rest) = line.split_once(':')?;
         let (controllers, path) = rest.split_once(':')?;
         let is_first_version = controllers.split(',').any(|controller| controller == "memory");

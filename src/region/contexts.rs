@@ -22,7 +22,7 @@ pub struct Contexts {
 
 impl Contexts {
     /// The contexts that device memory of some regions belongs to.
-    pub fn of_memory<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
+    pub fn from_memory<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
         let mut contexts = Self::default();
         for region in regions {
             let Backing::Device(memory) = region.root() else { continue };
@@ -33,7 +33,7 @@ impl Contexts {
     }
 
     /// The contexts that page locks of some regions belong to.
-    pub fn of_page_locks<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
+    pub fn from_page_locks<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
         let mut contexts = Self::default();
         for region in regions {
             let Backing::Pinned(memory) = region.root() else { continue };

@@ -137,7 +137,7 @@ impl ElasticMemory {
             extents: Mutex::default(),
             kept: Mutex::default(),
             control: Arc::new(Control::create(count)?),
-            reach: OpenDevices::of_owner(config.ordinal),
+            reach: OpenDevices::from_owner(config.ordinal),
             is_imported: false,
         })
     }

@@ -105,11 +105,11 @@ impl Mapping {
 
     /// Maps a memory file from its start.
     pub fn shared(file: &OwnedFd, size: usize, pages: Pages, writable: bool) -> Result<Self> {
-        Self::of_part(FilePart { file: file.as_fd(), offset: 0 }, size, pages, 1, writable)
+        Self::from_part(FilePart { file: file.as_fd(), offset: 0 }, size, pages, 1, writable)
     }
 
     /// A part of a memory file, at a multiple of `alignment`, a power of two.
-    pub fn of_part(
+    pub fn from_part(
         part: FilePart<'_>,
         size: usize,
         pages: Pages,

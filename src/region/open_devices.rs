@@ -63,7 +63,7 @@ impl DeviceUsers {
 
 impl OpenDevices {
     /// Memory of this process that is open for its own device alone.
-    pub fn of_owner(owner: i32) -> Self {
+    pub fn from_owner(owner: i32) -> Self {
         Self { access: DeviceAccess::ReadWrite, devices: Mutex::new(BTreeSet::from([owner])) }
     }
 

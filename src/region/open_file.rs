@@ -73,7 +73,7 @@ impl FileId {
     }
 
     /// The file of an entry of /proc/PID/maps.
-    pub fn of_list_of_mappings((device, inode): &(String, u64)) -> Option<Self> {
+    pub fn from_list_of_mappings((device, inode): &(String, u64)) -> Option<Self> {
         let (major, minor) = device.split_once(':')?;
         let number = |text| u32::from_str_radix(text, 16).ok();
         Some(Self { file_system: (number(major)?, number(minor)?), inode: *inode })

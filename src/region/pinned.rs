@@ -85,7 +85,7 @@ impl PinnedMemory {
     pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
         ensure_available_for(&memory)?;
         let context = Context::retain(Device::get(ordinal)?)?;
-        let lock = if writable { PageLock::new(context) } else { PageLock::of_read_only(context)? };
+        let lock = if writable { PageLock::new(context) } else { PageLock::new_read_only(context)? };
         let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
         let (address, size) = (this.memory.address(), this.memory.size());
         for offset in (0..size).step_by(CHUNK as usize) {

@@ -126,7 +126,7 @@ impl SystemMemory {
         );
         let alignment = host_size("an alignment", alignment)?;
         let part = FilePart { file: file.as_fd(), offset };
-        let mapping = Mapping::of_part(part, size, pages, alignment, writable)
+        let mapping = Mapping::from_part(part, size, pages, alignment, writable)
             .map_err(|error| inspected.explain(error))
             .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
         Ok(Self { file: Some((file, offset)), ..Self::from_mapping(mapping, size, pages.unit() as u64) })

@@ -27,12 +27,12 @@ use crate::region::{
 
 impl Share {
     /// Shares a region, or the part of one that a view is.
-    pub fn of_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Self> {
+    pub fn from_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Self> {
         pack_region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
     }
 
     /// Shares a layout.
-    pub fn of_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Self> {
+    pub fn from_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Self> {
         pack_layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
     }
 

@@ -75,7 +75,7 @@ impl Share {
     }
 
     /// A share that was received from a socket.
-    pub fn of_parcel(parcel: Parcel) -> Result<Self> {
+    pub fn from_parcel(parcel: Parcel) -> Result<Self> {
         Self::received(parcel.bytes, parcel.fds)
     }
 

@@ -84,7 +84,7 @@ impl LayoutPair {
         destination.ensure_writable()?;
         let contexts = runs::contexts([source, destination], path.is_cuda());
         let by_layer = request.preferences.by_layer;
-        let outline = Outline::of_parts(source, destination, &request.parts, request.wanted, by_layer)?;
+        let outline = Outline::with_parts(source, destination, &request.parts, request.wanted, by_layer)?;
         Ok(Arc::new(Self { path, outline: Arc::new(outline), contexts, record: OnceCell::new() }))
     }
 

@@ -47,7 +47,7 @@ impl Route {
         let expected = step.expected(self.verifies_source)?;
         let step_timeout = step.timeout;
         let plan = match &step.tables {
-            Some(tables) => Plan::of_tokens(&self.pair.outline, tables, spare)?,
+            Some(tables) => Plan::from_tokens(&self.pair.outline, tables, spare)?,
             None => Plan::new(&self.pair.outline, step.pairs, spare)?,
         };
         let kept = plan.clone();

@@ -60,7 +60,7 @@ pub const NamedLayout = extern struct {
     name: [*:0]const u8,
     layout: *const c.kvmem_layout,
 
-    pub fn of(name: [:0]const u8, layout: Layout) NamedLayout {
+    pub fn init(name: [:0]const u8, layout: Layout) NamedLayout {
         return .{ .name = name.ptr, .layout = layout.handle };
     }
 };

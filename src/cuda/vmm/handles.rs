@@ -73,14 +73,14 @@ impl PhysicalMemory {
     pub fn import_fd(fd: BorrowedFd<'_>, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         let held = import(fd.as_raw_fd() as usize as *mut c_void, HANDLE_POSIX_FD, "a file descriptor")
             .map_err(|error| foreign::explain(fd, error))?;
-        Self::of_handle(held, size, expected)
+        Self::from_handle(held, size, expected)
     }
 
     /// Imports memory from a fabric handle of this machine or of another machine of its fabric.
     pub fn import_fabric(handle: &[u8; 64], size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         let held = import(handle.as_ptr().cast_mut().cast::<c_void>(), HANDLE_FABRIC, "a fabric handle")
             .map_err(explain_fabric)?;
-        Self::of_handle(held, size, expected)
+        Self::from_handle(held, size, expected)
     }
 
     /// Retains the memory that other code of this process has mapped at `address`, also after it is unmapped.
@@ -100,7 +100,7 @@ impl PhysicalMemory {
         let held = OwnedHandle { driver, handle, origin: HandleOrigin::Retained };
         // A mapping is of a whole memory, so both have the same size.
         let (_, size) = pointers::range_of(&pointers::owner_of(address)?, address)?;
-        Self::of_handle(held, size, None)
+        Self::from_handle(held, size, None)
     }
 
     fn check_export(&self, is_offered: bool, what: &str) -> Result<()> {

@@ -48,7 +48,7 @@ impl PhysicalMemory {
 
     /// Memory of a handle that this process already has. The driver reports its properties, but reports no size before it is
     /// mapped.
-    pub(super) fn of_handle(held: OwnedHandle, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
+    pub(super) fn from_handle(held: OwnedHandle, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         let properties = held.properties()?;
         if let Some(expected) = expected {
             ensure!(

@@ -62,7 +62,7 @@ impl NixlMove {
             true => {
                 let memory = StagingMemory::between(local, MemoryType::Object);
                 let slot = object_slot_size(preferences.staging_size, memory, max_content(remote))?;
-                Some(Division::of_objects(&plan, remote, reads, slot))
+                Some(Division::from_objects(&plan, remote, reads, slot))
             }
             false => None,
         };

@@ -83,7 +83,7 @@ pub unsafe extern "C" fn kvmem_share_fetch(
         let what = unsafe { wanted(&options) }?;
         let timeout = if options.timeout_ns == 0 { DEFAULT_FETCH_NS } else { options.timeout_ns };
         let parcel = fetch(&what, deadline(timeout))?;
-        share.set(Arc::new(Share::of_parcel(parcel)?));
+        share.set(Arc::new(Share::from_parcel(parcel)?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

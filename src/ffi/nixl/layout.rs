@@ -134,7 +134,7 @@ pub unsafe extern "C" fn kvmem_layout_create_remote(
             let owner = text::required(owner, "owner")?;
             let config = read(config)?;
             let list = borrow(scope, descriptors)?.lock().clone();
-            layout.set(Layout::of_raw(agent, owner, shape(&config)?, &list)?);
+            layout.set(Layout::from_raw(agent, owner, shape(&config)?, &list)?);
             Ok(())
         })
     }

@@ -90,7 +90,7 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     unsafe {
         call(error, |scope| {
             let (share, options) = (Out::new(share)?, read_nullable(options)?);
-            share.set(Arc::new(Share::of_region(borrow(scope, region)?, grant(options)?)?));
+            share.set(Arc::new(Share::from_region(borrow(scope, region)?, grant(options)?)?));
             Ok(())
         })
     }
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
     unsafe {
         call(error, |scope| {
             let (share, options) = (Out::new(share)?, read_nullable(options)?);
-            share.set(Arc::new(Share::of_layout(borrow(scope, layout)?, grant(options)?)?));
+            share.set(Arc::new(Share::from_layout(borrow(scope, layout)?, grant(options)?)?));
             Ok(())
         })
     }

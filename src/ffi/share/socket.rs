@@ -82,7 +82,7 @@ pub unsafe extern "C" fn kvmem_share_receive(
         // SAFETY: NULL or writable, by contract.
         let share = unsafe { Out::new(share) }?;
         let parcel = socket::receive(open_socket(fd)?, deadline(timeout_ns))?;
-        share.set(Arc::new(Share::of_parcel(parcel)?));
+        share.set(Arc::new(Share::from_parcel(parcel)?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

@@ -85,7 +85,7 @@ impl AgentState {
             return Ok(None);
         }
         let backends = options.backends.iter().map(|plugin| Ok(self.backend(plugin)?.raw()));
-        Arguments::of_options(options, &backends.collect::<Result<Vec<_>>>()?).map(Some)
+        Arguments::with_options(options, &backends.collect::<Result<Vec<_>>>()?).map(Some)
     }
 
     /// A backend of the agent, by its plugin.

@@ -194,7 +194,7 @@ impl AgentState {
              one of that name: load its metadata from bytes or a directory"
         );
         let peer = c_string("the peer's name", name)?;
-        let arguments = Arguments::of_address(address, port)?;
+        let arguments = Arguments::with_address(address, port)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };
         check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))?;
@@ -204,7 +204,7 @@ impl AgentState {
 
     /// Sends the agent's own metadata to the listen thread of a peer.
     pub fn send_local(&mut self, address: &str, port: u16) -> Result<()> {
-        let arguments = Arguments::of_address(address, port)?;
+        let arguments = Arguments::with_address(address, port)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.raw()) };
         check(status, || format!("send the metadata of agent '{}' to {address}:{port}", self.display_name()))
@@ -214,7 +214,7 @@ impl AgentState {
     pub fn send_partial(&mut self, list: &Descriptors, address: &str, port: u16) -> Result<()> {
         self.ensure_registered(list, &CallOptions::default())?;
         let raw_list = self.partial_list(list)?;
-        let arguments = Arguments::of_address(address, port)?;
+        let arguments = Arguments::with_address(address, port)?;
         // SAFETY: live handles.
         let status =
             unsafe { sys::nixl_capi_send_local_partial_md(self.agent, raw_list.raw, arguments.raw()) };
@@ -229,7 +229,7 @@ impl AgentState {
 
     /// Has the listen thread of a peer remove this agent's metadata there.
     pub fn withdraw_local(&mut self, address: &str, port: u16) -> Result<()> {
-        let arguments = Arguments::of_address(address, port)?;
+        let arguments = Arguments::with_address(address, port)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_invalidate_local_md(self.agent, arguments.raw()) };
         check(status, || {

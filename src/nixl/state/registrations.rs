@@ -142,7 +142,7 @@ impl AgentState {
     /// Registers a list with one backend. If UCX refuses it, the attempt is repeated to collect what UCX logs.
     pub(super) fn register_with(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
         let backend = self.backend(plugin)?;
-        let arguments = Arguments::of_backend(backend.raw())?;
+        let arguments = Arguments::with_backend(backend.raw())?;
         let register = || {
             // SAFETY: live handles; the list is copied.
             let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.raw, arguments.raw()) };
@@ -198,7 +198,7 @@ impl AgentState {
         // Backends are never removed before the agent.
         let missing = || Error::new(Status::Nixl, "the backend does not exist");
         let backend = self.backends.get(plugin).ok_or_else(missing)?;
-        let arguments = Arguments::of_backend(backend.raw())?;
+        let arguments = Arguments::with_backend(backend.raw())?;
         // SAFETY: live handles; the list is copied.
         let status = unsafe { sys::nixl_capi_deregister_mem(self.agent, list.raw, arguments.raw()) };
         check(status, || "deregister".to_string())

@@ -146,7 +146,7 @@ proptest! {
         if tokens > 1 << 12 {
             return Ok(());
         }
-        if let Ok(plan) = Plan::of_tokens(&Arc::new(outline), &tables, None) {
+        if let Ok(plan) = Plan::from_tokens(&Arc::new(outline), &tables, None) {
             ensure_inside(&plan, [&source, &destination]);
         }
     }

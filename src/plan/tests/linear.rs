@@ -97,7 +97,7 @@ proptest! {
         let asked = TokenTables { sides: [table(0), table(1)], tokens };
         let wanted = Wanted { heads: Some(heads), ..Wanted::default() };
         let Ok(outline) = Outline::between(sides[0], sides[1], wanted, by_layer) else { return Ok(()) };
-        let Ok(plan) = Plan::of_tokens(&Arc::new(outline), &asked, None) else { return Ok(()) };
+        let Ok(plan) = Plan::from_tokens(&Arc::new(outline), &asked, None) else { return Ok(()) };
         let expected = expected_of_tokens(sides, &asked, heads).unwrap();
         if by_layer {
             let layers = (0..3).map(|layer| through_a_row(&plan.layer(layer), sides, leader, step));

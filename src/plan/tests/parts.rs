@@ -85,8 +85,8 @@ proptest! {
         let blocks = [3, 7, 1, 11, 0, 2, 5, 8];
         let table = |first_token| BlockTable { blocks: &blocks, first_token, token_step: 1 };
         let tables = TokenTables { sides: [table(0), table(first)], tokens: tokens.min(16 - first) };
-        let whole = Plan::of_tokens(&outline(&parts, false).unwrap(), &tables, None).unwrap();
-        let expected = bytes_apart(&parts, |alone| Plan::of_tokens(alone, &tables, None).unwrap());
+        let whole = Plan::from_tokens(&outline(&parts, false).unwrap(), &tables, None).unwrap();
+        let expected = bytes_apart(&parts, |alone| Plan::from_tokens(alone, &tables, None).unwrap());
         prop_assert_eq!(whole.bytes(), expected.len() as u64);
         prop_assert_eq!(bytes_of(&whole.moves().collect::<Vec<_>>()), expected);
     }

@@ -111,7 +111,7 @@ proptest! {
             prop_assert_eq!(outline.unwrap_err().status(), Status::OutOfRange);
             return Ok(());
         }
-        let plan = Plan::of_tokens(&Arc::new(outline.unwrap()), &asked, None);
+        let plan = Plan::from_tokens(&Arc::new(outline.unwrap()), &asked, None);
         let ends = [0, 1].map(|side| firsts[side] + tokens.saturating_sub(1) * steps[side]);
         let is_short = (0..2).any(|side| ends[side] >= tables[side].len() as u64 * pages[side]);
         if tokens == 0 || is_short {
@@ -201,8 +201,8 @@ proptest! {
                 token_step: steps[side],
             };
             let asked = TokenTables { sides: [table(0), table(1)], tokens };
-            let Ok(fresh) = Plan::of_tokens(&outline, &asked, None) else { continue };
-            let again = Plan::of_tokens(&outline, &asked, spare.take()).unwrap();
+            let Ok(fresh) = Plan::from_tokens(&outline, &asked, None) else { continue };
+            let again = Plan::from_tokens(&outline, &asked, spare.take()).unwrap();
             prop_assert_eq!(again.moves().collect::<Vec<_>>(), fresh.moves().collect::<Vec<_>>());
             prop_assert_eq!((again.bytes(), again.blocks()), (fresh.bytes(), fresh.blocks()));
             if by_layer {
@@ -240,7 +240,7 @@ fn whole_blocks_of_one_size_are_planned_as_pairs() {
     let outline = Arc::new(Outline::between(&source, &destination, Wanted::default(), false).unwrap());
     let table = |blocks, first_token| BlockTable { blocks, first_token, token_step: 1 };
     let tables = TokenTables { sides: [table(&[5, 3, 1, 8], 4), table(&[2, 0, 7], 0)], tokens: 12 };
-    let plan = Plan::of_tokens(&outline, &tables, None).unwrap();
+    let plan = Plan::from_tokens(&outline, &tables, None).unwrap();
     let by_pairs = Plan::new(&outline, &pairs(&[(3, 2), (1, 0), (8, 7)]), None).unwrap();
     assert_eq!(plan.block_runs(), by_pairs.block_runs());
 }
@@ -274,7 +274,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     for (from, first_token, to, tokens, status, text) in cases {
         let table = |blocks, first_token| BlockTable { blocks, first_token, token_step: 1 };
         let tables = TokenTables { sides: [table(from, first_token), table(to, 0)], tokens };
-        let error = Plan::of_tokens(&outline, &tables, None).unwrap_err();
+        let error = Plan::from_tokens(&outline, &tables, None).unwrap_err();
         assert_eq!(error.status(), status, "{error}");
         assert!(error.message().contains(text), "{error}");
     }
@@ -304,7 +304,7 @@ fn a_block_that_is_named_a_million_times_is_planned_at_once() {
     let planned = |token_step, tokens| {
         let source = BlockTable { blocks: &blocks, first_token: 0, token_step: 1 };
         let destination = BlockTable { token_step, ..source };
-        Plan::of_tokens(&outline, &TokenTables { sides: [source, destination], tokens }, None)
+        Plan::from_tokens(&outline, &TokenTables { sides: [source, destination], tokens }, None)
     };
     assert_eq!(planned(TOKENS + 1, TOKENS).unwrap().bytes(), TOKENS);
     assert!(planned(TOKENS - 1, TOKENS).is_ok());

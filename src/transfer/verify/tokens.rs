@@ -168,7 +168,7 @@ impl Tokens {
                 let to = BlockTable { blocks: &ids[..count as usize], first_token: 0, token_step: 1 };
                 let tables =
                     TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
-                let plan = Plan::of_tokens(&outlines[side], &tables, None)?;
+                let plan = Plan::from_tokens(&outlines[side], &tables, None)?;
                 Copied::new(&layouts[side], &buffers[side], plan, count, self.limits)
             };
             let sides = [of_side(0).map_err(copying)?, of_side(1).map_err(copying)?];

@@ -49,7 +49,7 @@ test "an agent is published, found, watched and withdrawn" {
     try watcher.reportEvents(queue, 7, null);
     try expectError(error.NotFound, watcher.lookUp("publisher", patience, null));
     try expectError(error.TimedOut, watcher.waitFor("publisher", 1_000_000, null));
-    try publisher.publish(publisher_agent, &.{kvmem.NamedLayout.of("cache", cache)}, patience, null);
+    try publisher.publish(publisher_agent, &.{kvmem.NamedLayout.init("cache", cache)}, patience, null);
     const awaited = try watcher.waitFor("publisher", patience, null);
     defer awaited.deinit();
     try expectEqual(1, (try awaited.info(null)).version);

@@ -52,7 +52,7 @@ impl Division {
     }
 
     /// Divides a plan, which is in the order of the objects, into one chunk for each object, which fits a slot.
-    pub fn of_objects(plan: &Plan, objects: &Arc<Layout>, reads: bool, slot: u64) -> Self {
+    pub fn from_objects(plan: &Plan, objects: &Arc<Layout>, reads: bool, slot: u64) -> Self {
         let max_gap = if reads { OBJECT_GAP } else { 0 };
         let limits = ChunkLimits { reads, slot, max_gap, max_ranges: 1 };
         Self { plan: plan.clone(), limits, remote: objects.clone() }

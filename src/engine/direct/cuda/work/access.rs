@@ -24,7 +24,7 @@ impl KernelAccess {
     /// The accesses of a kernel that copies a plan.
     pub fn from_plan(plan: &Plan) -> Self {
         let none = Self { moves: 0, spans: [0; 2], transposed: 0 };
-        plan.parts().map(|part| Self::of_part(&part)).fold(none, Self::and)
+        plan.parts().map(|part| Self::from_part(&part)).fold(none, Self::and)
     }
 
     /// A line for people about a copy of so many bytes: what its estimate depends on, and where the estimate comes from.
@@ -37,7 +37,7 @@ impl KernelAccess {
         )
     }
 
-    fn of_part(part: &PlanPart<'_>) -> Self {
+    fn from_part(part: &PlanPart<'_>) -> Self {
         let transposed = transposed_moves(part);
         let moves = transposed.or_else(|| row_moves(part)).unwrap_or_else(|| part.max_moves());
         Self {

@@ -218,7 +218,7 @@ proptest! {
         let destinations: Vec<_> = tables[1].iter().map(|pair| pair.destination).collect();
         let table = |blocks, first_token, token_step| BlockTable { blocks, first_token, token_step };
         let sides = [table(&sources[..], first, step), table(&destinations[..], 0, 1)];
-        let Ok(plan) = Plan::of_tokens(&outline, &TokenTables { sides, tokens }, None) else { return Ok(()) };
+        let Ok(plan) = Plan::from_tokens(&outline, &TokenTables { sides, tokens }, None) else { return Ok(()) };
         check(&plan, to_host, limits)?;
     }
 }
