@@ -168,7 +168,7 @@ void check_nixl(Reporter &report, const Options &options) {
     }
     report.add(library);
     report.step("create an agent of NIXL");
-    const auto agent = check_agent(report);
+    auto agent = check_agent(report);
     if (!agent) return;
     report.step("load the plugins of NIXL");
     const auto plugins = agent->plugins();
