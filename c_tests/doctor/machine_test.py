@@ -271,7 +271,7 @@ class Nixl(unittest.TestCase):
             path = os.path.join(home, ".nixl.cfg")
 
             def check(fix, **environment):
-                report = Report("--no-rates", "--require=nixl", **{"NIXL_CONFIG_FILE": None, **environment})
+                report = Report("--no-rates", "--require=nixl.agent", **{"NIXL_CONFIG_FILE": None, **environment})
                 self.assertEqual(report.status, 1)
                 finding = report.finding("nixl.agent")
                 self.assertEqual((finding["status"], finding["data"]["settings"]), ("failed", path))
