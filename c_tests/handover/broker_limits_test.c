@@ -73,6 +73,22 @@ TEST(clients_of_a_full_broker_wait) {
     server_check_service(&server);
 }
 
+/* The kernel keeps what they were sent, and the broker their connections. */
+TEST(clients_that_do_not_read_count_until_their_time_ends) {
+    kvmem_broker_options options = WITH(server_options(), it.max_clients = 2);
+    options.client_timeout_ns = SECONDS(1);
+    OPENED(server, server, &options);
+    const int unread[] = {ask_raw(server.path, "kv", &server.token, WHOLE_REQUEST),
+                          ask_raw(server.path, "kv", &server.token, WHOLE_REQUEST)};
+    while (server_info(&server).granted < NUM(unread)) sched_yield();
+    CHECK_EQ(server_info(&server).clients, NUM(unread));
+    server_check_service(&server); /* waits until it is accepted */
+    CHECK(server_info(&server).clients >= NUM(unread));
+    close(unread[0]);
+    close(unread[1]);
+    server_await_clients(&server, 0);
+}
+
 TEST(a_share_unpublished_while_it_is_sent_still_arrives) {
     KEEPS_FILES;
     OPENED(server, server, NULL);

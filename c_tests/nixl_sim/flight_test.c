@@ -339,6 +339,17 @@ TEST(a_short_run_in_flight_ends_after_its_peer_was_invalidated) {
     AWAIT(requests().alive == 0);
 }
 
+/* NIXL has no memory to look, for example. That says nothing about the peer. */
+TEST(a_peer_that_cannot_be_checked_stays_valid) {
+    OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
+    NIXL(nixl_sim_fail_check(1));
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "check the loaded metadata of agent 'far'",
+                   kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
+    EXPECT_OK(run(pair.transfer));
+    AWAIT(requests().alive == 0);
+}
+
 /* The peer hangs: its requests never end. Another process of its name takes its place. */
 TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);

@@ -167,10 +167,14 @@ static status check_peer(const agent *agent, const char *name) {
     return LOCKED(sim_knows(agent, name)) ? SUCCESS : ERROR_NOT_FOUND;
 }
 
+static uint64_t failing_check;
+
 CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
     sim_pass(NIXL_SIM_CHECK);
-    return check_peer(agent, name);
+    return LOCKED(sim_fails(&failing_check)) ? ERROR_BACKEND : check_peer(agent, name);
 }
+
+void nixl_sim_fail_check(uint64_t nth) { LOCKED(failing_check = nth); }
 
 /* Without a connection, so that agents have no identity, which would be registered beside the memory of tests. */
 CAPI(get_local_partial_md)(agent *agent, const void *list, void **data, size_t *size, const arguments *arguments) {

@@ -13,6 +13,8 @@
 void nixl_sim_fail_register(uint64_t nth);
 /* The same for deregistrations: the memory stays registered. */
 void nixl_sim_fail_deregister(uint64_t nth);
+/* The same for checks whether metadata of a peer is loaded. */
+void nixl_sim_fail_check(uint64_t nth);
 /* The same for posts of requests, for status calls on requests in flight, and for releases of requests. */
 void nixl_sim_fail_post(uint64_t nth);
 void nixl_sim_fail_status(uint64_t nth);

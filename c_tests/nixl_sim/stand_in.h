@@ -11,6 +11,7 @@
 #define NIXL_FUNCTIONS(FUNCTION)                                                                     \
     FUNCTION(nixl_sim_fail_register)                                                                 \
     FUNCTION(nixl_sim_fail_deregister)                                                               \
+    FUNCTION(nixl_sim_fail_check)                                                                    \
     FUNCTION(nixl_sim_fail_post)                                                                     \
     FUNCTION(nixl_sim_fail_status)                                                                   \
     FUNCTION(nixl_sim_fail_release)                                                                  \

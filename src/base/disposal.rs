@@ -3,6 +3,7 @@
 //! the device has completed.
 #![forbid(unsafe_code)]
 
+use crate::base::file_systems::FileSystems;
 use crate::base::thread_pool::Pool;
 
 /// Drops objects on another thread.
@@ -14,7 +15,16 @@ pub fn dispose_of<T: Send + 'static>(objects: Vec<T>) {
 
 /// Drops an object on another thread, and then calls `then` there.
 pub fn dispose_of_then<T: Send + 'static>(object: T, then: impl FnOnce() + Send + 'static) {
-    Pool::releases().run_once(move |_| {
+    dispose_of_files_then(&FileSystems::default(), object, then);
+}
+
+/// The same for an object that holds files of these file systems.
+pub fn dispose_of_files_then<T: Send + 'static>(
+    on: &FileSystems,
+    object: T,
+    then: impl FnOnce() + Send + 'static,
+) {
+    Pool::releases(on).run_once(move |_| {
         drop(object);
         then();
     });

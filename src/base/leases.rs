@@ -43,6 +43,11 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         Self { most, max_of_one, units: 0, of: HashMap::new(), held: VecDeque::new() }
     }
 
+    /// Units of the resource.
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// Units that a peer can still get.
     pub fn left_for(&self, peer: &P) -> usize {
         let own = self.of.get(peer).copied().unwrap_or(0);

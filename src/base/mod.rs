@@ -6,6 +6,7 @@ pub(crate) mod callback_thread;
 pub(crate) mod disposal;
 pub mod error;
 pub(crate) mod file_limit;
+pub(crate) mod file_systems;
 pub mod guarded;
 pub(crate) mod keyed;
 pub(crate) mod leak;

@@ -15,7 +15,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat, StatFs, StatVfs, Statx, StatxFlags};
+use rustix::fs::{
+    AtFlags, FlockOperation, Mode, OFlags, RenameFlags, Stat, StatFs, StatVfs, Statx, StatxFlags,
+};
 use rustix::io::{Errno, Result, retry_on_intr};
 use rustix::mm::Advice;
 use rustix::net::{SocketAddrUnix, SocketFlags};
@@ -57,6 +59,7 @@ retried! {
     fs::fchmod(file: impl AsFd + Copy, mode: Mode) -> ();
     fs::ftruncate(file: impl AsFd + Copy, size: u64) -> ();
     fs::fdatasync(file: impl AsFd + Copy) -> ();
+    fs::flock(file: impl AsFd + Copy, operation: FlockOperation) -> ();
     fs::fcntl_getfl(file: impl AsFd + Copy) -> OFlags;
     fs::fcntl_setfl(file: impl AsFd + Copy, flags: OFlags) -> ();
     io::write(file: impl AsFd + Copy, bytes: &[u8]) -> usize;

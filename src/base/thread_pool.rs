@@ -8,8 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
+
 use crate::base::error::{Error, Result, Status};
+use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
+use crate::base::keyed::Keyed;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
@@ -29,6 +33,9 @@ const MAX_THREADS: usize = 16;
 
 /// Starts a thread with a name.
 type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
+
+/// A pool for each set of file systems.
+type PoolsOfFiles = PerProcess<Keyed<FileSystems, OnceCell<&'static Pool>>>;
 
 /// A pool of threads of this process.
 pub struct Pool {
@@ -53,16 +60,17 @@ impl Pool {
         COPIES.get(|| Self::new("kvmem-copy", MAX_THREADS))
     }
 
-    /// The threads that read and write files. They are separate, because a slow disk must not delay copies.
-    pub fn files() -> &'static Self {
-        static FILES: PerProcess<Pool> = PerProcess::new();
-        FILES.get(|| Self::new("kvmem-file", MAX_THREADS))
+    /// The threads that read and write files on these file systems. They are separate, because a slow disk must not delay copies,
+    /// and a file system that does not respond no others.
+    pub fn files(on: &FileSystems) -> &'static Self {
+        static FILES: PoolsOfFiles = PerProcess::new();
+        Self::of_files(&FILES, "kvmem-file", on)
     }
 
     /// The threads that compare moved blocks. They are separate, because they wait for copies and files.
-    pub fn checks() -> &'static Self {
-        static CHECKS: PerProcess<Pool> = PerProcess::new();
-        CHECKS.get(|| Self::new("kvmem-check", MAX_THREADS))
+    pub fn checks(on: &FileSystems) -> &'static Self {
+        static CHECKS: PoolsOfFiles = PerProcess::new();
+        Self::of_files(&CHECKS, "kvmem-check", on)
     }
 
     /// The threads that make driver calls which may block.
@@ -78,10 +86,16 @@ impl Pool {
         SERVICES.get(|| Self::new("kvmem-serve", usize::MAX))
     }
 
-    /// The threads that free objects, which may block.
-    pub fn releases() -> &'static Self {
-        static RELEASES: PerProcess<Pool> = PerProcess::new();
-        RELEASES.get(|| Self::new("kvmem-free", MAX_THREADS))
+    /// The threads that free objects, which may block: files of these file systems among them.
+    pub fn releases(on: &FileSystems) -> &'static Self {
+        static RELEASES: PoolsOfFiles = PerProcess::new();
+        Self::of_files(&RELEASES, "kvmem-free", on)
+    }
+
+    fn of_files(pools: &'static PoolsOfFiles, name: &'static str, on: &FileSystems) -> &'static Self {
+        // Never freed: its threads may outlive all work.
+        let make = || &*Box::leak(Box::new(Self::new(name, MAX_THREADS)));
+        pools.get(Keyed::default).get(on.clone()).get_or_init(make)
     }
 
     fn new(name: &'static str, most: usize) -> Self {
@@ -278,11 +292,29 @@ mod tests {
     fn a_service_does_not_wait_for_copies_and_files() {
         let (copy, _seen, go) = gated();
         Pool::get().run(&copy, 4 * MAX_THREADS);
-        Pool::files().run(&copy, 4 * MAX_THREADS);
+        Pool::files(&Arc::default()).run(&copy, 4 * MAX_THREADS);
         let (sender, receiver) = channel();
         let sender = Mutex::new(sender);
         Pool::services().run_alone(does(move || sender.lock().send(()).unwrap())).unwrap();
         receiver.recv_timeout(PATIENCE).unwrap();
+        drop(go);
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_respond_takes_no_threads_of_others() {
+        let [hung, both, other]: [FileSystems; 3] =
+            [&[(250, 1)][..], &[(250, 1), (250, 2)], &[(250, 2)]].map(Arc::from);
+        let (call, _seen, go) = gated();
+        let pools = [Pool::files, Pool::checks, Pool::releases];
+        for pool in pools {
+            for on in [&hung, &both] {
+                pool(on).run(&call, 4 * MAX_THREADS);
+            }
+            let (sender, receiver) = channel();
+            pool(&other).run_once(move |_| sender.send(()).unwrap());
+            receiver.recv_timeout(PATIENCE).unwrap();
+        }
+        assert!(std::ptr::eq(Pool::files(&hung), Pool::files(&Arc::from([(250, 1)]))), "one for each");
         drop(go);
     }
 

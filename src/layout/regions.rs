@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Layout;
 use crate::base::error::Result;
+use crate::base::file_systems::FileSystems;
 use crate::region::{Contexts, Region};
 
 impl Layout {
@@ -35,6 +36,11 @@ impl Layout {
     /// The open file of each region; none if they are memory.
     pub fn files(&self) -> &Arc<[RawFd]> {
         &self.storage.files
+    }
+
+    /// The file systems that its files are on; none if they are memory.
+    pub fn file_systems(&self) -> &FileSystems {
+        &self.storage.file_systems
     }
 
     /// Whether all its files bypass the page cache.

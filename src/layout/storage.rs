@@ -4,11 +4,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use super::occupied::Occupied;
+use crate::base::file_systems::FileSystems;
 use crate::region::{Contexts, Region};
 
 /// What some regions have in common.
@@ -24,6 +25,7 @@ pub(super) struct Storage {
     pub contexts: [Contexts; 2],
     /// The open file of each region; none if they are memory.
     pub files: Arc<[RawFd]>,
+    pub file_systems: FileSystems,
     /// All files bypass the page cache.
     pub is_direct: bool,
     pub io_alignment: u64,
@@ -50,6 +52,11 @@ impl Storage {
             read_only: regions.iter().position(|region| region.read_only_because().is_some()),
             contexts: [Contexts::from_memory(regions), Contexts::from_page_locks(regions)],
             files: regions.iter().filter_map(|region| region.fd()).collect(),
+            file_systems: files()
+                .map(|file| file.file_system())
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             is_direct: files().all(|file| file.is_direct()),
             io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),
             occupied: Occupied::from_regions(regions),

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The messages of peers that wait for the caller, within limits: peers send as many as they like, and the caller may never
-//! take any.
+//! take any. One peer can fill half of the inbox.
 
 #![forbid(unsafe_code)]
+
+use std::collections::HashMap;
 
 use super::notification::Notification;
 use crate::base::error::{Error, Result, Status};
 use crate::base::log::Count;
 
-/// The maximum number of messages that wait, and their bytes with the names of their senders, which a peer chooses too.
+/// The maximum number of messages of one peer that wait, and their bytes with its name, which it chooses too. All peers have twice
+/// that.
 const MAX_MESSAGES: usize = 1 << 16;
 const MAX_BYTES: usize = 64 << 20;
 /// The bytes of a sender's name that a message has space for.
@@ -16,10 +19,12 @@ pub const MAX_NAME: usize = 4096;
 /// The bytes of one message that an empty inbox keeps.
 pub const MAX_MESSAGE: usize = MAX_BYTES - MAX_NAME;
 /// The same for messages of this library.
-pub const LIMITS: &str = "at most 65536 of them, with 64 MiB, wait until they are taken, and at most 4096 unknown senders are read at a time";
+pub const LIMITS: &str = "at most 65536 of one sender, with 64 MiB, and twice that of all wait until they are taken, and at most 4096 unknown senders are \
+     read at a time";
 
 /// Messages that NIXL delivered and the caller has not taken. Once one does not fit, those after it are lost until the caller
-/// takes the messages: what it gets has no gap that was not reported in its place.
+/// takes the messages: what it gets has no gap that was not reported in its place. If one peer has filled its share, those are
+/// only the messages of that peer.
 #[derive(Default)]
 pub struct NotificationInbox {
     /// The number of messages that were lost before those that wait.
@@ -27,10 +32,23 @@ pub struct NotificationInbox {
     waiting: Vec<Notification>,
     /// The bytes of those that wait.
     bytes: usize,
+    /// What each peer has of them.
+    of: HashMap<String, Share>,
+    /// Messages of all peers are lost.
+    is_full: bool,
     /// The number of messages that were lost after them.
     lost_after: u64,
     /// How often something was taken.
     taken: u64,
+}
+
+/// The messages of one peer that wait.
+#[derive(Default)]
+struct Share {
+    messages: usize,
+    bytes: usize,
+    /// Further ones are lost.
+    is_full: bool,
 }
 
 /// What the caller gets next.
@@ -59,24 +77,39 @@ impl Arrivals {
 impl NotificationInbox {
     /// Keeps a message if it fits. Returns whether it is the first that is lost after those that wait.
     pub fn keep(&mut self, message: Notification) -> bool {
-        if self.lost_after == 0 && self.fits(&message) {
-            self.bytes += size(&message);
-            self.waiting.push(message);
-            return false;
+        let size = size(&message);
+        // A loss before all that wait closes nothing.
+        let closes = !self.waiting.is_empty();
+        let is_full = self.waiting.len() >= 2 * MAX_MESSAGES || size > 2 * MAX_BYTES - self.bytes;
+        self.is_full |= closes && is_full;
+        if self.is_full {
+            return self.count_lost(1);
         }
-        self.lose(1)
+        if !self.of.contains_key(&message.agent) {
+            self.of.insert(message.agent.clone(), Share::default());
+        }
+        let Some(share) = self.of.get_mut(&message.agent) else { return false };
+        if share.is_full || share.messages >= MAX_MESSAGES || size > MAX_BYTES - share.bytes {
+            share.is_full = closes;
+            return self.count_lost(1);
+        }
+        (share.messages, share.bytes) = (share.messages + 1, share.bytes + size);
+        self.bytes += size;
+        self.waiting.push(message);
+        false
     }
 
-    /// Notes that so many messages were lost now. Returns whether the first of them is the first that is lost after those that
-    /// wait.
+    /// Notes that so many messages of unknown peers were lost now. Returns whether the first of them is the first that is lost after
+    /// those that wait.
     pub fn lose(&mut self, count: u64) -> bool {
+        self.is_full = !self.waiting.is_empty();
+        self.count_lost(count)
+    }
+
+    fn count_lost(&mut self, count: u64) -> bool {
         let lost = if self.waiting.is_empty() { &mut self.lost_before } else { &mut self.lost_after };
         *lost += count;
         *lost == count
-    }
-
-    fn fits(&self, message: &Notification) -> bool {
-        self.waiting.len() < MAX_MESSAGES && size(message) <= MAX_BYTES - self.bytes
     }
 
     /// Takes what waits: a loss before the messages that arrived after it.
@@ -88,7 +121,8 @@ impl NotificationInbox {
         if self.lost_before > 0 {
             return Some(Arrivals::Lost(std::mem::take(&mut self.lost_before)));
         }
-        self.bytes = 0;
+        (self.bytes, self.is_full) = (0, false);
+        self.of.clear();
         self.lost_before = std::mem::take(&mut self.lost_after);
         Some(Arrivals::Messages(std::mem::take(&mut self.waiting)))
     }
@@ -99,9 +133,13 @@ impl NotificationInbox {
         match arrivals {
             Arrivals::Lost(count) => self.lost_before = count,
             Arrivals::Messages(messages) => {
-                self.bytes = messages.iter().map(size).sum();
-                self.waiting = messages;
-                self.lost_after = std::mem::take(&mut self.lost_before);
+                let lost = std::mem::take(&mut self.lost_before);
+                for message in messages {
+                    self.keep(message);
+                }
+                self.lost_after = lost;
+                // Whose messages were lost is not known any more.
+                self.is_full = lost > 0;
             }
         }
     }
@@ -183,6 +221,34 @@ mod tests {
         assert!(!inbox.keep(message(1, MAX_BYTES)));
         assert_eq!(inbox.take(), Some(Arrivals::Lost(1)));
         assert_eq!(take_numbers(&mut inbox), 1..2);
+    }
+
+    #[test]
+    fn a_flood_of_one_peer_loses_no_message_of_another() {
+        for (size, most) in [(8, MAX_MESSAGES), (1 << 20, 64)] {
+            let mut inbox = NotificationInbox::default();
+            keep(&mut inbox, 0..most + 7, size);
+            let other = |number| Notification { agent: "other".into(), ..message(number, 8) };
+            assert!((0..5).all(|number| !inbox.keep(other(number))));
+            keep(&mut inbox, most + 7..most + 8, 8);
+            let Some(Arrivals::Messages(messages)) = inbox.take() else { panic!("no messages") };
+            let of_other = messages.iter().filter(|each| each.agent == "other").count();
+            assert_eq!((messages.len(), of_other), (most + 5, 5));
+            assert_eq!((inbox.take(), inbox.take()), (Some(Arrivals::Lost(8)), None));
+        }
+    }
+
+    #[test]
+    fn all_peers_together_have_twice_the_share_of_one() {
+        let (mut inbox, size) = (NotificationInbox::default(), MAX_BYTES / 2);
+        let of = |peer: usize| Notification { agent: format!("{peer:4}"), ..message(0, size) };
+        let kept: Vec<_> = (0..6)
+            .map(|number| {
+                inbox.keep(of(number));
+                inbox.waiting.len()
+            })
+            .collect();
+        assert_eq!(kept, [1, 2, 3, 4, 4, 4]);
     }
 
     #[test]

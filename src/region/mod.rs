@@ -60,7 +60,7 @@ pub use memory_file::{FutureWrites, ensure_write_allowed, seal_writes};
 pub use numa::NumaPlacement;
 pub use objects::{ObjectConfig, Objects};
 pub use open_devices::{DeviceUsers, OpenDevices};
-pub use open_file::{FileId, FileSystemId, reopened};
+pub use open_file::{FileId, reopened};
 pub use origin::{Access, Origin};
 pub use overlap::{Meeting, meetings, meetings_of_ranges, overlap};
 pub use pages::Residency;

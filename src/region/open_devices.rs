@@ -28,7 +28,10 @@ pub enum DeviceUsers {
 /// The devices that some mappings are open for, all with the same access.
 pub struct OpenDevices {
     access: DeviceAccess,
+    /// Not locked while the driver is called: a thread that needs no other device does not wait.
     devices: Mutex<BTreeSet<i32>>,
+    /// Locked by the thread that opens them for another device.
+    opening: Mutex<()>,
 }
 
 impl DeviceUsers {
@@ -64,7 +67,8 @@ impl DeviceUsers {
 impl OpenDevices {
     /// Memory of this process that is open for its own device alone.
     pub fn from_owner(owner: i32) -> Self {
-        Self { access: DeviceAccess::ReadWrite, devices: Mutex::new(BTreeSet::from([owner])) }
+        let devices = Mutex::new(BTreeSet::from([owner]));
+        Self { access: DeviceAccess::ReadWrite, devices, opening: Mutex::default() }
     }
 
     /// Opens mappings of memory of device `owner` for that device and for `users`, in one call per run of neighbours.
@@ -77,24 +81,28 @@ impl OpenDevices {
         let reach = Self {
             access: if writable { DeviceAccess::ReadWrite } else { DeviceAccess::Read },
             devices: Mutex::default(),
+            opening: Mutex::default(),
         };
         reach.extend(mappings, owner, users)?;
         Ok(reach)
     }
 
     /// Opens the same mappings for more devices. Devices that have access already cost nothing.
-    ///
-    /// The lock is held through the call, so that a thread that finds a device in the set can use the memory.
     pub fn extend(&self, mappings: &[Arc<DeviceMapping>], owner: i32, users: DeviceUsers) -> Result<()> {
-        let mut devices = self.devices();
-        let missing: Vec<_> =
-            users.devices(owner)?.into_iter().filter(|ordinal| !devices.contains(ordinal)).collect();
+        let wanted = users.devices(owner)?;
+        if wanted.is_subset(&self.devices()) {
+            return Ok(());
+        }
+        // Another thread may be opening them for the same device.
+        let _opening = self.opening.lock();
+        let missing: Vec<_> = wanted.difference(&self.devices()).copied().collect();
         if missing.is_empty() {
             return Ok(());
         }
         let accesses: Vec<_> = missing.iter().map(|ordinal| (*ordinal, self.access)).collect();
         DeviceMapping::set_access_of_all(mappings, &accesses)?;
-        devices.extend(missing);
+        // After the call, so that a thread that finds a device in the set can use the memory.
+        self.devices().extend(missing);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 use crate::base::error::{Error, Result, Status};
+use crate::base::file_systems::FileSystemId;
 use crate::base::retried;
 
 /// Opens the file of `file` again. The result has its own rights, locks and flags.
@@ -32,9 +33,6 @@ pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
         .map_err(|errno| Error::errno(format!("open {path} again"), errno))?;
     Ok(opened)
 }
-
-/// A file system: the major and minor number of its device.
-pub type FileSystemId = (u32, u32);
 
 /// Identifies a file among all of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -167,12 +167,13 @@ impl Registration {
     pub fn deregister(&self) -> Result<()> {
         let deadline = self.agent().call_deadline();
         let change = self.region.registrations.begin_end(self, deadline)?;
-        let (Some(change), Some(known)) = (change, self.take()?) else {
+        let (Some(mut change), Some(known)) = (change, self.take()?) else {
             fail!(InvalidState, "the region is not registered with agent '{}'", self.agent().name());
         };
+        change.ends();
         let outcome = within(deadline, || self.registrar.deregister(known))
             .map_err(|failure| self.region.leak_stuck(failure));
-        change.ended();
+        drop(change);
         log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
         outcome
     }
@@ -315,5 +316,32 @@ mod tests {
         drop(commands);
         assert!(growing.join().unwrap());
         assert_eq!(registration.holds.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_panic_while_a_region_is_deregistered_leaves_no_registration() {
+        let (agent, commands) = Agent::unattended();
+        let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
+        let Ok(Found::Missing(change)) = region.registrations.find_or_begin(&agent, None) else { panic!() };
+        let registered = Mutex::new(Some(Registered::Spans(Vec::new())));
+        let registrar = Registrar { agent: agent.clone(), context: None, pages: crate::nixl::HostPages::Own };
+        let registration = Arc::new(Registration {
+            region: region.clone(),
+            registrar,
+            registered,
+            holds: AtomicUsize::new(0),
+        });
+        change.made(&registration);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut change = region.registrations.begin_end(&registration, None).unwrap().unwrap();
+            assert!(registration.take().unwrap().is_some());
+            change.ends();
+            panic!("deliberate");
+        }));
+        assert!(panicked.is_err());
+        drop(commands);
+        let (ended, seen) = channel();
+        std::thread::spawn(move || ended.send(Registration::hold_or_create(&region, &agent).is_err()));
+        assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(true), "the agent is called again");
     }
 }

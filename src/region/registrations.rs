@@ -54,6 +54,7 @@ pub(super) enum Found<'a> {
 pub(super) struct Changing<'a> {
     all: &'a Registrations,
     agent: usize,
+    is_ending: bool,
 }
 
 /// Until this is dropped, the region does not grow or shrink on another thread, and is not registered or deregistered, except for
@@ -81,7 +82,7 @@ impl Registrations {
             registration: Weak::new(),
             is_changing: true,
         });
-        Changing { all: self, agent: address(agent) }
+        Changing { all: self, agent: address(agent), is_ending: false }
     }
 
     /// The right to deregister a registration; `None` if it has ended.
@@ -98,7 +99,7 @@ impl Registrations {
                 return None;
             }
             entry.is_changing = true;
-            Some(Some(Changing { all: self, agent: entry.agent }))
+            Some(Some(Changing { all: self, agent: entry.agent, is_ending: false }))
         };
         self.when(begin, |_| deadline)
     }
@@ -213,19 +214,16 @@ impl State {
 impl Changing<'_> {
     /// The agent has registered the memory.
     pub fn made(self, registration: &Arc<Registration>) {
-        self.becomes(Arc::downgrade(registration));
-    }
-
-    /// The agent has deregistered it, or does so as soon as NIXL returns, before it registers anything else.
-    pub fn ended(self) {
-        self.becomes(Weak::new());
-    }
-
-    fn becomes(&self, registration: Weak<Registration>) {
         let mut state = self.all.state();
         if let Some(entry) = state.entries.iter_mut().find(|entry| entry.agent == self.agent) {
-            entry.registration = registration;
+            entry.registration = Arc::downgrade(registration);
         }
+    }
+
+    /// The agent deregisters it, perhaps only when NIXL returns, but before it registers anything else. So the registration has ended
+    /// when this is dropped, whatever happens before.
+    pub fn ends(&mut self) {
+        self.is_ending = true;
     }
 }
 
@@ -235,7 +233,7 @@ impl Drop for Changing<'_> {
         self.all.state().entries.retain_mut(|entry| {
             let is_it = entry.agent == self.agent && entry.is_changing;
             entry.is_changing &= !is_it;
-            !(is_it && entry.registration.ptr_eq(&none))
+            !(is_it && (self.is_ending || entry.registration.ptr_eq(&none)))
         });
         self.all.change.notify_all();
     }

@@ -18,6 +18,7 @@ use std::time::Instant;
 use self::completion::{Account, Before, Completion, Outcome};
 use self::spares::Spares;
 use crate::base::error::{Error, Result, Status};
+use crate::base::file_systems::FileSystems;
 use crate::base::leak;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
@@ -257,13 +258,14 @@ impl Run {
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
         // may have to do, and it must not wait for itself.
         static CHECKS: PerProcess<Spares<Check>> = PerProcess::new();
+        let file_systems = self.file_systems();
         let has_peer = self.held.as_ref().is_some_and(|held| held.peer.is_some());
         let check = CHECKS.get(Spares::default).take(|check| *check.0.get_mut() = Some(self));
         let shared = check.clone() as Arc<dyn Shared>;
         // A peer that does not respond must not take the threads that all others share.
         let has_thread = match has_peer {
             true => Pool::services().run_alone(shared).is_ok(),
-            false => Pool::checks().pass(&shared),
+            false => Pool::checks(&file_systems).pass(&shared),
         };
         if !has_thread {
             check.make(false);
@@ -284,6 +286,14 @@ impl Run {
         };
         drop(verification);
         self.finish(outcome);
+    }
+
+    /// The file systems that its layouts have files on.
+    pub fn file_systems(&self) -> FileSystems {
+        let of_layouts = self.layouts().and_then(|layouts| {
+            layouts.iter().map(|layout| layout.file_systems()).find(|file_systems| !file_systems.is_empty())
+        });
+        of_layouts.cloned().unwrap_or_default()
     }
 
     /// Ends the run because its engine could not begin it, or its next part. If no part has begun, the submission itself

@@ -11,6 +11,7 @@ use super::planned::RequestSource;
 use super::work::{Ending, Work};
 use crate::base::error::{Error, Result};
 use crate::base::file_limit::FileSizeSignal;
+use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
@@ -23,13 +24,14 @@ const BYTES_A_THREAD: u64 = 128 << 10;
 /// Threads that execute work of one transfer.
 pub struct Callers {
     max_threads: usize,
+    file_systems: FileSystems,
     jobs: Spares<FileJob>,
 }
 
 impl Callers {
-    /// Up to `max_threads` threads.
-    pub fn new(max_threads: usize) -> Self {
-        Self { max_threads, jobs: Spares::default() }
+    /// Up to `max_threads` threads, for files on these file systems.
+    pub fn new(max_threads: usize, file_systems: FileSystems) -> Self {
+        Self { max_threads, file_systems, jobs: Spares::default() }
     }
 
     /// Executes some work.
@@ -45,7 +47,7 @@ impl Callers {
                 RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
             job.stop = stop;
         });
-        Pool::files().run(&(job as Arc<dyn Shared>), threads);
+        Pool::files(&self.file_systems).run(&(job as Arc<dyn Shared>), threads);
     }
 }
 

@@ -110,7 +110,7 @@ mod tests {
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         // All threads of the pool, so that the run begins after its handles are gone.
-        Pool::files().run(&blocks, 64);
+        Pool::files(file.file_systems()).run(&blocks, 64);
         let pairs = [BlockPair { source: 0, destination: 0 }];
         let preferences = Preferences { path: Some(TransferPath::Pread), ..Preferences::default() };
         let request = TransferRequest {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::calls::Callers;
+use super::file_sides::FileSides;
 use super::uring::Uring;
 use super::work::Work;
 use crate::base::error::{Error, Result, Status};
@@ -51,13 +52,14 @@ impl Io {
     ///
     /// io_uring is better for direct I/O: one thread saturates the device. For a buffered file the kernel
     /// copies the bytes within the call, so several threads are faster than one ring.
-    pub fn choose(is_direct: bool, writes: bool, requested: Option<IoMethod>) -> Result<(Self, Reasons)> {
+    pub fn choose(sides: &FileSides<'_>, requested: Option<IoMethod>) -> Result<(Self, Reasons)> {
+        let (is_direct, writes, on) = (sides.is_direct(), sides.writes, sides.file.file_systems());
         let threads = match (is_direct, writes) {
             (true, _) => AT_DEVICE,
             (false, false) => Pool::parallelism().clamp(FEWEST_READERS, AT_DEVICE),
             (false, true) => WRITERS,
         };
-        let calls = || Self::Calls(Arc::new(Callers::new(threads)));
+        let calls = || Self::Calls(Arc::new(Callers::new(threads, on.clone())));
         let because = |reason: &str| Some(reason.to_string());
         let wanted = requested.unwrap_or(if is_direct { IoMethod::Ring } else { IoMethod::Threads });
         if wanted == IoMethod::Threads {
@@ -67,7 +69,7 @@ impl Io {
             };
             return Ok((calls(), Reasons { uring: reason, ..Reasons::default() }));
         }
-        match Uring::get() {
+        match Uring::get(on) {
             Ok(uring) => {
                 let reason = match requested {
                     Some(_) => because("another path was requested"),

@@ -69,7 +69,7 @@ impl DiskMove {
         sides.ensure_allowed(against_gds.as_deref(), preferences)?;
         let requested = preferences.path.map(method_of);
         let is_gds_impossible = against_gds.is_some() && requested.is_none() && gds::is_worth_it(plan);
-        let (io, reasons) = Io::choose(sides.is_direct(), sides.writes, requested)?;
+        let (io, reasons) = Io::choose(&sides, requested)?;
         if let Io::Uring(uring) = &io {
             sides.file.keep(uring.clone());
         }

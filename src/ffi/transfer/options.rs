@@ -122,9 +122,10 @@ pub struct kvmem_transfer_options {
     /// of a GPU share two such buffers, one per direction; each is as large as the largest request and is
     /// allocated on first use.
     /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
-    /// piece; 64 MiB by default. All transfers of a GPU share it.
+    /// piece; 64 MiB by default. All transfers of a GPU with files on one file system share it.
     /// For a peer: registered memory in eight slots; 16 MiB by default, or 64 MiB in GPU memory. All
-    /// transfers of an agent with the same size share it.
+    /// transfers of an agent with the same size share it. Slots that peers which do not respond keep are
+    /// replaced, up to eight times this size in all.
     /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
     /// eight objects.
     pub staging_size: u64,

@@ -76,7 +76,8 @@ impl AgentState {
         let name = loaded.inspect_err(|_| {
             // NIXL removes a peer if a part of its metadata is damaged.
             if let Some(head) = &head {
-                self.refresh(&head.agent);
+                // If it fails, too, the first error remains.
+                drop(self.refresh(&head.agent));
             }
         })?;
         // SAFETY: a string from malloc that is ours now.
@@ -139,7 +140,7 @@ impl AgentState {
                  need different names"
             );
         }
-        self.refresh(name);
+        self.refresh(name)?;
         let loaded = self.peers.get(name);
         ensure!(
             !loaded.is_some_and(|peer| are_different(&peer.connections, &head.connections)),

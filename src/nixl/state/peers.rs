@@ -34,7 +34,7 @@ impl AgentState {
 
     /// The peer of this name, if its metadata is loaded: by a call here, or by NIXL's listen thread.
     pub fn remote(&mut self, name: &str) -> Result<Arc<Remote>> {
-        self.refresh(name);
+        self.refresh(name)?;
         if let Some(peer) = self.peers.get(name) {
             return Ok(peer.remote.clone());
         }
@@ -46,7 +46,7 @@ impl AgentState {
         );
         let remote = Remote::new(name)?;
         ensure!(
-            self.covers(&remote, &[]).is_ok(),
+            self.has(&remote, &[])?,
             NotFound,
             "agent '{}' has not loaded the metadata of agent '{name}'; load it first",
             self.display_name()
@@ -72,7 +72,7 @@ impl AgentState {
         nixl_name: &str,
         connections: Connections,
     ) -> Result<()> {
-        self.refresh(name);
+        self.refresh(name)?;
         let remote = match self.peers.get(name) {
             Some(peer) => peer.remote.clone(),
             None => Remote::known_as(name, nixl_name)?,
@@ -95,12 +95,21 @@ impl AgentState {
         Ok(remote)
     }
 
-    /// Forgets a peer whose metadata NIXL no longer has, or has replaced by that of another agent.
-    pub(super) fn refresh(&mut self, name: &str) {
-        let Some(peer) = self.peers.get(name) else { return };
+    /// Forgets a peer whose metadata NIXL no longer has, or has replaced by that of another agent. Fails if that cannot be found out.
+    pub(super) fn refresh(&mut self, name: &str) -> Result<()> {
+        let Some(peer) = self.peers.get(name) else { return Ok(()) };
         let (remote, identity) = (peer.remote.clone(), peer.identity);
-        if self.covers(&remote, identity.as_slice()).is_err() {
+        if !self.has(&remote, identity.as_slice())? {
             self.forget_replaced(name);
+        }
+        Ok(())
+    }
+
+    /// Whether NIXL has metadata of a peer that covers all of `descriptors`.
+    fn has(&mut self, remote: &Remote, descriptors: &[Descriptor]) -> Result<bool> {
+        match self.covers(remote, descriptors) {
+            Err(error) if error.status() == Status::NotFound => Ok(false),
+            covered => covered.map(|()| true),
         }
     }
 
@@ -122,7 +131,8 @@ impl AgentState {
         let is_current = self.peers.get(remote.name()).is_some_and(|peer| Arc::ptr_eq(&peer.remote, remote));
         match is_created && is_current {
             true => self.forget_replaced(remote.name()),
-            false => self.refresh(remote.name()),
+            // If it fails, too, the first error remains.
+            false => drop(self.refresh(remote.name())),
         }
         match remote.ensure_valid() {
             Ok(()) => error,
@@ -134,7 +144,7 @@ impl AgentState {
     pub(super) fn ensure_current(&mut self, side: &RequestSide) -> Result<()> {
         match side {
             RequestSide::Peer(remote) if self.has_listen_thread => {
-                self.refresh(remote.name());
+                self.refresh(remote.name())?;
                 remote.ensure_valid()
             }
             _ => Ok(()),
@@ -163,8 +173,12 @@ impl AgentState {
         let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw());
         // SAFETY: live handles; a null list checks for the agent only.
         let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), raw) };
-        check(status, || format!("the loaded metadata of agent '{name}' does not cover that memory"))
-            .map_err(|error| error.with_status(Status::NotFound))
+        check(status, || match status {
+            sys::NIXL_CAPI_ERROR_NOT_FOUND => {
+                format!("the loaded metadata of agent '{name}' does not cover that memory")
+            }
+            _ => format!("check the loaded metadata of agent '{name}'"),
+        })
     }
 
     /// Removes a peer; layouts that were imported from it become stale. NIXL keeps the metadata as long as transfers with the peer are
@@ -246,7 +260,8 @@ impl AgentState {
     /// Removes all peers that are known here, like [`Self::invalidate_remote`]. Returns their number.
     pub fn invalidate_all_remotes(&mut self) -> Result<usize> {
         let names: Vec<_> = self.peers.keys().cloned().collect();
-        names.iter().for_each(|name| self.refresh(name));
+        // What cannot be found out does not matter: those that remain are removed anyway.
+        names.iter().for_each(|name| drop(self.refresh(name)));
         let names: Vec<_> = self.peers.keys().cloned().collect();
         let mut outcome = Ok(names.len());
         for name in names {

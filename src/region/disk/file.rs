@@ -11,10 +11,11 @@ use rustix::fs::{self, OFlags};
 use super::direct_io;
 use super::name::{self, NewFile};
 use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::file_systems::FileSystemId;
 use crate::base::retried;
 use crate::base::sync::Mutex;
 use crate::region::file_lock::FileLock;
-use crate::region::{FileId, FileSystemId, reopened};
+use crate::region::{FileId, reopened};
 
 /// An open file of fixed size.
 pub struct DiskFile {

@@ -93,7 +93,9 @@ impl Service {
 
     /// Whether another client may be accepted. Others wait in the kernel's backlog.
     fn may_accept(&self) -> bool {
-        self.accept_from.is_none() && self.connections.len() < self.config.max_clients
+        let now = Instant::now();
+        let clients = self.connections.iter().filter(|client| !client.is_overdue(now)).count();
+        self.accept_from.is_none() && clients < self.config.max_clients
     }
 
     fn serve(&mut self, ready: &Ready) {
@@ -171,7 +173,9 @@ impl Service {
     /// single share may exceed it.
     fn may_send_fds(&self, user: u32, more: usize) -> bool {
         let of_user = self.connections.iter().filter(|client| client.user() == user);
-        let fds: usize = of_user.map(Connection::fds).sum();
+        let now = Instant::now();
+        // The connection of one that is overdue counts here, and no more among the clients.
+        let fds: usize = of_user.map(|client| client.fds() + usize::from(client.is_overdue(now))).sum();
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         fds == 0 || (fds + more) as u64 <= limit / self.config.users.len() as u64
     }
@@ -221,7 +225,9 @@ impl Service {
             PermissionDenied,
             "user {user} may not fetch from this broker"
         );
-        let clients = self.connections.iter().filter(|client| client.user() == user).count();
+        let now = Instant::now();
+        let of_user = self.connections.iter().filter(|client| client.user() == user);
+        let clients = of_user.filter(|client| !client.is_overdue(now)).count();
         let most = self.config.max_clients_per_user;
         ensure!(
             clients < most,

@@ -76,6 +76,12 @@ impl Connection {
         (!matches!(self.stage, Stage::Draining(_))).then_some(self.deadline)
     }
 
+    /// Whether it has had the time to read its reply. The kernel keeps the file descriptors until it reads them or ends, so they still
+    /// count, but the client does not.
+    pub fn is_overdue(&self, now: Instant) -> bool {
+        matches!(self.stage, Stage::Draining(_)) && self.deadline <= now
+    }
+
     /// The error to send after a timeout; `None` within a reply, which cannot be interrupted.
     pub fn timeout_error(&self, time: Duration) -> Option<Error> {
         match self.stage {

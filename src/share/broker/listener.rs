@@ -3,26 +3,34 @@
 //!
 //! No process can connect before the socket has its permissions. Nothing at the path is replaced except a socket of the same
 //! user without a listener: the socket is created under a temporary name, and renamed to the path at the end, if that is
-//! free.
+//! free. If the process is killed before that, the next broker in the directory removes the temporary name.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::token::Token;
-use crate::base::error::{Error, Result, ensure, fail};
+use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::base::paths::absolute;
 use crate::base::process::{LocalFd, pid_has_ended};
+use crate::base::random::random;
 use crate::base::retried;
 use crate::share::message::peer_pid;
 use crate::share::user::ensure_unambiguous;
 
 /// The most bytes of the path of a socket.
 const MAX_PATH: usize = 107;
+/// Temporary names are this, and the hexadecimal digits of so many random bytes.
+const TEMPORARY: &str = ".kvmem-broker-";
+const RANDOM_BYTES: usize = 6;
+/// How long the directory may be locked by other processes, and how often that is checked: creating a socket takes a millisecond.
+const LOCK_TIME: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A socket at a path. Dropping it removes the path, if that still refers to the socket.
 pub struct Listener {
@@ -37,12 +45,23 @@ impl Listener {
         let address = address(path)?;
         // The process may have another working directory when the socket is removed.
         let path = &absolute(path)?;
+        match Self::bind_once(path, &address, mode, backlog) {
+            // Another process may have removed the socket before it had a listener, if the directory could not be locked.
+            Err(error) if error.status() == Status::NotFound => {
+                Self::bind_once(path, &address, mode, backlog)
+            }
+            bound => bound,
+        }
+    }
+
+    fn bind_once(path: &Path, address: &SocketAddrUnix, mode: u32, backlog: usize) -> Result<Self> {
+        let _lock = lock_directory(path);
         let socket = socket()?;
         let mut name = bind_aside(&socket, path, Mode::from_raw_mode(mode))?;
         retried::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))
             .map_err(|errno| Error::errno("listen", errno))?;
         if !name.move_to(path)? {
-            remove_stale(path, &address)?;
+            remove_stale(path, address)?;
             ensure!(name.move_to(path)?, AlreadyExists, "another process has just created a socket there");
         }
         Ok(Self { _name: name, socket })
@@ -149,8 +168,52 @@ fn bind(socket: &LocalFd, path: &Path) -> Result<()> {
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = retried::open(directory, flags, Mode::empty()).map_err(doing)?;
-    let short = Path::new("/proc/thread-self/fd").join(directory.as_raw_fd().to_string()).join(name);
-    retried::bind(socket, &address(&short)?).map_err(doing)
+    retried::bind(socket, &address_in(directory.as_fd(), name)?).map_err(doing)
+}
+
+/// The address of a file in a directory, whose path may be long.
+fn address_in(directory: BorrowedFd<'_>, name: &OsStr) -> Result<SocketAddrUnix> {
+    address(&Path::new("/proc/thread-self/fd").join(directory.as_raw_fd().to_string()).join(name))
+}
+
+/// Locks the directory of `path`, and removes the sockets that killed processes have left there under temporary names.
+///
+/// A process holds the lock while its socket has a temporary name and perhaps no listener. So a socket without a listener that
+/// another process finds with the lock is of a process that has ended. If another process keeps the directory locked, nothing is
+/// removed.
+fn lock_directory(path: &Path) -> Option<LocalFd> {
+    let directory = path.parent()?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let lock = LocalFd::from_opened(retried::open(directory, flags, Mode::empty()).ok()?);
+    let until = Instant::now() + LOCK_TIME;
+    while let Err(errno) = retried::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        if errno != Errno::WOULDBLOCK || Instant::now() >= until {
+            return None;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    let entries = std::fs::read_dir(directory).ok().into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| is_temporary(&entry.file_name())) {
+        if is_abandoned(&entry.path(), lock.as_fd()) && retried::unlink(&entry.path()).is_ok() {
+            log!(Info, "removed the socket of a broker that was killed: {}", entry.path().display());
+        }
+    }
+    Some(lock)
+}
+
+fn is_temporary(name: &OsStr) -> bool {
+    let digits = name.to_str().and_then(|name| name.strip_prefix(TEMPORARY));
+    digits.is_some_and(|digits| {
+        digits.len() == 2 * RANDOM_BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+/// Whether it is a socket of this user that has no listener.
+fn is_abandoned(path: &Path, directory: BorrowedFd<'_>) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = open(path).is_ok_and(|(_, stat)| stat.st_uid == own) && ensure_unambiguous(own).is_ok();
+    let address = path.file_name().and_then(|name| address_in(directory, name).ok());
+    is_own && address.is_some_and(|address| matches!(look(&address), Ok(Found::Stale)))
 }
 
 /// The file of a socket itself, without following links.
@@ -231,8 +294,9 @@ fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {
 
 /// An unused name in the directory of `path`.
 fn aside(path: &Path) -> Result<PathBuf> {
-    let [a, b, c, d, e, f, ..] = Token::generate()?.0;
-    let name = format!(".{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{f:02x}");
+    let random: [u8; RANDOM_BYTES] = random()?;
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("{TEMPORARY}{digits}");
     ensure!(path.file_name().is_some(), InvalidArgument, "the path has no file name");
     Ok(path.with_file_name(name))
 }
@@ -250,140 +314,4 @@ pub fn address(path: &Path) -> Result<SocketAddrUnix> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-
-    use super::*;
-    use crate::base::error::Status;
-
-    struct Directory(PathBuf);
-
-    impl Directory {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("kvmem-listener-{}-{name}", std::process::id()));
-            std::fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn socket(&self) -> PathBuf {
-            self.0.join("s")
-        }
-
-        fn entries(&self) -> usize {
-            std::fs::read_dir(&self.0).unwrap().count()
-        }
-    }
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    fn stale(path: &Path) {
-        drop(std::os::unix::net::UnixListener::bind(path).unwrap());
-        assert!(path.exists());
-    }
-
-    #[test]
-    fn the_path_has_the_requested_mode_and_is_removed_with_the_listener() {
-        let directory = Directory::new("mode");
-        for mode in [0o600, 0o660, 0o666] {
-            let listener = Listener::bind(&directory.socket(), mode, 8).unwrap();
-            let metadata = std::fs::symlink_metadata(directory.socket()).unwrap();
-            assert!(metadata.file_type().is_socket());
-            assert_eq!((metadata.permissions().mode() & 0o777, directory.entries()), (mode, 1));
-            drop(listener);
-            assert_eq!(directory.entries(), 0);
-        }
-    }
-
-    #[test]
-    fn binding_a_live_socket_fails_and_a_stale_one_is_replaced() {
-        let directory = Directory::new("live");
-        stale(&directory.socket());
-        let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
-        let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
-        assert_eq!(error.status(), Status::AlreadyExists);
-        assert!(error.message().contains("this process itself listens there"), "{error}");
-        assert_eq!(directory.entries(), 1);
-        std::os::unix::net::UnixStream::connect(directory.socket()).unwrap();
-        drop(first);
-    }
-
-    #[test]
-    fn a_file_that_is_not_a_socket_is_unchanged() {
-        let directory = Directory::new("file");
-        std::fs::write(directory.socket(), "precious").unwrap();
-        let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
-        assert_eq!(error.status(), Status::AlreadyExists);
-        assert_eq!(std::fs::read(directory.socket()).unwrap(), b"precious");
-        std::fs::remove_file(directory.socket()).unwrap();
-        std::os::unix::fs::symlink("nowhere", directory.socket()).unwrap();
-        assert!(Listener::bind(&directory.socket(), 0o600, 8).is_err());
-        assert_eq!(directory.entries(), 1);
-    }
-
-    #[test]
-    fn a_path_that_another_process_has_replaced_is_not_removed() {
-        let directory = Directory::new("taken");
-        let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
-        std::fs::remove_file(directory.socket()).unwrap();
-        let second = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
-        drop(first);
-        std::os::unix::net::UnixStream::connect(directory.socket()).unwrap();
-        drop(second);
-        assert_eq!(directory.entries(), 0);
-    }
-
-    #[test]
-    fn only_one_of_many_processes_replaces_a_stale_socket() {
-        let directory = Directory::new("race");
-        for _ in 0..20 {
-            stale(&directory.socket());
-            let path = directory.socket();
-            let results: Vec<_> = std::thread::scope(|scope| {
-                let starts: Vec<_> =
-                    (0..4).map(|_| scope.spawn(|| Listener::bind(&path, 0o600, 8))).collect();
-                starts.into_iter().map(|start| start.join().unwrap()).collect()
-            });
-            assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
-            std::os::unix::net::UnixStream::connect(&path).unwrap();
-            drop(results);
-            assert_eq!(directory.entries(), 0);
-        }
-    }
-
-    #[test]
-    fn the_longest_path_works_and_a_stale_one_is_replaced() {
-        let directory = Directory::new("long");
-        let longest = 107 - directory.0.as_os_str().len() - "/".len() - "/s".len();
-        let deep = directory.0.join("x".repeat(longest));
-        std::fs::create_dir(&deep).unwrap();
-        let path = deep.join("s");
-        assert_eq!(path.as_os_str().len(), 107);
-        stale(&path);
-        let listener = Listener::bind(&path, 0o600, 8).unwrap();
-        std::os::unix::net::UnixStream::connect(&path).unwrap();
-        drop(listener);
-        assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_path_that_is_too_long_or_missing_is_reported() {
-        let folder = std::env::temp_dir();
-        for length in [108, 109, 120] {
-            let long = folder.join("x".repeat(length - folder.as_os_str().len() - 1));
-            assert_eq!(long.as_os_str().len(), length);
-            let error = Listener::bind(&long, 0o600, 8).err().unwrap();
-            assert_eq!(error.status(), Status::InvalidArgument, "{error}");
-            assert!(error.message().contains(&format!("this one has {length}")), "{error}");
-        }
-        let error = Listener::bind(Path::new("/nowhere/at/all"), 0o600, 8).err().unwrap();
-        assert_eq!(error.status(), Status::NotFound, "{error}");
-        for path in ["", "/", ".."] {
-            let error = Listener::bind(Path::new(path), 0o600, 8).err().unwrap();
-            assert_eq!(error.status(), Status::InvalidArgument, "{path}: {error}");
-        }
-    }
-}
+mod tests;

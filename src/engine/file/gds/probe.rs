@@ -78,7 +78,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
         return run(|run| copy.submit(&|| Ok(run())));
     }
     let sides = FileSides::new(source, destination);
-    let (io, _) = Io::choose(sides.is_direct(), sides.writes, None)?;
+    let (io, _) = Io::choose(&sides, None)?;
     let copy = HostIo::prepare(&sides, plan, io);
     run(|run| copy.prepare_start(run()).start())
 }

@@ -95,7 +95,7 @@ impl StagedIo {
         let pieces = Arc::new(PlannedPieces::new(sides, ordered));
         let place = sides.memory.memory().regions().first().and_then(|region| region.place());
         let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
-        let ring = StagingRing::for_device(place.user, slot)?;
+        let ring = StagingRing::for_device(place.user, sides.file.file_systems(), slot)?;
         // Page-locking takes long, so the layout keeps the ring for the next transfer.
         sides.memory.keep(ring.clone());
         let (memory, counts) = (sides.memory.clone(), OnceLock::new());

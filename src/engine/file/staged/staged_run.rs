@@ -82,7 +82,9 @@ impl StagedRun {
         drop((prepared, chunks));
         match (Arc::into_inner(ring), run.is_last_holder()) {
             (None, false) => run.end(outcome),
-            (ring, _) => disposal::dispose_of_then(ring, move || run.end(outcome)),
+            (ring, _) => {
+                disposal::dispose_of_files_then(&run.file_systems(), ring, move || run.end(outcome));
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The staging ring of a GPU: page-locked host memory in slots, of which one is filled while another is
-//! drained.
+//! drained. A file system that does not respond keeps its slots, so each has its own.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use super::inbox::Inbox;
 use crate::base::error::{Error, Result, Status};
+use crate::base::file_systems::FileSystems;
 use crate::base::keyed::Keyed;
 use crate::base::process::PerProcess;
 use crate::base::sync::Mutex;
@@ -36,10 +37,11 @@ pub struct StagingRing {
 }
 
 impl StagingRing {
-    /// A ring of a device with slots of at least `slot` bytes: an existing one, or a new one.
-    pub fn for_device(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
-        static RINGS: PerProcess<Keyed<i32, Mutex<Vec<Weak<StagingRing>>>>> = PerProcess::new();
-        let rings = RINGS.get(Keyed::default).get(ordinal);
+    /// A ring of a device, for files on these file systems, with slots of at least `slot` bytes: an existing one, or a new one.
+    pub fn for_device(ordinal: i32, on: &FileSystems, slot: u64) -> Result<Arc<Self>> {
+        static RINGS: PerProcess<Keyed<(i32, FileSystems), Mutex<Vec<Weak<StagingRing>>>>> =
+            PerProcess::new();
+        let rings = RINGS.get(Keyed::default).get((ordinal, on.clone()));
         // Held while memory is allocated: the next transfer on this GPU uses the same ring.
         let mut rings = rings.lock();
         rings.retain(|ring| ring.strong_count() > 0);

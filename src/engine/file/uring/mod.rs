@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The io_uring of this process. While there is work, one thread of the pool serves it, and sleeps in the kernel.
+//! An io_uring of this process. While there is work, one thread of the pool serves it, and sleeps in the kernel. Requests to a file
+//! system that does not respond stay in the kernel, with the slots and the kernel's threads that they have, so each file system has
+//! a ring.
 //!
 //! Threads of the caller never submit to the ring: when a thread ends, the kernel cancels the requests that it submitted.
 
@@ -14,7 +16,9 @@ use self::ring_thread::UringSession;
 use super::work::Work;
 use crate::base::error::{Error, Status};
 use crate::base::file_limit::FileSizeSignal;
+use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
+use crate::base::keyed::Keyed;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
 use crate::base::sync::{Mutex, MutexGuard};
@@ -35,10 +39,10 @@ struct State {
 }
 
 impl Uring {
-    /// Returns the ring of this process. Fails with the reason if there is none.
-    pub fn get() -> Result<Arc<Self>, String> {
-        static CURRENT: PerProcess<Mutex<Weak<Uring>>> = PerProcess::new();
-        let current = CURRENT.get(Mutex::default);
+    /// Returns the ring of this process for files on these file systems. Fails with the reason if there is none.
+    pub fn get(on: &FileSystems) -> Result<Arc<Self>, String> {
+        static RINGS: PerProcess<Keyed<FileSystems, Mutex<Weak<Uring>>>> = PerProcess::new();
+        let current = RINGS.get(Keyed::default).get(on.clone());
         let mut current = current.lock();
         if let Some(uring) = current.upgrade().filter(|uring| !uring.ring.is_broken()) {
             return Ok(uring);

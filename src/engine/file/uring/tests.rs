@@ -47,7 +47,7 @@ fn read_with_outcome(file: i32, into: &'static mut [u8]) -> (Work, Receiver<Resu
 
 #[test]
 fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
-    let Ok(uring) = Uring::get() else {
+    let Ok(uring) = Uring::get(&Arc::default()) else {
         // Without a ring there is no thread that could panic.
         return crate::skip::skip("io_uring: this kernel has none, or does not permit it to this process");
     };
@@ -74,4 +74,31 @@ fn a_panic_ends_all_runs_when_the_kernel_no_longer_uses_their_memory() {
     uring.start(next);
     other_writer.write_all(&[2; 8]).unwrap();
     assert!(end.recv_timeout(PATIENCE).unwrap().is_ok());
+}
+
+/// All requests that a ring has at a time are to a file system that does not respond.
+#[test]
+fn a_file_system_that_does_not_respond_delays_no_other() {
+    let [hung, other]: [FileSystems; 2] = [Arc::from([(250, 1)]), Arc::from([(250, 2)])];
+    let (Ok(uring), Ok(others)) = (Uring::get(&hung), Uring::get(&other)) else {
+        return crate::skip::skip("io_uring: this kernel has none, or does not permit it to this process");
+    };
+    let memory = || Box::leak(Box::new([0; 8]));
+    let (silent, writer) = std::io::pipe().unwrap();
+    let waiting: Vec<_> = (0..2 * ring::DEPTH)
+        .map(|_| {
+            let (work, end) = read_with_outcome(silent.as_raw_fd(), memory());
+            uring.start(work);
+            end
+        })
+        .collect();
+    let (reader, mut filled) = std::io::pipe().unwrap();
+    filled.write_all(&[1; 8]).unwrap();
+    let (work, end) = read_with_outcome(reader.as_raw_fd(), memory());
+    others.start(work);
+    assert!(end.recv_timeout(PATIENCE).unwrap().is_ok());
+    assert!(waiting.iter().all(|end| end.try_recv().is_err()));
+    // Reads of a pipe without a writer end.
+    drop(writer);
+    waiting.iter().for_each(|end| drop(end.recv_timeout(PATIENCE).unwrap()));
 }

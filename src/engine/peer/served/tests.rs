@@ -196,6 +196,24 @@ fn requests_that_the_layout_does_not_allow_are_refused_with_the_reason() {
     served.read_all();
 }
 
+/// Two peers have all slots, and say nothing more.
+#[test]
+fn silent_readers_lose_their_slots_to_a_peer_that_waits() {
+    let stall_timeout = Some(Duration::from_secs(3600));
+    let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let (other, third) = (served.with_another_peer(), served.with_peer_named("third"));
+    for (number, peer, slots) in [(1, &served, 4), (2, &served, 2), (3, &other, 2)] {
+        peer.open(key(number), false, 2 * BLOCK, terms(2));
+        let has_slots = |state: &SessionState| matches!(state, SessionState::Open { slots: granted, .. } if granted.len() == slots);
+        peer.wait(key(number), has_slots);
+    }
+    third.read_all();
+    let (status, reason) = served.refusal(key(1));
+    assert_eq!(status, Status::TimedOut);
+    assert!(reason.contains("has sent no message for 5000 ms and others wait"), "{reason}");
+}
+
 /// A requester repeats its reports, and others find its key in the control block.
 #[test]
 fn a_refusal_remains_until_its_requester_asks_again() {

@@ -3,10 +3,10 @@
 //! arena never overflows, whatever the number of transfers that share it.
 //!
 //! A request to a stopped peer may keep its slot for ever. So a peer has at most a share of the slots, and slots that peers
-//! keep for long are replaced, by other memory, once another peer needs one.
+//! keep for long are replaced, by other memory, once another peer needs one, up to a total.
 #![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::shared::SharedObjects;
@@ -27,6 +27,8 @@ use crate::region::{Region, Registration, RegistrationHold};
 pub const SLOTS: u64 = 8;
 /// Slots of all transfers with one peer.
 pub const SLOTS_OF_PEER: u64 = SLOTS * 3 / 4;
+/// Slots of an arena with those that replace others, including those that NIXL may use for ever.
+const MAX_SLOTS: u64 = 8 * SLOTS;
 /// How long a peer may keep a slot before it is replaced for others.
 const LEASE: Duration = Duration::from_millis(250);
 /// Interval between attempts to replace slots, if one has failed.
@@ -118,6 +120,8 @@ struct Slots {
     taken: Leases<SlotUser, u64>,
     next: u64,
     replacing: Replacing,
+    /// All memory that exists, with its number of slots.
+    allocated: Vec<(Weak<RegistrationHold>, u64)>,
 }
 
 /// Memory of a slot.
@@ -145,6 +149,17 @@ impl Slots {
         let usable = self.taken.iter().filter(|lease| lease.peer == user || lease.age() < LEASE).count();
         if is_possible { SLOTS.saturating_sub(usable as u64) } else { 0 }
     }
+
+    /// How many slots can be allocated.
+    fn left(&mut self) -> u64 {
+        self.allocated.retain(|(memory, _)| memory.strong_count() > 0);
+        MAX_SLOTS.saturating_sub(self.allocated.iter().map(|(_, slots)| slots).sum())
+    }
+
+    fn add(&mut self, Allocated { memory, slots, places }: Allocated) {
+        self.allocated.push((memory, slots));
+        self.free.extend(places);
+    }
 }
 
 impl Arena {
@@ -159,18 +174,16 @@ impl Arena {
         let key = ArenaKey { agent: Arc::as_ptr(agent).addr(), purpose, kind, slot_size };
         let share = if purpose == ArenaUse::Objects { SLOTS } else { SLOTS_OF_PEER };
         let make = || {
-            Ok(Self {
-                agent: agent.clone(),
-                kind,
-                copier: kind.copier()?,
-                slot_size,
-                slots: Mutex::new(Slots {
-                    free: places(agent, kind, slot_size, SLOTS)?,
-                    taken: Leases::new(usize::MAX, share as usize),
-                    next: 0,
-                    replacing: Replacing::No,
-                }),
-            })
+            let mut slots = Slots {
+                free: Vec::new(),
+                taken: Leases::new(MAX_SLOTS as usize, share as usize),
+                next: 0,
+                replacing: Replacing::No,
+                allocated: Vec::new(),
+            };
+            slots.add(allocate(agent, kind, slot_size, SLOTS)?);
+            let copier = kind.copier()?;
+            Ok(Self { agent: agent.clone(), kind, copier, slot_size, slots: Mutex::new(slots) })
         };
         ARENAS.get(SharedObjects::default).get(key, agent.call_deadline(), make)
     }
@@ -186,8 +199,9 @@ impl Arena {
             let missing = slots.missing(user);
             if missing > 0 {
                 slots.replacing = Replacing::Now;
+                let possible = missing.min(slots.left());
                 drop(slots);
-                self.replace(missing);
+                self.replace(possible);
             }
             return None;
         };
@@ -200,11 +214,20 @@ impl Arena {
         Some(Slot { arena: self.clone(), number, place: Some(place) })
     }
 
-    /// Allocates so many slots in another thread: the agent's thread registers them.
-    fn replace(self: &Arc<Self>, missing: u64) {
+    /// Allocates so many slots in another thread: the agent's thread registers them. Each is memory of its own, which is freed when
+    /// the slot is not needed any more, whatever others are used for.
+    fn replace(self: &Arc<Self>, slots: u64) {
+        if slots == 0 {
+            let message = format!(
+                "all {MAX_SLOTS} slots of {} bytes that an agent can have are in use",
+                self.slot_size
+            );
+            return self.replaced(Err(Error::new(Status::OutOfMemory, message)));
+        }
         let arena = self.clone();
         let started = thread::spawn("kvmem-staging", move || {
-            let made = guarded(|| places(&arena.agent, arena.kind, arena.slot_size, missing));
+            let one = |_| allocate(&arena.agent, arena.kind, arena.slot_size, 1);
+            let made = guarded(|| (0..slots).map(one).collect::<Result<Vec<_>>>());
             arena.replaced(made.and_then(|made| made));
         });
         if let Err(error) = started {
@@ -212,11 +235,11 @@ impl Arena {
         }
     }
 
-    fn replaced(&self, made: Result<Vec<Place>>) {
+    fn replaced(&self, made: Result<Vec<Allocated>>) {
         let mut slots = self.slots.lock();
         slots.replacing = match made {
-            Ok(places) => {
-                slots.free.extend(places);
+            Ok(made) => {
+                made.into_iter().for_each(|allocated| slots.add(allocated));
                 Replacing::No
             }
             Err(error) => {
@@ -245,13 +268,21 @@ impl Arena {
     }
 }
 
+/// Memory that was allocated and registered, and its slots.
+struct Allocated {
+    memory: Weak<RegistrationHold>,
+    slots: u64,
+    places: Vec<Place>,
+}
+
 /// Allocates and registers slots.
-fn places(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64, count: u64) -> Result<Vec<Place>> {
-    let make = || Registration::create(&kind.allocate(count * slot_size)?, agent)?.hold();
+fn allocate(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64, slots: u64) -> Result<Allocated> {
+    let make = || Registration::create(&kind.allocate(slots * slot_size)?, agent)?.hold();
     let memory = nixl::within(agent.call_deadline(), make)?;
     let (first, memory) = (memory.region().address(), Arc::new(memory));
     let place = |index| Place { memory: memory.clone(), address: first + index * slot_size };
-    Ok((0..count).rev().map(place).collect())
+    let places = (0..slots).rev().map(place).collect();
+    Ok(Allocated { memory: Arc::downgrade(&memory), slots, places })
 }
 
 /// A slot that is in use. It is free again once this is dropped.
@@ -357,5 +388,27 @@ mod tests {
         let again = take_replaced(&arena, 1);
         assert!(!addresses.contains(&again.address()));
         assert_eq!(take_all(&arena, 1).len(), 5);
+    }
+
+    /// Among them slots that are lost.
+    #[test]
+    fn peers_that_keep_slots_get_no_more_than_the_total() {
+        let Some(arena) = arena() else { return };
+        take_all(&arena, 1).into_iter().for_each(Slot::retire);
+        let mut kept = Vec::new();
+        let mut user = 2;
+        let is_full = || arena.slots.lock().left() == 0 && arena.slots.lock().free.is_empty();
+        let until = Instant::now() + Duration::from_secs(120);
+        while !is_full() {
+            assert!(Instant::now() < until, "there is no total");
+            kept.extend(take_all(&arena, user));
+            user += 1;
+            std::thread::yield_now();
+        }
+        assert_eq!(kept.len() as u64, MAX_SLOTS - 6);
+        std::thread::sleep(LEASE);
+        assert!(arena.take(SlotUser(user)).is_none() && is_full(), "nothing is allocated");
+        drop(kept.pop());
+        assert!(arena.take(SlotUser(user)).is_some());
     }
 }

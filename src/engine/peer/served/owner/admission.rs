@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::leases::{Lease, Leases};
+use crate::base::process::ProcessIdentity;
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::GrantedSlots;
 use crate::engine::peer::staged::SLOTS_OF_PEER;
@@ -22,9 +23,14 @@ const MAX_CLOSED_OF_ONE: usize = 16;
 const MAX_REFUSALS_OF_ONE: usize = 3;
 /// Slots of a session.
 const SLOTS_OF_SESSION: usize = 4;
-/// How many times the lease of writes the slots of a write are kept that was not closed: a write begins within the lease, and
-/// then has as long again to end.
-const QUARANTINE: u32 = 2;
+/// A requester that sends nothing for so long may have ended. Living ones repeat their last report every 200 ms.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// After so long without a message, a session ends if a request waits for slots, and a request that waits is forgotten. It is also the
+/// lease of writes: a requester begins them only if it has read since then that its session is open.
+pub(super) fn silence(stall_timeout: Duration) -> Duration {
+    SILENCE.min(stall_timeout)
+}
 
 /// The books of a service. Peers are known by the names of their agents.
 pub(super) struct Admission {
@@ -42,8 +48,12 @@ pub(super) struct Admission {
 struct SlotsOf {
     key: SessionKey,
     slots: GrantedSlots,
+    writes: bool,
+    process: ProcessIdentity,
     /// The session has ended, and its requester may still write to them.
     is_quarantined: bool,
+    /// The process had ended at the last check.
+    has_ended: bool,
 }
 
 struct Waiting {
@@ -115,15 +125,21 @@ impl Admission {
         }
     }
 
-    /// Gives slots to the request that has waited the longest, of those whose peers have less than their share.
+    /// Whether a request waits for slots.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Gives slots to the request that has waited the longest, of those that can get some.
     pub fn next(&mut self) -> Option<Admitted> {
-        let slots = &self.slots;
-        let next = self.waiting.end(|lease| slots.left_for(&lease.peer) > 0)?;
+        let grants = Grants::of(&self.slots);
+        let next = self.waiting.end(|lease| grants.count(&lease.peer, lease.item.open.writes) > 0)?;
+        let count = grants.count(&next.peer, next.item.open.writes).min(self.free_slots.len());
         let (sender, Waiting { key, open }) = (next.peer, next.item);
-        let count = SLOTS_OF_SESSION.min(slots.left_for(&sender)).min(self.free_slots.len());
         let granted = self.free_slots.split_off(self.free_slots.len() - count);
         let slots = GrantedSlots::new(&granted);
-        let held = SlotsOf { key, slots, is_quarantined: false };
+        let (writes, process) = (open.writes, open.process.clone());
+        let held = SlotsOf { key, slots, writes, process, is_quarantined: false, has_ended: false };
         match self.slots.add(sender.clone(), count, held) {
             Ok(()) => Some(Admitted { key, sender, open, slots }),
             Err(unused) => {
@@ -179,11 +195,17 @@ impl Admission {
         Some(entry)
     }
 
-    /// Frees what was not renewed, and what was not closed in time.
+    /// Frees what was not renewed, and what was not closed in time or belongs to a process that has ended. Is called at intervals: what
+    /// such a process had sent before its end has arrived by the second call.
     pub fn expire(&mut self, stall_timeout: Duration) {
-        self.waiting.end_all(|lease| lease.age() >= stall_timeout || lease.item.open.process.is_gone());
-        let quarantine = stall_timeout.saturating_mul(QUARANTINE);
-        self.free(|lease| lease.item.is_quarantined && lease.age() >= quarantine);
+        let silence = silence(stall_timeout);
+        self.waiting.end_all(|lease| lease.age() >= silence || lease.item.open.process.is_gone());
+        // A write begins within the lease, and then has as long as a session may stall to end.
+        let quarantine = silence.saturating_add(stall_timeout);
+        self.free(|lease| lease.item.is_quarantined && (lease.item.has_ended || lease.age() >= quarantine));
+        for lease in self.slots.iter_mut().filter(|lease| lease.item.is_quarantined) {
+            lease.item.has_ended = lease.item.process.is_gone();
+        }
     }
 
     fn free(&mut self, suits: impl FnMut(&Lease<String, SlotsOf>) -> bool) {
@@ -193,10 +215,29 @@ impl Admission {
     }
 }
 
+/// How many slots a session can get.
+struct Grants<'a> {
+    slots: &'a Leases<String, SlotsOf>,
+    writes: usize,
+}
+
+impl<'a> Grants<'a> {
+    fn of(slots: &'a Leases<String, SlotsOf>) -> Self {
+        // Slots of writes come back late if their requesters say nothing more. So a write gets at most half of what other writes leave,
+        // rounded up, and one slot is for reads: several silent requesters do not take all.
+        let written: usize = slots.iter().filter(|lease| lease.item.writes).map(|lease| lease.units).sum();
+        Self { slots, writes: (slots.most() - 1).saturating_sub(written).div_ceil(2) }
+    }
+
+    fn count(&self, sender: &String, writes: bool) -> usize {
+        let most = if writes { self.writes } else { usize::MAX };
+        SLOTS_OF_SESSION.min(self.slots.left_for(sender)).min(most)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::process::ProcessIdentity;
     use crate::plan::Terms;
 
     const STALL_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -205,15 +246,14 @@ mod tests {
         SessionKey([number; 16])
     }
 
-    fn open() -> Arc<Open> {
+    fn open_by(process: ProcessIdentity, writes: bool) -> Arc<Open> {
         let terms = Terms::raw("BLONHC".into(), [0, 1], [0, 1], [0, 1], [1, 1, 1, 1], vec![0; 12]);
-        Arc::new(Open {
-            process: ProcessIdentity::unknown(),
-            writes: true,
-            bytes: 1,
-            chunk_size: 4096,
-            terms,
-        })
+        Arc::new(Open { process, writes, bytes: 1, chunk_size: 4096, terms })
+    }
+
+    /// A write of a requester in another container or on another host, whose end cannot be proven.
+    fn open() -> Arc<Open> {
+        open_by(ProcessIdentity::unknown(), true)
     }
 
     fn admission() -> Admission {
@@ -221,19 +261,23 @@ mod tests {
     }
 
     /// Requests a session, and returns the number of its slots, if it gets some.
-    fn request(admission: &mut Admission, sender: &str, number: u8) -> Option<usize> {
-        assert!(admission.wait(sender.into(), key(number), open()));
+    fn request_by(admission: &mut Admission, sender: &str, number: u8, open: Arc<Open>) -> Option<usize> {
+        assert!(admission.wait(sender.into(), key(number), open));
         admission.next().map(|admitted| {
             assert_eq!((admitted.key, admitted.sender.as_str()), (key(number), sender));
             admitted.slots.len()
         })
     }
 
-    /// As for a requester in another container or on another host, whose end cannot be proven.
+    /// The same for a write.
+    fn request(admission: &mut Admission, sender: &str, number: u8) -> Option<usize> {
+        request_by(admission, sender, number, open())
+    }
+
     #[test]
     fn slots_of_a_write_that_is_never_closed_come_back_after_a_time() {
         let mut admission = admission();
-        for (sender, number, slots) in [("a", 1, 4), ("a", 2, 2), ("b", 3, 2)] {
+        for (sender, number, slots) in [("a", 1, 4), ("a", 2, 2), ("b", 3, 1)] {
             assert_eq!(request(&mut admission, sender, number), Some(slots));
             admission.end_session(key(number), true);
         }
@@ -243,6 +287,46 @@ mod tests {
         admission.expire(Duration::ZERO);
         assert!(!admission.has_slots_in_use());
         assert_eq!(request(&mut admission, "c", 5), Some(4));
+    }
+
+    #[test]
+    fn writes_of_two_silent_peers_leave_slots_for_a_third_and_for_reads() {
+        let mut admission = admission();
+        for (sender, number, slots) in
+            [("a", 1, Some(4)), ("b", 2, Some(2)), ("c", 3, Some(1)), ("d", 4, None)]
+        {
+            assert_eq!(request(&mut admission, sender, number), slots);
+        }
+        let read = open_by(ProcessIdentity::unknown(), false);
+        assert_eq!(request_by(&mut admission, "e", 5, read), Some(1), "although a write waits");
+    }
+
+    #[test]
+    fn slots_of_a_write_of_a_process_that_has_ended_come_back_at_the_next_check() {
+        let mut admission = admission();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let ended = ProcessIdentity { pid: child.id(), ..ProcessIdentity::current().unwrap() };
+        assert_eq!(request_by(&mut admission, "a", 1, open_by(ended, true)), Some(4));
+        assert_eq!(request_by(&mut admission, "b", 2, open()), Some(2));
+        for number in [1, 2] {
+            admission.end_session(key(number), true);
+        }
+        admission.expire(STALL_TIMEOUT);
+        assert_eq!(admission.free_slots.len(), 2, "what it had sent may still arrive");
+        admission.expire(STALL_TIMEOUT);
+        assert_eq!(admission.free_slots.len(), 6, "nothing proves the end of the other one");
+    }
+
+    /// It would get slots, and not use them.
+    #[test]
+    fn a_request_that_is_not_repeated_is_forgotten_long_before_sessions_stall() {
+        let mut admission = admission();
+        assert!(admission.wait("a".into(), key(1), open()));
+        let old = Instant::now().checked_sub(SILENCE).unwrap();
+        admission.waiting.iter_mut().for_each(|lease| lease.since = old);
+        admission.expire(STALL_TIMEOUT);
+        assert!(!admission.has_waiting());
     }
 
     #[test]

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::admission::{Admission, Admitted};
+use super::admission::{Admission, Admitted, silence};
 use super::service::{Service, ServiceMemory};
-use super::session::{Session, stalled};
+use super::session::{Session, silent, stalled};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
@@ -88,7 +88,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
         copier: memory.copier()?,
         contexts: layout.contexts(memory != StagingMemory::Host),
     });
-    service.write(0, &session_control::head(&served.id, service.stall_timeout));
+    service.write(0, &session_control::head(&served.id, silence(service.stall_timeout)));
     agent.start(Box::new(ServeTask::new(&service)))?;
     layout.set_served(served)?;
     layout.keep(service);
@@ -109,6 +109,8 @@ struct ServeTask {
     /// Free entries of sessions, the oldest first: requesters read how their sessions have ended.
     free_entries: VecDeque<usize>,
     last_check: Instant,
+    /// Since when there was no long time between two checks, in which no message was received.
+    attentive: Instant,
     last_progress: Instant,
     /// Why messages could not be received the last time. It is logged once.
     failure: Option<String>,
@@ -126,7 +128,6 @@ impl AgentTask for ServeTask {
         has_progressed |= self.admit(&service);
         has_progressed |= self.advance(&service);
         if self.last_check.elapsed() >= LIVENESS {
-            self.last_check = Instant::now();
             self.check_peers(&service);
         }
         let is_used = !self.sessions.is_empty() || self.admission.has_slots_in_use();
@@ -163,6 +164,7 @@ impl ServeTask {
             admission: Admission::new(service.served.slots, MAX_SESSIONS + 1..=session_control::ENTRIES),
             free_entries: (1..=MAX_SESSIONS).collect(),
             last_check: Instant::now(),
+            attentive: Instant::now(),
             last_progress: Instant::now(),
             failure: None,
             has_warned: false,
@@ -341,19 +343,29 @@ impl ServeTask {
         service.write(session.entry, &reason.entry(key));
     }
 
-    /// Ends sessions whose requesters are gone or make no progress.
+    /// Ends sessions whose requesters are gone or make no progress, and silent ones if a request waits for slots.
     fn check_peers(&mut self, service: &Service) {
-        let stall_timeout = self.stall_timeout;
-        let lost: Vec<_> = self
-            .sessions
-            .iter()
-            .filter(|session| !session.is_over)
-            .filter(|session| session.is_stalled(stall_timeout) || session.process.is_gone())
-            .map(|session| session.key)
-            .collect();
-        for key in lost {
+        let (stall_timeout, silence) = (self.stall_timeout, silence(self.stall_timeout));
+        if self.last_check.elapsed() >= silence / 2 {
+            self.attentive = Instant::now();
+        }
+        self.last_check = Instant::now();
+        let is_full = self.admission.has_waiting();
+        let reason = |session: &Session| {
+            let is_silent = session.heard.max(self.attentive).elapsed() >= silence;
+            if session.is_over {
+                None
+            } else if session.is_stalled(stall_timeout) || session.process.is_gone() {
+                Some(stalled(stall_timeout))
+            } else {
+                (is_full && is_silent).then(|| silent(silence))
+            }
+        };
+        let lost: Vec<_> =
+            self.sessions.iter().filter_map(|session| Some((session.key, reason(session)?))).collect();
+        for (key, reason) in lost {
             self.warn(format_args!("a requester is gone or makes no progress, and loses its session"));
-            self.end(key, service, stalled(stall_timeout));
+            self.end(key, service, reason);
         }
         self.admission.expire(stall_timeout);
     }

@@ -44,6 +44,8 @@ pub(super) struct Session {
     /// Chunks that the requester has read or written.
     reported: u64,
     last_progress: Instant,
+    /// When the last message of the requester arrived.
+    pub heard: Instant,
     /// The requester has closed it, or it has failed: nothing begins any more.
     pub is_over: bool,
     /// The requester has closed it.
@@ -91,6 +93,7 @@ impl Session {
             spare: Vec::new(),
             reported: 0,
             last_progress: Instant::now(),
+            heard: Instant::now(),
             is_over: false,
             is_closed: false,
         })
@@ -103,6 +106,7 @@ impl Session {
 
     /// Notes how many chunks the requester has read or written. Fails for a number that is not possible.
     pub fn report(&mut self, chunks: u64) -> Result<()> {
+        self.heard = Instant::now();
         let most = match self.writes {
             true => (self.ended + self.slots.len() as u64).min(self.chunks()),
             false => self.ended,
@@ -214,6 +218,16 @@ fn spans_of(layout: &Layout, rows: Matrix) -> impl Iterator<Item = (u32, u64, u6
 /// the requester has the only other processor, this thread and another one would take turns on one.
 fn is_copied_here(bytes: u64) -> bool {
     bytes <= if Pool::parallelism() <= 2 { MAX_COPIED_ALONE } else { MAX_COPIED }
+}
+
+/// Why a session ends of which nothing was heard while others wait.
+pub(super) fn silent(silence: Duration) -> SessionState {
+    let reason = format!(
+        "it has ended the session, because this process has sent no message for {} ms and others wait for slots; check \
+         whether its threads run",
+        silence.as_millis()
+    );
+    SessionState::Ended { status: Status::TimedOut as i32, reason }
 }
 
 /// Why a session ends without the requester.

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::plan::ServedPlan;
 use crate::base::error::{Error, Result, fail};
 use crate::base::log::log;
@@ -27,13 +29,13 @@ pub(super) struct OpenSession {
     is_in_flight: bool,
     /// Whether it was posted after the last chunk had been read.
     is_last: bool,
-    /// When it was posted the last time.
-    posted: Instant,
+    /// When it was posted the last time, by the clock of the lease.
+    posted: Duration,
     /// When the last message was sent, and the last request for the session.
     said: Instant,
     requested: Instant,
     /// Until when a write to the owner's slots may begin: after that, the owner may have ended the session.
-    lease_end: Instant,
+    lease_end: Duration,
 }
 
 impl OpenSession {
@@ -49,10 +51,10 @@ impl OpenSession {
             mailbox,
             is_in_flight: false,
             is_last: false,
-            posted: now,
+            posted: Duration::ZERO,
             said: now,
             requested: now,
-            lease_end: now,
+            lease_end: Duration::ZERO,
         }))
     }
 
@@ -84,7 +86,7 @@ impl OpenSession {
 
     /// Whether the owner keeps the slots of a write for this session, so that a write to them may begin.
     pub fn has_lease(&self) -> bool {
-        Instant::now() < self.lease_end
+        lease_clock() < self.lease_end
     }
 
     /// The request that reads the control block, which is posted now; `None` if it is in flight.
@@ -95,7 +97,7 @@ impl OpenSession {
         if let Some(region) = self.mailbox.region() {
             words::forget(self.mailbox.address(), region);
         }
-        (self.is_in_flight, self.is_last, self.posted) = (true, is_last, Instant::now());
+        (self.is_in_flight, self.is_last, self.posted) = (true, is_last, lease_clock());
         Some(self.request)
     }
 
@@ -132,7 +134,7 @@ impl OpenSession {
         let lease = session_control::lease_of(&bytes, &served.id).map_err(owner)?;
         let entry = SessionState::find(&bytes, self.key, served.slots).map_err(owner)?;
         if let Entry::State(SessionState::Open { .. }) = entry {
-            self.lease_end = self.posted + lease;
+            self.lease_end = self.posted.saturating_add(lease);
         }
         Ok(entry)
     }
@@ -149,6 +151,12 @@ impl OpenSession {
     pub fn abandon(self) {
         self.mailbox.retire();
     }
+}
+
+/// The time since this machine started, in which it was suspended too: the owner's machine goes on, and so does its clock.
+fn lease_clock() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec.try_into().unwrap_or(0), now.tv_nsec.try_into().unwrap_or(0))
 }
 
 /// Adds to an error of the owner whose it is.
