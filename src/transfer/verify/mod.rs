@@ -107,7 +107,7 @@ impl Verification {
                 }
             }
         };
-        let notification = Notification::of([source, destination], step);
+        let notification = Notification::from_step([source, destination], step);
         Ok(Self { against, notification })
     }
 }
@@ -139,7 +139,7 @@ impl Verify for Verification {
 }
 
 impl Notification {
-    fn of(sides: [&Arc<Layout>; 2], step: &Step<'_>) -> Option<Self> {
+    fn from_step(sides: [&Arc<Layout>; 2], step: &Step<'_>) -> Option<Self> {
         let message = step.notification.as_deref()?;
         sides.into_iter().find_map(|layout| match layout.memory() {
             Memory::Remote(RemoteMemory { agent, peer, .. }) => {
