@@ -225,7 +225,7 @@ mod tests {
     /// The log is one per process, and other tests log to it: these run one after the other, and count only messages of
     /// their own target.
     struct Own(MutexGuard<'static, ()>);
-    const TARGET: &str = "kvmem::log::tests";
+    const TARGET: &str = module_path!();
 
     impl Own {
         fn begin() -> Self {
@@ -248,7 +248,7 @@ mod tests {
     fn to(seen: Sender<String>) -> impl Fn(Level, &str, &str) + Send + Sync {
         let seen = Mutex::new(seen);
         move |_, target, text| {
-            if target == TARGET || target == "kvmem::log" {
+            if target == TARGET || TARGET.strip_suffix("::tests") == Some(target) {
                 seen.lock().send(text.to_string()).unwrap();
             }
         }
