@@ -5,8 +5,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly out=${OUT:-results}
-readonly deadline=${KVMEM_TEST_SECONDS:-600} # of each test
-export KVMEM_TEST_DEADLINE=$((deadline / 2 - 10)) # a test runs its cases in two rounds
+readonly deadline=${KVMEM_TEST_SECONDS:-590} # of all tests together
+readonly most=$((deadline * 2 / 5))         # of one test, so that one that hangs leaves time for those that run alone
 readonly skipped_status=77 # exit status of a test without failures and with skips
 
 # NIXL and UCX are those of the bundle. UCX needs the CUDA runtime for GPU memory, which is part of the toolkit.
@@ -43,9 +43,9 @@ usage() {
                         $(names tests | xargs)
                         and also writes their output to tests.txt in \$OUT, or in ./results.
                         $(alone | xargs)
-                        run one by one after the others, because they measure the GPU or its free memory. A test
-                        that takes longer than \$KVMEM_TEST_SECONDS (600) fails; gpu_nixl_python and
-                        gpu_nixl_python_tcp need PyTorch with Python (\$PYTHON, or python3)
+                        run one by one after the others, because they measure the GPU or its free memory. All end within
+                        \$KVMEM_TEST_SECONDS ($deadline), and each within $most s; a test that has not passed by then has failed.
+                        gpu_nixl_python and gpu_nixl_python_tcp need PyTorch with Python (\$PYTHON, or python3)
 ./run bench [NAME...] [OPTION...]
                         measures, and writes results.json to \$OUT, or to ./results: all benches, or the named ones of
                         $(names bench | xargs)
@@ -74,21 +74,21 @@ names() { find "$here/$1" -type f -printf '%f\n' | sort; }
 alone() { cat "$here/alone"; }
 
 # The tests that take longest, so that they begin first; the longest at the top.
-readonly longest='gpu_nixl_served gpu_ipc gpu_copy gpu_resets gpu_paths gpu_two_devices gpu_share_other_gpu gpu_copy_refuse
-    gpu_share_lifetime gpu_share_mapped gpu_layers gpu_stream gpu_share_fds gpu_share_rights gpu_share_region gpu_nixl_share
+readonly longest='gpu_nixl_served gpu_ipc gpu_share_lifetime gpu_copy gpu_paths gpu_resets gpu_two_devices gpu_share_other_gpu
+    gpu_copy_refuse gpu_share_mapped gpu_layers gpu_stream gpu_share_fds gpu_share_rights gpu_share_region gpu_nixl_share
     gpu_nixl_gds gpu_nixl_python gpu_nixl_python_tcp gpu_reshape gpu_pairs gpu_checksum gpu_nixl_elastic_peer gpu_nixl_transfer
     gpu_transpose gpu_elastic_region gpu_vmm_import'
 
-# Each test has up to four processes with a context, and keeps two processors busy. The contexts of all processes take turns on the
-# GPU: with eight tests at a time, some reach their deadlines.
+# Each test has up to six processes with a context of half a GiB, and takes less than 2 GiB besides; each keeps up to two processors
+# busy.
 usual_jobs() {
-    local free most
-    most=$(($(nproc) / 2))
+    local free jobs
+    jobs=$(($(nproc) * 2 / 3))
     free=$(nvidia-smi --query-gpu=memory.free --format=csv,noheader,nounits 2>/dev/null | sort -n | head -n 1) || free=
-    [[ ! $free =~ ^[0-9]+$ ]] || ((free / 8192 >= most)) || most=$((free / 8192))
-    ((most <= 3)) || most=3
-    ((most > 0)) || most=1
-    echo "$most"
+    [[ ! $free =~ ^[0-9]+$ ]] || ((free / 5120 >= jobs)) || jobs=$((free / 5120))
+    ((jobs <= 12)) || jobs=12
+    ((jobs > 0)) || jobs=1
+    echo "$jobs"
 }
 
 # Prints the given names: those of `longest` first, in that order.
@@ -99,10 +99,10 @@ by_duration() {
     printf '%s\n' "$@" | grep -vxF "$(printf '%s\n' $longest)" || true
 }
 
-# Prints a line per program, and finally the number that passed. The output of a failed program follows its line, or the
-# reasons of skips.
+# Prints a line per program when it ends, then all of them by duration, and finally the number that passed. The output of a failed
+# program follows its line, or the reasons of skips.
 run_tests() {
-    local at_once name reports passed failed skipped together apart start=$SECONDS
+    local at_once name reports passed failed skipped together apart
     if [[ ${1:-} == --jobs ]]; then
         at_once=$2
         shift 2
@@ -110,42 +110,65 @@ run_tests() {
         at_once=$(usual_jobs)
     fi
     cat "$here/about"
-    echo "$at_once at a time, each at most $deadline s"
+    nvidia-smi --query-gpu=name,driver_version,memory.total,memory.free --format=csv,noheader 2>/dev/null || true
+    echo "$at_once at a time, each within $most s, all within $deadline s"
     # shellcheck disable=SC2046
     (($#)) || set -- $(names tests)
     together=$(by_duration "$@" | grep -vxF "$(alone)") || true
     apart=$(by_duration "$@" | grep -xF "$(alone)") || true
     reports=$(mktemp -d)
+    # Kernels that one program has compiled are found by the others.
+    export CUDA_CACHE_PATH=${CUDA_CACHE_PATH:-$reports/kernels}
+    mkdir -p "$reports/ended"
     for name in $together; do
         (($(jobs -rp | wc -l) < at_once)) || wait -n || true
-        report_test "$name" "$reports" &
+        report_test "$name" "$reports/ended" &
     done
     wait
-    for name in $apart; do report_test "$name" "$reports"; done
-    passed=$(count_status 0 "$reports")
-    skipped=$(count_status "$skipped_status" "$reports")
+    for name in $apart; do report_test "$name" "$reports/ended"; done
+    echo
+    echo "by duration:"
+    cat "$reports/ended"/* | sort -rn | while read -r seconds status name; do
+        printf '%5d s  %-7s %s\n' "$seconds" "$(outcome "$status")" "$name"
+    done
+    passed=$(count_status 0 "$reports/ended")
+    skipped=$(count_status "$skipped_status" "$reports/ended")
     failed=$(($# - passed - skipped))
     rm -r "$reports"
-    echo "$passed passed, $failed failed, $skipped with skips, in $((SECONDS - start)) s"
+    echo "$passed passed, $failed failed, $skipped with skips, in $SECONDS s"
     ((passed > 0 && failed == 0))
 }
 
-# Prints the output of a test as a whole, and writes its status to a file of the test's name.
+outcome() {
+    case $1 in
+    0) echo ok ;;
+    "$skipped_status") echo skipped ;;
+    *) echo FAILED ;;
+    esac
+}
+
+# Prints the output of a test as a whole, and writes its duration, status and name to a file of its name.
 report_test() {
-    local status=0 printed
+    local status=0 printed start=$SECONDS
     printed=$(run_test "$1") || status=$?
     {
         flock 9
         echo "$printed"
     } 9<"$here/run"
-    echo "$status" >"$2/$1"
+    echo "$((SECONDS - start)) $status $1" >"$2/$1"
 }
 
-count_status() { find "$2" -type f -exec grep -lx "$1" {} + | wc -l || true; }
+count_status() { cat "$2"/* | awk -v status="$1" '$2 == status' | wc -l; }
 
 run_test() {
-    local status=0 printed start=$SECONDS
-    printed=$(timeout --kill-after=10 "$deadline" "$here/tests/$1" 2>&1 </dev/null) || status=$?
+    local status=0 printed start=$SECONDS limit=$((deadline - SECONDS))
+    if ((limit < 3)); then
+        echo "FAILED  $1  not run: the $deadline s of all tests are over"
+        return 1
+    fi
+    ((limit <= most)) || limit=$most
+    # The program itself ends a little earlier, and says in which case.
+    printed=$(KVMEM_TEST_DEADLINE=$((limit - 2)) timeout --kill-after=5 "$limit" "$here/tests/$1" 2>&1 </dev/null) || status=$?
     if ((status == 0)); then
         echo "ok      $1  $((SECONDS - start)) s"
         return
@@ -156,8 +179,8 @@ run_test() {
         return "$status"
     fi
     local why="exit status $status"
-    ((status != 124 && status != 137)) || why="timed out after $deadline s"
-    echo "FAILED  $1  $why"
+    ((status != 124 && status != 137)) || why="ended at the limit of $limit s"
+    echo "FAILED  $1  $((SECONDS - start)) s, $why"
     echo "        ${printed//$'\n'/$'\n'        }"
     return 1
 }
@@ -171,7 +194,7 @@ run_clients() {
     # shellcheck disable=SC2046
     (($#)) || set -- $(client_names)
     for name in "$@"; do
-        timeout --kill-after=10 "$deadline" "${PYTHON:-python3}" \
+        timeout --kill-after=10 600 "${PYTHON:-python3}" \
             "$here/clients/${name}_client.py" "$here/clients/kvmem_side" </dev/null 2>&1 || failed+=("$name")
     done
     echo "$(($# - ${#failed[@]})) of $# clients passed${failed[*]:+; failed: ${failed[*]}}"

@@ -21,7 +21,7 @@ static void control(const char *function) {
     call();
 }
 
-void busy_begin(busy *busy) {
+void busy_begin(busy *busy, unsigned ctas) {
     stream_open(&busy->stream, 0);
     busy->words = engine_allocate_host(0, 4096);
     busy->words[0] = busy->words[1] = 0;
@@ -34,7 +34,7 @@ void busy_begin(busy *busy) {
         CU_GET(CUfunction, function, cuModuleGetFunction(&function, busy->module, "wait_for_host"));
         uint64_t address = (uint64_t)(uintptr_t)busy->words;
         void *parameters[] = {&address};
-        CU(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, busy->stream.handle, parameters, NULL));
+        CU(cuLaunchKernel(function, ctas, 1, 1, ctas == BUSY_ONE ? 32 : 1024, 1, 1, 0, busy->stream.handle, parameters, NULL));
         const uint64_t end = patience_end();
         while (busy->words[1] == 0) patience_wait(end, "the kernel of the engine to run");
     }

@@ -10,7 +10,10 @@ typedef struct busy {
     volatile uint32_t *words; /* page-locked: the kernel sets the second when it runs, and ends when the first is set */
 } busy;
 
+/* CTAs of the kernel: one, or more than all multiprocessors execute at a time. */
+enum { BUSY_ONE = 1, BUSY_ALL = 4096 };
+
 /* Starts the kernel on device 0 and waits until it runs. With the stand-in driver, all submitted work is held back. */
-void busy_begin(busy *busy);
+void busy_begin(busy *busy, unsigned ctas);
 /* Lets the kernel end, and waits for that. */
 void busy_end(busy *busy);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the cases once without and once with a current context.
+// Runs the cases without and with a current context.
+#include "gpu_flight.h"
 #include "caller_context.h"
 
 static CUcontext expected;
+static bool contexts_end;
+
+void caller_context_let_contexts_end(void) { contexts_end = true; }
 
 void caller_context_check(const char *file, int line, const char *call) {
     const CUcontext current = current_context();
@@ -16,6 +20,16 @@ void caller_context_check(const char *file, int line, const char *call) {
 void caller_context_set(CUcontext context) {
     expected = context;
     CU(cuCtxSetCurrent(context));
+}
+
+/* The cases of one of two rounds. With the stand-in both rounds have all of them. So do cases that are named. */
+static test_suite round_of(const test_suite *suite, size_t number, int argc, test_case *cases) {
+    test_suite round = *suite;
+    if (driver_is_stand_in() || argc > 1) return round;
+    round.cases = cases;
+    round.num_cases = 0;
+    for (size_t i = number; i < suite->num_cases; i += 2) cases[round.num_cases++] = suite->cases[i];
+    return round;
 }
 
 /* As an engine that does not use CUDA on this thread. */
@@ -43,16 +57,32 @@ static void use_default_rates(void) {
         EXPECT_OK(kvmem_cuda_use_default_rates(device, ERR));
 }
 
+/* On a GPU creating a context takes up to a second, and kvmem compiles its kernels for the first layout, which takes 0.1 s each. So
+   both are kept for all cases, unless these are about contexts. Peers open the memory of many cases, too. */
+static void keep_context_of_hardware(bool with_kernels) {
+    static flight kept;
+    if (contexts_end || lacks_real_gpu() != NULL) return;
+    keep_device();
+    if (!with_kernels) return;
+    flight_open(&kept, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    flight_create(&kept, it.path = KVMEM_PATH_CUDA_KERNEL);
+}
+
 int caller_context_main(int argc, char **argv, const test_suite *suite) {
     if (argc > 1 && argv[1][0] == '-') {
+        if (strcmp(argv[1], PEER_ARGUMENT) == 0) keep_context_of_hardware(false);
         return test_main(argc, argv, suite); /* a peer has one role, and a list needs no driver */
     }
     if (suite->lacks != NULL && suite->lacks() != NULL) {
         return test_main(argc, argv, suite); /* skips every case, which needs no driver */
     }
     use_default_rates();
-    const int without = run_without_context(argc, argv, suite);
-    const int with = run_with_own_context(argc, argv, suite);
+    keep_context_of_hardware(true);
+    CLEANUP(test_free) test_case *cases = test_allocate(suite->num_cases * sizeof(*cases));
+    const test_suite first = round_of(suite, 0, argc, cases);
+    const int without = run_without_context(argc, argv, &first);
+    const test_suite second = round_of(suite, 1, argc, cases);
+    const int with = second.num_cases > 0 ? run_with_own_context(argc, argv, &second) : EXIT_SUCCESS;
     if (without == EXIT_FAILURE || with == EXIT_FAILURE) return EXIT_FAILURE;
     return without == EXIT_SKIPPED ? without : with;
 }

@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+CONTEXTS_END
+
 /* Calls kvmem with this current context, which must be unchanged after each call. */
 static void exercise_with(CUcontext context) {
     const CUcontext before = current_context();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thousands of cycles of allocations, layouts and copies leak no memory, files or threads.
 //
-// The optional argument is the number of cycles; default: 10,000.
+// The optional argument is the number of cycles; default: 1,000.
 #include "cycles.h"
 #include "sides.h"
 #include "caller_context.h"

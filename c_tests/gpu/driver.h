@@ -20,6 +20,9 @@ const driver *driver_get(void);
 void *driver_symbol(const char *name);
 /* Returns whether the driver is the stand-in. */
 bool driver_is_stand_in(void);
+/* Whether a GPU leaves out the combination of this number. It runs every fifth of many combinations that differ in places
+   and kinds of layouts; the stand-in runs all. */
+bool driver_leaves_out(size_t number);
 /* Returns the number of devices. */
 int driver_devices(void);
 /* Loops over invalid ordinals of devices: `EACH_MISSING_DEVICE(missing) { ... *missing ... }`. */

@@ -3,6 +3,8 @@
 #include "engine.h"
 #include "caller_context.h"
 
+CONTEXTS_END
+
 static kvmem_cuda_device_info device_info(int device) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
     return info;

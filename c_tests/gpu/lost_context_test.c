@@ -6,6 +6,8 @@
 #include "own_context.h"
 #include "caller_context.h"
 
+CONTEXTS_END
+
 /* Checks that a new transfer on the device works. */
 static void check_works(void) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);

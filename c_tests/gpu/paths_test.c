@@ -70,6 +70,7 @@ TEST(every_path_between_every_two_places) {
     for (place from = 0; from < NUM_PLACES; from++) {
         for (place to = 0; to < NUM_PLACES; to++) {
             for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++, index++) {
+                if (driver_leaves_out(kinds + from + to)) continue;
                 const kvmem_layout_config source = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
                 const kvmem_layout_config destination = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
                 const route route = {from, to};

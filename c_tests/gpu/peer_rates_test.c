@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+CONTEXTS_END
+
 REQUIRES(lacks_two_gpus)
 
 #define BLOCK_SIZE (64 * MIB)

@@ -7,6 +7,8 @@
 #include "caller_context.h"
 #include "exercise.h"
 
+CONTEXTS_END
+
 REQUIRES(lacks_two_gpus)
 
 /* Otherwise each copy creates contexts, which is slow. */

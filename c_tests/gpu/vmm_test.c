@@ -6,6 +6,8 @@
 
 #include <fcntl.h>
 
+CONTEXTS_END
+
 static kvmem_vmm_options vmm_options(int device, uint64_t size) {
     return OPTIONS(kvmem_vmm_options, it.size = size, it.id = device);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The checksum kernel: its parameter, which src/cuda/kernels/checksum.h declares too, and its launch.
 
-use std::ffi::CStr;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::module::{Function, Module};
+use super::module::LazyFunction;
+use super::quiet::PATIENCE;
 use super::stream::Active;
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::Result;
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;
@@ -69,17 +69,18 @@ impl Tiles {
 
 /// The kernel in a context.
 pub struct ChecksumKernel {
-    function: Function,
+    function: Arc<LazyFunction>,
+    context: Arc<Context>,
     max_ctas: u32,
 }
 
 impl ChecksumKernel {
     /// Loads it.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
-        let broken = |_| Error::new(Status::Unsupported, "the checksum kernel holds a NUL");
-        let ptx = CStr::from_bytes_with_nul(PTX.as_bytes()).map_err(broken)?;
-        let function = Module::load(context, ptx)?.function(c"kvmem_checksum_blocks")?;
-        Ok(Self { function, max_ctas: CTAS * context.device().multiprocessors() })
+        let function = Arc::new(LazyFunction::new(PTX, c"kvmem_checksum_blocks"));
+        function.get(context, PATIENCE)?;
+        let max_ctas = CTAS * context.device().multiprocessors();
+        Ok(Self { function, context: context.clone(), max_ctas })
     }
 
     /// Starts it.
@@ -90,6 +91,6 @@ impl ChecksumKernel {
     pub unsafe fn launch(&self, on: &Active<'_>, tiles: &Tiles) -> Result<()> {
         let ctas = tiles.total().div_ceil(TILES).clamp(1, self.max_ctas);
         // SAFETY: the kernel's parameter; the caller's promise.
-        unsafe { self.function.launch(on, ctas, THREADS, tiles) }
+        unsafe { self.function.get(&self.context, PATIENCE)?.launch(on, ctas, THREADS, tiles) }
     }
 }

@@ -131,6 +131,11 @@ impl Context {
         self.identity().ensure_alive()
     }
 
+    /// The driver's number for it, which is unique within the process.
+    pub(super) fn number(&self) -> u64 {
+        self.id
+    }
+
     pub(super) fn raw(&self) -> CUcontext {
         self.raw
     }

@@ -2,11 +2,13 @@
 //! The copy kernels: their parameter, which src/cuda/kernels/copy.h declares too, and their launch.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::Context;
 use super::module::{Function, LazyFunction};
+use super::quiet::PATIENCE;
 use super::stream::Active;
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Result, Status, ensure};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;
@@ -261,21 +263,22 @@ impl Blocks {
 
 /// The kernels in a context.
 pub struct CopyKernel {
-    blocks: LazyFunction,
-    rows: LazyFunction,
-    transpose: LazyFunction,
-    vectors: LazyFunction,
+    blocks: Arc<LazyFunction>,
+    rows: Arc<LazyFunction>,
+    transpose: Arc<LazyFunction>,
+    vectors: Arc<LazyFunction>,
     context: Arc<Context>,
 }
 
 impl CopyKernel {
     /// The kernels of a context, each loaded when it is first needed.
     pub fn new(context: &Arc<Context>) -> Self {
+        let lazy = |ptx, name| Arc::new(LazyFunction::new(ptx, name));
         Self {
-            blocks: LazyFunction::new(BLOCKS, c"kvmem_copy_blocks"),
-            rows: LazyFunction::new(ROWS, c"kvmem_copy_rows"),
-            transpose: LazyFunction::new(TRANSPOSE, c"kvmem_transpose_blocks"),
-            vectors: LazyFunction::new(VECTORS, c"kvmem_transpose_vectors"),
+            blocks: lazy(BLOCKS, c"kvmem_copy_blocks"),
+            rows: lazy(ROWS, c"kvmem_copy_rows"),
+            transpose: lazy(TRANSPOSE, c"kvmem_transpose_blocks"),
+            vectors: lazy(VECTORS, c"kvmem_transpose_vectors"),
             context: context.clone(),
         }
     }
@@ -285,14 +288,17 @@ impl CopyKernel {
         launches.try_for_each(|blocks| self.function_for(blocks).map(drop))
     }
 
-    /// Loads the one for units.
-    pub fn provide_blocks(&self) -> Result<()> {
-        self.blocks.get(&self.context).map(drop)
+    /// Loads the one for units. Fails with BUSY if the device is busy with other work for longer than `patience`.
+    pub fn provide_blocks(&self, patience: Duration) -> Result<()> {
+        self.blocks.get(&self.context, patience).map(drop)
     }
 
-    /// Loads the one for rows.
-    pub fn provide_rows(&self) -> Result<()> {
-        self.rows.get(&self.context).map(drop)
+    /// Loads the one for rows. Returns whether other work of the device has ended within `patience`, so that it is loaded.
+    pub fn provide_rows(&self, patience: Duration) -> Result<bool> {
+        match self.rows.get(&self.context, patience) {
+            Err(error) if error.status() == Status::Busy => Ok(false),
+            loaded => loaded.map(|_| true),
+        }
     }
 
     /// The one that a launch is for.
@@ -303,7 +309,7 @@ impl CopyKernel {
             _ if blocks.are_rows() => &self.rows,
             _ => &self.blocks,
         };
-        kernel.get(&self.context)
+        kernel.get(&self.context, PATIENCE)
     }
 
     /// Starts the one that a launch is for.

@@ -3,9 +3,11 @@
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::codes::{INVALID_VALUE, NOT_FOUND, has_code};
 use super::context::{Context, ContextIdentity, Entered};
+use super::deferred::{self, Deferred};
 use super::device::Device;
 use super::driver;
 use super::driver_structs::RawLocation;
@@ -29,9 +31,11 @@ const READ_AND_WRITE: u64 = 3;
 /// A memory type.
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
-/// Plain memory of a device.
-pub struct Allocation {
-    context: Context,
+/// Plain memory of a device. It is freed once no work of the device runs for long.
+pub struct Allocation(Deferred<Plain>);
+
+struct Plain {
+    context: Arc<Context>,
     address: u64,
     size: u64,
 }
@@ -40,37 +44,37 @@ impl Allocation {
     /// Allocates. If memory is exhausted, the error contains the requested and the free size.
     pub fn new(ordinal: i32, size: u64) -> Result<Self> {
         ensure!(size > 0, InvalidArgument, "the size of a device region is 0 bytes; it must be at least 1");
-        let context = Context::retain(Device::get(ordinal)?)?;
-        let address = allocate(&context, size)?;
-        Ok(Self { context, address, size })
+        let context = Arc::new(Context::retain(Device::get(ordinal)?)?);
+        let address = deferred::allocate(|| allocate(&context, size))?;
+        Ok(Self(Deferred::new(&context.clone(), Plain { context, address, size })))
     }
 
     /// Its first byte.
     pub fn address(&self) -> u64 {
-        self.address
+        self.0.address
     }
 
     /// Its bytes.
     pub fn size(&self) -> u64 {
-        self.size
+        self.0.size
     }
 
     /// The device.
     pub fn device(&self) -> Device {
-        self.context.device()
+        self.0.context.device()
     }
 
     /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
-        self.context.identity()
+        self.0.context.identity()
     }
 }
 
-impl Drop for Allocation {
+impl Drop for Plain {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let freed = self.context.free(|| {
-            // SAFETY: allocated by this value, and no longer in use.
+            // SAFETY: allocated by `Allocation`, and no longer in use.
             let result = unsafe { driver.api.mem_free.call(self.address) };
             driver.check(result, format_args!("free {} bytes of device memory", self.size))
         });

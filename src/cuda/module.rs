@@ -9,14 +9,17 @@ use cudarc::driver::sys::{CUfunction, CUmodule};
 use once_cell::sync::OnceCell;
 
 use super::context::Context;
-use super::quiet::ensure_quiet;
+use super::deferred::Deferred;
+use super::quiet::{PATIENCE, busy, ensure_quiet, recently_busy};
 use super::stream::Active;
 use crate::base::error::{Error, Result, Status};
+use crate::base::guarded::guarded;
 use crate::base::log::log;
-use crate::base::sync::Mutex;
+use crate::base::sync::{Condvar, Mutex};
+use crate::base::thread;
 
-/// Code in a context. It is unloaded when its last function is dropped.
-pub struct Module {
+/// Code in a context. It is unloaded after its last function was dropped.
+struct Module {
     raw: CUmodule,
     context: Arc<Context>,
 }
@@ -27,9 +30,8 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Compiles and loads PTX. Fails with BUSY while the device is busy with other work, for which the driver would wait.
-    pub(super) fn load(context: &Arc<Context>, ptx: &CStr) -> Result<Arc<Self>> {
-        ensure_quiet(context)?;
+    /// Compiles and loads PTX. Waits for all work of the context.
+    fn load(context: &Arc<Context>, ptx: &CStr) -> Result<Self> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
         let entered = context.enter()?;
@@ -37,19 +39,21 @@ impl Module {
         let result = entered
             .call(|| unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) })?;
         driver.check(result, "load kernels")?;
-        Ok(Arc::new(Self { raw, context: context.clone() }))
+        Ok(Self { raw, context: context.clone() })
     }
 
     /// Returns a kernel by name.
-    pub(super) fn function(self: &Arc<Self>, name: &CStr) -> Result<Function> {
-        let driver = self.context.driver();
+    fn function(self, name: &CStr) -> Result<Function> {
+        let module = Deferred::new(&self.context.clone(), self);
+        let driver = module.context.driver();
         let mut raw = std::ptr::null_mut();
-        let entered = self.context.enter()?;
+        let entered = module.context.enter()?;
         // SAFETY: a live module; the name ends with a NUL; the output lives through the call.
         let result = entered
-            .call(|| unsafe { driver.api.module_get_function.call(&mut raw, self.raw, name.as_ptr()) })?;
+            .call(|| unsafe { driver.api.module_get_function.call(&mut raw, module.raw, name.as_ptr()) })?;
         driver.check(result, format_args!("find the kernel {}", name.to_string_lossy()))?;
-        Ok(Function { raw, _module: self.clone() })
+        drop(entered);
+        Ok(Function { raw, _module: module })
     }
 }
 
@@ -68,42 +72,117 @@ impl Drop for Module {
     }
 }
 
-/// How long a failure to load a kernel is remembered. Each attempt takes the time of a compilation, or waits for the device.
+/// How long a failure to load a kernel is remembered. Each attempt takes the time of a compilation.
 const REMEMBERED: Duration = Duration::from_secs(1);
+/// How much longer than the thread that asks whether the device is busy its callers wait for the answer.
+const GRACE: Duration = Duration::from_millis(3);
+/// How long callers wait for a compilation. It takes 0.1 s, unless the device has got other work in the meantime.
+const COMPILATION: Duration = Duration::from_secs(10);
 
-/// A kernel that is loaded when it is first needed: the driver compiles each in about 100 ms.
+/// A kernel that is loaded when it is first needed, on a thread of its own: the driver compiles each in about 100 ms, and any of the
+/// calls may wait for the device.
 pub struct LazyFunction {
     ptx: &'static str,
     name: &'static CStr,
     loaded: OnceCell<Function>,
-    failed: Mutex<Option<(Error, Instant)>>,
+    state: Mutex<Loading>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Loading {
+    attempt: Option<Attempt>,
+    failed: Option<(Error, Instant)>,
+}
+
+/// An attempt in progress.
+struct Attempt {
+    /// Until when the device may be busy.
+    until: Instant,
+    /// When the device had finished its work.
+    compiles_since: Option<Instant>,
 }
 
 impl LazyFunction {
     /// A kernel of a text that ends with a NUL.
     pub const fn new(ptx: &'static str, name: &'static CStr) -> Self {
-        Self { ptx, name, loaded: OnceCell::new(), failed: Mutex::new(None) }
+        Self {
+            ptx,
+            name,
+            loaded: OnceCell::new(),
+            state: Mutex::new(Loading { attempt: None, failed: None }),
+            changed: Condvar::new(),
+        }
     }
 
-    /// The kernel, loaded in `context`, which is the same at each call. A failure is returned again for a second.
-    pub fn get(&self, context: &Arc<Context>) -> Result<&Function> {
-        if let Some(loaded) = self.loaded.get() {
-            return Ok(loaded);
+    /// The kernel, loaded in `context`, which is the same at each call. Fails with BUSY if the device does not finish other work,
+    /// for which the driver would wait, within `patience`. A failure is returned again for a second.
+    pub fn get(self: &Arc<Self>, context: &Arc<Context>, patience: Duration) -> Result<&Function> {
+        let until = Instant::now() + patience;
+        let mut state = self.state.lock();
+        loop {
+            if let Some(loaded) = self.loaded.get() {
+                return Ok(loaded);
+            }
+            let Some(attempt) = &mut state.attempt else {
+                if let Some((error, at)) = &state.failed
+                    && at.elapsed() < REMEMBERED
+                {
+                    return Err(error.clone());
+                }
+                if patience <= PATIENCE
+                    && let Some(error) = recently_busy(context)
+                {
+                    return Err(error);
+                }
+                let until = until.max(Instant::now() + PATIENCE);
+                state.attempt = Some(Attempt { until, compiles_since: None });
+                drop(state);
+                self.start(context);
+                state = self.state.lock();
+                continue;
+            };
+            attempt.until = attempt.until.max(until);
+            let limit =
+                attempt.compiles_since.map_or(until + patience.min(GRACE), |since| since + COMPILATION);
+            let Some(left) = limit.checked_duration_since(Instant::now()) else { return Err(busy(context)) };
+            state = self.changed.wait_timeout(state, left).0;
         }
-        let mut failed = self.failed.lock();
-        if let Some((error, at)) = &*failed
-            && at.elapsed() < REMEMBERED
-        {
-            return Err(error.clone());
+    }
+
+    /// Starts a thread for the attempt; without one, this thread makes it.
+    fn start(self: &Arc<Self>, context: &Arc<Context>) {
+        let (this, of) = (self.clone(), context.clone());
+        if let Err(error) = thread::spawn("kvmem-load", move || this.attempt(&of)) {
+            log!(Warn, "start a thread to load kernels: {error}");
+            self.attempt(context);
         }
-        let loaded = self.loaded.get_or_try_init(|| self.load(context));
-        *failed = loaded.as_ref().err().map(|error| (error.clone(), Instant::now()));
-        loaded
+    }
+
+    fn attempt(&self, context: &Arc<Context>) {
+        let outcome = guarded(|| self.load(context)).and_then(|loaded| loaded);
+        let mut state = self.state.lock();
+        state.attempt = None;
+        // That the device is busy is known of the device, not of a kernel.
+        state.failed = match outcome {
+            Ok(function) => self.loaded.set(function).err().and(None),
+            Err(error) if error.status() == Status::Busy => None,
+            Err(error) => Some((error, Instant::now())),
+        };
+        drop(state);
+        self.changed.notify_all();
     }
 
     fn load(&self, context: &Arc<Context>) -> Result<Function> {
-        let broken = |_| Error::new(Status::Unsupported, "the copy kernels hold a NUL");
+        let broken = |_| Error::new(Status::Unsupported, "the kernels hold a NUL");
         let ptx = CStr::from_bytes_with_nul(self.ptx.as_bytes()).map_err(broken)?;
+        ensure_quiet(context, || {
+            self.state.lock().attempt.as_ref().map_or_else(Instant::now, |it| it.until)
+        })?;
+        if let Some(attempt) = &mut self.state.lock().attempt {
+            attempt.compiles_since = Some(Instant::now());
+        }
+        self.changed.notify_all();
         Module::load(context, ptx)?.function(self.name)
     }
 }
@@ -111,7 +190,7 @@ impl LazyFunction {
 /// A kernel.
 pub struct Function {
     raw: CUfunction,
-    _module: Arc<Module>,
+    _module: Deferred<Module>,
 }
 
 // SAFETY: any thread may launch a function while the module's context is current on it.

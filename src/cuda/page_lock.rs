@@ -2,6 +2,7 @@
 //! Page-locking host memory, so that devices reach it by DMA.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use super::context::{Context, ContextIdentity, is_lost};
 use crate::base::error::{Result, ensure};
@@ -14,19 +15,19 @@ const READ_ONLY: u32 = 8;
 
 /// A range of host memory that is page-locked, chunk by chunk, until [`PageLock::release`].
 pub struct PageLock {
-    context: Context,
+    context: Arc<Context>,
     flags: u32,
     chunks: Vec<usize>,
 }
 
 impl PageLock {
     /// A page lock without chunks.
-    pub fn new(context: Context) -> Self {
+    pub fn new(context: Arc<Context>) -> Self {
         Self { context, flags: PORTABLE_AND_MAPPED, chunks: Vec::new() }
     }
 
     /// The same for read-only memory, which not every device supports.
-    pub fn new_read_only(context: Context) -> Result<Self> {
+    pub fn new_read_only(context: Arc<Context>) -> Result<Self> {
         ensure!(
             context.device().locks_read_only(),
             Unsupported,
@@ -49,6 +50,11 @@ impl PageLock {
         driver.check(result, format_args!("page-lock {length} bytes at {address:#x}"))?;
         self.chunks.push(address);
         Ok(())
+    }
+
+    /// The context that the locks belong to, retained.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// The context that the locks belong to.

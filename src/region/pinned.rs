@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use super::available_memory::ensure_available;
@@ -16,6 +17,7 @@ use super::prefault::Prefault;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::thread;
+use crate::cuda::deferred::{self, Deferred};
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
 
@@ -52,13 +54,17 @@ pub struct PinnedConfig {
     pub write_sealed: bool,
 }
 
-/// Page-locked host memory.
+/// Page-locked host memory. It is unlocked once no work of the device runs for long.
 pub struct PinnedMemory {
-    lock: PageLock,
-    memory: SystemMemory,
+    locked: Deferred<LockedMemory>,
     ordinal: i32,
     chunk_size: u64,
     fell_back: bool,
+}
+
+struct LockedMemory {
+    lock: PageLock,
+    memory: SystemMemory,
 }
 
 impl PinnedMemory {
@@ -73,36 +79,79 @@ impl PinnedMemory {
         );
         let device = Device::get(config.ordinal)?;
         let size = host_size("a pinned region", config.size)?;
-        ensure_available(size as u64, config.numa_node.map(NumaPlacement::Bind))?;
-        let memory = SystemMemory::allocate(&system_config(config, device))?;
-        let lock = PageLock::new(Context::retain(device)?);
-        let mut this = Self { lock, memory, ordinal: config.ordinal, chunk_size: chunk, fell_back: false };
-        this.pin(config, progress)?;
-        Ok(this)
+        let memory = deferred::allocate(|| {
+            ensure_available(size as u64, config.numa_node.map(NumaPlacement::Bind))?;
+            SystemMemory::allocate(&system_config(config, device))
+        })?;
+        let lock = PageLock::new(Arc::new(Context::retain(device)?));
+        Self::pinned(LockedMemory { lock, memory }, config.ordinal, chunk, |locked| {
+            locked.pin(config, chunk as usize, progress)
+        })
+    }
+
+    /// Page-locks memory. After a failure, what was locked is unlocked as at its end.
+    fn pinned(
+        mut locked: LockedMemory,
+        ordinal: i32,
+        chunk_size: u64,
+        pin: impl FnOnce(&mut LockedMemory) -> Result<bool>,
+    ) -> Result<Self> {
+        let fell_back = pin(&mut locked);
+        let locked = Deferred::new(&locked.lock.context().clone(), locked);
+        Ok(Self { locked, ordinal, chunk_size, fell_back: fell_back? })
     }
 
     /// Page-locks memory that another process has shared.
     pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
         ensure_available_for(&memory)?;
-        let context = Context::retain(Device::get(ordinal)?)?;
+        let context = Arc::new(Context::retain(Device::get(ordinal)?)?);
         let lock = if writable { PageLock::new(context) } else { PageLock::new_read_only(context)? };
-        let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
-        let (address, size) = (this.memory.address(), this.memory.size());
-        for offset in (0..size).step_by(CHUNK as usize) {
-            this.lock.add(address + offset, (CHUNK as usize).min(size - offset))?;
-        }
-        Ok(this)
+        Self::pinned(LockedMemory { lock, memory }, ordinal, CHUNK, |locked| {
+            let (address, size) = (locked.memory.address(), locked.memory.size());
+            for offset in (0..size).step_by(CHUNK as usize) {
+                locked.lock.add(address + offset, (CHUNK as usize).min(size - offset))?;
+            }
+            Ok(false)
+        })
     }
 
-    fn pin(&mut self, config: &PinnedConfig, progress: Progress<'_>) -> Result<()> {
+    /// Whether some pages are ordinary ones because huge pages took too long.
+    pub fn fell_back(&self) -> bool {
+        self.fell_back || self.locked.memory.fell_back()
+    }
+
+    /// Bytes per page lock: no copy of the driver may cross the end of one.
+    pub fn chunk_size(&self) -> u64 {
+        self.chunk_size
+    }
+
+    /// The context that the page locks belong to.
+    pub fn identity(&self) -> ContextIdentity {
+        self.locked.lock.identity()
+    }
+
+    /// The host memory.
+    pub fn memory(&self) -> &SystemMemory {
+        &self.locked.memory
+    }
+
+    /// The device that it is page-locked for.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+}
+
+impl LockedMemory {
+    /// Returns whether the rest got ordinary pages.
+    fn pin(&mut self, config: &PinnedConfig, chunk: usize, progress: Progress<'_>) -> Result<bool> {
         let threads = if config.threads == 0 { default_threads() } else { config.threads };
-        let (memory, lock, chunk) = (&self.memory, &mut self.lock, self.chunk_size as usize);
+        let (memory, lock) = (&self.memory, &mut self.lock);
         let (size, mut locked) = (memory.size(), 0);
         let mut population = memory.population(threads);
         if !config.no_huge_pages {
             population = population.with_fallback();
         }
-        self.fell_back = populate_ahead(population, size, chunk.min(STEP as usize), |done| {
+        populate_ahead(population, size, chunk.min(STEP as usize), |done| {
             while locked < done && (done == size || done - locked >= chunk) {
                 let length = chunk.min(size - locked);
                 lock.add(memory.address() + locked, length)?;
@@ -114,37 +163,11 @@ impl PinnedMemory {
                 "pinning was cancelled after {done} of {size} bytes"
             );
             Ok(())
-        })?;
-        Ok(())
-    }
-
-    /// Whether some pages are ordinary ones because huge pages took too long.
-    pub fn fell_back(&self) -> bool {
-        self.fell_back || self.memory.fell_back()
-    }
-
-    /// Bytes per page lock: no copy of the driver may cross the end of one.
-    pub fn chunk_size(&self) -> u64 {
-        self.chunk_size
-    }
-
-    /// The context that the page locks belong to.
-    pub fn identity(&self) -> ContextIdentity {
-        self.lock.identity()
-    }
-
-    /// The host memory.
-    pub fn memory(&self) -> &SystemMemory {
-        &self.memory
-    }
-
-    /// The device that it is page-locked for.
-    pub fn ordinal(&self) -> i32 {
-        self.ordinal
+        })
     }
 }
 
-impl Drop for PinnedMemory {
+impl Drop for LockedMemory {
     fn drop(&mut self) {
         // Memory that is still page-locked must stay mapped.
         if !self.lock.release() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thousands of cycles of allocate, register, build and destroy leak no memory, files or threads. Needs a GPU.
 //
-// The optional argument is the number of cycles; default: 10,000.
+// The optional argument is the number of cycles; default: 1,000.
 #include "cycles.h"
 #include "caller_context.h"
 

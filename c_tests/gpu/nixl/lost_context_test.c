@@ -5,6 +5,8 @@
 #include "own_context.h"
 #include "caller_context.h"
 
+CONTEXTS_END
+
 /* Before the memory is lost, kvmem passes it to NIXL, which may reject it. */
 static void expect_passed_to_nixl(kvmem_region *region, kvmem_agent *agent) {
     OWNED(kvmem_registration) registration = NULL;

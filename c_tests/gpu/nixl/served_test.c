@@ -85,6 +85,7 @@ static void exchange_with(place there, uint64_t flags) {
     OPENED(connection, connection, there, flags);
     const bool by_gpu = place_is_device(there) && flags == from_gpu;
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
+        if (driver_leaves_out(i)) continue;
         const place place = places[i / KV_NUM_KINDS];
         const kvmem_layout_config local = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         OPENED(side, here, place, 0, &local, connection.agent, (uint32_t)i);

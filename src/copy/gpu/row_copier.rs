@@ -3,6 +3,7 @@
 //! with it, and scatters from there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::device::descriptor_ring::DescriptorSlot;
 use super::device::device_state::DeviceState;
@@ -10,17 +11,18 @@ use super::device::run_resources::RunResources;
 use super::direction::CopyDirection;
 use super::launch;
 use super::row_launches::Launches;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, Status};
 use crate::base::leak;
 use crate::base::sync::Mutex;
+use crate::cuda::copy::Copy;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::kernel::{Blocks, CopyKernel};
+use crate::cuda::quiet::PATIENCE;
 use crate::plan::Matrix;
 
-/// Copies rows between memory that kernels of one device access.
+/// Copies rows between memory that kernels of one device access: by the driver until the kernels can be loaded.
 pub struct RowCopier {
     device: Arc<DeviceState>,
-    kernel: Arc<CopyKernel>,
     max_ctas: u32,
     /// Memory for the launches of a copy.
     launches: Mutex<Launches>,
@@ -30,12 +32,11 @@ impl RowCopier {
     /// For a device, and for memory of it on both sides or page-locked host memory on one.
     pub fn new(ordinal: i32, with_host: bool) -> Result<Arc<Self>> {
         let device = DeviceState::for_device(ordinal)?;
-        let kernel = device.kernel()?;
-        kernel.provide_rows()?;
+        kernel_of(&device, PATIENCE)?;
         let direction = if with_host { CopyDirection::ToHost } else { CopyDirection::OnDevice };
         let multiprocessors = device.context().device().multiprocessors();
         let max_ctas = launch::ctas(direction, false, multiprocessors, 0);
-        Ok(Arc::new(Self { device, kernel, max_ctas, launches: Mutex::default() }))
+        Ok(Arc::new(Self { device, max_ctas, launches: Mutex::default() }))
     }
 
     /// Starts to copy rows, whose order may change. It drops what it holds when the copy has ended. After the first copies it allocates
@@ -45,28 +46,68 @@ impl RowCopier {
     /// All rows are in memory that kernels of the device access, and that `held` keeps until the copy has ended. No byte is
     /// in both source and destination.
     pub unsafe fn start<H: Send + 'static>(&self, rows: &mut [Matrix], held: H) -> Result<RowsInFlight<H>> {
-        let mut launches = self.launches.lock();
-        launches.fill(rows)?;
-        let Launches { runs, launches } = &mut *launches;
-        let is_stored = if let [launch] = &mut launches[..] { launch.store_runs(runs) } else { false };
-        let slot = if is_stored { None } else { Some(self.device.put_now(runs)?) };
-        let runs = slot.as_ref().map_or(0, DescriptorSlot::address);
-        let resources = RunResources::own(self.device.one_more_stream()?, None, None);
-        // SAFETY: the caller's promise.
-        let started = unsafe { self.enqueue(launches, runs, &resources) };
+        let kernel = kernel_of(&self.device, Duration::ZERO)?;
+        let (slot, started, resources);
+        if let Some(kernel) = kernel {
+            let mut launches = self.launches.lock();
+            launches.fill(rows)?;
+            let Launches { runs, launches } = &mut *launches;
+            let is_stored = if let [launch] = &mut launches[..] { launch.store_runs(runs) } else { false };
+            slot = if is_stored { None } else { Some(self.device.put_now(runs)?) };
+            let runs = slot.as_ref().map_or(0, DescriptorSlot::address);
+            resources = RunResources::own(self.device.one_more_stream()?, None, None);
+            // SAFETY: the caller's promise.
+            started = unsafe { self.enqueue(&kernel, launches, runs, &resources) };
+        } else {
+            slot = None;
+            resources = RunResources::own(self.device.one_more_stream()?, None, None);
+            // SAFETY: the caller's promise.
+            started = unsafe { enqueue_by_driver(rows, &resources) };
+        }
         let in_flight = InFlight { resources, _slot: slot, _held: held, device: self.device.clone() };
         Ok(RowsInFlight { in_flight: Some(in_flight), failure: started.err() })
     }
 
-    unsafe fn enqueue(&self, launches: &[Blocks], runs: u64, resources: &RunResources) -> Result<()> {
+    unsafe fn enqueue(
+        &self,
+        kernel: &CopyKernel,
+        launches: &[Blocks],
+        runs: u64,
+        resources: &RunResources,
+    ) -> Result<()> {
         let Some(stream) = resources.stream() else { return Ok(()) };
         let on = stream.activate()?;
         launches.iter().try_for_each(|blocks| {
             let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };
             // SAFETY: the caller's promise.
-            unsafe { self.kernel.launch(&on, &blocks, self.max_ctas) }
+            unsafe { kernel.launch(&on, &blocks, self.max_ctas) }
         })
     }
+}
+
+/// The kernels; `None` while other work of the device prevents loading them, for longer than `patience`.
+fn kernel_of(device: &DeviceState, patience: Duration) -> Result<Option<Arc<CopyKernel>>> {
+    match device.kernel_within(patience) {
+        Err(error) if error.status() == Status::Busy => Ok(None),
+        kernel => {
+            let kernel = kernel?;
+            Ok(kernel.provide_rows(patience)?.then_some(kernel))
+        }
+    }
+}
+
+/// Copies each row by one call: only within a row there is certainly no end of an allocation.
+unsafe fn enqueue_by_driver(rows: &[Matrix], resources: &RunResources) -> Result<()> {
+    let Some(stream) = resources.stream() else { return Ok(()) };
+    let on = stream.activate()?;
+    rows.iter().try_for_each(|matrix| {
+        let Matrix { first, strides: [here, there], rows } = *matrix;
+        (0..rows).try_for_each(|row| {
+            let (source, destination) = (first.source + row * here, first.destination + row * there);
+            // SAFETY: the promise of `start`.
+            unsafe { on.copy(Copy { source, destination, size: first.size }) }
+        })
+    })
 }
 
 /// A copy that was started, and what it uses until it has ended.

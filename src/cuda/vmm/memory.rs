@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result, ensure};
 use crate::base::log::log;
 use crate::cuda::driver::{self, Driver};
 use crate::cuda::driver_structs::RawProperties;
-use crate::cuda::{Device, memory};
+use crate::cuda::{Device, deferred, memory};
 
 /// How this process obtained the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,10 @@ pub struct PhysicalMemory {
 impl PhysicalMemory {
     /// Creates memory; `size` must be a multiple of the granularity.
     pub fn create(size: u64, properties: AllocationProperties) -> Result<Arc<Self>> {
+        deferred::allocate(|| Self::create_now(size, properties))
+    }
+
+    fn create_now(size: u64, properties: AllocationProperties) -> Result<Arc<Self>> {
         let driver = driver::get()?;
         let raw = properties.raw()?;
         check_size(size, &properties)?;

@@ -76,7 +76,10 @@ pub unsafe extern "C" fn kvmem_region_check_owner(
     unsafe { call(error, |scope| borrow(scope, region)?.ensure_owner_lives()) }
 }
 
-/// Destroys a region handle. The memory is freed when nothing refers to it any more.
+/// Destroys a region handle. The memory is freed when nothing refers to it any more. Page-locked memory, and
+/// memory of kvmem_region_create_device, may stay allocated until a GPU on which work runs for long has
+/// finished that work: the driver waits for it. kvmem waits on a thread, and an allocation that finds no
+/// memory looks for such memory first.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
@@ -19,6 +20,7 @@ use crate::base::error::{Error, Result, Status};
 use crate::base::keyed::Keyed;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::kernel::{CopyKernel, KernelRun};
+use crate::cuda::quiet::PATIENCE;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::layout::Layout;
@@ -104,16 +106,36 @@ impl DeviceState {
     /// The copy kernel, loaded at first use, with the descriptor ring that it needs. Fails with BUSY while the device is busy
     /// with other work, for which the driver would wait.
     pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
+        self.kernel_within(PATIENCE)
+    }
+
+    /// The same if other work of the device ends within `patience`.
+    pub fn kernel_within(&self, patience: Duration) -> Result<Arc<CopyKernel>> {
+        self.load_kernel(patience)?;
         self.ensure_ring()?;
-        self.kernel.provide_blocks()?;
         Ok(self.kernel.clone())
     }
 
+    /// Loads the copy kernel. Fails with BUSY if other work of the device does not end within `patience`.
+    pub fn load_kernel(&self, patience: Duration) -> Result<()> {
+        self.kernel.provide_blocks(patience)
+    }
+
+    /// Allocates without the lock, which all submissions need.
     fn ensure_ring(&self) -> Result<()> {
-        let mut rings = self.rings();
-        if rings.is_empty() {
-            rings.push(DescriptorRing::allocate(self.context.device().ordinal())?);
+        if !self.rings().is_empty() {
+            return Ok(());
         }
+        let ring = DescriptorRing::allocate(self.context.device().ordinal())?;
+        let mut rings = self.rings();
+        let unneeded = if rings.is_empty() {
+            rings.push(ring);
+            None
+        } else {
+            Some(ring)
+        };
+        drop(rings);
+        drop(unneeded);
         Ok(())
     }
 

@@ -157,7 +157,7 @@ impl Compared {
             path,
             busy: comparison.busy(),
             limits: comparison.limits,
-            in_graphs: comparison.in_graphs(path)?,
+            in_graphs: comparison.in_graphs(path, std::slice::from_ref(plan))?,
             candidates: comparison.candidates,
         })
     }
@@ -175,10 +175,12 @@ impl Compared {
         let (path, task) = comparison.prepare_best()?;
         let layers = plan.layers().count;
         let limits = comparison.limits;
-        let prepare = |layer| limits.prepare(sides, device, &plan.layer(layer), path);
-        let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
+        // They may need other kernels than the first, if they start at other alignments.
+        let plans: Vec<_> = (0..layers).map(|layer| plan.layer(layer)).collect();
+        let prepare = |plan| limits.prepare(sides, device, plan, path);
+        let others = plans.iter().skip(1).map(prepare).collect::<Result<Vec<_>>>()?;
         let tasks = TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?;
-        let mut in_graphs = comparison.in_graphs(path)?;
+        let mut in_graphs = comparison.in_graphs(path, &plans)?;
         let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
         in_graphs.iter_mut().for_each(|graph| graph.seconds *= layers as f64);
         candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);

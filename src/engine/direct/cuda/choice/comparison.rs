@@ -303,15 +303,16 @@ impl<'a> Comparison<'a> {
     }
 
     /// The path that a graph takes instead of `taken`, if it is better there, and its estimated duration. A path that the
-    /// caller has requested is not replaced. Its kernel is loaded now: loading it during the capture would invalidate the
-    /// capture. If that fails, stores the reason and takes the next best.
-    pub fn in_graphs(&mut self, taken: TransferPath) -> Result<Option<GraphPath>> {
+    /// caller has requested is not replaced. Its kernels, for all that a graph moves, are loaded now: loading them during the capture
+    /// would invalidate the capture. If that fails, stores the reason and takes the next best.
+    pub fn in_graphs(&mut self, taken: TransferPath, all: &[Plan]) -> Result<Option<GraphPath>> {
         if self.preferences.path.is_some() {
             return Ok(None);
         }
         loop {
             let Some(best) = self.best_in_graphs(taken) else { return Ok(None) };
-            match self.limits.load_kernels(self.device, self.plan, best.path) {
+            let load = |plan| self.limits.load_kernels(self.device, plan, best.path);
+            match all.iter().try_for_each(load) {
                 Ok(()) => return Ok(Some(best)),
                 Err(error) => self.exclude(best.path, &error)?,
             }

@@ -19,11 +19,11 @@ use crate::base::sync::Mutex;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::cuda::device::UuidText;
-use crate::cuda::{Device, driver};
+use crate::cuda::{Device, driver, quiet};
 
 /// How long a transfer's creation waits for the first measurement, which takes 10 to 30 ms on a GPU without other work. A
 /// kernel of the program may occupy the GPU for any time: then defaults are used until the measurement has ended.
-const PATIENCE: Duration = Duration::from_millis(40);
+const PATIENCE: Duration = Duration::from_millis(30);
 /// How long a caller waits who requests the rates.
 const QUERY_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -83,7 +83,7 @@ fn measured(device: &Arc<DeviceState>, patience: Duration) -> Option<Rates> {
     let ordinal = device.context().device().ordinal();
     let known = DEVICES.get(ordinal);
     let device = device.clone();
-    if !known.is_known() && is_too_busy(&device) {
+    if !known.is_known() && is_too_busy(&device, patience) {
         return None;
     }
     known.get_or_measure(patience, move || {
@@ -96,9 +96,11 @@ fn measured(device: &Arc<DeviceState>, patience: Duration) -> Option<Rates> {
     })
 }
 
-/// Whether the kernels cannot be loaded now because the device is busy: then nothing is measured.
-fn is_too_busy(device: &DeviceState) -> bool {
-    device.kernel().is_err_and(|error| error.status() == Status::Busy)
+/// Whether the kernels cannot be loaded within `patience` because the device is busy: then nothing is measured. Creating a transfer
+/// waits less, because without rates it has others to use.
+fn is_too_busy(device: &DeviceState, patience: Duration) -> bool {
+    let patience = if patience > PATIENCE { patience } else { quiet::PATIENCE };
+    device.load_kernel(patience).is_err_and(|error| error.status() == Status::Busy)
 }
 
 /// The rates of a device, with those of its peer if it has one.
@@ -113,7 +115,7 @@ fn measured_peer(device: &Arc<DeviceState>, peer: i32, patience: Duration) -> Op
     let ordinal = device.context().device().ordinal();
     let known = PEERS.get((ordinal, peer));
     let device = device.clone();
-    if !known.is_known() && is_too_busy(&device) {
+    if !known.is_known() && is_too_busy(&device, patience) {
         return None;
     }
     known.get_or_measure(patience, move || {
