@@ -107,6 +107,7 @@ pub(super) fn ensure_quiet(context: &Arc<Context>, until: impl Fn() -> Instant) 
                 note_busy(context);
             }
             if Instant::now() > until() {
+                note_busy(context);
                 return Err(busy(context));
             }
             if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }

@@ -16,7 +16,7 @@ typedef struct row {
     const char *function; /* the call that blocks */
     operation operation;
     uint32_t path;
-    bool is_busy; /* the operation does not wait for the call */
+    bool may_be_busy; /* the operation does not wait for the end of the call */
 } row;
 
 static const row rows[] = {
@@ -140,7 +140,7 @@ static void hold(const row *row) {
     use_the_other_gpu(row->path);
     SIM(sim_go_calls());
     threads_join(&thread);
-    CHECK_EQ(actor.status, row->is_busy ? KVMEM_STATUS_BUSY : KVMEM_STATUS_OK);
+    CHECK(actor.status == KVMEM_STATUS_OK || (row->may_be_busy && actor.status == KVMEM_STATUS_BUSY));
 }
 
 TEST(other_gpus_and_queries_do_not_wait_for_a_call_of_the_driver) {

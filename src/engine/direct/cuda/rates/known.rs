@@ -83,9 +83,7 @@ fn measured(device: &Arc<DeviceState>, patience: Duration) -> Option<Rates> {
     let ordinal = device.context().device().ordinal();
     let known = DEVICES.get(ordinal);
     let device = device.clone();
-    if !known.is_known() && is_too_busy(&device, patience) {
-        return None;
-    }
+    let patience = if known.is_known() { patience } else { patience_when_loaded(&device, patience)? };
     known.get_or_measure(patience, move || {
         let started = Instant::now();
         let (times, outcome) = measure::measure(&device);
@@ -96,11 +94,15 @@ fn measured(device: &Arc<DeviceState>, patience: Duration) -> Option<Rates> {
     })
 }
 
-/// Whether the kernels cannot be loaded within `patience` because the device is busy: then nothing is measured. Creating a transfer
-/// waits less, because without rates it has others to use.
-fn is_too_busy(device: &DeviceState, patience: Duration) -> bool {
-    let patience = if patience > PATIENCE { patience } else { quiet::PATIENCE };
-    device.load_kernel(patience).is_err_and(|error| error.status() == Status::Busy)
+/// Loads the kernel, and returns how long the measurement is waited for. `None` if other work of the device prevents that: then
+/// nothing is measured.
+fn patience_when_loaded(device: &DeviceState, patience: Duration) -> Option<Duration> {
+    let begun = Instant::now();
+    // Creating a transfer waits for each separately, because without rates it has others to use.
+    let (to_load, in_all) = if patience > PATIENCE { (patience, true) } else { (quiet::PATIENCE, false) };
+    let is_busy = device.load_kernel(to_load).is_err_and(|error| error.status() == Status::Busy);
+    let left = if in_all { patience.saturating_sub(begun.elapsed()) } else { patience };
+    (!is_busy).then_some(left)
 }
 
 /// The rates of a device, with those of its peer if it has one.
@@ -115,9 +117,7 @@ fn measured_peer(device: &Arc<DeviceState>, peer: i32, patience: Duration) -> Op
     let ordinal = device.context().device().ordinal();
     let known = PEERS.get((ordinal, peer));
     let device = device.clone();
-    if !known.is_known() && is_too_busy(&device, patience) {
-        return None;
-    }
+    let patience = if known.is_known() { patience } else { patience_when_loaded(&device, patience)? };
     known.get_or_measure(patience, move || {
         let started = Instant::now();
         let (times, outcome) = measure::measure_peer(&device, peer);
