@@ -74,7 +74,7 @@ impl Drop for Module {
 
 /// How long a failure to load a kernel is remembered. Each attempt takes the time of a compilation.
 const REMEMBERED: Duration = Duration::from_secs(1);
-/// How much longer than the thread that asks whether the device is busy its callers wait for the answer.
+/// How much longer than the thread that asks whether the device is busy its callers wait for the result.
 const GRACE: Duration = Duration::from_millis(3);
 /// How long callers wait for a compilation. It takes 0.1 s, unless the device has got other work in the meantime.
 const COMPILATION: Duration = Duration::from_secs(10);

@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_millis(20);
 /// How long the thread polls before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(100);
 const SLEEP: Duration = Duration::from_micros(100);
-/// How long the answer that a device is busy is remembered.
+/// How long it is remembered that a device is busy.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
 /// The work that was submitted to a context before a question.
@@ -60,14 +60,14 @@ static LONG_WORK: Keyed<i32, Mutex<Option<LongWork>>> = Keyed::new();
 
 /// Whether work of this context has once run for longer than [`PATIENCE`].
 pub(super) fn runs_long_work(context: &Context) -> bool {
-    let known = LONG_WORK.of(context.device().ordinal());
+    let known = LONG_WORK.get(context.device().ordinal());
     let known = known.lock();
     known.as_ref().is_some_and(|known| known.context == context.number())
 }
 
 /// The error of a busy device, if it was found to be busy a moment ago.
 pub(super) fn recently_busy(context: &Context) -> Option<Error> {
-    let known = LONG_WORK.of(context.device().ordinal());
+    let known = LONG_WORK.get(context.device().ordinal());
     let known = known.lock();
     let found = known.as_ref().filter(|known| known.context == context.number())?.found?;
     (found.elapsed() < REMEMBERED).then(|| busy(context))
@@ -76,11 +76,11 @@ pub(super) fn recently_busy(context: &Context) -> Option<Error> {
 /// Remembers that work of this context runs for long.
 pub(super) fn note_busy(context: &Context) {
     let found = Some(Instant::now());
-    *LONG_WORK.of(context.device().ordinal()).lock() = Some(LongWork { context: context.number(), found });
+    *LONG_WORK.get(context.device().ordinal()).lock() = Some(LongWork { context: context.number(), found });
 }
 
 fn note_quiet(context: &Context) {
-    if let Some(known) = &mut *LONG_WORK.of(context.device().ordinal()).lock() {
+    if let Some(known) = &mut *LONG_WORK.get(context.device().ordinal()).lock() {
         known.found = None;
     }
 }
