@@ -1000,7 +1000,10 @@ kvmem_status kvmem_region_get_holders(const kvmem_region *region,
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
-/// Destroys a region handle. The memory is freed when nothing refers to it any more.
+/// Destroys a region handle. The memory is freed when nothing refers to it any more. Page-locked memory, and
+/// memory of kvmem_region_create_device, may stay allocated until a GPU on which work runs for long has
+/// finished that work: the driver waits for it. kvmem waits on a thread, and an allocation that finds no
+/// memory looks for such memory first.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);

@@ -246,16 +246,16 @@ kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
 /// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
 /// number.
 ///
-/// Waits up to 30 s. Creating a transfer waits up to 40 ms, and uses default rates until they are
-/// measured. Call this when an engine starts: it also loads the copy kernel, which the driver does not
-/// load while a kernel of the engine runs.
+/// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
+/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
+/// the copy kernel, which the driver does not load while a kernel of the engine runs.
 ///
 /// @param device the GPU
 /// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
 ///         blob
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
+///         KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
 ///         KVMEM_STATUS_CUDA: the GPU has no usable context
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///

@@ -32,8 +32,8 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 /// number.
 ///
 /// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
-/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads the copy kernel, which the driver does not
-/// load while a kernel of the engine runs.
+/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
+/// the copy kernel, which the driver does not load while a kernel of the engine runs.
 ///
 /// @param device the GPU
 /// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
