@@ -74,8 +74,10 @@ impl Drop for Module {
 
 /// How long a failure to load a kernel is remembered. Each attempt takes the time of a compilation.
 const REMEMBERED: Duration = Duration::from_secs(1);
-/// How much longer than the thread that asks whether the device is busy its callers wait for the result.
-const GRACE: Duration = Duration::from_millis(3);
+/// How often callers look for a result that is late, and how long they sleep each time. Turns are counted rather than time: on busy
+/// processors the thread that loads needs turns, too.
+const TURNS: u32 = 15;
+const TURN: Duration = Duration::from_millis(1);
 /// How long callers wait for a compilation. It takes 0.1 s, unless the device has got other work in the meantime.
 const COMPILATION: Duration = Duration::from_secs(10);
 
@@ -99,8 +101,33 @@ struct Loading {
 struct Attempt {
     /// Until when the device may be busy.
     until: Instant,
-    /// When the device had finished its work.
-    compiles_since: Option<Instant>,
+    phase: Phase,
+}
+
+/// What the thread of an attempt does.
+#[derive(Clone, Copy)]
+enum Phase {
+    /// It has not begun.
+    Starting,
+    /// Since then, it waits for the work of the device.
+    Asking(Instant),
+    /// Since then, it compiles and loads.
+    Compiling(Instant),
+}
+
+impl Attempt {
+    /// How long a caller sleeps who began at a time, with this patience, and has slept so many turns; `None` if it waits no longer.
+    fn pause(&self, begun: Instant, patience: Duration, turns: &mut u32) -> Option<Duration> {
+        let until = match self.phase {
+            Phase::Starting => begun + COMPILATION,
+            Phase::Asking(since) => (begun + patience).max(since + PATIENCE),
+            Phase::Compiling(since) => since + COMPILATION,
+        };
+        until.checked_duration_since(Instant::now()).or_else(|| {
+            *turns += 1;
+            (*turns <= TURNS).then_some(TURN)
+        })
+    }
 }
 
 impl LazyFunction {
@@ -118,7 +145,7 @@ impl LazyFunction {
     /// The kernel, loaded in `context`, which is the same at each call. Fails with BUSY if the device does not finish other work,
     /// for which the driver would wait, within `patience`. A failure is returned again for a second.
     pub fn get(self: &Arc<Self>, context: &Arc<Context>, patience: Duration) -> Result<&Function> {
-        let until = Instant::now() + patience;
+        let (begun, mut turns) = (Instant::now(), 0);
         let mut state = self.state.lock();
         loop {
             if let Some(loaded) = self.loaded.get() {
@@ -130,23 +157,22 @@ impl LazyFunction {
                 {
                     return Err(error.clone());
                 }
-                if patience <= PATIENCE
+                if (patience <= PATIENCE || begun.elapsed() >= patience)
                     && let Some(error) = recently_busy(context)
                 {
                     return Err(error);
                 }
-                let until = until.max(Instant::now() + PATIENCE);
-                state.attempt = Some(Attempt { until, compiles_since: None });
+                let until = (begun + patience).max(Instant::now() + PATIENCE);
+                state.attempt = Some(Attempt { until, phase: Phase::Starting });
                 drop(state);
                 self.start(context);
                 state = self.state.lock();
                 continue;
             };
-            attempt.until = attempt.until.max(until);
-            let limit =
-                attempt.compiles_since.map_or(until + patience.min(GRACE), |since| since + COMPILATION);
-            let Some(left) = limit.checked_duration_since(Instant::now()) else { return Err(busy(context)) };
-            state = self.changed.wait_timeout(state, left).0;
+            attempt.until = attempt.until.max(begun + patience);
+            let pause = if patience.is_zero() { None } else { attempt.pause(begun, patience, &mut turns) };
+            let Some(pause) = pause else { return Err(busy(context)) };
+            state = self.changed.wait_timeout(state, pause).0;
         }
     }
 
@@ -176,14 +202,22 @@ impl LazyFunction {
     fn load(&self, context: &Arc<Context>) -> Result<Function> {
         let broken = |_| Error::new(Status::Unsupported, "the kernels hold a NUL");
         let ptx = CStr::from_bytes_with_nul(self.ptx.as_bytes()).map_err(broken)?;
-        ensure_quiet(context, || {
-            self.state.lock().attempt.as_ref().map_or_else(Instant::now, |it| it.until)
-        })?;
+        let asked = self.enter(Phase::Asking);
+        // Other callers may have more patience. A thread that began late has its time, too.
+        let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
+        ensure_quiet(context, || until().max(asked + PATIENCE))?;
+        self.enter(Phase::Compiling);
+        Module::load(context, ptx)?.function(self.name)
+    }
+
+    /// Begins a phase of the attempt.
+    fn enter(&self, phase: fn(Instant) -> Phase) -> Instant {
+        let now = Instant::now();
         if let Some(attempt) = &mut self.state.lock().attempt {
-            attempt.compiles_since = Some(Instant::now());
+            attempt.phase = phase(now);
         }
         self.changed.notify_all();
-        Module::load(context, ptx)?.function(self.name)
+        now
     }
 }
 

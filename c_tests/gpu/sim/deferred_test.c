@@ -16,7 +16,7 @@ static kvmem_status allocate(uint64_t size, kvmem_region **region) {
 }
 
 TEST(an_allocation_gets_memory_that_was_destroyed_beside_long_work) {
-    keep_device();
+    RETAIN_DEVICE(0);
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t most = memory / 5 * 4;
     CLEANUP(await_live) const sim_counts before = sim_live_now();
@@ -35,7 +35,7 @@ TEST(an_allocation_gets_memory_that_was_destroyed_beside_long_work) {
 
 /* Work that was submitted after the destruction counts, too: the driver would wait for it. */
 TEST(later_work_is_waited_for) {
-    keep_device();
+    RETAIN_DEVICE(0);
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     kvmem_region *region = NULL;
@@ -55,7 +55,7 @@ TEST(later_work_is_waited_for) {
     while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed when the device is idle");
 }
 
-/* Where no work has run for long, memory is free when its destruction returns, and no capture is invalidated by a question. */
+/* In a context in which no work has run for long, memory is free when its destruction returns, and no capture is invalidated by a question. */
 TEST(without_long_work_memory_is_freed_at_once) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
