@@ -13,7 +13,7 @@ pub fn write(address: u64, region: &Region, bytes: &[u8; session_control::ENTRY]
     if !contains(region, address, session_control::ENTRY) {
         return;
     }
-    fence(Ordering::SeqCst);
+    fence_for_devices();
     for (index, word) in bytes.chunks_exact(8).enumerate() {
         let mut value = [0; 8];
         value.copy_from_slice(word);
@@ -21,7 +21,18 @@ pub fn write(address: u64, region: &Region, bytes: &[u8; session_control::ENTRY]
         let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };
         place.store(u64::from_ne_bytes(value), Ordering::Relaxed);
     }
+    fence_for_devices();
+}
+
+/// A fence also for devices that access the memory, such as a network adapter that reads it for a peer: it reads an entry without
+/// a call of this process, so that NIXL cannot order what it reads. On Arm the fence of the language covers processors only.
+fn fence_for_devices() {
     fence(Ordering::SeqCst);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier changes neither memory nor registers. Devices are in the outer shareable domain, processors in the inner one.
+    unsafe {
+        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
+    }
 }
 
 /// Marks all entries of a copy of a control block as unread. NIXL writes to it later.
@@ -48,7 +59,7 @@ pub fn read(address: u64, region: &Region) -> [u8; session_control::SIZE] {
         let place = unsafe { AtomicU64::from_ptr((address as *mut u64).add(index)) };
         word.copy_from_slice(&place.load(Ordering::Relaxed).to_ne_bytes());
     }
-    fence(Ordering::SeqCst);
+    fence_for_devices();
     bytes
 }
 
