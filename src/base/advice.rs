@@ -82,7 +82,9 @@ fn huge_pages_in(folder: &str, page: u64) -> Option<String> {
         text.trim().parse::<u64>().ok()
     };
     let Some(total) = number("nr_hugepages") else {
-        return Some(format!("this system has no huge pages of {page} bytes: {name} does not exist"));
+        return Some(format!(
+            "this system has no huge pages of {page} bytes; {folder} lists the sizes it has"
+        ));
     };
     // The kernel counts a reserved page as free until it is used.
     let free = number("free_hugepages")?.saturating_sub(number("resv_hugepages").unwrap_or(0));

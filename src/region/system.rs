@@ -13,7 +13,7 @@ use super::pages::Residency;
 use super::prefault::Prefault;
 use super::{numa, pages};
 use crate::base::advice;
-use crate::base::error::{Result, Status, ensure, fail};
+use crate::base::error::{Cause, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::base::retried::madvise;
 
@@ -218,13 +218,17 @@ impl SystemMemory {
     }
 
     fn reserved(size: usize, page: u64, config: &SystemConfig) -> Result<Self> {
-        let pages = match page {
-            0x20_0000 | 0x4000_0000 => Pages::Huge(page as usize),
-            _ => fail!(InvalidArgument, "the size of huge pages is {page} bytes, it must be 2 MiB or 1 GiB"),
-        };
-        let made = Self::with_pages(size, pages, config).map_err(|error| {
-            let is_lack = error.status() == Status::OutOfMemory;
+        ensure!(
+            page.is_power_of_two() && page > base_page(),
+            InvalidArgument,
+            "the size of huge pages is {page} bytes; it must be a power of two above the page size of {} bytes",
+            base_page()
+        );
+        let made = Self::with_pages(size, Pages::Huge(page as usize), config).map_err(|error| {
+            let is_missing = matches!(error.cause(), Some(Cause::Errno(libc::EINVAL | libc::ENODEV)));
+            let is_lack = is_missing || error.status() == Status::OutOfMemory;
             let advice = is_lack.then(|| advice::huge_pages(page)).flatten();
+            let error = if is_missing { error.with_status(Status::Unsupported) } else { error };
             error.with_advice(advice).context(format!("huge pages of {page} bytes"))
         });
         let error = match made {
@@ -361,6 +365,23 @@ mod tests {
         assert_eq!(SystemMemory::allocate(&config).err().unwrap().status(), Status::OutOfMemory);
         let odd = SystemConfig { size: 4096, huge_pages: HugePages::Reserved(12345), ..config };
         assert_eq!(SystemMemory::allocate(&odd).err().unwrap().status(), Status::InvalidArgument);
+    }
+
+    #[test]
+    fn reserved_pages_may_have_any_size_and_a_system_without_it_falls_back_or_names_its_sizes() {
+        for shareable in [false, true] {
+            let config = SystemConfig {
+                size: 4096,
+                huge_pages: HugePages::Reserved(1 << 40), // No processor has such pages.
+                shareable,
+                ..Default::default()
+            };
+            assert!(SystemMemory::allocate(&config).unwrap().fell_back());
+            let required = SystemConfig { huge_pages_required: true, ..config };
+            let error = SystemMemory::allocate(&required).err().unwrap();
+            assert_eq!(error.status(), Status::Unsupported, "{error}");
+            assert!(error.message().contains("/sys/kernel/mm/hugepages"), "{error}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions of host memory.
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
@@ -38,8 +38,8 @@ pub struct kvmem_system_options {
     pub flags: u64,
     /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     pub size: u64,
-    /// Page size in bytes, from the reserved pool of the system (hugetlbfs): 2097152 or 1073741824; 0 for
-    /// other pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
+    /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
+    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
     /// kernel cannot reserve pages of a node.
     pub huge_page_size: u64,
     /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
@@ -113,11 +113,7 @@ fn requested_pages(options: &kvmem_system_options) -> Result<HugePages> {
     let pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
         (0, false) => HugePages::Default,
         (0, true) => HugePages::Transparent,
-        (size @ (0x20_0000 | 0x4000_0000), _) => HugePages::Reserved(size),
-        (size, _) => {
-            let message = format!("huge_page_size is {size}; it is 0, 2097152 or 1073741824");
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
+        (size, _) => HugePages::Reserved(size),
     };
     let asks = pages != HugePages::Default;
     ensure!(
