@@ -8,6 +8,10 @@ mod rows;
 pub mod streaming;
 pub mod tile;
 mod transpose;
+mod vector;
+
+pub use self::rows::LINE;
+pub use self::vector::prefetch_into_first_level;
 
 use self::nested::{Group, for_each_group};
 use self::rows::{HostRows, RowLoop};

@@ -3,6 +3,8 @@
 //!
 //! A call of memcpy per row costs as much as copying 256 bytes, so rows are copied in place, in two nested loops.
 
+use super::vector::{VECTOR, Vector, is_available, prefetch};
+
 /// The maximum size of rows that are copied here outside of tiles.
 const MAX: usize = 1024;
 
@@ -59,8 +61,8 @@ impl HostRows {
                 2 => self.copy_words::<u16>(),
                 4 => self.copy_words::<u32>(),
                 8 => self.copy_words::<u64>(),
-                _ if self.size.is_multiple_of(machine::VECTOR) && machine::has_vectors() => {
-                    machine::copy(self, is_streamed && self.are_lines())
+                _ if self.size.is_multiple_of(VECTOR) && is_available() => {
+                    self.copy_vectors(is_streamed && self.are_lines())
                 }
                 16 => self.copy_words::<u128>(),
                 17.. => self.each(|from, to| copy_short(from, to, self.size)),
@@ -69,15 +71,65 @@ impl HostRows {
         }
     }
 
+    /// Rows of vectors. If rows are streamed, each consists of cache lines.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn copy_vectors(&self, is_streamed: bool) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.size, is_streamed) {
+                (32, _) => self.copy_fixed::<1, false>(),
+                (64, false) => self.copy_fixed::<2, false>(),
+                (64, true) => self.copy_fixed::<2, true>(),
+                (128, false) => self.copy_fixed::<4, false>(),
+                (128, true) => self.copy_fixed::<4, true>(),
+                (256, false) => self.copy_fixed::<8, false>(),
+                (256, true) => self.copy_fixed::<8, true>(),
+                (_, false) => self.copy_any::<false>(),
+                (_, true) => self.copy_any::<true>(),
+            }
+        }
+    }
+
+    /// Rows of `N` vectors.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn copy_fixed<const N: usize, const STREAMED: bool>(&self) {
+        // SAFETY: the caller's promise.
+        self.each(|from, to| unsafe { copy_row::<STREAMED>(from, to, N, self.ahead) });
+    }
+
+    /// Rows of any number of vectors.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+    unsafe fn copy_any<const STREAMED: bool>(&self) {
+        let vectors = self.size / VECTOR;
+        // SAFETY: the caller's promise.
+        self.each(|from, to| unsafe { copy_row::<STREAMED>(from, to, vectors, self.ahead) });
+    }
+
     /// Copies rows whose destination does not consist of whole cache lines: whole lines past the caches, and the ends of
     /// rows through them. Ends of the row that is `ahead` bytes later in the destination, which is copied later, are
     /// prefetched.
     ///
     /// # Safety
     /// As for [`Self::copy`] if it bypasses the caches.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
     pub unsafe fn copy_lines_and_ends(&self, ahead: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { machine::copy_lines_and_ends(self, ahead) };
+        self.each(|from, to| {
+            let head = (to as usize).wrapping_neg() % LINE;
+            let head = head.min(self.size);
+            let tail = head + (self.size - head) / LINE * LINE;
+            prefetch(to.wrapping_add(ahead));
+            prefetch(to.wrapping_add(ahead + self.size - 1));
+            // SAFETY: the caller's promise, for consecutive parts of a row; what is streamed is aligned.
+            unsafe {
+                copy_end(from, to, head);
+                for at in (head..tail).step_by(LINE) {
+                    let (first, second) = (Vector::load(from.add(at)), Vector::load(from.add(at + VECTOR)));
+                    first.stream(to.add(at));
+                    second.stream(to.add(at + VECTOR));
+                }
+                copy_end(from.add(tail), to.add(tail), self.size - tail);
+            }
+        });
     }
 
     /// Rows of one word.
@@ -103,23 +155,45 @@ impl HostRows {
     }
 }
 
-/// Bytes of a cache line.
+/// Bytes of a cache line, of x86-64 processors and of the Arm processors of servers, such as Grace. Where lines are longer, some
+/// are prefetched twice.
 pub const LINE: usize = 64;
 
-/// Reads a line into the second-level cache, if there is one: into the first level, lines that are read at once would wait for those
-/// that are read ahead.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub fn prefetch(address: *const u8) {
-    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-    // SAFETY: all machines of this kind have it, and it cannot fail, whatever is there.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(address.cast()) };
+/// One row. A line is loaded before it is stored, and one that is `ahead` of it prefetched into the second-level cache.
+#[inline]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_row<const STREAMED: bool>(from: *const u8, to: *mut u8, vectors: usize, ahead: isize) {
+    // SAFETY: the caller's promise. A last vector without a second is stored alone.
+    unsafe {
+        for index in (1..vectors).step_by(2) {
+            prefetch(from.wrapping_add(index / 2 * LINE).wrapping_offset(ahead));
+            let (before, here) = ((index - 1) * VECTOR, index * VECTOR);
+            let (first, second) = (Vector::load(from.add(before)), Vector::load(from.add(here)));
+            store::<STREAMED>(first, to.add(before));
+            store::<STREAMED>(second, to.add(here));
+        }
+        if vectors % 2 == 1 {
+            let last = (vectors - 1) * VECTOR;
+            store::<STREAMED>(Vector::load(from.add(last)), to.add(last));
+        }
+    }
 }
 
-/// Does nothing.
-#[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-pub fn prefetch(_address: *const u8) {}
+/// Stores a vector, past the caches if `STREAMED`.
+///
+/// # Safety
+/// As for [`Vector::store`], or as for [`Vector::stream`].
+#[inline]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+pub unsafe fn store<const STREAMED: bool>(vector: Vector, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match STREAMED {
+            true => vector.stream(to),
+            false => vector.store(to),
+        }
+    }
+}
 
 /// Copies at least 16 bytes in words of 16, the last two of which may overlap.
 ///
@@ -168,140 +242,6 @@ unsafe fn copy_two<T: Copy>(from: *const u8, to: *mut u8, size: usize) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod machine {
-    use std::arch::x86_64::{
-        __m256i, _MM_HINT_T1, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_stream_si256,
-    };
-
-    use super::{HostRows, LINE, copy_end, prefetch};
-
-    /// Bytes of a vector.
-    pub const VECTOR: usize = size_of::<__m256i>();
-
-    pub fn has_vectors() -> bool {
-        is_x86_feature_detected!("avx")
-    }
-
-    /// # Safety
-    /// As for [`HostRows::copy`]; the size is a multiple of [`VECTOR`]. If rows are streamed, each consists of cache lines.
-    #[target_feature(enable = "avx")]
-    pub unsafe fn copy(rows: &HostRows, is_streamed: bool) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match (rows.size, is_streamed) {
-                (32, _) => fixed::<1, false>(rows),
-                (64, false) => fixed::<2, false>(rows),
-                (64, true) => fixed::<2, true>(rows),
-                (128, false) => fixed::<4, false>(rows),
-                (128, true) => fixed::<4, true>(rows),
-                (256, false) => fixed::<8, false>(rows),
-                (256, true) => fixed::<8, true>(rows),
-                (_, false) => any::<false>(rows),
-                (_, true) => any::<true>(rows),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As for [`HostRows::copy_lines_and_ends`].
-    #[target_feature(enable = "avx")]
-    pub unsafe fn copy_lines_and_ends(rows: &HostRows, ahead: usize) {
-        rows.each(|from, to| {
-            let head = (to as usize).wrapping_neg() % LINE;
-            let head = head.min(rows.size);
-            let tail = head + (rows.size - head) / LINE * LINE;
-            prefetch(to.wrapping_add(ahead));
-            prefetch(to.wrapping_add(ahead + rows.size - 1));
-            // SAFETY: the caller's promise, for consecutive parts of a row; what is streamed is aligned.
-            unsafe {
-                copy_end(from, to, head);
-                for at in (head..tail).step_by(LINE) {
-                    let (source, destination) = (from.add(at).cast::<__m256i>(), to.add(at).cast());
-                    let (first, second) = (_mm256_loadu_si256(source), _mm256_loadu_si256(source.add(1)));
-                    store::<true>(destination, first);
-                    store::<true>(destination.add(1), second);
-                }
-                copy_end(from.add(tail), to.add(tail), rows.size - tail);
-            }
-        });
-    }
-
-    /// Rows of `N` vectors.
-    #[target_feature(enable = "avx")]
-    unsafe fn fixed<const N: usize, const STREAMED: bool>(rows: &HostRows) {
-        // SAFETY: the caller's promise.
-        rows.each(|from, to| unsafe { row::<STREAMED>(from, to, N, rows.ahead) });
-    }
-
-    /// Rows of any number of vectors.
-    #[target_feature(enable = "avx")]
-    unsafe fn any<const STREAMED: bool>(rows: &HostRows) {
-        let vectors = rows.size / VECTOR;
-        // SAFETY: the caller's promise.
-        rows.each(|from, to| unsafe { row::<STREAMED>(from, to, vectors, rows.ahead) });
-    }
-
-    /// One row. A line is loaded before it is stored, and one that is `ahead` of it prefetched into the second-level cache.
-    #[inline]
-    #[target_feature(enable = "avx")]
-    unsafe fn row<const STREAMED: bool>(from: *const u8, to: *mut u8, vectors: usize, ahead: isize) {
-        let (source, destination) = (from.cast::<__m256i>(), to.cast::<__m256i>());
-        // SAFETY: the caller's promise. A last vector without a second is stored alone. A prefetch cannot fail.
-        unsafe {
-            for index in (1..vectors).step_by(2) {
-                _mm_prefetch::<_MM_HINT_T1>(
-                    from.wrapping_add(index / 2 * LINE).wrapping_offset(ahead).cast(),
-                );
-                let first = _mm256_loadu_si256(source.add(index - 1));
-                let second = _mm256_loadu_si256(source.add(index));
-                store::<STREAMED>(destination.add(index - 1), first);
-                store::<STREAMED>(destination.add(index), second);
-            }
-            if vectors % 2 == 1 {
-                let last = _mm256_loadu_si256(source.add(vectors - 1));
-                store::<STREAMED>(destination.add(vectors - 1), last);
-            }
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx")]
-    unsafe fn store<const STREAMED: bool>(to: *mut __m256i, vector: __m256i) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match STREAMED {
-                true => _mm256_stream_si256(to, vector),
-                false => _mm256_storeu_si256(to, vector),
-            }
-        }
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod machine {
-    /// Bytes of a vector.
-    pub const VECTOR: usize = 32;
-
-    pub fn has_vectors() -> bool {
-        false
-    }
-
-    /// # Safety
-    /// As for the rows.
-    pub unsafe fn copy(rows: &super::HostRows, _is_streamed: bool) {
-        // SAFETY: the caller's promise.
-        rows.each(|from, to| unsafe { std::ptr::copy_nonoverlapping(from, to, rows.size) });
-    }
-
-    /// # Safety
-    /// As for the rows.
-    pub unsafe fn copy_lines_and_ends(rows: &super::HostRows, _ahead: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { copy(rows, false) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::streaming;
@@ -316,7 +256,7 @@ mod tests {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 32), (64, 64)] {
                 for (from_gap, to_gap) in [(0, 0), (64, 0), (0, 64), (7, 9)] {
                     for is_streamed in [false, true] {
-                        if is_streamed && !machine::has_vectors() {
+                        if is_streamed && !is_available() {
                             continue;
                         }
                         let mut found = vec![0xEEu8; 32 * 1024];

@@ -3,8 +3,11 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-/// Bytes of a cache line.
-const LINE: usize = 64;
+use super::rows::LINE;
+use super::vector::{self, VECTOR, Vector};
+
+/// Bytes of a round, whose loads are all issued before its first store.
+const STEP: usize = 4 * VECTOR;
 /// The minimum size of a transfer that bypasses the caches: smaller ones are often read again soon. At 4 MiB,
 /// pieces of 32 KiB and more are as fast through the caches (0.93), and shorter ones slower. From 16 MiB on,
 /// all pieces of 1 KiB and more gain a tenth to four tenths (2 cores of an AMD EPYC).
@@ -15,7 +18,7 @@ const MIN_TOGETHER: usize = 16 * LINE;
 
 /// Whether a transfer of so many bytes should bypass the caches, and this machine can.
 pub fn suits(bytes: u64) -> bool {
-    bytes >= MIN_IN_ALL && machine::can_stream()
+    bytes >= MIN_IN_ALL && vector::can_stream()
 }
 
 /// Copies past the caches. Until [`settle`], other threads may read the old contents, however they
@@ -29,72 +32,35 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
         // SAFETY: the caller's promise.
         return unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
     }
-    let streamed = (size - head) / machine::STEP * machine::STEP;
+    let streamed = (size - head) / STEP * STEP;
     let tail = head + streamed;
     // SAFETY: the caller's promise, for three consecutive parts.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
-        machine::stream(from.add(head), to.add(head), streamed);
+        stream(from.add(head), to.add(head), streamed);
         std::ptr::copy_nonoverlapping(from.add(tail), to.add(tail), size - tail);
     }
 }
 
 /// Makes this thread's copies visible to threads that synchronise with it.
 pub fn settle() {
-    machine::settle();
+    vector::settle();
     fence(Ordering::Release);
 }
 
-#[cfg(target_arch = "x86_64")]
-mod machine {
-    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
-
-    /// Bytes of a round, whose loads are all issued before its first store.
-    pub const STEP: usize = 4 * size_of::<__m256i>();
-
-    pub fn can_stream() -> bool {
-        is_x86_feature_detected!("avx")
-    }
-
-    pub fn settle() {
-        // SAFETY: all machines of this kind have it.
-        unsafe { _mm_sfence() };
-    }
-
-    /// `size` is a multiple of [`STEP`], and `to` of a vector's size.
-    #[target_feature(enable = "avx")]
-    pub unsafe fn stream(from: *const u8, to: *mut u8, size: usize) {
-        for at in (0..size).step_by(STEP) {
-            // SAFETY: inside of both, by contract; what is written is aligned.
-            unsafe {
-                let source = from.add(at).cast::<__m256i>();
-                let destination = to.add(at).cast::<__m256i>();
-                let first = _mm256_loadu_si256(source);
-                let second = _mm256_loadu_si256(source.add(1));
-                let third = _mm256_loadu_si256(source.add(2));
-                let fourth = _mm256_loadu_si256(source.add(3));
-                _mm256_stream_si256(destination, first);
-                _mm256_stream_si256(destination.add(1), second);
-                _mm256_stream_si256(destination.add(2), third);
-                _mm256_stream_si256(destination.add(3), fourth);
+/// # Safety
+/// As for [`copy`]; `size` is a multiple of [`STEP`], and `to` of a vector's size.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn stream(from: *const u8, to: *mut u8, size: usize) {
+    for at in (0..size).step_by(STEP) {
+        // SAFETY: inside of both, by contract; what is written is aligned.
+        unsafe {
+            let (source, destination) = (from.add(at), to.add(at));
+            let vectors = [0, 1, 2, 3].map(|index| Vector::load(source.add(index * VECTOR)));
+            for (index, vector) in vectors.into_iter().enumerate() {
+                vector.stream(destination.add(index * VECTOR));
             }
         }
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-mod machine {
-    pub const STEP: usize = super::LINE;
-
-    pub fn can_stream() -> bool {
-        false
-    }
-
-    pub fn settle() {}
-
-    pub unsafe fn stream(from: *const u8, to: *mut u8, size: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
     }
 }
 
@@ -106,7 +72,7 @@ mod tests {
     fn every_byte_arrives_and_none_beside_wherever_both_begin() {
         assert!(!suits(MIN_IN_ALL - 1));
         if !suits(MIN_IN_ALL) {
-            crate::skip::skip("AVX: this processor has none");
+            crate::skip::skip("AVX2: this processor has none");
             return;
         }
         let source: Vec<u8> = (0..4096u32).map(|i| (i * 7 + 1) as u8).collect();

@@ -4,10 +4,11 @@
 
 use std::mem::MaybeUninit;
 
-use super::rows::{HostRows, LINE, RowLoop, copy_short, prefetch};
+use super::rows::{HostRows, LINE, RowLoop, copy_short};
 use super::streaming;
 use super::transpose::Transposed;
 use super::transpose_squares;
+use super::vector::prefetch;
 use crate::plan::{Loop, Loops, Tile};
 
 /// Shorter rows are not collected in a buffer: the buffer would take longer than the caches.

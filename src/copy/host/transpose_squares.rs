@@ -3,8 +3,9 @@
 //! square of them is a few whole cache lines there, which are written from registers: through a buffer they would be
 //! written and read once more, which takes as long as the transposition.
 
-use super::rows::{LINE, prefetch};
-use super::transpose::{Transposed, VECTOR};
+use super::rows::{LINE, store};
+use super::transpose::Transposed;
+use super::vector::{LANE, VECTOR, is_available, load_rows, prefetch, transposed};
 
 /// Number of rows of the source.
 const ROWS: usize = 16;
@@ -17,9 +18,9 @@ pub fn suits(matrix: &Transposed, size: usize) -> bool {
     size <= 4
         && rows == ROWS
         && matrix.strides[1] == ROWS * size
-        && (columns * size).is_multiple_of(VECTOR)
+        && (columns * size).is_multiple_of(LANE)
         && (matrix.to as usize).is_multiple_of(LINE)
-        && machine::has_vectors()
+        && is_available()
 }
 
 /// Transposes them.
@@ -30,12 +31,12 @@ pub unsafe fn copy(matrix: &Transposed, size: usize, is_streamed: bool) {
     // SAFETY: the caller's promise.
     unsafe {
         match (size, is_streamed) {
-            (1, false) => machine::copy::<1, false>(matrix),
-            (1, true) => machine::copy::<1, true>(matrix),
-            (2, false) => machine::copy::<2, false>(matrix),
-            (2, true) => machine::copy::<2, true>(matrix),
-            (_, false) => machine::copy::<4, false>(matrix),
-            (_, true) => machine::copy::<4, true>(matrix),
+            (1, false) => copy_by::<1, false>(matrix),
+            (1, true) => copy_by::<1, true>(matrix),
+            (2, false) => copy_by::<2, false>(matrix),
+            (2, true) => copy_by::<2, true>(matrix),
+            (_, false) => copy_by::<4, false>(matrix),
+            (_, true) => copy_by::<4, true>(matrix),
         }
     }
 }
@@ -52,126 +53,50 @@ fn prefetch_rows(matrix: &Transposed, at: usize, length: usize) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod machine {
-    use std::arch::x86_64::{
-        __m256i, _mm256_loadu2_m128i, _mm256_permute4x64_epi64, _mm256_setzero_si256, _mm256_store_si256,
-        _mm256_stream_si256, _mm256_unpackhi_epi8, _mm256_unpackhi_epi16, _mm256_unpackhi_epi32,
-        _mm256_unpacklo_epi8, _mm256_unpacklo_epi16, _mm256_unpacklo_epi32,
-    };
-
-    use super::{LINE, ROWS, Transposed, VECTOR, prefetch_rows};
-
-    pub fn has_vectors() -> bool {
-        is_x86_feature_detected!("avx2")
-    }
-
-    /// # Safety
-    /// As for [`super::copy`], with elements of `SIZE` bytes.
-    #[target_feature(enable = "avx2")]
-    pub unsafe fn copy<const SIZE: usize, const STREAMED: bool>(matrix: &Transposed) {
-        let length = matrix.counts[1] * SIZE;
-        for at in (0..length).step_by(VECTOR) {
-            if at % LINE == 0 {
-                prefetch_rows(matrix, at, length);
-            }
-            // SAFETY: the caller's promise. A square has as many bytes as 16 rows of a vector.
-            unsafe {
-                square::<SIZE, STREAMED>(matrix.from.add(at), matrix.strides[0], matrix.to.add(at * ROWS))
-            };
+/// # Safety
+/// As for [`copy`], with elements of `SIZE` bytes.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_by<const SIZE: usize, const STREAMED: bool>(matrix: &Transposed) {
+    let length = matrix.counts[1] * SIZE;
+    for at in (0..length).step_by(LANE) {
+        if at % LINE == 0 {
+            prefetch_rows(matrix, at, length);
         }
-    }
-
-    /// The upper half of some vectors is interleaved with the lower half, element by element, log2(N) times.
-    macro_rules! interleaved {
-        ($rows:expr, $n:literal, $low:ident, $high:ident) => {{
-            let mut rows: [__m256i; $n] = $rows;
-            for _ in 0..usize::ilog2($n) {
-                let mut next = rows;
-                for index in 0..$n / 2 {
-                    next[2 * index] = $low(rows[index], rows[index + $n / 2]);
-                    next[2 * index + 1] = $high(rows[index], rows[index + $n / 2]);
-                }
-                rows = next;
-            }
-            rows
-        }};
-    }
-
-    /// A vector of each row.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn square<const SIZE: usize, const STREAMED: bool>(from: *const u8, stride: usize, to: *mut u8) {
-        // In each half of a vector are halves of two columns, 0 and 1: those of column 0 first.
-        const JOINED: i32 = 0b11_01_10_00;
-        let to = to.cast::<__m256i>();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise. A square has as many bytes as 16 rows of a lane.
         unsafe {
-            match SIZE {
-                1 => {
-                    let rows = pairs::<8>(from, stride);
-                    let rows = interleaved!(rows, 8, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8);
-                    for (index, row) in rows.into_iter().enumerate() {
-                        store::<STREAMED>(to.add(index), _mm256_permute4x64_epi64::<JOINED>(row));
-                    }
-                }
-                2 => {
-                    let rows = pairs::<8>(from, stride);
-                    let rows = interleaved!(rows, 8, _mm256_unpacklo_epi16, _mm256_unpackhi_epi16);
-                    for (index, row) in rows.into_iter().enumerate() {
-                        store::<STREAMED>(to.add(index), row);
-                    }
-                }
-                _ => {
-                    let (first, second) =
-                        (pairs::<4>(from, stride), pairs::<4>(from.add(ROWS / 2 * stride), stride));
-                    let first = interleaved!(first, 4, _mm256_unpacklo_epi32, _mm256_unpackhi_epi32);
-                    let second = interleaved!(second, 4, _mm256_unpacklo_epi32, _mm256_unpackhi_epi32);
-                    for index in 0..4 {
-                        store::<STREAMED>(to.add(2 * index), first[index]);
-                        store::<STREAMED>(to.add(2 * index + 1), second[index]);
-                    }
-                }
-            }
-        }
-    }
-
-    /// The first vector of `2 * N` rows: row `i` in the low half of one, and row `i + N` in its high half.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn pairs<const N: usize>(from: *const u8, stride: usize) -> [__m256i; N] {
-        let mut rows = [_mm256_setzero_si256(); N];
-        for (index, row) in rows.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe {
-                let upper = from.add(index * stride);
-                *row = _mm256_loadu2_m128i(upper.add(N * stride).cast(), upper.cast());
-            }
-        }
-        rows
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    unsafe fn store<const STREAMED: bool>(to: *mut __m256i, vector: __m256i) {
-        // SAFETY: the caller's promise; it is aligned to a line.
-        unsafe {
-            match STREAMED {
-                true => _mm256_stream_si256(to, vector),
-                false => _mm256_store_si256(to, vector),
-            }
-        }
+            copy_square::<SIZE, STREAMED>(matrix.from.add(at), matrix.strides[0], matrix.to.add(at * ROWS))
+        };
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-mod machine {
-    pub fn has_vectors() -> bool {
-        false
-    }
-
-    pub unsafe fn copy<const SIZE: usize, const STREAMED: bool>(_: &super::Transposed) {
-        unreachable!("has_vectors has returned false");
+/// A lane of each row. The destination is aligned to a line.
+#[inline]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+unsafe fn copy_square<const SIZE: usize, const STREAMED: bool>(from: *const u8, stride: usize, to: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match SIZE {
+            1 => {
+                let columns = transposed::<1, 8>(load_rows(from, stride));
+                for (index, columns) in columns.iter().enumerate() {
+                    store::<STREAMED>(columns.joined(), to.add(index * VECTOR));
+                }
+            }
+            2 => {
+                let columns = transposed::<2, 8>(load_rows(from, stride));
+                for (index, column) in columns.iter().enumerate() {
+                    store::<STREAMED>(*column, to.add(index * VECTOR));
+                }
+            }
+            _ => {
+                let upper = transposed::<4, 4>(load_rows(from, stride));
+                let lower = transposed::<4, 4>(load_rows(from.add(ROWS / 2 * stride), stride));
+                for (index, (upper, lower)) in upper.iter().zip(&lower).enumerate() {
+                    store::<STREAMED>(*upper, to.add(2 * index * VECTOR));
+                    store::<STREAMED>(*lower, to.add((2 * index + 1) * VECTOR));
+                }
+            }
+        }
     }
 }
 
@@ -223,7 +148,7 @@ mod tests {
             strides: [64, ROWS],
             ahead: 0,
         };
-        assert_eq!(suits(&whole, 1), machine::has_vectors());
+        assert_eq!(suits(&whole, 1), is_available());
         assert!(!suits(&Transposed { counts: [15, 64], ..whole }, 1));
         assert!(!suits(&Transposed { counts: [ROWS, 65], ..whole }, 1));
         assert!(!suits(&Transposed { strides: [64, 32], ..whole }, 1));

@@ -14,6 +14,7 @@ use crate::base::lists;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::host::poison::Poison;
+use crate::copy::host::{LINE, prefetch_into_first_level};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanPart, Slots};
 use crate::run::spares::Spares;
@@ -27,8 +28,6 @@ const STEP: usize = 1536;
 /// Number of steps by which bytes are prefetched. The CPU's own prefetcher works within a page, not from one scattered
 /// block to the next.
 const STEPS_AHEAD: usize = 4;
-/// Size of a cache line.
-const LINE: usize = 64;
 
 /// Some layers and outer slots of blocks of host memory, whose checksums are computed any number of times: after the
 /// first ones without allocating.
@@ -203,18 +202,9 @@ impl Shared for Reading {
 }
 
 /// Prefetches bytes.
-#[cfg(target_arch = "x86_64")]
 fn prefetch(bytes: Range<usize>) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    for line in bytes.step_by(LINE) {
-        // SAFETY: every CPU of this architecture has the instruction. It accepts any address and changes no data.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line as *const i8) };
-    }
+    bytes.step_by(LINE).for_each(|line| prefetch_into_first_level(line as *const u8));
 }
-
-/// Does nothing: other architectures have no stable intrinsic for it.
-#[cfg(not(target_arch = "x86_64"))]
-fn prefetch(_: Range<usize>) {}
 
 #[cfg(test)]
 mod tests {
