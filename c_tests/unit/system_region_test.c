@@ -110,6 +110,12 @@ TEST(huge_pages_of_a_node_are_allocated_at_once) {
 TEST(impossible_huge_pages_fail) {
     kvmem_system_options options = WITH(system_options(4 * MIB), it.huge_page_size = 3 * MIB);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "3145728", kvmem_region_create_system, &options);
+    /* A size that no system has is a lack, not a mistake: systems differ. */
+    options.huge_page_size = UINT64_C(1) << 40;
+    OWNED(kvmem_region) fallen_back = create(&options);
+    CHECK_EQ(region_info(fallen_back).flags, KVMEM_REGION_HUGE_PAGE_FALLBACK);
+    options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "/sys/kernel/mm/hugepages", kvmem_region_create_system, &options);
     options.huge_page_size = 0;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "huge pages", kvmem_region_create_system, &options);
