@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # Targets run in order, each with all cores. The tools must not use the job server of this make.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test load-test fuzz-calls demo \
+.PHONY: all help setup configure llama library build check test lint rust-test c-test checked-test engines-test commands-test sanitized-test race-test arm-test load-test fuzz-calls demo \
     demo-llama llama-package bench bench-llama \
     gpu-bundle engine-bundle header kernels clean
 
@@ -46,6 +46,8 @@ help:
 	@echo "make race-test"
 	@echo "              the C tests under ThreadSanitizer; slow, and not a part of make test"
 	@echo "              (RACE_TESTS=^unit: only these; a regular expression for CTest)"
+	@echo "make arm-test the Rust tests compiled for 64-bit Arm, under qemu; not a part of make test"
+	@echo "              (ARM_TESTS=copy::: only these; words of names of tests)"
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make fuzz-calls"
 	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
@@ -180,6 +182,10 @@ race-test: setup
 	    --label-regex $(call ANY_OF,$(RACE_LABELS)) --label-exclude needs_nixl \
 	    --exclude-regex '^($(UNRACED))$$'
 	@$(CHECK_SKIPS)
+
+# The Rust unit tests for 64-bit Arm, under qemu. It needs neither a build of the library nor NIXL.
+arm-test:
+	scripts/arm-test.sh $(ARM_TESTS)
 
 # The fuzzer of call sequences with new seeds, for a quarter of the time each: on one thread, on several, with
 # failures of the driver and of opening files, and with NIXL. A run without findings adds its rows to fuzz/records.md.

@@ -11,6 +11,7 @@ compiles to the same bytes on every machine, and to PTX that drivers since 525 a
 import ctypes
 import glob
 import os
+import platform
 import re
 import sys
 
@@ -19,11 +20,16 @@ KERNELS = os.path.join(ROOT, "src", "cuda", "kernels")
 # In a separate virtual environment.
 LIBRARY = os.path.join("build", "nvrtc", "lib", "python3*", "site-packages", "nvidia", "cuda_nvrtc", "lib",
                        "libnvrtc.so.12")
+# EXIT_SKIPPED of c_tests/harness/skip.h.
+SKIPPED = 77
 OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++03"]
 
 
 def load():
     found = glob.glob(os.path.join(ROOT, LIBRARY))
+    if not found and platform.machine() != "x86_64":
+        print(f"skipped: NVIDIA has this version of NVRTC for x86-64 only, and this machine is {platform.machine()}")
+        sys.exit(SKIPPED)
     if not found:
         sys.exit(f"{LIBRARY} is missing; run scripts/setup.sh, which installs it")
     # Loaded explicitly, because NVRTC does not search its own folder for the builtins.

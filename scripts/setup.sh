@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# setup.sh [demo]: installs everything that building and testing need, or only what the demo needs. It installs only what is
-# missing.
+# setup.sh [demo | arm]: installs everything that building and testing need, or only what the demo or the tests for 64-bit Arm
+# need. It installs only what is missing.
 #
 # KVMEM_NIXL_WHEEL    a pip requirement or a wheel file that contains NIXL  (default: nixl-cu12==1.5.1)
 # KVMEM_NIXL_LIBRARY  an installed libnixl_capi.so to use instead of a wheel
@@ -25,8 +25,14 @@ readonly venv=build/venv
 readonly log=build/setup.log              # output of the command that ran last
 readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile
 readonly purpose=${1:-all}
-steps=9
-[[ $purpose == all ]] || steps=6
+# The processor that `make arm-test` compiles for.
+readonly arm_target=aarch64-unknown-linux-gnu
+case $purpose in
+    all) steps=9 ;;
+    demo) steps=6 ;;
+    arm) steps=4 ;;
+    *) echo "usage: setup.sh [demo | arm]" >&2; exit 2 ;;
+esac
 readonly steps
 step=0
 line=
@@ -40,6 +46,7 @@ main() {
     tools
     rust
     crates
+    [[ $purpose != arm ]] || { standard_library_for_arm; return 0; }
     python_environment
     nixl_library
     nixl_loads
@@ -85,6 +92,16 @@ crates() {
     logged fetch_crates || fail "cargo could not fetch what Cargo.lock names." \
         "It needs the network once, or a mirror in ~/.cargo/config.toml."
     done_with "fetched"
+}
+
+standard_library_for_arm() {
+    begin "Rust's standard library for Arm"
+    [[ ! -d $(rustc --print target-libdir --target "$arm_target") ]] || { done_with "cached"; return; }
+    has rustup || fail "no standard library for $arm_target, and no rustup, which installs it." \
+        "Install what your distribution calls it, for example libstd-rust-dev:arm64."
+    note "rustup target add $arm_target"
+    logged rustup target add "$arm_target" || fail "rustup could not install it." "It needs the network once."
+    done_with "installed"
 }
 
 python_environment() {
@@ -146,6 +163,11 @@ kernel_compiler() {
     fi
     logged "$python" -m venv --clear build/nvrtc || fail "'$python -m venv build/nvrtc' failed." \
         "Name another Python with KVMEM_PYTHON, for example KVMEM_PYTHON=/usr/bin/python3."
+    if [[ $(uname -m) != x86_64 ]]; then
+        # NVIDIA has this version for x86-64 only, and another one makes other PTX.
+        done_with "none for $(uname -m): the check of the committed PTX is skipped"
+        return
+    fi
     note "pip install $nvrtc_wheel"
     logged build/nvrtc/bin/python -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
         --no-deps --only-binary :all: "$nvrtc_wheel" || fail "pip could not install $nvrtc_wheel." \
@@ -178,7 +200,7 @@ binding_compiler() {
 fetch_crates() {
     {
         cargo fetch --locked "$@" &&
-            { [[ $purpose == demo ]] || cargo fetch --locked --manifest-path etcd/Cargo.toml "$@"; }
+            { [[ $purpose != all ]] || cargo fetch --locked --manifest-path etcd/Cargo.toml "$@"; }
     } 9>&-
 }
 
@@ -191,6 +213,13 @@ missing_packages() {
     has ninja || echo ninja-build
     at_least "$(cmake --version 2>/dev/null | awk 'NR == 1 { print $3 }')" 3.20 || echo cmake
     has_libclang || echo libclang-dev
+    if [[ $purpose == arm ]]; then
+        has aarch64-linux-gnu-gcc || echo gcc-aarch64-linux-gnu
+        has aarch64-linux-gnu-g++ || echo g++-aarch64-linux-gnu
+        [[ -e /usr/aarch64-linux-gnu/include/stdio.h ]] || echo libc6-dev-arm64-cross
+        has qemu-aarch64-static || echo qemu-user-static
+        return 0
+    fi
     has "$python" || echo python3
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     [[ $purpose == all ]] || return 0
