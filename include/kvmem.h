@@ -348,8 +348,9 @@ typedef struct kvmem_system_options {
     /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
     /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
-    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With KVMEM_SYSTEM_NUMA_BIND all
-    /// pages are touched before the call returns, because the kernel cannot reserve pages of a node.
+    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
+    /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot
+    /// reserve pages of a node.
     uint64_t huge_page_size;
     /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
     uint32_t numa_node;

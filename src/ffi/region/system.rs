@@ -39,8 +39,9 @@ pub struct kvmem_system_options {
     /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     pub size: u64,
     /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
-    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With KVMEM_SYSTEM_NUMA_BIND all
-    /// pages are touched before the call returns, because the kernel cannot reserve pages of a node.
+    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
+    /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot
+    /// reserve pages of a node.
     pub huge_page_size: u64,
     /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
     pub numa_node: u32,
