@@ -2531,7 +2531,7 @@ typedef struct kvmem_broker_options {
     /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
     uint32_t max_clients;
     /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
-    /// client that was sent file descriptors counts until it has read them, or until its time to read them ends.
+    /// client that was sent file descriptors counts until it has read them, or until its time to do so ends.
     uint32_t max_clients_per_user;
     /// Must be 0.
     uint32_t reserved;

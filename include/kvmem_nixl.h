@@ -934,7 +934,7 @@ typedef struct kvmem_serve_options {
     /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
     uint64_t arena_size;
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
-    /// peer's session; 0 for 30 s. If other peers wait, it ends a session of which it hears nothing after 5 s.
+    /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     uint64_t stall_timeout_ns;
 } kvmem_serve_options;
 
@@ -1433,9 +1433,9 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent,
 /// arrives, and the call waits, because a backend may be created during the wait.
 ///
 /// At most 65536 messages of one sender with 64 MiB, its name included, wait to be taken, and twice that of
-/// all. Messages of that sender, or of all, that arrive after that are lost, until the call has returned those
-/// that wait. The next call fails and reports how many were lost, and the call after it returns those that
-/// arrived later.
+/// all. Messages of that sender, or of all, that arrive after that are lost, until the call has returned
+/// those that wait. The next call fails and reports how many were lost, and the call after it returns
+/// those that arrived later.
 ///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit

@@ -43,7 +43,7 @@ pub struct kvmem_broker_options {
     /// Maximum number of clients at once; 0 for 256. The kernel keeps further clients waiting.
     pub max_clients: u32,
     /// Maximum number of clients of one user at once; 0 for max_clients divided by the number of users. A
-    /// client that was sent file descriptors counts until it has read them, or until its time to read them ends.
+    /// client that was sent file descriptors counts until it has read them, or until its time to do so ends.
     pub max_clients_per_user: u32,
     /// Must be 0.
     pub reserved: u32,

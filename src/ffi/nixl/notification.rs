@@ -92,9 +92,9 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 /// arrives, and the call waits, because a backend may be created during the wait.
 ///
 /// At most 65536 messages of one sender with 64 MiB, its name included, wait to be taken, and twice that of
-/// all. Messages of that sender, or of all, that arrive after that are lost, until the call has returned those
-/// that wait. The next call fails and reports how many were lost, and the call after it returns those that
-/// arrived later.
+/// all. Messages of that sender, or of all, that arrive after that are lost, until the call has returned
+/// those that wait. The next call fails and reports how many were lost, and the call after it returns
+/// those that arrived later.
 ///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit

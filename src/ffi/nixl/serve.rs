@@ -29,7 +29,7 @@ pub struct kvmem_serve_options {
     /// Size of the staging memory in bytes, at least 32 KiB; 0 for 16 MiB, or 64 MiB in GPU memory.
     pub arena_size: u64,
     /// Nanoseconds that the owner waits for a peer that neither reads nor writes, before it ends the
-    /// peer's session; 0 for 30 s. If other peers wait, it ends a session of which it hears nothing after 5 s.
+    /// peer's session; 0 for 30 s. If other peers wait, it ends a session that has sent nothing for 5 s.
     pub stall_timeout_ns: u64,
 }
 options!(kvmem_serve_options);
