@@ -347,7 +347,6 @@ TEST(a_peer_that_cannot_be_checked_stays_valid) {
                    kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
     EXPECT_OK(kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
     EXPECT_OK(run(pair.transfer));
-    AWAIT(requests().alive == 0);
 }
 
 /* The peer hangs: its requests never end. Another process of its name takes its place. */

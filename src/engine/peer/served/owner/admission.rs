@@ -132,7 +132,7 @@ impl Admission {
 
     /// Gives slots to the request that has waited the longest, of those that can get some.
     pub fn next(&mut self) -> Option<Admitted> {
-        let grants = Grants::of(&self.slots);
+        let grants = Grants::new(&self.slots);
         let next = self.waiting.end(|lease| grants.count(&lease.peer, lease.item.open.writes) > 0)?;
         let count = grants.count(&next.peer, next.item.open.writes).min(self.free_slots.len());
         let (sender, Waiting { key, open }) = (next.peer, next.item);
@@ -222,7 +222,7 @@ struct Grants<'a> {
 }
 
 impl<'a> Grants<'a> {
-    fn of(slots: &'a Leases<String, SlotsOf>) -> Self {
+    fn new(slots: &'a Leases<String, SlotsOf>) -> Self {
         // Slots of writes come back late if their requesters say nothing more. So a write gets at most half of what other writes leave,
         // rounded up, and one slot is for reads: several silent requesters do not take all.
         let written: usize = slots.iter().filter(|lease| lease.item.writes).map(|lease| lease.units).sum();
