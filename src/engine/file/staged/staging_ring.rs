@@ -36,11 +36,13 @@ pub struct StagingRing {
     pub inbox: Arc<Inbox>,
 }
 
+/// The rings of a device for some file systems.
+type Rings = Mutex<Vec<Weak<StagingRing>>>;
+
 impl StagingRing {
     /// A ring of a device, for files on these file systems, with slots of at least `slot` bytes: an existing one, or a new one.
     pub fn for_device(ordinal: i32, on: &FileSystems, slot: u64) -> Result<Arc<Self>> {
-        static RINGS: PerProcess<Keyed<(i32, FileSystems), Mutex<Vec<Weak<StagingRing>>>>> =
-            PerProcess::new();
+        static RINGS: PerProcess<Keyed<(i32, FileSystems), Rings>> = PerProcess::new();
         let rings = RINGS.get(Keyed::default).get((ordinal, on.clone()));
         // Held while memory is allocated: the next transfer on this GPU uses the same ring.
         let mut rings = rings.lock();
