@@ -81,3 +81,36 @@ fn contains(region: &Region, address: u64, size: usize) -> bool {
         && address >= region.address()
         && end.is_some_and(|end| end <= region.address() + region.size())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::message::SessionKey;
+    use super::session_control::{Entry, GrantedSlots, SessionState, head, lease_of};
+    use super::*;
+    use crate::base::error::Status;
+    use crate::nixl::ServiceId;
+    use crate::region::SystemConfig;
+
+    /// A read that reports success and moves nothing leaves the copy of the read before.
+    #[test]
+    fn a_copy_that_was_forgotten_is_none_until_it_is_read_again() {
+        let (service, key) = (ServiceId([1; 16]), SessionKey([2; 16]));
+        let size = session_control::SIZE as u64;
+        let region = Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap();
+        let start = region.address();
+        let open = SessionState::Open { slots: GrantedSlots::new(&[1]), chunks: 1 };
+        write(start, &region, &head(&service, Duration::from_secs(1)));
+        write(start + session_control::ENTRY as u64, &region, &open.entry(key));
+        let is_open =
+            |bytes| SessionState::find(bytes, key, 8).is_ok_and(|found| found == Entry::State(open.clone()));
+        let bytes = read(start, &region);
+        assert!(lease_of(&bytes, &service).is_ok() && is_open(&bytes));
+        forget(start, &region);
+        let bytes = read(start, &region);
+        let error = lease_of(&bytes, &service).unwrap_err();
+        assert!(error.status() == Status::Nixl && error.message().contains("moved nothing"), "{error}");
+        assert_eq!(SessionState::find(&bytes, key, 8).unwrap(), Entry::Missing);
+    }
+}
