@@ -85,7 +85,7 @@ impl Vector {
         let half_of = |half: usize| {
             Self(std::array::from_fn(|lane| {
                 std::array::from_fn(|at| {
-                    let from = if at / SIZE % 2 == 0 { &self } else { &other };
+                    let from = if (at / SIZE).is_multiple_of(2) { &self } else { &other };
                     from.0[lane][half * LANE / 2 + at / (2 * SIZE) * SIZE + at % SIZE]
                 })
             }))
