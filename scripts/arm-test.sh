@@ -11,7 +11,11 @@ scripts/setup.sh arm
 
 readonly target=aarch64-unknown-linux-gnu sysroot=/usr/aarch64-linux-gnu
 readonly default=(base:: copy:: layout:: plan:: region:: run:: share::)
-readonly by_page=(base:: copy:: region::)
+readonly by_page=(base:: copy:: region:: share::)
+# What qemu does not emulate: the statistics of mappings are those of its own addresses, and it ignores MADV_WIPEONFORK, by which a
+# forked child knows that it is one.
+readonly not_emulated=(each_step_is_followed_once_it_is_populated after_a_stall_the_remaining_memory_has_small_pages
+    transparent_huge_pages_start_on_their_boundary dropping_a_local_file_in_a_forked_child_closes_no_other_file)
 
 # The build script of nixl-sys names its C++ compiler g++ for every target.
 mkdir -p build/arm/bin
@@ -22,10 +26,12 @@ export BINDGEN_EXTRA_CLANG_ARGS_aarch64_unknown_linux_gnu="--sysroot=$sysroot -i
 # Emulated code is slow.
 export CARGO_PROFILE_TEST_OPT_LEVEL=1
 
+# With pages of 64 KiB the emulated program crashes where it reads its own files for a backtrace.
+export RUST_BACKTRACE=0
+
 echo "-- cross-compile"
-cargo test --locked --lib --no-run --target "$target" --target-dir build/arm/cargo
-program=$(cargo test --locked --lib --no-run --target "$target" --target-dir build/arm/cargo --quiet --message-format json |
-    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+program=$(cargo test --locked --lib --no-run --target "$target" --target-dir build/arm/cargo \
+    --message-format json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 [[ -x $program ]] || { echo "cargo named no program that it has compiled" >&2; exit 1; }
 
 # run PAGE FILTER...: fails if a test fails, or if none is selected.
@@ -33,7 +39,8 @@ run() {
     local page=$1 output count
     shift
     echo "-- pages of $page bytes: $*"
-    output=$(timeout 3600 qemu-aarch64-static -L "$sysroot" -p "$page" "$program" "$@" | tee /dev/stderr)
+    output=$(timeout 3600 qemu-aarch64-static -L "$sysroot" -p "$page" "$program" "$@" \
+        "${not_emulated[@]/#/--skip=}" | tee /dev/stderr)
     count=$(sed -n 's/^test result: ok\. \([0-9]*\) passed.*/\1/p' <<<"$output")
     ((count > 0)) || { echo "no test matches $*" >&2; exit 1; }
     passed+=("$count with pages of $page bytes")

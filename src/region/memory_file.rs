@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn no_seal_can_be_added_later() {
-        let file = memory_file(8192, Pages::Ordinary).unwrap();
+        let size = 2 * rustix::param::page_size();
+        let file = memory_file(size, Pages::Ordinary).unwrap();
         seal_writes(file.as_fd(), FutureWrites::Allowed).unwrap();
         seal_writes(file.as_fd(), FutureWrites::Allowed).unwrap();
         let error = seal_writes(file.as_fd(), FutureWrites::Sealed).unwrap_err();
@@ -181,7 +182,7 @@ mod tests {
         }
         let inspected = Inspected::new(file.as_fd()).unwrap();
         inspected.ensure_sealed().unwrap();
-        assert_eq!((inspected.size, inspected.is_write_sealed()), (8192, false));
+        assert_eq!((inspected.size, inspected.is_write_sealed()), (size as u64, false));
     }
 
     #[test]
