@@ -69,7 +69,7 @@ impl Tiles {
 
 /// The kernel in a context.
 pub struct ChecksumKernel {
-    function: Arc<LazyFunction>,
+    function: LazyFunction,
     context: Arc<Context>,
     max_ctas: u32,
 }
@@ -77,7 +77,7 @@ pub struct ChecksumKernel {
 impl ChecksumKernel {
     /// Loads it.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
-        let function = Arc::new(LazyFunction::new(PTX, c"kvmem_checksum_blocks"));
+        let function = LazyFunction::new(PTX, c"kvmem_checksum_blocks");
         function.get(context, PATIENCE)?;
         let max_ctas = CTAS * context.device().multiprocessors();
         Ok(Self { function, context: context.clone(), max_ctas })

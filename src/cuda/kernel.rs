@@ -263,22 +263,21 @@ impl Blocks {
 
 /// The kernels in a context.
 pub struct CopyKernel {
-    blocks: Arc<LazyFunction>,
-    rows: Arc<LazyFunction>,
-    transpose: Arc<LazyFunction>,
-    vectors: Arc<LazyFunction>,
+    blocks: LazyFunction,
+    rows: LazyFunction,
+    transpose: LazyFunction,
+    vectors: LazyFunction,
     context: Arc<Context>,
 }
 
 impl CopyKernel {
     /// The kernels of a context, each loaded when it is first needed.
     pub fn new(context: &Arc<Context>) -> Self {
-        let lazy = |ptx, name| Arc::new(LazyFunction::new(ptx, name));
         Self {
-            blocks: lazy(BLOCKS, c"kvmem_copy_blocks"),
-            rows: lazy(ROWS, c"kvmem_copy_rows"),
-            transpose: lazy(TRANSPOSE, c"kvmem_transpose_blocks"),
-            vectors: lazy(VECTORS, c"kvmem_transpose_vectors"),
+            blocks: LazyFunction::new(BLOCKS, c"kvmem_copy_blocks"),
+            rows: LazyFunction::new(ROWS, c"kvmem_copy_rows"),
+            transpose: LazyFunction::new(TRANSPOSE, c"kvmem_transpose_blocks"),
+            vectors: LazyFunction::new(VECTORS, c"kvmem_transpose_vectors"),
             context: context.clone(),
         }
     }

@@ -87,6 +87,12 @@ pub struct LazyFunction {
     ptx: &'static str,
     name: &'static CStr,
     loaded: OnceCell<Function>,
+    /// What the thread shares. When a caller has the kernel, the thread holds nothing of the context any more.
+    exchange: Arc<Exchange>,
+}
+
+#[derive(Default)]
+struct Exchange {
     state: Mutex<Loading>,
     changed: Condvar,
 }
@@ -94,6 +100,7 @@ pub struct LazyFunction {
 #[derive(Default)]
 struct Loading {
     attempt: Option<Attempt>,
+    function: Option<Function>,
     failed: Option<(Error, Instant)>,
 }
 
@@ -132,22 +139,22 @@ impl Attempt {
 
 impl LazyFunction {
     /// A kernel of a text that ends with a NUL.
-    pub const fn new(ptx: &'static str, name: &'static CStr) -> Self {
-        Self {
-            ptx,
-            name,
-            loaded: OnceCell::new(),
-            state: Mutex::new(Loading { attempt: None, failed: None }),
-            changed: Condvar::new(),
-        }
+    pub fn new(ptx: &'static str, name: &'static CStr) -> Self {
+        Self { ptx, name, loaded: OnceCell::new(), exchange: Arc::default() }
     }
 
     /// The kernel, loaded in `context`, which is the same at each call. Fails with BUSY if the device does not finish other work,
     /// for which the driver would wait, within `patience`. A failure is returned again for a second.
-    pub fn get(self: &Arc<Self>, context: &Arc<Context>, patience: Duration) -> Result<&Function> {
+    pub fn get(&self, context: &Arc<Context>, patience: Duration) -> Result<&Function> {
+        if let Some(loaded) = self.loaded.get() {
+            return Ok(loaded);
+        }
         let (begun, mut turns) = (Instant::now(), 0);
-        let mut state = self.state.lock();
+        let mut state = self.exchange.state.lock();
         loop {
+            if let Some(function) = state.function.take() {
+                return Ok(self.loaded.get_or_init(|| function));
+            }
             if let Some(loaded) = self.loaded.get() {
                 return Ok(loaded);
             }
@@ -166,48 +173,53 @@ impl LazyFunction {
                 state.attempt = Some(Attempt { until, phase: Phase::Starting });
                 drop(state);
                 self.start(context);
-                state = self.state.lock();
+                state = self.exchange.state.lock();
                 continue;
             };
             attempt.until = attempt.until.max(begun + patience);
             let pause = if patience.is_zero() { None } else { attempt.pause(begun, patience, &mut turns) };
             let Some(pause) = pause else { return Err(busy(context)) };
-            state = self.changed.wait_timeout(state, pause).0;
+            state = self.exchange.changed.wait_timeout(state, pause).0;
         }
     }
 
     /// Starts a thread for the attempt; without one, this thread makes it.
-    fn start(self: &Arc<Self>, context: &Arc<Context>) {
-        let (this, of) = (self.clone(), context.clone());
-        if let Err(error) = thread::spawn("kvmem-load", move || this.attempt(&of)) {
+    fn start(&self, context: &Arc<Context>) {
+        let (ptx, name) = (self.ptx, self.name);
+        let (exchange, of) = (self.exchange.clone(), context.clone());
+        if let Err(error) = thread::spawn("kvmem-load", move || exchange.attempt(ptx, name, of)) {
             log!(Warn, "start a thread to load kernels: {error}");
-            self.attempt(context);
+            self.exchange.attempt(ptx, name, context.clone());
         }
     }
+}
 
-    fn attempt(&self, context: &Arc<Context>) {
-        let outcome = guarded(|| self.load(context)).and_then(|loaded| loaded);
+impl Exchange {
+    fn attempt(&self, ptx: &str, name: &CStr, context: Arc<Context>) {
+        let outcome = guarded(|| self.load(ptx, name, &context)).and_then(|loaded| loaded);
+        // Before the caller continues, who may be about to release the context.
+        drop(context);
         let mut state = self.state.lock();
         state.attempt = None;
         // That the device is busy is known of the device, not of a kernel.
-        state.failed = match outcome {
-            Ok(function) => self.loaded.set(function).err().and(None),
-            Err(error) if error.status() == Status::Busy => None,
-            Err(error) => Some((error, Instant::now())),
+        (state.function, state.failed) = match outcome {
+            Ok(function) => (Some(function), None),
+            Err(error) if error.status() == Status::Busy => (None, None),
+            Err(error) => (None, Some((error, Instant::now()))),
         };
         drop(state);
         self.changed.notify_all();
     }
 
-    fn load(&self, context: &Arc<Context>) -> Result<Function> {
+    fn load(&self, ptx: &str, name: &CStr, context: &Arc<Context>) -> Result<Function> {
         let broken = |_| Error::new(Status::Unsupported, "the kernels hold a NUL");
-        let ptx = CStr::from_bytes_with_nul(self.ptx.as_bytes()).map_err(broken)?;
+        let ptx = CStr::from_bytes_with_nul(ptx.as_bytes()).map_err(broken)?;
         let asked = self.enter(Phase::Asking);
         // Other callers may have more patience. A thread that began late has its time, too.
         let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
         ensure_quiet(context, || until().max(asked + PATIENCE))?;
         self.enter(Phase::Compiling);
-        Module::load(context, ptx)?.function(self.name)
+        Module::load(context, ptx)?.function(name)
     }
 
     /// Begins a phase of the attempt.
