@@ -4,7 +4,8 @@
 # kvmem, for a GPU host without a compiler or a network. Copy the folder there; `./run` lists the commands.
 #
 # gpu-bundle.sh --small   fills build/gpu-bundle-small with NIXL as set-up has installed it, and without the examples in Go and
-#                         Zig: it takes a minute, and needs no network
+#                         Zig: it takes a minute, and needs no network. If that NIXL is for another version of CUDA or Python than
+#                         the GPU host has, the programs gpu_nixl_* fail there: UCX then takes GPU memory for host memory.
 #
 # KVMEM_GPU_NIXL_WHEEL  a pip requirement or a wheel file of NIXL for CUDA 13    (default: nixl-cu13==1.5.1)
 # KVMEM_GPU_PYTHON      the version of Python on the GPU host, for NIXL's client (default: 3.12)

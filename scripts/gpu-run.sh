@@ -74,10 +74,11 @@ names() { find "$here/$1" -type f -printf '%f\n' | sort; }
 alone() { cat "$here/alone"; }
 
 # The tests that take longest, so that they begin first; the longest at the top.
-readonly longest='gpu_nixl_served gpu_ipc gpu_share_lifetime gpu_copy gpu_paths gpu_resets gpu_two_devices gpu_share_other_gpu
-    gpu_copy_refuse gpu_share_mapped gpu_layers gpu_stream gpu_share_fds gpu_share_rights gpu_share_region gpu_nixl_share
-    gpu_nixl_gds gpu_nixl_python gpu_nixl_python_tcp gpu_reshape gpu_pairs gpu_checksum gpu_nixl_elastic_peer gpu_nixl_transfer
-    gpu_transpose gpu_elastic_region gpu_vmm_import'
+readonly longest='gpu_share_rights gpu_share_lifetime gpu_share_region gpu_reshape gpu_context gpu_resets gpu_elastic_race
+    gpu_nixl_served gpu_repeats gpu_copy gpu_paths gpu_ipc gpu_two_devices gpu_share_other_gpu gpu_share_damage_layout
+    gpu_share_exhaustion gpu_share_fds gpu_lost_context gpu_share_mapped gpu_repeat gpu_share_damage gpu_nixl_share
+    gpu_nixl_elastic_peer gpu_share_control gpu_share_handover gpu_share_layout gpu_vmm_import gpu_layers gpu_checksum gpu_disk
+    gpu_elastic_layout gpu_outers gpu_nixl_transfer'
 
 # Each test has up to six processes with a context of half a GiB, and takes less than 2 GiB besides; each keeps up to two processors
 # busy.

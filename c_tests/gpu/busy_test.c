@@ -81,8 +81,9 @@ static void await_kernel(flight *flight) {
         patience_wait(end, "the copy kernel to be loaded");
 }
 
-/* The kernels are unloaded with the last layout. */
+/* The kernels are unloaded with the last layout. Without a measurement, whose thread would keep them. */
 static void load_and_unload_kernels(void) {
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     await_kernel(&flight);
 }
@@ -100,8 +101,7 @@ static void first_transfers(unsigned ctas, bool with_default_rates) {
            with_default_rates ? "default rates" : "unknown rates");
     keep_device();
     load_and_unload_kernels();
-    if (with_default_rates) EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
-    else rates_set(0, NULL);
+    if (!with_default_rates) rates_set(0, NULL);
     OPENED(flight, to_device, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     OPENED(flight, to_host, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     OPENED(flight, on_device, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
