@@ -216,7 +216,7 @@ demo:
 	    -DKVMEM_BUILD_DOCTOR=OFF -DKVMEM_BUILD_TESTS=OFF -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF >/dev/null
 	@cmake --build $(DEMO)/kvmem --target kvmem_package
 	@cmake --install $(DEMO)/kvmem --prefix $(DEMO)/prefix >/dev/null
-	@cmake -S examples/cpp/prefill_decode -B $(DEMO)/build -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	@cmake -S examples/cpp/04_prefill_decode -B $(DEMO)/build -G Ninja -DCMAKE_BUILD_TYPE=Release \
 	    -DCMAKE_PREFIX_PATH="$(CURDIR)/$(DEMO)/prefix" >/dev/null
 	@cmake --build $(DEMO)/build
 	@echo
@@ -231,7 +231,7 @@ llama-package: setup configure
 	@cmake --install $(TREE) --prefix $(LLAMA_DEMO)/prefix >/dev/null
 
 demo-llama: llama-package
-	@$(call BUILD_WITH_LLAMA,examples/cpp/llama_cpp,$(LLAMA_DEMO)/build)
+	@$(call BUILD_WITH_LLAMA,examples/cpp/05_llama_cpp,$(LLAMA_DEMO)/build)
 	@echo
 	@$(WITH_NIXL) $(LLAMA_DEMO)/build/llama_handover $(DEMO_ARGS)
 

@@ -29,7 +29,7 @@ main() {
     mkdir -p "$fresh/kvmem"
     cp -aL "$prefix"/{include,lib} "$fresh/kvmem/" # without links, which some copies lose
     rm -rf "$fresh/kvmem/lib/.debug"
-    cp -a --parents examples/cpp/llama_cpp bench/engine bench/common "$fresh/"
+    cp -a --parents examples/cpp/05_llama_cpp bench/engine bench/common "$fresh/"
     [[ ! -d build/gpu-bundle/nixl ]] || cp -a build/gpu-bundle/nixl "$fresh/nixl"
     install -m 755 scripts/engine-run.sh "$fresh/run"
     rm -rf "$bundle"

@@ -102,7 +102,7 @@ examples_in_c() {
         name=${source#examples/}
         name=${name%/}
         # The first is in the engine bundle; the others need an object store, or plugins of NIXL, which are not in this one.
-        [[ ! $name =~ ^(cpp/llama_cpp|c/([0-9]+_)?(objects|block_storage))$ ]] || continue
+        [[ ! $name =~ ^(cpp/[0-9]+_llama_cpp|c/[0-9]+_(objects|block_storage))$ ]] || continue
         program=$(basename "$name" | sed 's/^[0-9]*_//') # the folder has the number of the lesson
         install -s "build/cmake/examples/$name/$program" "$fresh/examples/$name"
     done
@@ -120,23 +120,24 @@ examples_in_go() (
 
 examples_in_zig() (
     local zig=$PWD/build/zig/ziglang/zig source=$PWD/examples/zig package=$PWD/$prefix/share/kvmem/zig
-    local target=$PWD/$fresh/examples/zig work=$PWD/$examples/zig name
+    local target=$PWD/$fresh/examples/zig work=$PWD/$examples/zig example name
     # shellcheck disable=SC2031
     export PKG_CONFIG_PATH=$PWD/$prefix/lib/pkgconfig ZIG_GLOBAL_CACHE_DIR=$work/cache ZIG_LOCAL_CACHE_DIR=$work/local
     # Zig compiles its build system first; without optimisation that takes a fifth of the time.
     export ZIG_DEBUG_CMD=1
-    for name in "$source"/*/; do
-        name=$(basename "$name")
+    for example in "$source"/*/; do
+        example=$(basename "$example")
+        name=${example#*_} # a name of Zig does not begin with a digit
         rm -rf "${work:?}/$name"
         mkdir -p "$work/$name/src"
         cd "$work/$name"
         "$zig" init --minimal >/dev/null
         "$zig" fetch --save=kvmem "$package"
         cp "$source/build.zig" .
-        cp "$source/$name/main.zig" src/
+        cp "$source/$example/main.zig" src/
         # For any x86-64 machine, not for this one.
         "$zig" build -Doptimize=ReleaseSafe -Dcpu=baseline
-        install -s zig-out/bin/engine "$target/$name"
+        install -s zig-out/bin/engine "$target/$example"
     done
 )
 

@@ -248,18 +248,18 @@ run_demo() {
     local tier share
     cat "$here/about"
     if (($#)); then
-        "$here/examples/cpp/prefill_decode" "$@"
+        "$here/examples/cpp/04_prefill_decode" "$@"
         return
     fi
-    for tier in $("$here/examples/cpp/prefill_decode" --help | sed -n 's/^tiers: //p' | tr -d ,); do
+    for tier in $("$here/examples/cpp/04_prefill_decode" --help | sed -n 's/^tiers: //p' | tr -d ,); do
         for share in '' --share; do
             echo
-            "$here/examples/cpp/prefill_decode" --tier "$tier" ${share:+"$share"}
+            "$here/examples/cpp/04_prefill_decode" --tier "$tier" ${share:+"$share"}
         done
     done
 }
 
-example_names() { (cd "$here/examples" && find . -type f ! -name prefill_decode -printf '%P\n' | sort); }
+example_names() { (cd "$here/examples" && find . -type f ! -name '*prefill_decode' -printf '%P\n' | sort); }
 
 # In a folder of their own, because some write files. Each checks what it did, and says so by its exit status.
 run_examples() {

@@ -28,7 +28,7 @@ export PKG_CONFIG_LIBDIR=$library/pkgconfig # in place of the system's directori
 "$CXX" -std=c++20 main.cpp $(pkg-config --cflags --libs kvmem) "-Wl,-rpath,$library" -o quickstart
 [[ $(./quickstart) == "$printed" ]]
 
-"$CMAKE" -S "$examples/two_processes" -B two_processes -DCMAKE_PREFIX_PATH="$prefix"
+"$CMAKE" -S "$examples/03_two_processes" -B two_processes -DCMAKE_PREFIX_PATH="$prefix"
 "$CMAKE" --build two_processes
 two_processes/two_processes | tee output
 grep -q 'all blocks have the checksums of prefill' output

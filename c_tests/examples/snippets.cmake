@@ -41,7 +41,7 @@ foreach(page IN LISTS pages)
 endforeach()
 
 file(READ "${ROOT}/README.md" readme)
-foreach(quickstart IN ITEMS c/quickstart/main.c cpp/quickstart/main.cpp)
+foreach(quickstart IN ITEMS c/01_quickstart/main.c cpp/01_quickstart/main.cpp)
     file(READ "${ROOT}/examples/${quickstart}" text)
     string(REGEX MATCH "[a-z]+$" language "${quickstart}")
     string(FIND "${readme}" "\n```${language}\n${text}```\n" at)

@@ -53,9 +53,10 @@ conformance)
     ;;
 example)
     # Follows the page: a folder with main.go, two commands of go mod, go run.
-    for name in quickstart queue two_processes; do
-        project "$name"
-        cp "$source/examples/go/$name/main.go" .
+    for example in "$source"/examples/go/*/; do
+        name=$(basename "$example")
+        project "${name#*_}"
+        cp "$example/main.go" .
         "$go" vet .
         "$go" run . >output
         cat output

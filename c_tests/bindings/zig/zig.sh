@@ -41,9 +41,10 @@ conformance)
     "$source/c_tests/conformance/run.sh" "$PWD/zig-out/bin/engine"
     ;;
 example)
-    for name in quickstart two_processes; do
-        project "$name"
-        cp "$source/examples/zig/$name/main.zig" src/
+    for example in "$source"/examples/zig/*/; do
+        name=$(basename "$example")
+        project "${name#*_}" # a name of Zig does not begin with a digit
+        cp "$example/main.zig" src/
         "$zig" build run 2>&1 | tee output
     done
     grep -q 'block 42 has the keys of block 7' ../quickstart/output
