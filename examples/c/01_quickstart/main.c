@@ -27,9 +27,9 @@ int main(void)
     const kvmem_system_options memory = {.struct_size = sizeof memory};
     const kvmem_layout_options options = {
         .struct_size = sizeof options,
-        .source = KVMEM_LAYOUT_ALLOCATE,
         .config = &config,
         .system = &memory,
+        .source = KVMEM_LAYOUT_ALLOCATE,
     };
     const kvmem_transfer_options move = {.struct_size = sizeof move, .pairs = &pair, .num_pairs = 1};
     kvmem_layout *prefill, *decode;
