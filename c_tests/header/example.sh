@@ -19,7 +19,7 @@ program() {
 }
 
 program | "$c" -std=c99 -Wall -Wextra -Wpedantic -Werror -I "$include" -x c -c - -o /dev/null
-program | "$cxx" -std=c++11 -Wall -Wextra -Wpedantic -Werror -I "$include" -x c++ -c - -o /dev/null
+program | "$cxx" -std=c++20 -Wall -Wextra -Wpedantic -Werror -Wno-missing-field-initializers -I "$include" -x c++ -c - -o /dev/null
 # First checks that a mistake is detected.
 if program | sed 's/num_pairs/num_pears/' | "$c" -I "$include" -x c -c - -o /dev/null 2>/dev/null; then
     echo "a mistake in the example compiles"
