@@ -25,6 +25,8 @@ const MAX_REFUSALS_OF_ONE: usize = 3;
 const SLOTS_OF_SESSION: usize = 4;
 /// A requester that sends nothing for so long may have ended. Living ones repeat their last report every 200 ms.
 const SILENCE: Duration = Duration::from_secs(5);
+/// After so many checks, which are at least 100 ms apart, everything that an ended process had sent has arrived.
+const CHECKS_OF_ENDED: u32 = 10;
 
 /// After so long without a message, a session ends if a request waits for slots, and a request that waits is forgotten. It is also the
 /// lease of writes: a requester begins them only if it has read since then that its session is open.
@@ -52,8 +54,8 @@ struct SlotsOf {
     process: ProcessIdentity,
     /// The session has ended, and its requester may still write to them.
     is_quarantined: bool,
-    /// The process had ended at the last check.
-    has_ended: bool,
+    /// In how many checks the process had ended.
+    ended_checks: u32,
 }
 
 struct Waiting {
@@ -139,7 +141,7 @@ impl Admission {
         let granted = self.free_slots.split_off(self.free_slots.len() - count);
         let slots = GrantedSlots::new(&granted);
         let (writes, process) = (open.writes, open.process.clone());
-        let held = SlotsOf { key, slots, writes, process, is_quarantined: false, has_ended: false };
+        let held = SlotsOf { key, slots, writes, process, is_quarantined: false, ended_checks: 0 };
         match self.slots.add(sender.clone(), count, held) {
             Ok(()) => Some(Admitted { key, sender, open, slots }),
             Err(unused) => {
@@ -196,15 +198,17 @@ impl Admission {
     }
 
     /// Frees what was not renewed, and what was not closed in time or belongs to a process that has ended. Is called at intervals: what
-    /// such a process had sent before its end has arrived by the second call.
+    /// such a process had sent before its end has arrived after `CHECKS_OF_ENDED` calls. Calls are counted rather than time, because this
+    /// process may have been stopped, too, and has then received nothing.
     pub fn expire(&mut self, stall_timeout: Duration) {
         let silence = silence(stall_timeout);
         self.waiting.end_all(|lease| lease.age() >= silence || lease.item.open.process.is_gone());
         // A write begins within the lease, and then has as long as a session may stall to end.
         let quarantine = silence.saturating_add(stall_timeout);
-        self.free(|lease| lease.item.is_quarantined && (lease.item.has_ended || lease.age() >= quarantine));
+        let has_ended = |of: &SlotsOf| of.ended_checks >= CHECKS_OF_ENDED;
+        self.free(|lease| lease.item.is_quarantined && (has_ended(&lease.item) || lease.age() >= quarantine));
         for lease in self.slots.iter_mut().filter(|lease| lease.item.is_quarantined) {
-            lease.item.has_ended = lease.item.process.is_gone();
+            lease.item.ended_checks += u32::from(lease.item.process.is_gone());
         }
     }
 
@@ -302,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_a_write_of_a_process_that_has_ended_come_back_at_the_next_check() {
+    fn slots_of_a_write_of_a_process_that_has_ended_come_back_after_some_checks() {
         let mut admission = admission();
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
@@ -312,8 +316,10 @@ mod tests {
         for number in [1, 2] {
             admission.end_session(key(number), true);
         }
-        admission.expire(STALL_TIMEOUT);
-        assert_eq!(admission.free_slots.len(), 2, "what it had sent may still arrive");
+        for _ in 0..CHECKS_OF_ENDED {
+            admission.expire(STALL_TIMEOUT);
+            assert_eq!(admission.free_slots.len(), 2, "what it had sent may still arrive");
+        }
         admission.expire(STALL_TIMEOUT);
         assert_eq!(admission.free_slots.len(), 6, "nothing proves the end of the other one");
     }

@@ -247,6 +247,10 @@ impl SessionFlow {
         let slot = self.slots.of_chunk(ready.chunk);
         let (moves, local) = (&self.plan.sessions()[self.index], ready.slot.as_ref().map(Slot::address));
         let request = self.plan.request(state, moves, ready.chunk, slot, local)?;
+        // Creating it took time, in which the process may have been stopped.
+        if !self.session.as_ref().is_some_and(OpenSession::has_lease) {
+            return state.release_request(request).map(|()| None);
+        }
         ready.state = State::InFlight(request);
         Ok(Some(request))
     }
