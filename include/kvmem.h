@@ -1001,10 +1001,12 @@ kvmem_status kvmem_region_get_holders(const kvmem_region *region,
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
-/// Destroys a region handle. The memory is freed when nothing refers to it any more. Page-locked memory, and
-/// memory of kvmem_region_create_device, may stay allocated until a GPU on which work runs for long has
-/// finished that work: the driver waits for it. kvmem waits on a thread, and an allocation that finds no
-/// memory looks for such memory first.
+/// Destroys a region handle. The memory is freed when nothing refers to it any more.
+///
+/// The driver frees page-locked memory, and memory of kvmem_region_create_device, only when the GPU has
+/// finished its work. On a GPU on which kvmem has found work that ran for long, it waits on a thread; the
+/// memory stays allocated meanwhile, and an allocation of GPU memory that finds none looks for it first. On
+/// another GPU this call waits for the work, as cuMemFree does.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);

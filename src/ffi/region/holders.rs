@@ -76,10 +76,12 @@ pub unsafe extern "C" fn kvmem_region_check_owner(
     unsafe { call(error, |scope| borrow(scope, region)?.ensure_owner_lives()) }
 }
 
-/// Destroys a region handle. The memory is freed when nothing refers to it any more. Page-locked memory, and
-/// memory of kvmem_region_create_device, may stay allocated until a GPU on which work runs for long has
-/// finished that work: the driver waits for it. kvmem waits on a thread, and an allocation that finds no
-/// memory looks for such memory first.
+/// Destroys a region handle. The memory is freed when nothing refers to it any more.
+///
+/// The driver frees page-locked memory, and memory of kvmem_region_create_device, only when the GPU has
+/// finished its work. On a GPU on which kvmem has found work that ran for long, it waits on a thread; the
+/// memory stays allocated meanwhile, and an allocation of GPU memory that finds none looks for it first. On
+/// another GPU this call waits for the work, as cuMemFree does.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
