@@ -5,11 +5,14 @@
 #![forbid(unsafe_code)]
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
+use super::ending::means_lost;
+use super::event::Event;
 use super::quiet::{PATIENCE, Work, runs_long_work};
 use crate::base::error::{Result, Status};
 use crate::base::guarded::guarded;
@@ -48,16 +51,16 @@ impl<T: Send + Sync> Drop for Deferred<T> {
         if !runs_long_work(&self.context) {
             return;
         }
-        // After a failure the context is lost, or the question cannot be asked: then freeing reports it.
-        if let Ok(work @ Work::Running(_)) = Work::new(&self.context) {
-            keep(Waiting { work, _object: self.object.clone(), context: self.context.clone() });
+        let mut object = Waiting { work: None, _object: self.object.clone(), context: self.context.clone() };
+        if !object.is_over() {
+            keep(object);
         }
     }
 }
 
 struct Waiting {
-    /// What it waits for.
-    work: Work,
+    /// What it waits for, if that could be found.
+    work: Option<Event>,
     _object: Arc<dyn Any + Send + Sync>,
     context: Arc<Context>,
 }
@@ -65,20 +68,47 @@ struct Waiting {
 impl Waiting {
     /// Whether it can be freed without waiting. Work that was submitted after its end counts, too.
     fn is_over(&mut self) -> bool {
-        if let Work::Running(event) = &self.work
+        if let Some(event) = &self.work
             && matches!(event.is_done(), Ok(false))
         {
             return false;
         }
-        self.work = Work::new(&self.context).unwrap_or(Work::Finished);
-        matches!(self.work, Work::Finished)
+        self.work = None;
+        match Work::new(&self.context) {
+            Ok(Work::Finished) => true,
+            Ok(Work::Running(event)) => {
+                self.work = Some(event);
+                false
+            }
+            // A lost context has no work. After another failure, such as one for lack of memory, it is asked again.
+            Err(error) => means_lost(&error),
+        }
     }
 }
 
 #[derive(Default)]
 struct List {
-    waiting: Vec<Waiting>,
+    waiting: VecDeque<Waiting>,
+    /// How many objects a thread has taken to ask for their work and to free them.
+    taken: usize,
+    /// How many objects were freed.
+    freed: u64,
     has_thread: bool,
+}
+
+impl List {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.taken == 0
+    }
+}
+
+/// An object that was taken from the list, until it is freed or kept again.
+struct Taken;
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        list().taken -= 1;
+    }
 }
 
 /// Per process, because a forked child must not free them.
@@ -89,7 +119,7 @@ fn list() -> MutexGuard<'static, List> {
 
 fn keep(object: Waiting) {
     let mut list = list();
-    list.waiting.push(object);
+    list.waiting.push_back(object);
     if list.has_thread {
         return;
     }
@@ -121,27 +151,42 @@ fn free_all() {
     }
 }
 
-/// Frees those whose work has ended. Returns whether there were any.
-fn sweep() -> bool {
-    // Asked and freed without the lock, which every thread that frees memory needs.
-    let all = std::mem::take(&mut list().waiting);
-    let (over, left): (Vec<_>, Vec<_>) =
-        all.into_iter().map(|mut each| (each.is_over(), each)).partition(|(is_over, _)| *is_over);
-    left.into_iter().for_each(|(_, each)| keep(each));
-    !over.is_empty()
+/// Frees those whose work has ended. Each is freed before the next is asked: work that begins meanwhile would be waited for.
+fn sweep() {
+    let count = list().waiting.len();
+    for _ in 0..count {
+        // Asked and freed without the lock, which every thread that frees memory needs.
+        let Some(mut object) = take() else { return };
+        let _taken = Taken;
+        if object.is_over() {
+            drop(object);
+            list().freed += 1;
+        } else {
+            keep(object);
+        }
+    }
+}
+
+fn take() -> Option<Waiting> {
+    let mut list = list();
+    let object = list.waiting.pop_front()?;
+    list.taken += 1;
+    Some(object)
 }
 
 /// Allocates. If there is no memory, frees what waits for work of a device, and tries again.
 pub fn allocate<T>(allocate: impl Fn() -> Result<T>) -> Result<T> {
+    let freed = list().freed;
     let failed = match allocate() {
         Err(error) if error.status() == Status::OutOfMemory => error,
         other => return other,
     };
     let until = Instant::now() + PATIENCE;
-    let mut has_freed = sweep();
-    while !list().waiting.is_empty() && Instant::now() < until {
+    sweep();
+    // Another thread may be freeing an object now.
+    while !list().is_idle() && Instant::now() < until {
         std::thread::sleep(POLL);
-        has_freed |= sweep();
+        sweep();
     }
-    if has_freed { allocate() } else { Err(failed) }
+    if list().freed != freed { allocate() } else { Err(failed) }
 }

@@ -213,7 +213,7 @@ impl Run {
         Stop { completion: Some(self.completion.clone()), is_counting: self.is_limited }
     }
 
-    /// The same for threads that only move a part of the way.
+    /// The same for threads that only move a part of the bytes.
     pub fn stop_without_count(&self) -> Stop {
         Stop { completion: Some(self.completion.clone()), is_counting: false }
     }
