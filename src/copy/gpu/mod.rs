@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by a GPU: launches of kernels, calls of the driver, and the state of a device that all of them share.
 
+pub mod checker;
 pub(crate) mod prepared_runs;
 pub mod device;
 pub(crate) mod direction;
@@ -12,6 +13,7 @@ pub(crate) mod launch;
 pub(crate) mod row_launches;
 pub(crate) mod page_locks;
 pub mod row_copier;
+pub(crate) mod remainder;
 pub(crate) mod rows;
 pub(crate) mod gpu_sides;
 pub(crate) mod staged_axes;

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use once_cell::sync::OnceCell;
 
-use super::pieces::Pieces;
 use crate::base::error::{Error, Result};
 use crate::base::guarded::guarded;
 use crate::base::lists;
@@ -15,6 +14,7 @@ use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::host::poison::Poison;
 use crate::copy::host::{LINE, prefetch_into_first_level};
+use crate::copy::pieces::Pieces;
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanPart, Slots};
 use crate::run::spares::Spares;

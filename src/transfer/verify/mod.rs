@@ -6,8 +6,6 @@ pub mod checksum;
 mod copied;
 pub mod gpu;
 mod host;
-mod pieces;
-mod remainder;
 mod verified_side;
 mod tokens;
 
