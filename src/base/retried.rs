@@ -5,7 +5,7 @@
 //! failure. A file system that is served by a process may return it for any call. So all calls that can return it are made
 //! here; `clippy.toml` forbids them elsewhere.
 //!
-//! Two calls are not here. fallocate loses its progress, so `region/disk/fill.rs` divides it. close is never repeated: Linux has
+//! Two calls are not here. fallocate loses its progress, so `region/tiers/disk/fill.rs` divides it. close is never repeated: Linux has
 //! closed the file even if it returns EINTR.
 
 #![allow(clippy::disallowed_methods, reason = "all of them are repeated here")]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use once_cell::sync::OnceCell;
 
 use super::counts::Counts;
-use super::registrations::Registrations;
+use super::registration::Registrations;
 use super::{
     AdoptedMemory, Backing, BlockStorage, BlockStorageConfig, Control, DeviceMemory, DiskConfig, DiskFile,
     ElasticConfig, ElasticMemory, ObjectConfig, Objects, Origin, PinnedConfig, PinnedMemory, Progress,

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::elastic::ElasticMemory;
-use super::registrar::SpanFailure;
+use super::registration::SpanFailure;
+use super::tiers::ElasticMemory;
 use super::{Backing, ExportedExtent, Region, Registration};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::{Count, Microseconds, log};

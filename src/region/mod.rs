@@ -1,82 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions: ranges of memory on one tier, and their registration with agents.
 
-mod adopted;
-mod adopted_file;
 mod available_memory;
-mod block_storage;
 mod contexts;
 mod control;
 mod counts;
 mod creation;
 mod deferred_free;
-mod device;
-mod disk;
-mod elastic;
 mod equal_pieces;
-mod extent_properties;
 mod extents;
 pub mod file_lock;
 mod host_size;
-mod mapped_device;
 mod mapping;
 mod memory_file;
 mod numa;
-mod objects;
-mod open_devices;
 mod open_file;
 mod origin;
 mod overlap;
 mod pages;
-mod pinned;
 mod prefault;
 mod proc_maps;
 mod registration;
-mod registrar;
-mod registrations;
 mod release;
 mod sharing;
-mod system;
 mod tier;
+mod tiers;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use adopted::AdoptedMemory;
-pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
-pub use block_storage::{BlockStorage, BlockStorageConfig};
 pub use contexts::Contexts;
 pub use control::Control;
-pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
-pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
-pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};
 pub use equal_pieces::EqualPieces;
-pub use extent_properties::granularity as extent_granularity;
 pub use extents::{ExtentHold, RegionExtents};
-pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
 pub use mapping::FilePart;
 pub use memory_file::{FutureWrites, ensure_write_allowed, seal_writes};
 pub use numa::NumaPlacement;
-pub use objects::{ObjectConfig, Objects};
-pub use open_devices::{DeviceUsers, OpenDevices};
 pub use open_file::{FileId, reopened};
 pub use origin::{Access, Origin};
 pub use overlap::{Meeting, meetings, meetings_of_ranges, overlap};
 pub use pages::Residency;
-pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
 pub use sharing::{HandledRegion, Holders, OpenRequirements, SharedRegion};
-pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};
 pub use tier::Tier;
+pub use tiers::{
+    AdoptedFile, AdoptedFileConfig, AdoptedMemory, BlockStorage, BlockStorageConfig, DeviceConfig,
+    DeviceMemory, DeviceUsers, DirectIo, DiskConfig, DiskFile, ElasticConfig, ElasticMemory, ExportedExtent,
+    HugePages, ImportedExtent, ImportedMapping, ImportedShape, IpcConfig, Label, MappedDevice, MappedPart,
+    ObjectConfig, Objects, OpenDevices, OpenMode, PinnedConfig, PinnedMemory, Progress, SharedPart,
+    SystemConfig, SystemMemory, extent_granularity,
+};
 
 pub use crate::base::random::random;
 
 use counts::Counts;
 use once_cell::sync::OnceCell;
-use registrar::SpanFailure;
-use registrations::Registrations;
+use registration::{Registrations, SpanFailure};
 
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::log::log;

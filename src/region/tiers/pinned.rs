@@ -9,17 +9,17 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use super::available_memory::ensure_available;
-use super::host_size::host_size;
-use super::memory_file::missing_bytes;
-use super::numa::NumaPlacement;
-use super::prefault::Prefault;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::thread;
 use crate::cuda::deferred::{self, Deferred};
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
+use crate::region::available_memory::ensure_available;
+use crate::region::host_size::host_size;
+use crate::region::memory_file::missing_bytes;
+use crate::region::numa::NumaPlacement;
+use crate::region::prefault::Prefault;
 
 /// The default size of a chunk. One page lock of half a TB fails with some drivers. A copy across the end of a page lock
 /// fails with all drivers, so there are as few page locks as possible.
@@ -243,8 +243,9 @@ fn ensure_available_for(memory: &SystemMemory) -> Result<()> {
 fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
     let bound = config.numa_node.map(NumaPlacement::Bind);
     // If the kernel does not know the driver's node, it chooses one.
-    let near =
-        || device.numa_node().filter(|node| super::numa::node_exists(*node)).map(NumaPlacement::Prefer);
+    let near = || {
+        device.numa_node().filter(|node| crate::region::numa::node_exists(*node)).map(NumaPlacement::Prefer)
+    };
     SystemConfig {
         size: config.size,
         huge_pages: if config.no_huge_pages { HugePages::Never } else { HugePages::Transparent },

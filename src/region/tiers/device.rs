@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use super::mapped_device::MappedDevice;
-use super::origin::Access;
-use super::release::{Release, ReleaseCallback};
 use crate::base::error::{Result, ensure};
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
 use crate::cuda::ipc::{DevicePair, IpcHandle, IpcMapping};
 use crate::cuda::memory::{self, Allocation, AllocationStamp, DeviceRange};
 use crate::cuda::vmm::{self, RetainedRange};
+use crate::region::origin::Access;
+use crate::region::release::{Release, ReleaseCallback};
 
 /// How to allocate.
 #[derive(Clone, Debug, Default)]

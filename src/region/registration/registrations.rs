@@ -18,7 +18,7 @@ use crate::nixl::{self, Agent};
 
 /// Registrations from the time that their agents begin to register the memory until they have deregistered it.
 #[derive(Default)]
-pub(super) struct Registrations {
+pub(in crate::region) struct Registrations {
     state: Mutex<State>,
     change: Condvar,
 }
@@ -44,14 +44,14 @@ struct Entry {
 }
 
 /// The registration that an agent has, or the right to make one.
-pub(super) enum Found<'a> {
+pub(in crate::region) enum Found<'a> {
     Known(Arc<Registration>),
     Missing(Changing<'a>),
 }
 
 /// The calling thread registers the region with an agent, or deregisters it. Nothing else does, or resizes the region, until this
 /// is dropped.
-pub(super) struct Changing<'a> {
+pub(in crate::region) struct Changing<'a> {
     all: &'a Registrations,
     agent: usize,
     is_ending: bool,
@@ -59,7 +59,7 @@ pub(super) struct Changing<'a> {
 
 /// Until this is dropped, the region does not grow or shrink on another thread, and is not registered or deregistered, except for
 /// registrations without holders.
-pub(super) struct Resizing<'a>(&'a Registrations);
+pub(in crate::region) struct Resizing<'a>(&'a Registrations);
 
 impl Registrations {
     /// The registration with an agent, or the right to make one. Waits until the previous registration has ended, because a new

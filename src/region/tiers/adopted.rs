@@ -6,11 +6,11 @@
 use std::ops::Range;
 
 use super::adopted_file::{AdoptedFile, AdoptedFileConfig};
-use super::host_size::host_size;
-use super::mapping::FilePart;
-use super::release::{Release, ReleaseCallback};
-use super::{Access, FileId, proc_maps};
 use crate::base::error::{Result, ensure};
+use crate::region::host_size::host_size;
+use crate::region::mapping::FilePart;
+use crate::region::release::{Release, ReleaseCallback};
+use crate::region::{Access, FileId, proc_maps};
 
 /// Host memory of the caller.
 pub struct AdoptedMemory {
@@ -67,13 +67,13 @@ impl AdoptedMemory {
     }
 
     /// The part of that file.
-    pub(super) fn file(&self) -> Option<FilePart<'_>> {
+    pub(in crate::region) fn file(&self) -> Option<FilePart<'_>> {
         self.file.as_ref().map(AdoptedFile::part)
     }
 
     /// The file whose pages it is, and its offset in the file: the same pages may be mapped at other addresses. `None` for
     /// private memory, and for parts of several files or several parts of one.
-    pub(super) fn mapped_file(&self) -> Option<(FileId, u64)> {
+    pub(in crate::region) fn mapped_file(&self) -> Option<(FileId, u64)> {
         self.mapped
     }
 

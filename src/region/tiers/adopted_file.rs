@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, OFlags, SealFlags};
 
-use super::host_size::host_size;
-use super::mapping::{FilePart, Mapping, Pages};
-use super::memory_file::{FutureWrites, Inspected, ensure_write_allowed, seal_writes};
-use super::proc_maps::{self, MapsEntry};
 use super::system::aligned_for_all;
-use super::{Access, FileId, reopened};
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::base::retried;
 use crate::cuda::vmm::describe_fd;
+use crate::region::host_size::host_size;
+use crate::region::mapping::{FilePart, Mapping, Pages};
+use crate::region::memory_file::{FutureWrites, Inspected, ensure_write_allowed, seal_writes};
+use crate::region::proc_maps::{self, MapsEntry};
+use crate::region::{Access, FileId, reopened};
 
 /// The memory to adopt.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub struct AdoptedFile {
 
 impl AdoptedFile {
     /// Checks, seals and maps. Returns the address, too.
-    pub(super) fn new(config: &AdoptedFileConfig<'_>) -> Result<(Self, usize)> {
+    pub(in crate::region) fn new(config: &AdoptedFileConfig<'_>) -> Result<(Self, usize)> {
         let adopting =
             |error: Error| error.context(format!("adopt memory of fd {}", config.file.as_raw_fd()));
         Self::checked(config).map_err(adopting)
@@ -79,7 +79,7 @@ impl AdoptedFile {
     }
 
     /// Seals the file, unless the caller keeps the seals, when all else has succeeded: a seal cannot be taken away.
-    pub(super) fn seal(&self, config: &AdoptedFileConfig<'_>) -> Result<()> {
+    pub(in crate::region) fn seal(&self, config: &AdoptedFileConfig<'_>) -> Result<()> {
         if config.keep_seals {
             return Ok(());
         }

@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::EqualPieces;
-use super::available_memory::ensure_available;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
+use crate::region::EqualPieces;
+use crate::region::available_memory::ensure_available;
 
 /// The objects of a region.
 #[derive(Clone, Debug)]

@@ -3,18 +3,23 @@
 
 #![forbid(unsafe_code)]
 
+mod registrar;
+mod registrations;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::registrar::{Registered, Registrar, SpanFailure, SpanResult};
-use super::registrations::Found;
-use super::{Backing, Region};
 use crate::base::error::{Result, ensure, fail};
 use crate::base::log::{Count, Microseconds, log};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::{Context, Device};
 use crate::nixl::{Agent, Descriptor, within};
+use crate::region::{Backing, Region};
+pub(super) use registrar::SpanFailure;
+use registrar::{Registered, Registrar, SpanResult};
+use registrations::Found;
+pub(super) use registrations::Registrations;
 
 /// A region that is registered with an agent. An elastic region is registered extent by extent, and later extents are
 /// registered and deregistered too. Objects are registered as one list.
@@ -193,7 +198,7 @@ impl Registration {
     }
 
     /// Registers extents that were added to the region: all of them, or none. The caller resizes the region.
-    pub(super) fn extend(&self, added: &[Descriptor]) -> SpanResult {
+    pub(in crate::region) fn extend(&self, added: &[Descriptor]) -> SpanResult {
         if self.is_registered() {
             self.registrar.register(added).inspect_err(|failure| self.keep_region(failure))?;
             self.change_spans(|spans| spans.extend_from_slice(added));
@@ -202,7 +207,7 @@ impl Registration {
     }
 
     /// Deregisters extents that are removed from the region. The caller resizes the region.
-    pub(super) fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
+    pub(in crate::region) fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
         if self.is_registered() {
             self.change_spans(|spans| spans.retain(|descriptor| !removed.contains(descriptor)));
             let removed = Registered::Spans(removed.to_vec());

@@ -10,15 +10,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::control::MAX_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
-use super::{Control, DeviceUsers, EqualPieces, OpenDevices};
+use super::open_devices::{DeviceUsers, OpenDevices};
 use crate::base::error::{Result, ensure};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,
 };
 use crate::nixl::Descriptor;
+use crate::region::control::MAX_EXTENTS;
+use crate::region::{Control, EqualPieces};
 
 /// The default size of an extent: the cost of growing is per extent, not per byte.
 const EXTENT: u64 = 64 << 20;
@@ -180,12 +181,12 @@ impl ElasticMemory {
     }
 
     /// Whether it is open for these devices already.
-    pub(super) fn is_open_for(&self, users: DeviceUsers) -> Result<bool> {
+    pub(in crate::region) fn is_open_for(&self, users: DeviceUsers) -> Result<bool> {
         self.reach.covers(self.ordinal, users)
     }
 
     /// Opens it for more devices of this process. The caller keeps it from growing meanwhile.
-    pub(super) fn open_for(&self, users: DeviceUsers) -> Result<()> {
+    pub(in crate::region) fn open_for(&self, users: DeviceUsers) -> Result<()> {
         self.reach.extend(&self.mappings(), self.ordinal, users)
     }
 
@@ -271,12 +272,12 @@ impl ElasticMemory {
     }
 
     /// The mappings of the committed extents.
-    pub(super) fn mappings(&self) -> Vec<Arc<DeviceMapping>> {
+    pub(in crate::region) fn mappings(&self) -> Vec<Arc<DeviceMapping>> {
         self.extents().values().map(|extent| extent.mapping.clone()).collect()
     }
 
     /// Keeps the mappings that NIXL may still use.
-    pub(super) fn retain_stuck(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
+    pub(in crate::region) fn retain_stuck(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
         let is_stuck =
             |mapping: &&Arc<DeviceMapping>| stuck.iter().any(|span| span.address == mapping.address());
         let index_of = |mapping: &Arc<DeviceMapping>| (mapping.offset() / self.extent_size) as usize;
@@ -318,7 +319,7 @@ impl ElasticMemory {
     }
 
     /// Keeps extents committed until they are released. Fails if one is not committed.
-    pub(super) fn hold(&self, wanted: &[usize]) -> Result<()> {
+    pub(in crate::region) fn hold(&self, wanted: &[usize]) -> Result<()> {
         let mut extents = self.extents();
         for index in wanted {
             ensure!(
@@ -339,7 +340,7 @@ impl ElasticMemory {
     }
 
     /// Fails if extents of another process have changed since they were shared.
-    pub(super) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
+    pub(in crate::region) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
         let extents = self.extents();
         if self.is_imported {
             held.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
@@ -367,7 +368,11 @@ impl ElasticMemory {
     }
 
     /// Exports these extents for another process. The driver is called without the lock, which getters take.
-    pub(super) fn export(&self, wanted: &[usize], kind: HandleType) -> Result<Vec<ExportedExtent>> {
+    pub(in crate::region) fn export(
+        &self,
+        wanted: &[usize],
+        kind: HandleType,
+    ) -> Result<Vec<ExportedExtent>> {
         let found: Option<Vec<_>> = {
             let extents = self.extents();
             let of = |index: &usize| {
@@ -394,7 +399,7 @@ impl ElasticMemory {
         Ok(())
     }
 
-    pub(super) fn release(&self, held: &[usize]) {
+    pub(in crate::region) fn release(&self, held: &[usize]) {
         let mut extents = self.extents();
         for index in held {
             extents.entry(*index).and_modify(|extent| extent.holds -= 1);

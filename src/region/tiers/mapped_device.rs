@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{DeviceUsers, OpenDevices};
+use super::open_devices::{DeviceUsers, OpenDevices};
 use crate::base::error::{Result, ensure, fail};
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
@@ -77,7 +77,7 @@ impl MappedDevice {
     }
 
     /// Opens it for more devices of this process.
-    pub(super) fn open_for(&self, users: DeviceUsers) -> Result<()> {
+    pub(in crate::region) fn open_for(&self, users: DeviceUsers) -> Result<()> {
         self.reach.extend(&self.mappings, self.ordinal, users)
     }
 

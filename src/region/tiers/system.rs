@@ -5,17 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::mm::Advice;
 
-use super::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
-use super::host_size::host_size;
-use super::mapping::{FilePart, Mapping, Pages};
-use super::memory_file::{FutureWrites, Inspected, memory_file, seal_writes};
-use super::pages::Residency;
-use super::prefault::Prefault;
-use super::{numa, pages};
 use crate::base::advice;
 use crate::base::error::{Cause, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::base::retried::madvise;
+use crate::region::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
+use crate::region::host_size::host_size;
+use crate::region::mapping::{FilePart, Mapping, Pages};
+use crate::region::memory_file::{FutureWrites, Inspected, memory_file, seal_writes};
+use crate::region::pages::Residency;
+use crate::region::prefault::Prefault;
+use crate::region::{numa, pages};
 
 /// Which pages to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -311,7 +311,7 @@ impl SystemMemory {
 const LARGEST_ALIGNMENT: usize = 1 << 30;
 
 /// The pages of a mapping that several processes have.
-pub(super) fn aligned_for_all(size: usize) -> Pages {
+pub(in crate::region) fn aligned_for_all(size: usize) -> Pages {
     let whole = size.checked_next_power_of_two().unwrap_or(LARGEST_ALIGNMENT).min(LARGEST_ALIGNMENT);
     Pages::AlignedTo(whole.max(pages::transparent_huge_page_size()))
 }

@@ -14,7 +14,7 @@ use crate::nixl::state::AgentState;
 use crate::nixl::{Agent, CallOptions, Descriptor, Descriptors, HostPages, SegmentsId};
 
 /// A failure, and the spans that NIXL may still use: they must never be unmapped.
-pub(super) struct SpanFailure {
+pub(in crate::region) struct SpanFailure {
     /// The first error.
     pub error: Error,
     /// The spans that NIXL may still use.
@@ -22,10 +22,10 @@ pub(super) struct SpanFailure {
 }
 
 /// The result of registering or deregistering spans.
-pub(super) type SpanResult<T = ()> = std::result::Result<T, SpanFailure>;
+pub(in crate::region) type SpanResult<T = ()> = std::result::Result<T, SpanFailure>;
 
 /// What an agent has registered of a region.
-pub(super) enum Registered {
+pub(in crate::region) enum Registered {
     /// Memory, or a file.
     Spans(Vec<Descriptor>),
     /// Objects or block storage, of which no memory is mapped.
@@ -33,7 +33,7 @@ pub(super) enum Registered {
 }
 
 /// Objects or block storage that an agent has registered as one list.
-pub(super) struct StorageList {
+pub(in crate::region) struct StorageList {
     id: SegmentsId,
     /// The backends and stores, for messages.
     pub store: String,
@@ -61,7 +61,7 @@ impl SpanFailure {
 
 /// An agent, and the context that must be current: UCX registers VMM memory only if the primary context of its GPU is
 /// current.
-pub(super) struct Registrar {
+pub(in crate::region) struct Registrar {
     pub agent: Arc<Agent>,
     pub context: Option<Arc<Context>>,
     /// What else the pages of host memory contain.

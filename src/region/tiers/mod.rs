@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The memory of regions: one file for each kind.
+
+mod adopted;
+mod adopted_file;
+mod block_storage;
+mod device;
+mod disk;
+mod elastic;
+mod extent_properties;
+mod mapped_device;
+mod objects;
+mod open_devices;
+mod pinned;
+mod system;
+
+pub use adopted::AdoptedMemory;
+pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
+pub use block_storage::{BlockStorage, BlockStorageConfig};
+pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
+pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
+pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};
+pub use extent_properties::granularity as extent_granularity;
+pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
+pub use objects::{ObjectConfig, Objects};
+pub use open_devices::{DeviceUsers, OpenDevices};
+pub use pinned::{PinnedConfig, PinnedMemory, Progress};
+pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};
