@@ -2,6 +2,7 @@
 //! The engines: each copies blocks by one family of paths. All implement [`Engine`]; only [`select`] knows which engines
 //! exist.
 
+pub mod cost;
 pub mod direct;
 pub mod explain;
 pub mod file;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::engine::Candidate;
-pub use crate::engine::direct::cuda::rates::{self, known as known_rates};
+pub use crate::engine::cost::gpu::rates::{self, known as known_rates};
 pub use crate::engine::explain::{Explanation, PathChoice, Summary, Verdict};
 pub use crate::engine::preferences::Preferences;
 pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by a GPU: launches of kernels, calls of the driver, and the state of a device that all of them share.
 
+pub mod bench;
 pub mod checker;
 pub(crate) mod prepared_runs;
 pub mod device;

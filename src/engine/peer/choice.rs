@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::cost::{Rates, ServedSize};
 use super::served::ServedDivision;
 use super::staged::{Division, StagingMemory, slot_size};
 use crate::base::error::{Error, Result, Status};
+use crate::engine::cost::requests::{Rates, ServedSize};
 use crate::engine::preferences::Preferences;
 use crate::engine::{Candidate, Reason};
 use crate::layout::Layout;

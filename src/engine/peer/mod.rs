@@ -9,7 +9,6 @@
 
 mod allowed;
 mod choice;
-mod cost;
 mod flow;
 mod extent_guard;
 mod object_transfers;
@@ -29,7 +28,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::choice::{Choice, Choosing};
-use self::cost::Rates;
 use self::extent_guard::Guard;
 use self::peer_run::NixlRun;
 use self::plain::request_plan::RequestPlan;
@@ -39,6 +37,7 @@ use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
+use crate::engine::cost::requests::Rates;
 use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, RemoteHold};
@@ -83,7 +82,8 @@ impl NixlMove {
         let reads = path.is_nixl_read();
         let [local, remote] = if reads { [destination, source] } else { [source, destination] };
         let agent = shared_agent(local, remote)?.clone();
-        let rates = Rates::new(local, remote, reads);
+        let arena_for = |memory| staged::StagingMemory::between(local, memory).memory_type();
+        let rates = Rates::new(local, remote, reads, arena_for);
         let mut choice =
             Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
         let build = |choice: Choice, method: Option<Method>| {

@@ -5,13 +5,13 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::cost::{Sample, ServedSize, places_of};
 use super::flow::{BusyTime, Flow};
 use super::prepared_requests::{PreparedRequests, RunRequests};
 use super::spare::Spare;
 use crate::base::error::{Error, Result, Status};
 use crate::base::leak;
 use crate::base::log::log;
+use crate::engine::cost::requests::{Sample, ServedSize, places_of};
 use crate::layout::RemoteMemory;
 use crate::nixl::AgentState;
 use crate::nixl::{AgentTask, RequestId, TaskStep};

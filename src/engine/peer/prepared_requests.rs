@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::cost::RequestRates;
 use super::extent_guard::Guard;
 use super::flow::Flow;
 use super::served::{ServedFlow, ServedPlan};
@@ -14,6 +13,7 @@ use super::spare::Spare;
 use super::staged::{StagedFlow, StagedPlan};
 use crate::base::error::{Result, ensure};
 use crate::base::sync::Mutex;
+use crate::engine::cost::requests::RequestRates;
 use crate::engine::peer::plain::listed_requests::{ListedFlow, ListedPlan};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteMemory};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the path with the shortest estimated duration.
 
-mod choice;
+mod comparison;
 mod flight;
 mod graphs;
-pub mod rates;
+mod row_costs;
 mod work;
 
 use std::sync::Arc;
@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use self::choice::comparison::Comparison;
+use self::comparison::Comparison;
 use self::flight::cuda_run::CudaRun;
 use self::flight::in_flight::InFlight;
 use self::flight::watcher::{Reservation, Watcher};
 use self::graphs::{CapturedCopy, GraphPath};
-use self::work::access::KernelAccess;
 use self::work::path_limits::PathLimits;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
 use crate::base::error::{Result, ensure};
@@ -25,6 +24,7 @@ use crate::base::sync::{Mutex, MutexGuard};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::cuda::stream::CallerStream;
+use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::preferences::Preferences;
 use crate::engine::{BeginRun, Candidate, Engine, OnStreams};
 use crate::layout::Layout;

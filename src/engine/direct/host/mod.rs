@@ -2,8 +2,6 @@
 //! The host engine: memcpy between two host layouts, by several threads and past the caches where that is
 //! faster.
 
-mod rate;
-
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +14,7 @@ use crate::base::guarded::guarded;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::host::{copy_matrix, streaming, suits_streaming, tile};
+use crate::engine::cost;
 use crate::engine::{BeginRun, Candidate, Engine};
 use crate::layout::Layout;
 use crate::plan::overlap::ensure_apart;
@@ -97,7 +96,8 @@ impl Engine for HostCopy {
 
     /// The first call measures how fast this machine copies.
     fn candidates(&self) -> Vec<Candidate> {
-        let seconds = rate::seconds(self.chunks.bytes(), self.chunks.rows(|| self.moves()), self.threads());
+        let seconds =
+            cost::host::seconds(self.chunks.bytes(), self.chunks.rows(|| self.moves()), self.threads());
         let reason = seconds.as_ref().err().map(|_| "there is no memory to measure how fast it is".into());
         vec![Candidate {
             path: self.path(),

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use super::*;
-use crate::engine::peer::cost::{Estimate, RequestRates, Sample};
+use crate::engine::cost::requests::{Estimate, RequestRates, Sample};
 use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
 use crate::plan::{BlockPair, Wanted};
 use crate::region::SystemConfig;

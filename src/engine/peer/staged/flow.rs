@@ -12,7 +12,7 @@ use super::slot_copy::SlotCopy;
 use crate::base::error::Result;
 use crate::base::leak;
 use crate::base::log::log;
-use crate::engine::peer::cost::Sample;
+use crate::engine::cost::requests::Sample;
 use crate::nixl::{AgentState, RequestId};
 
 /// Chunks of one run that are in slots at a time: half of the slots, so that several runs can share an arena.

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::staged::StagedCopy;
 use crate::base::error::{Error, Result, Status};
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
@@ -16,6 +15,7 @@ use crate::copy::gpu::driver_copies::{DriverCopies, StreamKind};
 use crate::copy::gpu::kernel_copies::KernelCopy;
 use crate::cuda::kernel::CopyKernel;
 use crate::cuda::stream::{Active, CallerStream};
+use crate::engine::cost::gpu::quick::{QUICK_BATCH, QUICK_CALLS};
 
 /// A prepared copy.
 pub enum CopyTask {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Prepared work of a transfer: copies by the kernel, by the driver, or by both through staging memory.
 
-pub mod access;
 mod chunking;
 pub mod division;
 pub mod path_limits;
-pub mod quick;
 pub mod sequence;
 pub mod staged;
 pub mod copy_task;

@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use super::super::choice::ctas::ctas_beside;
-use super::super::rates::Rates;
 use super::copy_task::CopyTask;
 use super::division::Division;
 use super::sequence::TaskSequence;
@@ -18,6 +16,8 @@ use crate::copy::gpu::driver_copies::DriverCopies;
 use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::copy::gpu::kernel_copies::KernelCopy;
 use crate::copy::gpu::launch;
+use crate::engine::cost::gpu::ctas::ctas_beside;
+use crate::engine::cost::gpu::rates::Rates;
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
 use crate::run::path::TransferPath;

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use super::super::rates::observer::CostObserver;
 use super::copy_task::CopyTask;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::sync::Mutex;
@@ -15,6 +14,7 @@ use crate::copy::gpu::device::run_resources::{LayerEvents, RunResources};
 use crate::copy::gpu::driver_copies::StreamKind;
 use crate::cuda::ending::means_lost;
 use crate::cuda::stream::{Active, CallerStream};
+use crate::engine::cost::gpu::rates::observer::CostObserver;
 
 /// The completion event could not be recorded on a stream of the caller.
 pub struct EndNotRecorded(pub Error);

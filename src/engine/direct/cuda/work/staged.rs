@@ -5,7 +5,6 @@
 
 use super::chunking::{self, Chunk};
 use super::division::Division;
-use super::quick;
 use crate::base::error::Result;
 use crate::base::sync::Mutex;
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
@@ -18,6 +17,7 @@ use crate::copy::gpu::prepared_runs::PreparedRuns;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun};
 use crate::cuda::stream::{Active, Stream};
+use crate::engine::cost::gpu::quick;
 use crate::layout::Layout;
 use crate::plan::Plan;
 

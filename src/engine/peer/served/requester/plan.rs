@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::session_plan::SessionPlan;
 use crate::base::error::{Result, ensure, fail};
-use crate::engine::peer::cost::RequestRates;
+use crate::engine::cost::requests::RequestRates;
 use crate::engine::peer::served::protocol::message::MAX_TERMS;
 use crate::engine::peer::served::protocol::session_control;
 use crate::engine::peer::staged::{Arena, ArenaUse, Slot, SlotUser, StagingMemory};

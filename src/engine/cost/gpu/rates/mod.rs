@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copy rates of a device: the inputs of the cost model that differ from machine to machine.
+#![forbid(unsafe_code)]
 
-pub mod bench;
 pub mod known;
 pub mod measure;
 pub mod measured;
@@ -9,7 +9,6 @@ pub mod observed;
 pub mod observer;
 pub mod peer;
 pub mod saved;
-pub mod measurement_task;
 
 use crate::copy::gpu::direction::CopyDirection;
 

@@ -11,12 +11,14 @@
 //! rate was 1.2 times that of a transfer. On an H200 the measurement moves 3.5 GiB for that, in less than 2 ms.
 #![forbid(unsafe_code)]
 
-use super::bench::Bench;
-use super::measurement_task::{FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size};
 use super::peer::PeerRates;
 use super::{DirectionRates, Rates};
 use crate::base::error::Result;
 use crate::base::sorting::sort_few_by;
+use crate::copy::gpu::bench::Bench;
+use crate::copy::gpu::bench::measurement_task::{
+    FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size,
+};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::cuda::copy::FULL_CALL;

@@ -5,22 +5,22 @@
 
 use std::sync::Arc;
 
-use super::super::graphs::GraphPath;
-use super::super::rates::known;
-use super::super::rates::known::Costs;
-use super::super::rates::observed::BatchDirection;
-use super::super::rates::observer::{CostObserver, Measurement};
-use super::super::work::access::KernelAccess;
-use super::super::work::copy_task::CopyTask;
-use super::super::work::division::Division;
-use super::super::work::path_limits::PathLimits;
-use super::super::work::quick::is_quick;
-use super::cost;
-use super::cost::{CopyCase, Staged};
+use super::graphs::GraphPath;
+use super::work::copy_task::CopyTask;
+use super::work::division::Division;
+use super::work::path_limits::PathLimits;
 use crate::base::error::{Error, Result, Status};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::gpu_sides::CudaSides;
+use crate::engine::cost::gpu::kernel_access::KernelAccess;
+use crate::engine::cost::gpu::model as cost;
+use crate::engine::cost::gpu::model::{CopyCase, Staged};
+use crate::engine::cost::gpu::quick::is_quick;
+use crate::engine::cost::gpu::rates::known;
+use crate::engine::cost::gpu::rates::known::Costs;
+use crate::engine::cost::gpu::rates::observed::BatchDirection;
+use crate::engine::cost::gpu::rates::observer::{CostObserver, Measurement};
 use crate::engine::preferences::Preferences;
 use crate::engine::{Candidate, Reason};
 use crate::plan::Plan;

@@ -2,12 +2,12 @@
 //! Rows with constant strides: the number of calls, and whether there are any rows.
 #![forbid(unsafe_code)]
 
-use super::super::rates::Rates;
 use super::comparison::Comparison;
-use super::cost;
-use super::cost::CopyCase;
 use crate::copy::gpu::driver_copies::{LARGEST_PITCH, matrices};
 use crate::engine::Reason;
+use crate::engine::cost::gpu::model as cost;
+use crate::engine::cost::gpu::model::CopyCase;
+use crate::engine::cost::gpu::rates::Rates;
 use crate::plan::Matrices;
 use crate::run::path::TransferPath;
 

@@ -8,10 +8,6 @@
 //! x16, fitted to 300 random transfers (`bench/notes/19-regret.md`).
 #![forbid(unsafe_code)]
 
-use super::super::rates::Rates;
-use super::super::rates::observed::FIRST_COPIES;
-use super::super::work::access::KernelAccess;
-use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::access_time;
 use super::access_time::KernelRates;
 use super::beside::{
@@ -19,6 +15,10 @@ use super::beside::{
     STAGED_MISSES, STAGED_TO_DEVICE, STAGED_TO_HOST, TURN,
 };
 use super::ctas::{MAX_BESIDE, cta_share_beside};
+use super::kernel_access::KernelAccess;
+use super::quick::{QUICK_BATCH, QUICK_CALLS};
+use super::rates::Rates;
+use super::rates::observed::FIRST_COPIES;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
@@ -332,6 +332,7 @@ fn kernel_rates_beside(case: &CopyCase, rates: &Rates) -> KernelRates {
     }
 }
 
+/// Whether one side is host memory.
 pub fn host_is_a_side(direction: CopyDirection) -> bool {
     matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost)
 }

@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::super::rates::Rates;
-use super::super::rates::measure::Times;
-use super::super::rates::measurement_task::{BATCH_BLOCK, FEW_CTAS, Task};
-use super::super::rates::observed::{BatchDirection, BatchFactors, ObservedCosts};
-use super::super::work::access::KernelAccess;
-use super::super::work::quick::is_quick;
-use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
-use super::cost::{CopyCase, Staged, calls_of_batch, seconds};
+use super::kernel_access::KernelAccess;
+use super::model::{CopyCase, Staged, calls_of_batch, seconds};
+use super::quick::is_quick;
+use super::quick::{QUICK_BATCH, QUICK_CALLS};
+use super::rates::Rates;
+use super::rates::measure::Times;
+use super::rates::observed::{BatchDirection, BatchFactors, ObservedCosts};
+use crate::copy::gpu::bench::measurement_task::{BATCH_BLOCK, FEW_CTAS, Task};
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::ctas;
 use crate::cuda::copy::{EngineLoad, call_sizes};
@@ -24,7 +24,7 @@ use crate::run::path::TransferPath;
 
 const US: f64 = 1e-6;
 const MULTIPROCESSORS: u32 = 132;
-/// The chunk size that [`super::comparison`] selects without concurrent compute.
+/// The chunk size that is selected without concurrent compute.
 const CHUNK: u64 = 8 << 20;
 const PARTS: usize = 8;
 /// Copies in the first call of a batch.

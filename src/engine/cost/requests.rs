@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use once_cell::sync::OnceCell;
 
-use super::staged::staging_memory::StagingMemory;
 use crate::base::process::PerProcess;
 use crate::base::sync::Mutex;
 use crate::layout::{Layout, Memory};
@@ -119,6 +118,7 @@ pub struct Sample {
 /// What a transfer through an arena takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
+    /// Descriptors of its requests.
     pub descriptors: u64,
     /// Bytes between the peer and the arena.
     pub transferred: u64,
@@ -144,6 +144,7 @@ impl Estimate {
 /// What a served transfer moves, and asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServedSize {
+    /// Bytes that it moves.
     pub bytes: u64,
     /// Requests to the owner, one after the other.
     pub sessions: u64,
@@ -188,8 +189,14 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// The rates of reads from or writes to the peer of a remote layout.
-    pub fn new(local: &Layout, remote: &Layout, reads: bool) -> Self {
+    /// The rates of reads from or writes to the peer of a remote layout. `arena_for` returns the memory of an arena for requests to
+    /// or from memory of the peer.
+    pub fn new(
+        local: &Layout,
+        remote: &Layout,
+        reads: bool,
+        arena_for: impl Fn(MemoryType) -> MemoryType,
+    ) -> Self {
         let PeerRates(known) = &*remote.kept_or::<PeerRates>(Arc::default);
         let of = |sides| {
             let between = Between::from_sides(sides);
@@ -198,7 +205,7 @@ impl Rates {
         };
         let theirs = (remote.memory_type(), remote.is_elastic());
         // An arena is plain memory.
-        let arena = |peers: MemoryType| (StagingMemory::between(local, peers).memory_type(), false);
+        let arena = |peers: MemoryType| (arena_for(peers), false);
         let slots = remote.served().map_or(remote.memory_type(), |served| served.memory().memory_type);
         let direct = of([(local.memory_type(), local.is_elastic()), theirs]);
         Self {

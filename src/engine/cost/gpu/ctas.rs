@@ -2,7 +2,7 @@
 //! The number of CTAs of a kernel that runs beside compute, by the measured rates of the link. Pure.
 #![forbid(unsafe_code)]
 
-use super::super::rates::DirectionRates;
+use super::rates::DirectionRates;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::{SMALL, ctas};
 
@@ -35,7 +35,7 @@ pub fn ctas_beside(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::rates::DEFAULT;
+    use super::super::rates::DEFAULT;
     use super::*;
     use crate::copy::gpu::launch::UNNOTICED;
 

@@ -5,9 +5,9 @@
 use CopyDirection::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
 use proptest::prelude::*;
 
-use super::super::super::rates::DEFAULT;
-use super::super::cost;
-use super::super::cost::CopyCase;
+use super::super::model as cost;
+use super::super::model::CopyCase;
+use super::super::rates::DEFAULT;
 use super::*;
 use crate::copy::gpu::launch::ctas;
 use crate::run::path::TransferPath;

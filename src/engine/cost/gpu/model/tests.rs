@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 use super::super::beside::{Beside, JITTER};
+use super::super::rates::{DEFAULT, DirectionRates};
 use super::*;
 use crate::copy::gpu::launch::{UNNOTICED, ctas};
-use crate::engine::direct::cuda::rates::{DEFAULT, DirectionRates};
 
 fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
     super::seconds(path, case, &DEFAULT)

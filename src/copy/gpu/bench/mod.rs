@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A stream and buffers for timing copies on a device.
 
+pub mod measurement_task;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::measurement_task::{
+use self::measurement_task::{
     BATCH_BLOCK, BLOCK, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task, device_size,
 };
 use crate::base::error::{Error, Result, Status};

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What copies of a GPU cost.
+#![forbid(unsafe_code)]
+
+pub mod access_time;
+mod beside;
+pub mod ctas;
+pub mod kernel_access;
+pub mod model;
+pub mod quick;
+pub mod rates;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What transfers cost, by method and link.
+#![forbid(unsafe_code)]
+
+pub mod gpu;
+pub mod host;
+pub mod requests;
