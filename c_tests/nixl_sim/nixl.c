@@ -213,8 +213,12 @@ RETURNS(opt_args_set_ip_addr, SUCCESS, arguments *arguments, const char *address
 RETURNS(opt_args_set_port, SUCCESS, arguments *arguments, uint16_t port)
 CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
     sim_pass(NIXL_SIM_NOTIFY);
-    LOCKED(num_sent++);
-    return check_peer(agent, peer);
+    const status known = check_peer(agent, peer);
+    pthread_mutex_lock(&sim_lock);
+    num_sent++;
+    if (known == SUCCESS) sim_route(agent, peer, data, size);
+    pthread_mutex_unlock(&sim_lock);
+    return known;
 }
 
 uint64_t nixl_sim_notifications_sent(void) { return LOCKED(num_sent); }

@@ -71,11 +71,16 @@ void nixl_sim_complete_one(void);
    process. */
 void nixl_sim_set_moving(uint64_t requests);
 
+/* The next request that moves at least so many bytes changes one of them on the way, or moves none. */
+enum { NIXL_SIM_SPOIL_NONE, NIXL_SIM_SPOIL_DAMAGE, NIXL_SIM_SPOIL_SKIP };
+void nixl_sim_spoil_next(int how, uint64_t size);
+
 typedef struct nixl_sim_requests {
     uint64_t alive;     /* created, and not released */
     uint64_t in_flight; /* posted, not completed, not failed */
     uint64_t posts;     /* calls so far */
     uint64_t reposts;   /* of these, posts of a request that had failed */
+    uint64_t bytes;     /* that were moved */
     int last_poster;    /* the thread that made the last of them */
 } nixl_sim_requests;
 nixl_sim_requests nixl_sim_get_requests(void);
@@ -97,6 +102,8 @@ void nixl_sim_set_query(int outcome);
 uint64_t nixl_sim_queries(const char *plugin);
 /* Number of notifications that agents have sent. */
 uint64_t nixl_sim_notifications_sent(void);
+/* Notifications arrive at the agent of this process that has the name of their receiver, rather than nowhere. */
+void nixl_sim_set_routing(int routes);
 /* Number of calls for notifications, and whether these fail from here on: those that were delivered arrive all the same, as
    if another backend had received them. */
 uint64_t nixl_sim_notification_polls(void);

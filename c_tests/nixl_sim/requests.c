@@ -41,6 +41,8 @@ static uint64_t failing_release;
 static uint64_t completing_status;
 static int pending; /* NIXL_SIM_PENDING_* */
 static uint64_t moving;
+static int spoiling; /* NIXL_SIM_SPOIL_* */
+static uint64_t spoiled_size;
 static nixl_sim_requests counts;
 
 CAPI(create_xfer_dlist)(int kind, list **made) {
@@ -119,9 +121,17 @@ static void complete(request *request) {
     request->state = IDLE;
     if (moving == 0) return;
     moving--;
+    uint64_t size = 0;
+    for (size_t i = 0; i < request->local.count; i++) size += request->local.ranges[i].size;
+    const int spoils = size >= spoiled_size ? spoiling : NIXL_SIM_SPOIL_NONE;
+    if (spoils != NIXL_SIM_SPOIL_NONE) spoiling = NIXL_SIM_SPOIL_NONE;
+    if (spoils == NIXL_SIM_SPOIL_SKIP) return;
+    counts.bytes += size;
     for (size_t i = 0; i < request->local.count; i++) {
         const range here = request->local.ranges[i], there = request->remote.ranges[i];
-        memcpy(request->reads ? here.address : there.address, request->reads ? there.address : here.address, here.size);
+        unsigned char *to = request->reads ? here.address : there.address;
+        memcpy(to, request->reads ? there.address : here.address, here.size);
+        if (spoils == NIXL_SIM_SPOIL_DAMAGE && i == request->local.count / 2) to[here.size / 2] ^= 1;
     }
 }
 
@@ -202,6 +212,13 @@ void nixl_sim_complete_one(void) { LOCKED(completing_status = 1); }
 void nixl_sim_set_pending(int which) { LOCKED(pending = which); }
 
 void nixl_sim_set_moving(uint64_t requests) { LOCKED(moving = requests); }
+
+void nixl_sim_spoil_next(int how, uint64_t size) {
+    pthread_mutex_lock(&sim_lock);
+    spoiling = how;
+    spoiled_size = size;
+    pthread_mutex_unlock(&sim_lock);
+}
 
 nixl_sim_requests nixl_sim_get_requests(void) { return LOCKED(counts); }
 

@@ -57,6 +57,8 @@ bool sim_fails(uint64_t *failing);
 void sim_wait_if_held(int call);
 /* The same without the lock. */
 void sim_pass(int call);
+/* Passes a notification on, if notifications are routed. The caller holds the lock. */
+void sim_route(const agent *from, const char *to, const void *data, size_t size);
 /* Counts the memory views that an agent leaves. The caller holds the lock. */
 void sim_note_end_of_agent(void);
 /* Whether such a call never returns. The caller holds the lock. */

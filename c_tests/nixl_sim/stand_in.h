@@ -22,6 +22,8 @@
     FUNCTION(nixl_sim_waiting)                                                                       \
     FUNCTION(nixl_sim_set_pending)                                                                   \
     FUNCTION(nixl_sim_complete_one)                                                                  \
+    FUNCTION(nixl_sim_spoil_next)                                                                    \
+    FUNCTION(nixl_sim_set_routing)                                                                   \
     FUNCTION(nixl_sim_set_moving)                                                                    \
     FUNCTION(nixl_sim_notifications_sent)                                                            \
     FUNCTION(nixl_sim_get_requests)                                                                  \

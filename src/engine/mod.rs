@@ -72,6 +72,11 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// Whether each run compares the destination with the source itself, so that nothing is to be compared after it.
+    fn verifies(&self) -> bool {
+        false
+    }
+
     /// Number of contiguous spans that it copies.
     fn moves(&self) -> u64;
 

@@ -30,6 +30,8 @@ pub struct Preferences {
     pub stall_timeout: Option<Duration>,
     /// How long a run may take; `None` for no limit.
     pub timeout: Option<Duration>,
+    /// Each run compares the destination with the source before it ends.
+    pub verifies: bool,
     /// The destination is host memory that the library compares: slots get poison before NIXL fills them.
     pub poisons_slots: bool,
 }

@@ -59,8 +59,7 @@ impl Transfer {
         request: TransferRequest<'_>,
     ) -> Result<Self> {
         let pair = LayoutPair::cached(source, destination, &request)?;
-        let TransferRequest { preferences, verifies_source, .. } = request;
-        let route = Route { pair, preferences, verifies_source };
+        let route = Route { pair, preferences: request.preferences };
         let prepared = route.prepare([source, destination], request.step, None, None)?;
         let completion = Completion::new(route.pair.outline.layers(), request.queue);
         let transfer = Self {

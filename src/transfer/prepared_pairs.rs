@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::layout_pair::LayoutPair;
-use super::transfer_request::Step;
+use super::transfer_request::{Expected, Step};
 use super::verify::Verification;
 use crate::base::error::{Result, ensure, fail};
 use crate::cuda::stream::CallerStream;
@@ -24,8 +24,6 @@ use crate::run::path::TransferPath;
 pub(super) struct Route {
     pub pair: Arc<LayoutPair>,
     pub preferences: Preferences,
-    /// Each run compares the blocks with their source.
-    pub verifies_source: bool,
 }
 
 impl Route {
@@ -44,32 +42,40 @@ impl Route {
         if before.is_none() {
             self.pair.contexts.ensure_alive()?;
         }
-        let expected = step.expected(self.verifies_source)?;
-        let step_timeout = step.timeout;
+        let expected = step.expected(self.preferences.verifies)?;
+        ensure!(
+            expected.is_none() || !self.preferences.by_layer,
+            Unsupported,
+            "a transfer by layer can't be verified: layers would be reported before they are compared; \
+             remove one of the two flags, or compare with kvmem_layout_checksum"
+        );
         let plan = match &step.tables {
             Some(tables) => Plan::from_tokens(&self.pair.outline, tables, spare)?,
             None => Plan::new(&self.pair.outline, step.pairs, spare)?,
         };
         let kept = plan.clone();
         let touched = runs::touched(source, destination, &plan);
-        let verify = |expected| Verification::new(sides, &step, &plan, &self.preferences, expected);
-        let verification = expected.map(verify).transpose()?.map(Arc::new);
-        // A verified run notifies the peer after the comparison.
-        let notification = step.notification.filter(|_| verification.is_none());
+        // A verified run notifies the peer after the comparison, which may be a part of what the engine does.
+        let by_engine = !matches!(expected, Some(Expected::Checksums(_)));
+        let notification = step.notification.as_ref().filter(|_| by_engine).cloned();
         let next = before.and_then(|before| before.engine.prepare_next(&plan, &self.preferences));
         let engine = match next {
             Some(next) => next?,
             None => select::prepare(self.pair.path, sides, plan, &self.preferences, notification)?,
         };
         let path = engine.path();
-        let limit = step_timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
+        let is_verified = expected.is_some();
+        let verify = |expected| Verification::new(sides, &step, &kept, &self.preferences, expected);
+        let verification = expected.filter(|_| !(by_engine && engine.verifies())).map(verify);
+        let verification = verification.transpose()?.map(Arc::new);
+        let limit = step.timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
         let limit = limit.map(|after| Arc::new(limited(after, &time_limit::described(path, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(path, source, destination));
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
             // With verification, the duration is not that of the path alone.
-            record: record.clone().filter(|_| verification.is_none()),
+            record: record.clone().filter(|_| !is_verified),
             is_limited: limit.is_some(),
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);

@@ -23,8 +23,6 @@ pub struct TransferRequest<'a> {
     pub queue: Option<Arc<Queue>>,
     /// Constraints on the path.
     pub preferences: Preferences,
-    /// Each run compares the destination's blocks with the source's before it ends.
-    pub verifies_source: bool,
 }
 
 /// The part of a request that changes from one step of an engine to the next.

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use super::device::device_state::DeviceState;
 use super::device::pool::{Pooled, ResourcePool};
 use super::remainder::{ENDS, power, product};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::lists;
 use crate::copy::pieces::Pieces;
 use crate::cuda::DeviceBuffer;
 use crate::cuda::checksum::{ChecksumKernel, MAX_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
-use crate::cuda::ending::is_over;
+use crate::cuda::ending::{is_fatal, is_over};
 use crate::cuda::stream::{Active, Stream};
 use crate::region::{PinnedConfig, PinnedMemory};
 
@@ -24,12 +24,14 @@ const MAX_TILES: u64 = 1 << 16;
 pub const MAX_BLOCKS: u64 = 1 << 18;
 /// Maximum number of tiles in one launch: the kernel counts them in 32 bits.
 pub const MAX_IN_ALL: u64 = 1 << 30;
+/// Maximum number of bytes of a contiguous range in one launch.
+const MAX_RANGE: u64 = MAX_TILES * TILE / 2;
 /// Bytes of a block id, of a factor, and of a checksum.
 const WORD: u64 = 4;
 /// How long a waiting thread polls before it sleeps between polls: a GPU processes 1 GiB in less time.
-const SPIN: Duration = Duration::from_millis(1);
+pub const SPIN: Duration = Duration::from_millis(1);
 /// How long it then sleeps between polls.
-const SLEEP: Duration = Duration::from_micros(50);
+pub const SLEEP: Duration = Duration::from_micros(50);
 
 /// The resources for checksums on one device, used by one thread at a time.
 pub struct Checker {
@@ -67,6 +69,26 @@ impl Checker {
     pub fn take(device: &DeviceState) -> Result<Pooled<Self>> {
         let checkers = device.attached(|| ResourcePool::<Self>::new(usize::MAX))?;
         checkers.take_one_more(|_| true, || Self::new(device))
+    }
+
+    /// The checksum of contiguous memory of a device, after bytes that have the checksum `before`. Waits for the device.
+    ///
+    /// # Safety
+    /// The memory is of the device, and the caller holds it.
+    pub unsafe fn of_range(device: &DeviceState, before: u32, address: u64, size: u64) -> Result<u32> {
+        let mut checker = Self::take(device)?;
+        let (mut all, mut found) = (before, Vec::new());
+        for at in (0..size).step_by(MAX_RANGE as usize) {
+            let size = (size - at).min(MAX_RANGE);
+            let pieces =
+                Pieces { layers: vec![address + at], outers: 1, outer_stride: 0, size, block_stride: 0 };
+            found.clear();
+            checker
+                .compute(&[0], &pieces, &mut found)
+                .inspect_err(|error| spoil(&mut checker, device, error))?;
+            all = found.iter().fold(all, |all, next| crc32c::crc32c_combine(all, *next, size as usize));
+        }
+        Ok(all)
     }
 
     /// Adds the checksums of blocks whose memory is held.
@@ -159,6 +181,14 @@ impl Checker {
             if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
         }
         failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Notes that a computation has failed.
+pub fn spoil(checker: &mut Pooled<Checker>, device: &DeviceState, error: &Error) {
+    checker.spoil();
+    if is_fatal(error) {
+        device.retire();
     }
 }
 

@@ -3,8 +3,9 @@
 //! with it, and scatters from there.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::checker::{Checker, SLEEP, SPIN};
 use super::device::descriptor_ring::DescriptorSlot;
 use super::device::device_state::DeviceState;
 use super::device::run_resources::RunResources;
@@ -64,8 +65,49 @@ impl RowCopier {
             // SAFETY: the caller's promise.
             started = unsafe { enqueue_by_driver(rows, &resources) };
         }
+        Ok(self.in_flight(resources, slot, held, started))
+    }
+
+    /// Copies rows to `size` bytes at `address`, which are cleared before if they are memory of the device. Waits for the device.
+    ///
+    /// # Safety
+    /// As for [`Self::start`], until this returns. Nothing else accesses these bytes meanwhile.
+    pub unsafe fn copy_to_cleared(
+        &self,
+        rows: &mut [Matrix],
+        (address, size): (u64, u64),
+        is_of_device: bool,
+    ) -> Result<()> {
+        if is_of_device {
+            let resources = RunResources::own(self.device.one_more_stream()?, None, None);
+            if let Some(stream) = resources.stream() {
+                // SAFETY: the caller's promise.
+                unsafe { stream.activate()?.clear(address, size)? };
+            }
+            self.in_flight(resources, None, (), Ok(())).wait()?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.start(rows, ()) }?.wait()
+    }
+
+    /// The checksum of memory of the device, after bytes that have the checksum `before`. Waits for the device.
+    ///
+    /// # Safety
+    /// The caller holds the memory.
+    pub unsafe fn checksum(&self, before: u32, address: u64, size: u64) -> Result<u32> {
+        // SAFETY: the caller's promise.
+        unsafe { Checker::of_range(&self.device, before, address, size) }
+    }
+
+    fn in_flight<H: Send + 'static>(
+        &self,
+        resources: RunResources,
+        slot: Option<DescriptorSlot>,
+        held: H,
+        started: Result<()>,
+    ) -> RowsInFlight<H> {
         let in_flight = InFlight { resources, _slot: slot, _held: held, device: self.device.clone() };
-        Ok(RowsInFlight { in_flight: Some(in_flight), failure: started.err() })
+        RowsInFlight { in_flight: Some(in_flight), failure: started.err() }
     }
 
     unsafe fn enqueue(
@@ -138,6 +180,15 @@ impl<H: Send + 'static> RowsInFlight<H> {
             drop(resources.release(self.failure.is_none()));
         }
         true
+    }
+
+    /// Waits for its end.
+    fn wait(mut self) -> Result<()> {
+        let begun = Instant::now();
+        while !self.is_done() {
+            if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
+        }
+        self.failure().map_or(Ok(()), Err)
     }
 
     /// Why it has failed.

@@ -84,16 +84,26 @@ impl NixlMove {
         let agent = shared_agent(local, remote)?.clone();
         let arena_for = |memory| staged::StagingMemory::between(local, memory).memory_type();
         let rates = Rates::new(local, remote, reads, arena_for);
-        let mut choice =
-            Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()?;
+        let choose = |preferences: &Preferences| {
+            Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()
+        };
+        let mut choice = match preferences.verifies && preferences.path.is_none() && remote.served().is_some()
+        {
+            true => choose_served(reads, preferences, choose)?,
+            false => choose(preferences)?,
+        };
         let build = |choice: Choice, method: Option<Method>| {
+            let verifies = matches!(&method, Some(Method::Served(served)) if served.verifies());
+            let notification = notification.filter(|_| verifies || !preferences.verifies);
             let mut shared = prepare(sides, choice.path, plan, notification)?;
             shared.stall_timeout = preferences.stall_timeout.or(method.is_some().then_some(STALL_TIMEOUT));
-            shared.rates = Some(match &method {
-                Some(Method::Staged(_)) => rates.staged,
-                Some(Method::Served(_)) => rates.served,
-                _ => rates.direct,
-            });
+            shared.rates = match &method {
+                // The bytes are read again, too.
+                Some(Method::Served(_)) if verifies => None,
+                Some(Method::Served(_)) => Some(rates.served),
+                Some(Method::Staged(_)) => Some(rates.staged),
+                _ => Some(rates.direct),
+            };
             if let Some(method) = method {
                 shared.method = method;
             }
@@ -165,6 +175,28 @@ impl NixlMove {
     }
 }
 
+/// Chooses the path of a verified transfer with an owner that serves the layout: it computes checksums, so that nothing is read twice.
+/// Chooses among all paths if the owner cannot serve it.
+fn choose_served(
+    reads: bool,
+    preferences: &Preferences,
+    choose: impl Fn(&Preferences) -> Result<Choice>,
+) -> Result<Choice> {
+    let path = if reads { TransferPath::NixlReadServed } else { TransferPath::NixlWriteServed };
+    match choose(&Preferences { path: Some(path), ..preferences.clone() }) {
+        Ok(mut choice) => {
+            for other in choice.candidates.iter_mut().skip(1) {
+                other.reason = Some("the owner serves the transfer, and so computes checksums".into());
+            }
+            Ok(choice)
+        }
+        Err(error) if matches!(error.status(), Status::Unsupported | Status::OutOfMemory) => {
+            choose(preferences)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// What moves a transfer by the chosen path if it goes through an arena, which is allocated and registered.
 fn staging_method(
     choice: &mut Choice,
@@ -176,9 +208,7 @@ fn staging_method(
         (Some(division), _) => {
             Some(Method::Staged(Arc::new(StagedPlan::new(division, local, agent, poisons)?)))
         }
-        (None, Some(division)) => {
-            Some(Method::Served(Arc::new(ServedPlan::new(division, local, agent, poisons)?)))
-        }
+        (None, Some(division)) => Some(Method::Served(Arc::new(ServedPlan::new(division, local, agent)?))),
         (None, None) => None,
     })
 }
@@ -221,6 +251,12 @@ impl Engine for PartSequence<NixlMove> {
 
     fn learns_from_runs(&self) -> bool {
         true
+    }
+
+    fn verifies(&self) -> bool {
+        self.parts()
+            .iter()
+            .all(|part| matches!(&part.shared.method, Method::Served(served) if served.verifies()))
     }
 
     fn moves(&self) -> u64 {

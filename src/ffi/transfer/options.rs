@@ -64,10 +64,11 @@ pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
 /// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
 /// to the blocks. With a range of heads or block tables, only what has moved is compared, token by token;
-/// then files with direct I/O are not supported. Blocks of a peer are read once more for the comparison, by
-/// the peer itself if it serves the layout (kvmem_layout_serve), to memory that has random bytes before: a
-/// read that reports success and moves nothing is found, too. Set `checksums` instead to compare with
-/// checksums that were computed before.
+/// then files with direct I/O are not supported. If a peer serves its layout (kvmem_layout_serve), the
+/// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
+/// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
+/// another path, are read once more, to memory that has random bytes before: a read that reports success and
+/// moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
 /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
@@ -215,7 +216,6 @@ pub(in crate::ffi) unsafe fn request<'a>(
             parts: parts(options)?,
             queue: queue.map(|queue| queue.0.clone()),
             preferences: preferences(options)?,
-            verifies_source: options.flags & KVMEM_TRANSFER_VERIFY != 0,
         })
     }
 }
@@ -320,6 +320,7 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         path: asked,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
         timeout: limit(options.timeout_ns),
+        verifies: options.flags & KVMEM_TRANSFER_VERIFY != 0,
         poisons_slots: false,
     })
 }

@@ -4,10 +4,9 @@
 
 use crate::base::error::Result;
 use crate::base::log::log;
-use crate::copy::gpu::checker::{Checker, MAX_BLOCKS, MAX_IN_ALL, max_layers, tiles_of_layers};
+use crate::copy::gpu::checker::{Checker, MAX_BLOCKS, MAX_IN_ALL, max_layers, spoil, tiles_of_layers};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::pieces::Pieces;
-use crate::cuda::ending::is_fatal;
 use crate::cuda::ipc::DevicePair;
 use crate::layout::{Axis, Layout, TouchedExtents};
 use crate::plan::Slots;
@@ -51,12 +50,8 @@ impl GpuBlocks {
         };
         let held = self.extents.hold()?;
         for part in blocks.chunks(self.max_blocks) {
-            let computed = checker.compute(part, &self.pieces, checksums).inspect_err(|error| {
-                checker.spoil();
-                if is_fatal(error) {
-                    device.retire();
-                }
-            });
+            let computed = checker.compute(part, &self.pieces, checksums);
+            let computed = computed.inspect_err(|error| spoil(&mut checker, &device, error));
             computed.map_err(|error| error.context("compute checksums on the GPU"))?;
         }
         held.iter().try_for_each(ExtentHold::ensure_unchanged)?;

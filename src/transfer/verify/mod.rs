@@ -59,12 +59,6 @@ impl Verification {
     ) -> Result<Self> {
         let has_whole_blocks = step.tables.is_none() && plan.has_whole_pieces();
         let stall_timeout = preferences.stall_timeout;
-        ensure!(
-            !preferences.by_layer,
-            Unsupported,
-            "a transfer by layer can't be verified: layers would be reported before they are compared; \
-             remove one of the two flags, or compare with kvmem_layout_checksum"
-        );
         let blocks =
             |block: fn(&BlockPair) -> u32| lists::collect(step.pairs.iter().map(block)).map(Arc::new);
         let (sources, destinations) = (blocks(|pair| pair.source)?, blocks(|pair| pair.destination)?);

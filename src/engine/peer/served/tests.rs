@@ -2,6 +2,7 @@
 //! A service and peers that send nonsense, over NIXL and UCX in one process.
 #![forbid(unsafe_code)]
 
+mod late_writes;
 mod lying_owner;
 
 use std::sync::Arc;
@@ -105,7 +106,10 @@ impl Served {
     }
 
     fn open_by(&self, process: ProcessIdentity, session: SessionKey, writes: bool, bytes: u64, terms: Terms) {
-        self.say(session, Body::Open(Arc::new(Open { process, writes, bytes, chunk_size: 4096, terms })));
+        self.say(
+            session,
+            Body::Open(Arc::new(Open { process, writes, bytes, chunk_size: 4096, verifies: false, terms })),
+        );
     }
 
     /// What the owner says of a session, once it says something that suits.
@@ -162,7 +166,7 @@ fn nonsense_neither_ends_nor_stalls_a_service() {
     let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
     let Some(served) = Served::new(&options) else { return };
     let prefix = served.service().prefix();
-    let good = Message { session: key(1), body: Body::Progress(1) }.write(&served.service()).unwrap();
+    let good = Message { session: key(1), body: Body::progress(1) }.write(&served.service()).unwrap();
     for bytes in
         [&prefix[..], &prefix[..8], &prefix[..20], &good[..good.len() - 1], &[&good[..], &[0]].concat()]
     {
@@ -173,7 +177,7 @@ fn nonsense_neither_ends_nor_stalls_a_service() {
     for _ in 0..600 {
         served.send(good.clone());
     }
-    served.say(key(1), Body::Progress(u64::MAX));
+    served.say(key(1), Body::progress(u64::MAX));
     served.say(key(1), Body::Close);
     served.read_all();
     assert!(served.owner.take_notifications(Some(Duration::ZERO)).is_err(), "a caller got a request");
@@ -222,8 +226,8 @@ fn a_refusal_remains_until_its_requester_asks_again() {
     let other = served.with_another_peer();
     served.open(key(1), true, 2 * BLOCK, terms(2));
     assert_eq!(served.refusal(key(1)).0, Status::PermissionDenied);
-    served.say(key(1), Body::Progress(0));
-    other.say(key(1), Body::Progress(0));
+    served.say(key(1), Body::progress(0));
+    other.say(key(1), Body::progress(0));
     other.open(key(1), false, 2 * BLOCK, terms(2));
     served.read_all();
     other.read_all();
@@ -242,9 +246,9 @@ fn a_session_ends_at_a_report_that_is_not_possible() {
     let state = served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 4, .. }));
     let SessionState::Open { slots, .. } = state else { unreachable!() };
     assert_eq!(slots.len(), 4, "no chunk without a slot");
-    served.say(key(1), Body::Progress(1));
+    served.say(key(1), Body::progress(1));
     served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 5, .. }));
-    served.say(key(1), Body::Progress(6));
+    served.say(key(1), Body::progress(6));
     let (status, reason) = served.refusal(key(1));
     assert_eq!(status, Status::InvalidArgument);
     assert!(reason.contains("chunk 6 was reported, and 5 are possible"), "{reason}");
@@ -340,12 +344,12 @@ fn the_owner_says_that_it_does_not_know_a_session_whose_request_was_lost() {
     let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
     let Some(served) = Served::new(&options) else { return };
     let is_open = |state: &SessionState| matches!(state, SessionState::Open { .. });
-    served.say(key(1), Body::Progress(0));
+    served.say(key(1), Body::progress(0));
     served.wait(key(1), |state| *state == SessionState::Unknown);
     served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     served.wait(key(1), is_open);
     // A repeated report changes nothing, nor does one of another agent.
-    served.say(key(1), Body::Progress(0));
+    served.say(key(1), Body::progress(0));
     served.with_another_peer().say(key(1), Body::Close);
     served.open(key(2), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     served.wait(key(2), is_open);
@@ -360,7 +364,7 @@ fn a_flood_of_one_peer_does_not_end_the_runs_of_another() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let report =
-                Message { session: key(7), body: Body::Progress(1) }.write(&served.service()).unwrap();
+                Message { session: key(7), body: Body::progress(1) }.write(&served.service()).unwrap();
             while !is_over.load(Ordering::Relaxed) {
                 let report = report.clone();
                 let send =
@@ -411,7 +415,14 @@ fn a_layout_that_is_destroyed_while_it_is_copied_frees_its_arena() {
     let Some(served) = Served::with_blocks(SLOT / BLOCK * 4, &options) else { return };
     let blocks = (SLOT / BLOCK * 4) as u32;
     let process = ProcessIdentity::current().unwrap();
-    let open = Open { process, writes: false, bytes: 4 * SLOT, chunk_size: SLOT, terms: terms(blocks) };
+    let open = Open {
+        process,
+        writes: false,
+        bytes: 4 * SLOT,
+        chunk_size: SLOT,
+        verifies: false,
+        terms: terms(blocks),
+    };
     served.say(key(1), Body::Open(Arc::new(open)));
     served.wait(key(1), |state| matches!(state, SessionState::Open { .. }));
     let Served { owner, layout, peer: _peer, remote: _remote } = served;

@@ -263,8 +263,8 @@ impl Arena {
     }
 
     /// What copies between it and a layout; `None` for the threads that copy host memory.
-    pub fn copier(&self) -> Option<&RowCopier> {
-        self.copier.as_deref()
+    pub fn copier(&self) -> Option<&Arc<RowCopier>> {
+        self.copier.as_ref()
     }
 }
 

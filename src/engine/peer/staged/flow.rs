@@ -186,13 +186,14 @@ impl StagedFlow {
             };
             // After a failure nothing uses the slot any more.
             let ended = each.memory.copy.is_done();
-            let Some(seconds) = ended.as_ref().map_or(Some(0.0), |ended| *ended) else {
+            if let Ok(None) = ended {
                 index += 1;
                 continue;
-            };
+            }
             any = true;
             self.sample.copied += each.memory.chunk.moved;
-            self.sample.copying += seconds;
+            self.sample.copying +=
+                ended.as_ref().ok().and_then(|ended| *ended).map_or(0.0, |ended| ended.seconds);
             match reads || is_stopped || ended.is_err() {
                 true => self.spare.push(self.in_slots.swap_remove(index).memory),
                 false => {

@@ -4,6 +4,7 @@
 
 mod arena;
 mod chunk;
+mod linear_copy;
 mod slot_copy;
 mod flow;
 pub mod staging_memory;
@@ -14,7 +15,8 @@ use std::sync::Arc;
 pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser, object_slot_size, slot_size};
 use self::chunk::{Chunk, ChunkLimits, MAX_RANGES, Piece};
 pub use self::flow::StagedFlow;
-pub use self::slot_copy::{LinearCopy, SlotCopy};
+pub use self::linear_copy::{Check, Checksums, LinearCopy};
+pub use self::slot_copy::SlotCopy;
 pub use self::staging_memory::StagingMemory;
 use crate::base::error::Result;
 use crate::copy::host;

@@ -2,30 +2,25 @@
 //! Copies between a slot and local memory, by another thread than the agent's or by a GPU. A [`SlotCopy`] is used for one
 //! copy after the other, with the memory that it has.
 
-use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::arena::Slot;
-use crate::base::error::{Error, Result, Status, ensure};
+use super::linear_copy::{Checksums, LinearCopy, copy_rows};
+use crate::base::error::{Error, Result, ensure};
 use crate::base::guarded::guarded;
 use crate::base::lists;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::gpu::row_copier::{RowCopier, RowsInFlight};
-use crate::copy::host;
 use crate::copy::host::poison::Poison;
 use crate::nixl::MemoryType;
-use crate::plan::{LinearPlan, Matrix};
-use crate::region::ExtentHold;
+use crate::plan::Matrix;
 
 const RUNNING: u8 = 0;
 const DONE: u8 = 1;
-const FAILED: u8 = 2;
-/// Rows of a [`LinearCopy`] that are listed at a time.
-const BATCH: usize = 1024;
 
 /// A copy that is in progress or done.
 #[derive(Default)]
@@ -34,8 +29,15 @@ pub struct SlotCopy {
     nanoseconds: AtomicU64,
     /// Locked by the thread that copies.
     work: Mutex<CopyWork>,
-    /// A copy by a GPU, and its begin.
-    on_device: Mutex<Option<(RowsInFlight<Option<LinearCopy>>, Instant)>>,
+    /// A copy by a GPU.
+    on_device: Mutex<Option<OnDevice>>,
+}
+
+struct OnDevice {
+    rows: RowsInFlight<Option<Arc<LinearCopy>>>,
+    begun: Instant,
+    /// What computes the checksums afterwards.
+    checked: Option<(Arc<LinearCopy>, Arc<RowCopier>)>,
 }
 
 #[derive(Default)]
@@ -43,18 +45,22 @@ struct CopyWork {
     /// What is copied, or memory for the rows of `linear`.
     rows: Vec<Matrix>,
     is_streamed: bool,
-    linear: Option<LinearCopy>,
+    linear: Option<Arc<LinearCopy>>,
+    /// The GPU that has made the copy, of which only checksums are missing.
+    copied_by: Option<Arc<RowCopier>>,
+    /// Memory for bytes of a layout.
+    memory: Vec<u8>,
+    failure: Option<Error>,
+    checksums: Checksums,
 }
 
-/// The rows between a layout and a slot at `slot`, for some bytes of a plan.
-pub struct LinearCopy {
-    pub plan: Arc<LinearPlan>,
-    pub bytes: Range<u64>,
-    pub slot: u64,
-    pub into_layout: bool,
-    /// Dropped when the copy has ended, as the extents of elastic memory are.
-    pub _held: [Option<Arc<dyn Any + Send + Sync>>; 2],
-    pub _extents: Option<ExtentHold>,
+/// A copy that has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EndedCopy {
+    /// Its duration.
+    pub seconds: f64,
+    /// Zeros, if none were requested.
+    pub checksums: Checksums,
 }
 
 impl SlotCopy {
@@ -66,10 +72,11 @@ impl SlotCopy {
     pub fn start(
         self: &Arc<Self>,
         rows: &mut Vec<Matrix>,
-        copier: Option<&RowCopier>,
+        copier: Option<&Arc<RowCopier>>,
         is_streamed: bool,
         is_inline: bool,
     ) -> Result<()> {
+        self.nanoseconds.store(0, Ordering::Relaxed);
         if let Some(copier) = copier {
             return self.begin_on(copier, rows, None);
         }
@@ -81,15 +88,17 @@ impl SlotCopy {
         Ok(())
     }
 
-    /// The same for rows of a plan, which are listed some at a time.
+    /// The same for rows of a plan, which are listed some at a time. Computes checksums, too, if they were requested.
     pub fn start_linear(
         self: &Arc<Self>,
         copy: LinearCopy,
-        copier: Option<&RowCopier>,
+        copier: Option<&Arc<RowCopier>>,
         is_inline: bool,
     ) -> Result<()> {
+        self.nanoseconds.store(0, Ordering::Relaxed);
+        let copy = Arc::new(copy);
         let mut work = self.work.lock();
-        if let Some(copier) = copier {
+        if let Some(copier) = copier.filter(|_| copy.slot.is_some()) {
             let rows = &mut work.rows;
             rows.clear();
             lists::extend(rows, copy.rows())?;
@@ -101,11 +110,18 @@ impl SlotCopy {
         Ok(())
     }
 
-    fn begin_on(&self, copier: &RowCopier, rows: &mut [Matrix], held: Option<LinearCopy>) -> Result<()> {
+    fn begin_on(
+        &self,
+        copier: &Arc<RowCopier>,
+        rows: &mut [Matrix],
+        linear: Option<Arc<LinearCopy>>,
+    ) -> Result<()> {
         let begun = Instant::now();
+        let checked = linear.clone().filter(|linear| linear.check.is_some());
+        let checked = checked.map(|linear| (linear, copier.clone()));
         // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
-        let in_flight = unsafe { copier.start(rows, held) }?;
-        *self.on_device.lock() = Some((in_flight, begun));
+        let rows = unsafe { copier.start(rows, linear) }?;
+        *self.on_device.lock() = Some(OnDevice { rows, begun, checked });
         self.state.store(RUNNING, Ordering::Relaxed);
         Ok(())
     }
@@ -119,32 +135,41 @@ impl SlotCopy {
         }
     }
 
-    /// Whether it has ended, and its duration in seconds. Fails once if it has failed; nothing is copied any more then.
-    pub fn is_done(&self) -> Result<Option<f64>> {
+    /// Whether it has ended. Fails once if it has failed; nothing is copied any more then.
+    pub fn is_done(self: &Arc<Self>) -> Result<Option<EndedCopy>> {
+        // Before the other: a thread that computes checksums begins after that.
         let state = self.state.load(Ordering::Acquire);
         let mut on_device = self.on_device.lock();
-        if let Some((in_flight, begun)) = &mut *on_device {
-            if !in_flight.is_done() {
+        if let Some(OnDevice { rows, begun, checked }) = &mut *on_device {
+            if !rows.is_done() {
                 return Ok(None);
             }
-            let (failure, seconds) = (in_flight.failure(), begun.elapsed().as_secs_f64());
+            let (failure, seconds, checked) = (rows.failure(), begun.elapsed().as_secs_f64(), checked.take());
             *on_device = None;
+            drop(on_device);
             self.nanoseconds.store((seconds * 1e9) as u64, Ordering::Relaxed);
-            self.state.store(DONE, Ordering::Relaxed);
-            return match failure {
-                None => Ok(Some(seconds)),
-                Some(error) => Err(error.context("copy between staging memory and a layout")),
+            return match (failure, checked) {
+                (Some(error), _) => Err(copying(error)),
+                (None, None) => Ok(Some(EndedCopy { seconds, checksums: Checksums::default() })),
+                (None, Some((linear, copier))) => {
+                    let mut work = self.work.lock();
+                    (work.linear, work.copied_by) = (Some(linear), Some(copier));
+                    drop(work);
+                    self.begin(false);
+                    Ok(None)
+                }
             };
         }
         drop(on_device);
-        match state {
-            RUNNING => Ok(None),
-            DONE => Ok(Some(self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9)),
-            _ => Err(Error::new(
-                Status::Panic,
-                "a thread that copies between staging memory and a layout panicked",
-            )),
+        if state == RUNNING {
+            return Ok(None);
         }
+        let mut work = self.work.lock();
+        if let Some(error) = work.failure.take() {
+            return Err(copying(error));
+        }
+        let seconds = self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9;
+        Ok(Some(EndedCopy { seconds, checksums: work.checksums }))
     }
 }
 
@@ -152,38 +177,29 @@ impl Shared for SlotCopy {
     fn run(&self) {
         let started = Instant::now();
         let mut work = self.work.lock();
-        let linear = work.linear.take();
-        let CopyWork { rows, is_streamed, .. } = &mut *work;
-        let outcome = guarded(|| match &linear {
-            Some(linear) => linear.copy(rows),
-            None => copy_rows(rows, *is_streamed),
+        let (linear, copied_by) = (work.linear.take(), work.copied_by.take());
+        let CopyWork { rows, is_streamed, memory, .. } = &mut *work;
+        let outcome = guarded(|| match (&linear, &copied_by) {
+            (Some(linear), Some(copier)) => linear.check_copied(copier, rows),
+            (Some(linear), None) => linear.copy(rows, memory),
+            (None, _) => {
+                copy_rows(rows, *is_streamed);
+                Ok(Checksums::default())
+            }
         });
+        (work.checksums, work.failure) = match outcome.and_then(|checksums| checksums) {
+            Ok(checksums) => (checksums, None),
+            Err(error) => (Checksums::default(), Some(error)),
+        };
         // What it holds, too, before the end is visible.
-        drop((work, linear));
-        self.nanoseconds.store(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        self.state.store(if outcome.is_ok() { DONE } else { FAILED }, Ordering::Release);
+        drop((work, linear, copied_by));
+        self.nanoseconds.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.state.store(DONE, Ordering::Release);
     }
 }
 
-impl LinearCopy {
-    fn rows(&self) -> impl Iterator<Item = Matrix> {
-        self.plan.rows_in(self.bytes.clone()).map(|mut row| {
-            row.first.destination = self.slot + (row.first.destination - self.bytes.start);
-            if self.into_layout { row.reversed() } else { row }
-        })
-    }
-
-    fn copy(&self, batch: &mut Vec<Matrix>) {
-        batch.clear();
-        for row in self.rows() {
-            batch.push(row);
-            if batch.len() == BATCH {
-                copy_rows(batch, false);
-                batch.clear();
-            }
-        }
-        copy_rows(batch, false);
-    }
+fn copying(error: Error) -> Error {
+    error.context("copy between staging memory and a layout")
 }
 
 impl Slot {
@@ -203,10 +219,4 @@ impl Slot {
         }
         Ok(())
     }
-}
-
-fn copy_rows(rows: &[Matrix], is_streamed: bool) {
-    // SAFETY: the caller of `start` checked the rows against a slot, and the plan against the layouts, which are held until
-    // the copy has ended. A slot and memory of a layout have no byte in common.
-    unsafe { host::copy_rows(rows, is_streamed) };
 }

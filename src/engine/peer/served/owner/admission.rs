@@ -252,7 +252,7 @@ mod tests {
 
     fn open_by(process: ProcessIdentity, writes: bool) -> Arc<Open> {
         let terms = Terms::raw("BLONHC".into(), [0, 1], [0, 1], [0, 1], [1, 1, 1, 1], vec![0; 12]);
-        Arc::new(Open { process, writes, bytes: 1, chunk_size: 4096, terms })
+        Arc::new(Open { process, writes, bytes: 1, chunk_size: 4096, verifies: false, terms })
     }
 
     /// A write of a requester in another container or on another host, whose end cannot be proven.

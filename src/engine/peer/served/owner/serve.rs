@@ -238,8 +238,8 @@ impl ServeTask {
                     self.refuse(service, key, &sender, &Error::new(Status::Busy, message));
                 }
             }
-            Body::Progress(chunks) => {
-                match self.session(key, &sender).map(|session| session.report(chunks)) {
+            Body::Progress { chunks, checksums } => {
+                match self.session(key, &sender).map(|session| session.report(chunks, &checksums)) {
                     Some(Ok(())) => {}
                     Some(Err(error)) => self.end(key, service, SessionState::failed(&error)),
                     None if self.admission.knows(key) => self.admission.renew(key, &sender),

@@ -11,9 +11,10 @@ use super::service::Service;
 use crate::base::error::{Result, Status, ensure, fail};
 use crate::base::process::ProcessIdentity;
 use crate::base::thread_pool::Pool;
+use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact, seed};
 use crate::engine::peer::served::protocol::message::{Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{GrantedSlots, SessionState};
-use crate::engine::peer::staged::{LinearCopy, SlotCopy};
+use crate::engine::peer::staged::{Check, LinearCopy, SlotCopy};
 use crate::layout::Layout;
 use crate::plan::{LinearPlan, Matrix, Move};
 
@@ -35,6 +36,11 @@ pub(super) struct Session {
     pub entry: usize,
     plan: Arc<LinearPlan>,
     chunk_size: u64,
+    /// Slots have checksums; those of GPU memory only if the requester verifies.
+    is_checked: bool,
+    verifies: bool,
+    /// Of the chunks that were gathered, or that the requester has written.
+    checksums: ChunkChecksums,
     /// Chunks whose copy has begun, and ended.
     begun: u64,
     ended: u64,
@@ -87,6 +93,9 @@ impl Session {
             entry,
             plan: Arc::new(terms.placed()?),
             chunk_size: open.chunk_size,
+            is_checked: open.verifies || service.served.device.is_none(),
+            verifies: open.verifies,
+            checksums: ChunkChecksums::default(),
             begun: 0,
             ended: 0,
             copies: VecDeque::new(),
@@ -101,11 +110,12 @@ impl Session {
 
     /// The entry for the requester.
     pub fn state(&self) -> SessionState {
-        SessionState::Open { slots: self.slots, chunks: self.ended }
+        SessionState::Open { slots: self.slots, chunks: self.ended, checksums: self.checksums.0 }
     }
 
-    /// Notes how many chunks the requester has read or written. Fails for a number that is not possible.
-    pub fn report(&mut self, chunks: u64) -> Result<()> {
+    /// Notes how many chunks the requester has read or written, and the checksums of the last that it has written. Fails for a number that is
+    /// not possible, and if a checksum is missing.
+    pub fn report(&mut self, chunks: u64, checksums: &[u32]) -> Result<()> {
         self.heard = Instant::now();
         let most = match self.writes {
             true => (self.ended + self.slots.len() as u64).min(self.chunks()),
@@ -115,8 +125,26 @@ impl Session {
             fail!(InvalidArgument, "chunk {chunks} was reported, and {most} are possible");
         }
         if chunks > self.reported {
+            if self.writes && self.is_checked {
+                self.note_checksums(chunks, checksums)?;
+            }
             self.reported = chunks;
             self.last_progress = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Notes the checksums of chunks that were not reported before.
+    fn note_checksums(&mut self, chunks: u64, checksums: &[u32]) -> Result<()> {
+        let new = usize::try_from(chunks - self.reported).unwrap_or(usize::MAX);
+        ensure!(
+            new <= checksums.len(),
+            InvalidArgument,
+            "{chunks} chunks were reported with {} checksums, and {new} are new",
+            checksums.len()
+        );
+        for (chunk, checksum) in (self.reported..chunks).zip(&checksums[checksums.len() - new..]) {
+            self.checksums.set(&self.slots, chunk, *checksum);
         }
         Ok(())
     }
@@ -147,9 +175,15 @@ impl Session {
                 break;
             }
             self.spare.extend(self.copies.pop_front());
+            let chunk = self.ended;
             self.ended += 1;
             self.last_progress = Instant::now();
-            ended?;
+            let found = ended?.unwrap_or_default().checksums;
+            match self.writes {
+                _ if !self.is_checked => {}
+                true => ensure_intact(chunk, self.checksums.get(&self.slots, chunk), found)?,
+                false => self.checksums.set(&self.slots, chunk, found.layout),
+            }
         }
         Ok(())
     }
@@ -192,13 +226,18 @@ impl Session {
         let linear = LinearCopy {
             plan: self.plan.clone(),
             bytes: range,
-            slot,
+            slot: Some(slot),
             into_layout: self.writes,
+            check: self.is_checked.then(|| Check {
+                seed: seed(self.key, self.begun),
+                reads_layout: self.verifies,
+                is_on_device: service.served.device.is_some(),
+            }),
             _held: [Some(service.clone()), Some(layout)],
             _extents: extents,
         };
         let copy = self.spare.pop().unwrap_or_default();
-        copy.start_linear(linear, service.copier.as_deref(), is_inline)?;
+        copy.start_linear(linear, service.copier.as_ref(), is_inline)?;
         self.copies.push_back(copy);
         self.begun += 1;
         Ok(is_inline)

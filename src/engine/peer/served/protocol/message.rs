@@ -12,7 +12,9 @@ use crate::base::wire::Form;
 use crate::nixl::ServiceId;
 use crate::plan::Terms;
 
-const FORM: Form = Form { magic: b"KVMEMREQ", versions: 1..=1, name: "request for a served transfer" };
+const VERSION: u16 = 2;
+const FORM: Form =
+    Form { magic: b"KVMEMREQ", versions: VERSION..=VERSION, name: "request for a served transfer" };
 /// The maximum size of the fields of a message.
 pub const MAX_BYTES: usize = 256 << 10;
 /// The maximum size of the terms of a request. Its other fields have less than the rest.
@@ -36,8 +38,13 @@ pub struct Message {
 pub enum Body {
     /// Begins a session.
     Open(Arc<Open>),
-    /// So many chunks were read from the arena, or written to it, from the first on.
-    Progress(u64),
+    /// Chunks were read from the arena, or written to it.
+    Progress {
+        /// Number of chunks, from the first on.
+        chunks: u64,
+        /// Those of the last of them, if they were written.
+        checksums: Vec<u32>,
+    },
     /// Ends the session. The requester accesses the arena no more.
     Close,
 }
@@ -53,8 +60,18 @@ pub struct Open {
     pub bytes: u64,
     /// Bytes of each chunk but the last: no more than a slot has.
     pub chunk_size: u64,
+    /// Chunks have checksums also in GPU memory, and the side that has the destination compares that, too.
+    pub verifies: bool,
     /// What is moved, in the owner's terms.
     pub terms: Terms,
+}
+
+impl Body {
+    /// Progress without checksums.
+    #[cfg(test)]
+    pub fn progress(chunks: u64) -> Self {
+        Self::Progress { chunks, checksums: Vec::new() }
+    }
 }
 
 impl Message {
@@ -70,7 +87,7 @@ impl Message {
         bytes.clear();
         bytes.extend_from_slice(&service.prefix());
         let prefix = bytes.len();
-        FORM.append(1, self, bytes)?;
+        FORM.append(VERSION, self, bytes)?;
         let size = bytes.len() - prefix;
         ensure!(
             size <= MAX_BYTES,
@@ -104,7 +121,14 @@ mod tests {
         let spans = [3u32, 0, 2].map(u32::to_le_bytes).concat().repeat(spans);
         let terms = Terms::raw("BLONHC".into(), [0, 3], [0, 2], [1, 2], [4, 16, 1, 2], spans);
         let process = ProcessIdentity::unknown();
-        let body = Body::Open(Arc::new(Open { process, writes: true, bytes: 77, chunk_size: 4096, terms }));
+        let body = Body::Open(Arc::new(Open {
+            process,
+            writes: true,
+            bytes: 77,
+            chunk_size: 4096,
+            verifies: false,
+            terms,
+        }));
         Message { session: SessionKey([9; 16]), body }
     }
 
@@ -112,14 +136,17 @@ mod tests {
     fn messages_are_read_as_they_were_written() {
         for message in [
             open(2),
-            Message { session: SessionKey([1; 16]), body: Body::Progress(u64::MAX) },
+            Message {
+                session: SessionKey([1; 16]),
+                body: Body::Progress { chunks: u64::MAX, checksums: vec![7; 8] },
+            },
             Message { session: SessionKey([2; 16]), body: Body::Close },
         ] {
             let bytes = message.write(&SERVICE).unwrap();
             let rest = bytes.strip_prefix(&SERVICE.prefix()[..]).unwrap();
             assert_eq!(Message::read(rest).unwrap(), message);
             ensure_all_damage_is_found(rest, Message::read);
-            assert_eq!(Message::read(&of_version(rest, 2)).unwrap_err().status(), Status::VersionMismatch);
+            assert_eq!(Message::read(&of_version(rest, 1)).unwrap_err().status(), Status::VersionMismatch);
         }
     }
 

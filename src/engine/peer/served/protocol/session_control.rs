@@ -25,12 +25,14 @@ pub const MAX_SLOTS: usize = 8;
 /// The first word of an entry that was not read yet: no service and no session begins with it.
 pub const UNREAD: u64 = u64::MAX;
 const MAGIC: &[u8; 8] = b"KVMEMSRC";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const OPEN: u32 = 1;
 const ENDED: u32 = 2;
 const UNKNOWN: u32 = 3;
 /// The offset of the checksum in an entry.
 const CHECKSUM: usize = ENTRY - 4;
+/// The offsets of the checksums of chunks, and of a reason.
+const CHECKSUMS: usize = 64;
 const REASON: usize = 64;
 const MAX_REASON: usize = CHECKSUM - REASON;
 
@@ -63,7 +65,8 @@ pub fn lease_of(bytes: &[u8; SIZE], service: &ServiceId) -> Result<Duration> {
     ensure!(
         version == VERSION,
         VersionMismatch,
-        "the owner serves by version {version}, this library reads version {VERSION}"
+        "the owner serves by version {version} of the protocol, this library by version {VERSION}; use the same version of kvmem on \
+         both sides"
     );
     Ok(Duration::from_millis(word(12).into()))
 }
@@ -85,7 +88,12 @@ impl GrantedSlots {
 
     /// The slot of a chunk. Slots are used one after the other.
     pub fn of_chunk(&self, chunk: u64) -> u32 {
-        self[(chunk % self.count.max(1) as u64) as usize]
+        self[self.index(chunk)]
+    }
+
+    /// The index of that slot.
+    pub fn index(&self, chunk: u64) -> usize {
+        (chunk % self.count.max(1) as u64) as usize
     }
 }
 
@@ -111,8 +119,9 @@ pub enum Entry {
 /// The state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// It has these slots of the arena, and the owner has gathered or scattered `chunks` chunks.
-    Open { slots: GrantedSlots, chunks: u64 },
+    /// It has these slots of the arena, and the owner has gathered or scattered `chunks` chunks. The checksums are of the chunks that
+    /// were last gathered in each slot.
+    Open { slots: GrantedSlots, chunks: u64, checksums: [u32; MAX_SLOTS] },
     /// It was refused or has ended, with this status and reason.
     Ended { status: i32, reason: String },
     /// The owner got a report of it and knows no such session: its request was lost.
@@ -136,12 +145,15 @@ impl SessionState {
         let mut bytes = [0; ENTRY];
         bytes[..16].copy_from_slice(&session.0);
         match self {
-            Self::Open { slots, chunks } => {
+            Self::Open { slots, chunks, checksums } => {
                 bytes[16..20].copy_from_slice(&OPEN.to_le_bytes());
                 bytes[20..24].copy_from_slice(&(slots.len() as u32).to_le_bytes());
                 bytes[24..32].copy_from_slice(&chunks.to_le_bytes());
                 for (place, slot) in bytes[32..].chunks_exact_mut(4).zip(slots.iter()) {
                     place.copy_from_slice(&slot.to_le_bytes());
+                }
+                for (place, checksum) in bytes[CHECKSUMS..].chunks_exact_mut(4).zip(checksums) {
+                    place.copy_from_slice(&checksum.to_le_bytes());
                 }
             }
             Self::Ended { status, reason } => {
@@ -181,7 +193,8 @@ impl SessionState {
                     "the owner granted slots that its arena does not have, or one twice"
                 );
                 let chunks = u64::from(word(24)) | u64::from(word(28)) << 32;
-                Ok(Entry::State(Self::Open { slots, chunks }))
+                let checksums = std::array::from_fn(|index| word(CHECKSUMS + 4 * index));
+                Ok(Entry::State(Self::Open { slots, chunks, checksums }))
             }
             ENDED if length <= MAX_REASON => {
                 let reason = String::from_utf8_lossy(&entry[REASON..REASON + length]).into_owned();
@@ -220,7 +233,11 @@ mod tests {
 
     #[test]
     fn an_entry_is_found_by_its_session() {
-        let open = SessionState::Open { slots: GrantedSlots::new(&[3, 0, 7]), chunks: 1 << 40 };
+        let open = SessionState::Open {
+            slots: GrantedSlots::new(&[3, 0, 7]),
+            chunks: 1 << 40,
+            checksums: [5, 1 << 31, 6, 0, 0, 0, 0, 9],
+        };
         let other = SessionState::Ended { status: -7, reason: "come again".into() };
         let unknown = SessionState::Unknown.entry(SessionKey([3; 16]));
         let bytes = block(&[other.entry(SessionKey([1; 16])), open.entry(KEY), unknown]);
@@ -237,9 +254,25 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_of_another_version_is_refused() {
+        let mut bytes = block(&[]);
+        let mut head = head(&SERVICE, LEASE);
+        head[8..12].copy_from_slice(&1u32.to_le_bytes());
+        bytes[..ENTRY].copy_from_slice(&sealed(head));
+        let error = lease_of(&bytes, &SERVICE).unwrap_err();
+        assert_eq!(error.status(), Status::VersionMismatch);
+        assert!(
+            error.message().contains("by version 1 of the protocol, this library by version 2"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn half_written_entries_are_not_taken_for_ended_sessions() {
-        let before = SessionState::Open { slots: GrantedSlots::new(&[1]), chunks: 1 }.entry(KEY);
-        let after = SessionState::Open { slots: GrantedSlots::new(&[1, 2]), chunks: 300 }.entry(KEY);
+        let before =
+            SessionState::Open { slots: GrantedSlots::new(&[1]), chunks: 1, checksums: [0; 8] }.entry(KEY);
+        let after = SessionState::Open { slots: GrantedSlots::new(&[1, 2]), chunks: 300, checksums: [1; 8] }
+            .entry(KEY);
         for written in 1..ENTRY {
             let mut torn = before;
             torn[..written].copy_from_slice(&after[..written]);
@@ -264,7 +297,7 @@ mod tests {
     fn grants_of_slots_that_do_not_exist_are_refused() {
         for slots in [&[8][..], &[1, 1]] {
             let slots = GrantedSlots::new(slots);
-            let bytes = block(&[SessionState::Open { slots, chunks: 0 }.entry(KEY)]);
+            let bytes = block(&[SessionState::Open { slots, chunks: 0, checksums: [0; 8] }.entry(KEY)]);
             assert_eq!(SessionState::find(&bytes, KEY, 8).unwrap_err().status(), Status::Corrupt);
         }
     }

@@ -100,7 +100,7 @@ mod tests {
         let size = session_control::SIZE as u64;
         let region = Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap();
         let start = region.address();
-        let open = SessionState::Open { slots: GrantedSlots::new(&[1]), chunks: 1 };
+        let open = SessionState::Open { slots: GrantedSlots::new(&[1]), chunks: 1, checksums: [3; 8] };
         write(start, &region, &head(&service, Duration::from_secs(1)));
         write(start + session_control::ENTRY as u64, &region, &open.entry(key));
         let is_open =

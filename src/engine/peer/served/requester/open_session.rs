@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result, fail};
 use crate::base::log::log;
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, Entry, SessionState};
-use crate::engine::peer::served::protocol::words;
+use crate::engine::peer::served::protocol::{chunk_checksums, words};
 use crate::engine::peer::staged::Slot;
 use crate::nixl::{AgentState, RequestId};
 use crate::region::random;
@@ -72,6 +72,11 @@ impl OpenSession {
         }
         Message { session: self.key, body }.write_to(&plan.served().id, buffer)?;
         state.notify_remote(plan.peer(), buffer)
+    }
+
+    /// The checksum of what precedes the bytes of a chunk.
+    pub fn seed(&self, chunk: u64) -> u32 {
+        chunk_checksums::seed(self.key, chunk)
     }
 
     /// Whether the last report is to be sent again.

@@ -9,10 +9,10 @@ use crate::base::error::{Result, ensure, fail};
 use crate::engine::cost::requests::RequestRates;
 use crate::engine::peer::served::protocol::message::MAX_TERMS;
 use crate::engine::peer::served::protocol::session_control;
-use crate::engine::peer::staged::{Arena, ArenaUse, Slot, SlotUser, StagingMemory};
+use crate::engine::peer::staged::{Arena, ArenaUse, Check, Slot, SlotUser, StagingMemory};
 use crate::layout::{Layout, Memory, Served};
 use crate::nixl::request_handle::RequestSide;
-use crate::nixl::{Agent, AgentState, Descriptor, Operation, Remote, RequestId, Span};
+use crate::nixl::{Agent, AgentState, Descriptor, MemoryType, Operation, Remote, RequestId, Span};
 use crate::plan::Plan;
 
 /// Larger slots of an owner would need a larger arena here, too.
@@ -27,6 +27,10 @@ pub struct ServedDivision {
     served: Served,
     peer: Arc<Remote>,
     reads: bool,
+    /// Chunks are compared where they come from and where they are.
+    verifies: bool,
+    /// Chunks have checksums.
+    is_checked: bool,
     /// NIXL accesses the local layout, in few ranges.
     is_direct: bool,
     /// Descriptors of a request, on average of the first.
@@ -44,6 +48,7 @@ impl ServedDivision {
         [local, remote]: [&Arc<Layout>; 2],
         reads: bool,
         rates: &RequestRates,
+        verifies: bool,
     ) -> Result<Self> {
         let (Some(served), Memory::Remote(memory)) = (remote.served(), remote.memory()) else {
             fail!(Unsupported, "the owner does not serve the layout (kvmem_layout_serve)");
@@ -61,12 +66,14 @@ impl ServedDivision {
         let side = usize::from(reads);
         let led = plan.led_by(side)?;
         let slices = led.slices(1 - side, MAX_TERMS)?;
-        let session = |slice| SessionPlan::new(&slice, side, reads, served.slot_size);
+        let session = |slice| SessionPlan::new(&slice, side, reads, served.slot_size, verifies);
         let mut this = Self {
             sessions: slices.into_iter().map(session).collect::<Result<_>>()?,
             served: served.clone(),
             peer: memory.peer.clone(),
             reads,
+            verifies,
+            is_checked: verifies || served.device.is_none(),
             is_direct: true,
             descriptors: 1,
             memory: staging,
@@ -77,6 +84,8 @@ impl ServedDivision {
         let chunks = first.chunks().min(SAMPLED);
         let sampled = first.range(chunks - 1).end;
         let ranges = (0..chunks).map(|chunk| first.ranges(chunk).count() as u64).sum::<u64>();
+        // A checksum of GPU memory is that of a slot.
+        let is_plain = is_plain && !(verifies && served.device.is_some());
         let is_direct = is_plain && sampled >= ranges * rates.bytes_per_descriptor();
         let descriptors = if is_direct { ranges.div_ceil(chunks) } else { 1 };
         (this.is_direct, this.descriptors) = (is_direct, descriptors);
@@ -123,20 +132,18 @@ pub struct ServedPlan {
     arena: Option<Arc<Arena>>,
     /// For copies of the owner's control block.
     mailboxes: Arc<Arena>,
-    /// Slots of the arena get poison before they are read to.
-    poisons: bool,
 }
 
 impl ServedPlan {
     /// Allocates what the agent does not have yet.
-    pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>, poisons: bool) -> Result<Self> {
+    pub fn new(division: ServedDivision, local: &Layout, agent: &Arc<Agent>) -> Result<Self> {
         let chunks = || Arena::for_agent(agent, ArenaUse::Chunks, division.memory, division.served.slot_size);
         let arena = division.copies().then(chunks).transpose()?;
         let mailboxes =
             Arena::for_agent(agent, ArenaUse::Mailboxes, StagingMemory::Host, session_control::SIZE as u64)?;
         // Allocation and registration take long, so the layout keeps them for the next transfer.
         local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
-        Ok(Self { division, arena, mailboxes, poisons })
+        Ok(Self { division, arena, mailboxes })
     }
 
     /// Number of chunks.
@@ -171,13 +178,15 @@ impl ServedPlan {
         self.arena.as_ref()?.take(SlotUser::peer(self.peer()))
     }
 
-    /// Prepares a slot that a chunk is to be read to.
-    pub(super) fn poison(&self, session: &SessionPlan, chunk: u64, slot: Option<&Slot>) -> Result<()> {
-        let range = session.range(chunk);
-        match slot.filter(|_| self.poisons) {
-            Some(slot) => slot.poison(std::iter::once(0..range.end - range.start)),
-            None => Ok(()),
-        }
+    /// Whether runs are verified.
+    pub fn verifies(&self) -> bool {
+        self.division.verifies
+    }
+
+    /// How checksums of chunks are computed, after their seeds; `None` if they have none.
+    pub(super) fn check(&self, seed: u32) -> Option<Check> {
+        let is_on_device = self.division.memory.memory_type() == MemoryType::Vram;
+        self.division.is_checked.then_some(Check { seed, reads_layout: self.division.verifies, is_on_device })
     }
 
     /// Free memory for a copy of a control block, if there is any for the owner.

@@ -15,6 +15,7 @@ use super::session_plan::SessionPlan;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::leak;
 use crate::base::log::log;
+use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact};
 use crate::engine::peer::served::protocol::message::Body;
 use crate::engine::peer::served::protocol::session_control::{Entry, GrantedSlots, SessionState};
 use crate::engine::peer::staged::{LinearCopy, Slot, SlotCopy};
@@ -36,6 +37,8 @@ pub struct SessionFlow {
     slots: GrantedSlots,
     /// Chunks that the owner has gathered or scattered, from the first on.
     theirs: u64,
+    /// Of the chunks that the owner has gathered, or of those to be written.
+    checksums: ChunkChecksums,
     /// Chunks that have begun here.
     begun: u64,
     active: Vec<Active>,
@@ -60,6 +63,8 @@ struct Active {
     chunk: u64,
     /// In the local arena, unless NIXL accesses the layout.
     slot: Option<Slot>,
+    /// Of a chunk that is read, at the owner.
+    checksum: u32,
 }
 
 enum State {
@@ -79,6 +84,7 @@ impl SessionFlow {
             session: None,
             slots: GrantedSlots::default(),
             theirs: 0,
+            checksums: ChunkChecksums::default(),
             begun: 0,
             active: Vec::new(),
             spare: Vec::new(),
@@ -188,7 +194,9 @@ impl SessionFlow {
 
     fn report(&mut self, state: &mut AgentState) -> Result<()> {
         self.reported = self.mine;
-        self.say(state, Body::Progress(self.mine))
+        let written = if self.plan.reads() { self.mine } else { self.theirs };
+        let checksums = (written..self.mine).map(|chunk| self.checksums.get(&self.slots, chunk)).collect();
+        self.say(state, Body::Progress { chunks: self.mine, checksums })
     }
 
     /// Sends the last report again after some time without a message. A repeated report changes nothing, and renews a request
@@ -224,23 +232,17 @@ impl SessionFlow {
             return Ok(None);
         }
         let chunk = self.begun;
-        self.plan.poison(self.moves(), chunk, slot.as_ref())?;
         let local = slot.as_ref().map(Slot::address);
         let request = self.plan.request(state, self.moves(), chunk, self.slots.of_chunk(chunk), local)?;
         self.begun += 1;
-        self.active.push(Active { state: State::InFlight(request), chunk, slot });
+        let checksum = self.checksums.get(&self.slots, chunk);
+        self.active.push(Active { state: State::InFlight(request), chunk, slot, checksum });
         Ok(Some(request))
     }
 
     fn next_write(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        let granted = self.theirs + self.slots.len() as u64;
         if !self.has_lease() {
             return Ok(None);
-        }
-        if !self.plan.has_arena() && self.begun < granted.min(self.chunks()) && self.active.len() < MAX_ACTIVE
-        {
-            self.active.push(Active { state: State::Gathered, chunk: self.begun, slot: None });
-            self.begun += 1;
         }
         let is_ready = |each: &&mut Active| matches!(each.state, State::Gathered);
         let Some(ready) = self.active.iter_mut().find(is_ready) else { return Ok(None) };
@@ -287,7 +289,7 @@ impl SessionFlow {
         }
         let is_it = |each: &Active| matches!(each.state, State::InFlight(id) if id == request);
         let Some(index) = self.active.iter().position(is_it) else { return Ok(false) };
-        let Active { chunk, slot, .. } = self.active.swap_remove(index);
+        let Active { chunk, slot, checksum, .. } = self.active.swap_remove(index);
         if let Err(error) = state.release_request(request) {
             log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
             match slot {
@@ -303,9 +305,9 @@ impl SessionFlow {
         self.moved |= 1 << (chunk - self.mine);
         let first = self.moved.trailing_ones();
         (self.mine, self.moved) = (self.mine + u64::from(first), self.moved >> first);
-        match slot {
-            Some(slot) if self.plan.reads() => self.copy(chunk, slot)?,
-            _ => self.done += 1,
+        match self.plan.reads() && (slot.is_some() || self.plan.check(0).is_some()) {
+            true => self.copy(chunk, slot, checksum)?,
+            false => self.done += 1,
         }
         Ok(true)
     }
@@ -327,7 +329,7 @@ impl SessionFlow {
             Entry::State(SessionState::Ended { status, reason }) => {
                 Err(of_owner(&self.plan, SessionState::error(status, &reason)))
             }
-            Entry::State(SessionState::Open { slots, chunks }) => {
+            Entry::State(SessionState::Open { slots, chunks, checksums }) => {
                 ensure!(
                     (self.theirs..=all).contains(&chunks)
                         && (self.slots.is_empty() || self.slots == slots)
@@ -340,26 +342,36 @@ impl SessionFlow {
                 let is_new = self.slots.is_empty() || chunks > self.theirs || session.was_last_read();
                 self.is_confirmed |= session.was_last_read();
                 (self.slots, self.theirs) = (slots, chunks);
+                if self.plan.reads() {
+                    self.checksums = ChunkChecksums(checksums);
+                }
                 Ok(is_new)
             }
         }
     }
 
-    /// Begins to gather the next chunk of a write, if the owner has a slot for it and there is one here.
+    /// Begins to gather the next chunk of a write, or to compute its checksum, if the owner has a slot for it and there is one here.
     fn begin_gathering(&mut self) -> Result<bool> {
         let granted = self.theirs + self.slots.len() as u64;
         if self.is_stopped || self.active.len() >= MAX_ACTIVE || self.begun >= granted.min(self.chunks()) {
             return Ok(false);
         }
-        let Some(slot) = self.plan.take_slot() else { return Ok(false) };
+        let slot = self.plan.take_slot();
+        if slot.is_none() && self.plan.has_arena() {
+            return Ok(false);
+        }
         let chunk = self.begun;
         self.begun += 1;
-        self.copy(chunk, slot)?;
+        match slot.is_some() || self.plan.check(0).is_some() {
+            true => self.copy(chunk, slot, 0)?,
+            false => self.active.push(Active { state: State::Gathered, chunk, slot, checksum: 0 }),
+        }
         Ok(true)
     }
 
-    /// Begins the copy between a slot and the local layout.
-    fn copy(&mut self, chunk: u64, slot: Slot) -> Result<()> {
+    /// Begins the copy between a slot and the local layout, or to compute the checksum of what NIXL has moved to the layout or will move
+    /// from there.
+    fn copy(&mut self, chunk: u64, slot: Option<Slot>, checksum: u32) -> Result<()> {
         let range = self.moves().range(chunk);
         let size = range.end - range.start;
         let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.chunks());
@@ -367,13 +379,14 @@ impl SessionFlow {
         let linear = LinearCopy {
             plan: self.moves().linear().clone(),
             bytes: range,
-            slot: slot.address(),
+            slot: slot.as_ref().map(Slot::address),
             into_layout: self.plan.reads(),
+            check: self.session.as_ref().and_then(|session| self.plan.check(session.seed(chunk))),
             _held: [None, None],
             _extents: None,
         };
-        copy.start_linear(linear, slot.arena().copier(), is_inline)?;
-        self.active.push(Active { state: State::Copying(copy), chunk, slot: Some(slot) });
+        copy.start_linear(linear, slot.as_ref().and_then(|slot| slot.arena().copier()), is_inline)?;
+        self.active.push(Active { state: State::Copying(copy), chunk, slot, checksum });
         Ok(())
     }
 
@@ -393,6 +406,7 @@ impl SessionFlow {
             }
             any = true;
             self.spare.push(copy.clone());
+            let (chunk, expected) = (each.chunk, each.checksum);
             if self.plan.reads() || self.is_stopped || ended.is_err() {
                 self.active.swap_remove(index);
                 self.done += 1;
@@ -400,7 +414,12 @@ impl SessionFlow {
                 each.state = State::Gathered;
                 index += 1;
             }
-            ended?;
+            let found = ended?.unwrap_or_default().checksums;
+            match self.plan.reads() {
+                _ if self.is_stopped || self.plan.check(0).is_none() => {}
+                true => ensure_intact(chunk, expected, found)?,
+                false => self.checksums.set(&self.slots, chunk, found.layout),
+            }
         }
         Ok(any)
     }

@@ -25,7 +25,13 @@ pub struct SessionPlan {
 
 impl SessionPlan {
     /// The session of a slice that is led by `side`, with chunks that fit slots of `slot_size`.
-    pub fn new(slice: &PlanSlice<'_>, side: usize, reads: bool, slot_size: u64) -> Result<Self> {
+    pub fn new(
+        slice: &PlanSlice<'_>,
+        side: usize,
+        reads: bool,
+        slot_size: u64,
+        verifies: bool,
+    ) -> Result<Self> {
         let linear = Arc::new(slice.linear(side)?);
         let bytes = linear.bytes();
         let least = MIN_CHUNK.min(slot_size);
@@ -34,6 +40,7 @@ impl SessionPlan {
             writes: !reads,
             bytes,
             chunk_size: (bytes / CHUNKS).next_multiple_of(4096).clamp(least, slot_size),
+            verifies,
             terms: slice.terms(1 - side)?,
         };
         Ok(Self { linear, open: Arc::new(open) })

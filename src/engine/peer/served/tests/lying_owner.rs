@@ -6,9 +6,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::error::{Error, Status};
+use crate::base::error::{Error, Result, Status};
+use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, seed};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
-use crate::engine::peer::served::protocol::session_control::{self, ENTRY, GrantedSlots, SessionState};
+use crate::engine::peer::served::protocol::session_control::{
+    self, ENTRY, GrantedSlots, MAX_SLOTS, SessionState,
+};
 use crate::engine::peer::served::protocol::words;
 use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind, Served};
 use crate::nixl::{Agent, AgentConfig, Descriptor, MemoryType, ServiceId};
@@ -126,22 +129,52 @@ impl Owner {
         reads: bool,
         lie: impl FnOnce(&Self, SessionKey),
     ) -> Error {
+        let preferences = Preferences { stall_timeout, ..Preferences::default() };
+        self.run_with(preferences, reads, lie).unwrap_err()
+    }
+
+    fn run_with(
+        &self,
+        preferences: Preferences,
+        reads: bool,
+        serve: impl FnOnce(&Self, SessionKey),
+    ) -> Result<()> {
         let pairs: Vec<_> = (0..BLOCKS as u32).map(|id| BlockPair { source: id, destination: id }).collect();
         let path = if reads { TransferPath::NixlReadServed } else { TransferPath::NixlWriteServed };
-        let preferences = Preferences { path: Some(path), stall_timeout, ..Preferences::default() };
+        let preferences = Preferences { path: Some(path), ..preferences };
         let step = Step { pairs: &pairs, ..Step::default() };
         let request = TransferRequest { step, preferences, ..TransferRequest::default() };
         let [source, destination] =
             if reads { [&self.remote, &self.local] } else { [&self.local, &self.remote] };
         let transfer = Transfer::create(source, destination, request).unwrap();
         transfer.submit().unwrap();
-        lie(self, self.await_request());
-        transfer.wait(Some(DEADLINE)).unwrap_err()
+        serve(self, self.await_request());
+        transfer.wait(Some(DEADLINE))
     }
 }
 
 fn open(slots: &[u32], chunks: u64) -> SessionState {
-    SessionState::Open { slots: GrantedSlots::new(slots), chunks }
+    SessionState::Open { slots: GrantedSlots::new(slots), chunks, checksums: [0; MAX_SLOTS] }
+}
+
+/// The entry of a state, with the checksums of slots that nothing was written to.
+fn entry(state: &SessionState, key: SessionKey) -> [u8; ENTRY] {
+    match *state {
+        SessionState::Open { slots, chunks, .. } => {
+            let first = chunks.saturating_sub(slots.len() as u64);
+            let mut checksums = ChunkChecksums::default();
+            for chunk in first..chunks.min(first + slots.len() as u64) {
+                checksums.set(&slots, chunk, empty(key, chunk));
+            }
+            SessionState::Open { slots, chunks, checksums: checksums.0 }.entry(key)
+        }
+        _ => state.entry(key),
+    }
+}
+
+/// The checksum of a chunk whose slot is empty.
+fn empty(key: SessionKey, chunk: u64) -> u32 {
+    crc32c::crc32c_append(seed(key, chunk), &[0; SLOT as usize])
 }
 
 fn expect(error: &Error, status: Status, text: &str) {
@@ -157,12 +190,13 @@ fn states_that_contradict_each_other_end_the_run() {
             owner.run(reads, |owner, key| {
                 let (last, before) = states.split_last().unwrap();
                 for state in before {
-                    owner.write(1, &state.entry(key));
+                    owner.write(1, &entry(state, key));
                     owner.await_message(|message| {
-                        (message.session == key && matches!(message.body, Body::Progress(_))).then_some(())
+                        (message.session == key && matches!(message.body, Body::Progress { .. }))
+                            .then_some(())
                     });
                 }
-                owner.write(1, &last.entry(key));
+                owner.write(1, &entry(last, key));
             })
         };
         let contradicts = "which contradicts its earlier entries";
@@ -193,12 +227,12 @@ fn an_owner_that_says_nothing_new_is_stalled() {
         let stall_timeout = Some(Duration::from_millis(300));
         expect(&owner.run_within(stall_timeout, reads, |_, _| ()), Status::TimedOut, stalls);
         let torn = owner.run_within(stall_timeout, reads, |owner, key| {
-            let mut entry = open(&[0], 0).entry(key);
-            entry[ENTRY - 1] ^= 1;
-            owner.write(1, &entry);
+            let mut torn = entry(&open(&[0], 0), key);
+            torn[ENTRY - 1] ^= 1;
+            owner.write(1, &torn);
         });
         expect(&torn, Status::TimedOut, stalls);
-        let reply = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
+        let reply = |owner: &Owner, key| owner.write(1, &entry(&open(&[0], 0), key));
         let idle = owner.run_within(stall_timeout, reads, reply);
         expect(&idle, Status::TimedOut, stalls);
     }
@@ -208,9 +242,9 @@ fn an_owner_that_says_nothing_new_is_stalled() {
 fn a_session_or_a_service_that_is_gone_ends_the_run() {
     let Some(owner) = Owner::new() else { return };
     let await_progress = |owner: &Owner, key: SessionKey| {
-        owner.write(1, &open(&[0, 1], 2).entry(key));
+        owner.write(1, &entry(&open(&[0, 1], 2), key));
         owner.await_message(|message| {
-            (message.session == key && matches!(message.body, Body::Progress(_))).then_some(())
+            (message.session == key && matches!(message.body, Body::Progress { .. })).then_some(())
         });
     };
     let forgotten = owner.run(true, |owner, key| {
@@ -233,15 +267,68 @@ fn a_write_begins_only_within_the_lease_of_its_slots() {
     head[12..16].fill(0);
     owner.write(0, &head);
     let stall_timeout = Some(Duration::from_millis(300));
-    let grant = |owner: &Owner, key| owner.write(1, &open(&[0], 0).entry(key));
+    let grant = |owner: &Owner, key| owner.write(1, &entry(&open(&[0], 0), key));
     let error = owner.run_within(stall_timeout, false, grant);
     expect(&error, Status::TimedOut, "nothing was moved to or from agent 'liar'");
     let reported = Cell::new(0);
     owner.await_message(|message| {
-        if let Body::Progress(chunks) = message.body {
+        if let Body::Progress { chunks, .. } = message.body {
             reported.set(chunks.max(reported.get()));
         }
         matches!(message.body, Body::Close).then_some(())
     });
     assert_eq!(reported.get(), 0, "the slot was written");
+}
+
+/// Of the bytes in the slots, in which nothing was changed.
+#[test]
+fn chunks_whose_checksums_differ_are_no_data() {
+    let Some(owner) = Owner::new() else { return };
+    let slots = GrantedSlots::new(&[2, 0]);
+    let read = |verifies, checksums: &dyn Fn(SessionKey) -> [u32; 2]| {
+        let preferences = Preferences { verifies, ..Preferences::default() };
+        owner.run_with(preferences, true, |owner, key| {
+            let mut all = [0; MAX_SLOTS];
+            all[..2].copy_from_slice(&checksums(key));
+            owner.write(1, &SessionState::Open { slots, chunks: 2, checksums: all }.entry(key));
+        })
+    };
+    for verifies in [false, true] {
+        let is_corrupt = |checksums: &dyn Fn(SessionKey) -> [u32; 2]| {
+            expect(&read(verifies, checksums).unwrap_err(), Status::Corrupt, "damaged on the way");
+        };
+        is_corrupt(&|key| [empty(key, 0), empty(key, 1) ^ 1]);
+        // Of another session, and of the round before.
+        is_corrupt(&|key| [empty(SessionKey([7; 16]), 0), empty(key, 1)]);
+        is_corrupt(&|key| [empty(key, 0), empty(key, 3)]);
+    }
+}
+
+/// All chunks: an owner that knows the checksum of each reports the last.
+#[test]
+fn a_write_reports_the_checksum_of_each_chunk() {
+    let Some(owner) = Owner::new() else { return };
+    let slots = GrantedSlots::new(&[1, 3]);
+    let written = owner.run_with(Preferences::default(), false, |owner, key| {
+        let mut scattered = 0;
+        while scattered < BLOCKS {
+            owner.write(
+                1,
+                &SessionState::Open { slots, chunks: scattered, checksums: [0; MAX_SLOTS] }.entry(key),
+            );
+            let known = scattered;
+            scattered = owner.await_message(|message| match message.body {
+                Body::Progress { chunks, checksums } if message.session == key && chunks > known => {
+                    let first = chunks - checksums.len() as u64;
+                    assert!(first <= known, "chunk {known} has no checksum");
+                    let expected: Vec<_> = (first..chunks).map(|chunk| empty(key, chunk)).collect();
+                    assert_eq!(checksums, expected);
+                    Some(chunks)
+                }
+                _ => None,
+            });
+        }
+        owner.write(1, &SessionState::Open { slots, chunks: BLOCKS, checksums: [0; MAX_SLOTS] }.entry(key));
+    });
+    written.unwrap();
 }

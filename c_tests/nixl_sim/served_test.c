@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Served transfers with a NIXL that changes bytes on the way, or reports success and moves nothing.
+#include "stand_in.h"
+
+#define NUM_BLOCKS 64
+#define CHUNK (8 << 10) /* more than a control block, and less than a transfer */
+
+static const kvmem_block_pair pairs[] = {{3, 5}, {8, 2}, {63, 0}, {7, 9}};
+static const uint32_t ids[] = {5, 2, 9};
+
+static kvmem_layout_config config_of(uint32_t kind) {
+    return WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = NUM_BLOCKS, it.kind = kind,
+                it.page_size = 8, it.num_heads = 2);
+}
+
+/* An agent whose layout is served, and one that has imported it, in one process. */
+typedef struct peers {
+    kvmem_agent *near, *far;
+    kv_side here, there;
+    kvmem_layout *remote;
+} peers;
+
+static void peers_open(peers *peers, uint32_t kind) {
+    nixl_find_stand_in();
+    NIXL(nixl_sim_set_routing(1));
+    NIXL(nixl_sim_set_moving(UINT64_MAX));
+    peers->near = agent_open("near");
+    peers->far = agent_open("far");
+    kv_side_open(&peers->here, REF(config_of(KVMEM_LAYOUT_LAYER_SEPARATE)), peers->near, 1);
+    kv_side_open(&peers->there, REF(config_of(kind)), peers->far, 2);
+    EXPECT_OK(kvmem_layout_serve(peers->there.layout,
+                                 REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)), ERR));
+    agents_introduce(peers->near, peers->far);
+    peers->remote = layout_import(peers->near, peers->there.layout);
+}
+
+static void peers_close(peers *peers) {
+    DESTROYED(kvmem_layout, peers->remote);
+    kv_side_close(&peers->here);
+    kv_side_close(&peers->there);
+    DESTROYED(kvmem_agent, peers->near);
+    DESTROYED(kvmem_agent, peers->far);
+    NIXL(nixl_sim_set_routing(0));
+}
+
+/* Blocks, or some heads of tokens by tables; from the owner, or to it. */
+static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t path, uint64_t flags) {
+    const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.path = path, it.flags = flags);
+    if (by_tables) {
+        options.source_table = &from;
+        options.destination_table = &to;
+        options.num_tokens = 2 * config_of(0).page_size;
+        options.source_head = 1;
+        options.num_heads = 1;
+    } else {
+        options.pairs = pairs;
+        options.num_pairs = NUM(pairs);
+    }
+    return MADE(kvmem_transfer, kvmem_transfer_create, reads ? peers->remote : peers->here.layout,
+                reads ? peers->here.layout : peers->remote, &options);
+}
+
+static void check_spoiled(const peers *peers, bool by_tables, bool reads, uint64_t flags) {
+    static const uint32_t paths[] = {KVMEM_PATH_NIXL_WRITE_SERVED, KVMEM_PATH_NIXL_READ_SERVED};
+    /* A verified transfer is served without a request for it. */
+    OWNED(kvmem_transfer) transfer =
+        create(peers, by_tables, reads, flags == KVMEM_TRANSFER_VERIFY ? 0 : paths[reads], flags);
+    kvmem_transfer_explanation explained;
+    const char *text = kv_explained(transfer, &explained);
+    CHECK_EQ(explained.path, paths[reads]);
+    if (flags == KVMEM_TRANSFER_VERIFY) CHECK_HAS(text, "the owner serves the transfer, and so computes checksums");
+    RUN(transfer);
+    for (int how = NIXL_SIM_SPOIL_DAMAGE; how <= NIXL_SIM_SPOIL_SKIP; how++) {
+        /* What a slot has from the run before is that of another session. */
+        NIXL(nixl_sim_spoil_next(how, CHUNK));
+        RUN_ENDS(KVMEM_STATUS_CORRUPT, "its bytes were damaged on the way, were not moved", transfer);
+        NIXL(nixl_sim_spoil_next(NIXL_SIM_SPOIL_NONE, 0));
+    }
+    RUN(transfer);
+}
+
+static void check_kind(uint32_t kind, bool reads) {
+    OPENED(peers, peers, kind);
+    for (int by_tables = 0; by_tables < 2; by_tables++) {
+        check_spoiled(&peers, by_tables, reads, 0);
+        check_spoiled(&peers, by_tables, reads, KVMEM_TRANSFER_VERIFY);
+    }
+}
+
+TEST(chunks_that_are_spoiled_on_the_way_are_found) {
+    for (int reads = 0; reads < 2; reads++) {
+        check_kind(KVMEM_LAYOUT_FULLY_CONTIGUOUS, reads);
+        check_kind(KVMEM_LAYOUT_LAYER_SEPARATE, reads);
+    }
+}
+
+/* Nothing is read twice. */
+TEST(a_verified_transfer_of_a_served_layout_moves_its_bytes_once) {
+    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    for (int reads = 0; reads < 2; reads++) {
+        OWNED(kvmem_transfer) transfer = create(&peers, false, reads, 0, KVMEM_TRANSFER_VERIFY);
+        RUN(transfer);
+        const uint64_t before = NIXL(nixl_sim_get_requests()).bytes;
+        RUN(transfer);
+        const uint64_t block = kv_block_stride(&peers.there.config);
+        const uint64_t moved = NIXL(nixl_sim_get_requests()).bytes - before;
+        CHECK(moved >= NUM(pairs) * block);
+        CHECK(moved < 2 * NUM(pairs) * block);
+    }
+}
+
+TEST(the_owner_is_notified_after_the_comparison) {
+    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OWNED(kvmem_transfer) write =
+        MADE(kvmem_transfer, kvmem_transfer_create, peers.here.layout, peers.remote,
+             REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
+                         it.flags = KVMEM_TRANSFER_VERIFY, it.notification = "here", it.notification_size = 4)));
+    NIXL(nixl_sim_spoil_next(NIXL_SIM_SPOIL_DAMAGE, CHUNK));
+    RUN_ENDS(KVMEM_STATUS_CORRUPT, "damaged on the way", write);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, peers.far, 0);
+    RUN(write);
+    OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, peers.far, PATIENCE);
+}
