@@ -61,7 +61,8 @@ help:
 	@echo "              fill build/engine-bundle, to build llama.cpp on a GPU host and to move its sessions there"
 	@echo "make lint     rustfmt, clippy, links and names in pages, import cycles, unsafe, words"
 	@echo "make kernels  compile src/cuda/kernels/*.cu to the committed *.ptx"
-	@echo "make header   generate the headers in include/ from src/ffi, and docs/reference.md from the headers"
+	@echo "make header   generate the headers in include/ from src/ffi; from the headers docs/reference.md and the constants"
+	@echo "              of the bindings"
 	@echo "make clean    remove build/"
 
 setup:
@@ -90,6 +91,7 @@ lint: setup configure
 	scripts/module_cycles.py
 	scripts/unsafe_modules.py
 	scripts/words.py
+	scripts/bindings.py --check
 	bench/figures.py --check
 
 # The tests append each skip to a record, one per target. A skip that .ci/expected-skips does not list fails the target.
@@ -260,6 +262,7 @@ kernels: setup
 
 header: setup
 	KVMEM_BLESS=1 cargo test --locked --test header
+	scripts/bindings.py
 
 clean:
 	rm -rf build

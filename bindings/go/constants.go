@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Code generated from the headers by scripts/bindings.py. DO NOT EDIT.
 
 package kvmem
 
 // #include "shim.h"
 import "C"
 
-// LogLevel is the importance of a log message.
+// LogLevel: importance of a log message.
 type LogLevel uint32
 
 const (
@@ -18,14 +19,14 @@ const (
 	// Milestones, such as a loaded library, and slow paths that are caused by the setup.
 	LogInfo LogLevel = C.KVMEM_LOG_INFO
 	// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-	// registrations, shares; failed calls. Regions, layouts, transfers, shares, queues and agents have
-	// a number, as in "transfer #7".
+	// registrations, shares; failed calls. Regions, layouts, transfers, shares, queues and agents have a
+	// number, as in "transfer #7".
 	LogDebug LogLevel = C.KVMEM_LOG_DEBUG
 	// All calls, timeouts, and the steps of operations.
 	LogTrace LogLevel = C.KVMEM_LOG_TRACE
 )
 
-// Domain is the library or system that the native cause of an error is from.
+// Domain: library or system that the native cause of an error is from.
 type Domain uint32
 
 const (
@@ -39,7 +40,7 @@ const (
 	DomainCUDA Domain = C.KVMEM_DOMAIN_CUDA
 )
 
-// Tier is the kind of memory of a region.
+// Tier: kind of memory of a region.
 type Tier uint32
 
 const (
@@ -59,7 +60,7 @@ const (
 	TierBlock Tier = C.KVMEM_TIER_BLOCK
 )
 
-// SystemFlags are flags of SystemOptions.
+// SystemFlags: flags of SystemOptions.
 type SystemFlags uint64
 
 const (
@@ -67,10 +68,10 @@ const (
 	// RegionHugePageFallback. Without this flag kvmem asks for them for regions of at least one huge page
 	// (2 MiB on x86-64).
 	SystemTransparentHugePages SystemFlags = C.KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
-	// Fail if the requested page size is not available. Without this flag smaller pages are used, and
-	// the info of the region has RegionHugePageFallback.
+	// Fail if the requested page size is not available. Without this flag smaller pages are used, and the
+	// info of the region has RegionHugePageFallback.
 	SystemHugePagesRequired SystemFlags = C.KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
-	// Bind the memory to NUMANode.
+	// Bind the memory to `numa_node`.
 	SystemNUMABind SystemFlags = C.KVMEM_SYSTEM_NUMA_BIND
 	// Allocate from a memory file, so that the region can be shared with other processes.
 	SystemShareable SystemFlags = C.KVMEM_SYSTEM_SHAREABLE
@@ -82,13 +83,13 @@ const (
 	SystemWriteSealed SystemFlags = C.KVMEM_SYSTEM_WRITE_SEALED
 )
 
-// PinnedFlags are flags of PinnedOptions.
+// PinnedFlags: flags of PinnedOptions.
 type PinnedFlags uint64
 
 const (
 	// Use ordinary pages only.
 	PinnedNoHugePages PinnedFlags = C.KVMEM_PINNED_NO_HUGE_PAGES
-	// Bind the memory to NUMANode.
+	// Bind the memory to `numa_node`.
 	PinnedNUMABind PinnedFlags = C.KVMEM_PINNED_NUMA_BIND
 	// Allocate from a memory file, so that the region can be shared with other processes.
 	PinnedShareable PinnedFlags = C.KVMEM_PINNED_SHAREABLE
@@ -96,50 +97,47 @@ const (
 	PinnedWriteSealed PinnedFlags = C.KVMEM_PINNED_WRITE_SEALED
 )
 
-// ElasticFlags are flags of ElasticOptions.
+// ElasticFlags: flags of ElasticOptions.
 type ElasticFlags uint64
 
 const (
-	// Extents can be shared by fabric handle (ShareFabric) as well as by file descriptor. This cannot
-	// be enabled later.
+	// Extents can be shared by fabric handle (ShareFabric) as well as by file descriptor. This cannot be
+	// enabled later.
 	ElasticFabric ElasticFlags = C.KVMEM_ELASTIC_FABRIC
 )
 
-// DiskFlags are flags of DiskOptions.
+// DiskFlags: flags of DiskOptions.
 type DiskFlags uint64
 
 const (
-	// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports
-	// that.
+	// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
 	DiskBuffered DiskFlags = C.KVMEM_DISK_BUFFERED
-	// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used
-	// instead, and the info of the region lacks RegionDirectIO.
+	// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead,
+	// and the info of the region lacks RegionDirectIO.
 	DiskDirectRequired DiskFlags = C.KVMEM_DISK_DIRECT_REQUIRED
-	// Open the file at Path, which must exist and not be empty. Without this flag the file is
-	// created.
+	// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
 	DiskOpenExisting DiskFlags = C.KVMEM_DISK_OPEN_EXISTING
-	// Open the file at Path if it exists, otherwise create it. An empty file is treated as a new
-	// one.
+	// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
 	DiskOpenOrCreate DiskFlags = C.KVMEM_DISK_OPEN_OR_CREATE
-	// With DiskOpenExisting: open the file for reading. The region can only be the source of
-	// transfers. It can be open while a writer has the file open.
+	// With DiskOpenExisting: open the file for reading. The region can only be the source of transfers. It
+	// can be open while a writer has the file open.
 	DiskReadOnly DiskFlags = C.KVMEM_DISK_READ_ONLY
 	// Do not lock the file against other writers: the caller excludes them.
 	DiskNoLock DiskFlags = C.KVMEM_DISK_NO_LOCK
 )
 
-// AdoptFlags are flags of adopted memory.
+// AdoptFlags: flags of adopted memory.
 type AdoptFlags uint64
 
 const (
 	// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the
 	// source of transfers, and cannot be registered with an agent.
 	AdoptReadOnly AdoptFlags = C.KVMEM_ADOPT_READ_ONLY
-	// Do not add F_SEAL_SHRINK to the seals of the file. For AdoptFile only.
+	// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
 	AdoptKeepSeals AdoptFlags = C.KVMEM_ADOPT_KEEP_SEALS
 )
 
-// Origin is the source of the memory of a region.
+// Origin: source of the memory of a region.
 type Origin uint32
 
 const (
@@ -153,14 +151,14 @@ const (
 	OriginImported Origin = C.KVMEM_ORIGIN_IMPORTED
 )
 
-// RegionFlags are properties of a region.
+// RegionFlags: properties of a region.
 type RegionFlags uint64
 
 const (
 	// Disk: I/O bypasses the page cache.
 	RegionDirectIO RegionFlags = C.KVMEM_REGION_DIRECT_IO
-	// Disk: the space was reserved when this region was created. Not set for a file that existed, or
-	// was opened from a share.
+	// Disk: the space was reserved when this region was created. Not set for a file that existed, or was
+	// opened from a share.
 	RegionPreallocated RegionFlags = C.KVMEM_REGION_PREALLOCATED
 	// Disk: the file has no name, and is deleted with the region.
 	RegionTemporary RegionFlags = C.KVMEM_REGION_TEMPORARY
@@ -172,7 +170,7 @@ const (
 	RegionReadOnly RegionFlags = C.KVMEM_REGION_READ_ONLY
 )
 
-// MemoryType is NIXL's type of memory.
+// MemoryType: type of memory of NIXL.
 type MemoryType uint32
 
 const (
@@ -188,7 +186,7 @@ const (
 	MemoryObject MemoryType = C.KVMEM_MEMORY_OBJECT
 )
 
-// LayoutKind selects the shape of a layout.
+// LayoutKind: shape of a layout.
 type LayoutKind uint32
 
 const (
@@ -197,12 +195,12 @@ const (
 	LayoutFullyContiguous LayoutKind = C.KVMEM_LAYOUT_FULLY_CONTIGUOUS
 	// One region per layer. block_dim selects the order within it.
 	LayoutLayerSeparate LayoutKind = C.KVMEM_LAYOUT_LAYER_SEPARATE
-	// Any other order of axes, or strides that are not tight. Order and the strides of LayoutConfig
-	// select it.
+	// Any other order of axes, or strides that are not tight. `order` and the strides of
+	// kvmem_layout_config select it.
 	LayoutOrdered LayoutKind = C.KVMEM_LAYOUT_ORDERED
 )
 
-// BlockDim selects the order within a region of a layer.
+// BlockDim: order within a region of a layer.
 type BlockDim uint32
 
 const (
@@ -210,4 +208,410 @@ const (
 	BlockDimFirst BlockDim = C.KVMEM_BLOCK_DIM_FIRST
 	// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
 	BlockDimSecond BlockDim = C.KVMEM_BLOCK_DIM_SECOND
+)
+
+// Locality: processes that can access a layout.
+type Locality uint32
+
+const (
+	// Only this process can access it: it has no agent.
+	LocalityLocal Locality = C.KVMEM_LOCALITY_LOCAL
+	// This process can access it, and peers of its agent.
+	LocalityRegistered Locality = C.KVMEM_LOCALITY_REGISTERED
+	// It belongs to a peer. Only transfers can access it.
+	LocalityRemote Locality = C.KVMEM_LOCALITY_REMOTE
+	// It belongs to another process and is mapped here: this process can access it like its own memory.
+	LocalityMapped Locality = C.KVMEM_LOCALITY_MAPPED
+)
+
+// TransferFlags: flags of TransferOptions.
+type TransferFlags uint64
+
+const (
+	// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory
+	// of the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered
+	// file. Excludes all paths to a peer, because NIXL does not report what its backends do.
+	TransferZeroCopy TransferFlags = C.KVMEM_TRANSFER_ZERO_COPY
+	// Exclude paths through host memory that is neither source nor destination: all paths between a file
+	// and a GPU except GPUDirect Storage, and all paths to a peer.
+	TransferNoHostBounce TransferFlags = C.KVMEM_TRANSFER_NO_HOST_BOUNCE
+	// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+	// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across
+	// layers are then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
+	// kvmem_transfer_explain reports by how much.
+	TransferByLayer TransferFlags = C.KVMEM_TRANSFER_BY_LAYER
+	// After all blocks have moved, compare the CRC32C of each destination block with that of its source
+	// block. The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then
+	// nothing may write to the blocks. With a range of heads or block tables, only what has moved is
+	// compared, token by token; then files with direct I/O are not supported. Blocks of a peer are read
+	// once more for the comparison, by the peer itself if it serves the layout (kvmem_layout_serve), to
+	// memory that has random bytes before: a read that reports success and moves nothing is found, too.
+	// Set `checksums` instead to compare with checksums that were computed before.
+	TransferVerify TransferFlags = C.KVMEM_TRANSFER_VERIFY
+)
+
+// Compute: whether kernels of the caller run during a transfer.
+type Compute uint32
+
+const (
+	// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not
+	// used, or use few CTAs.
+	ComputeMayRun Compute = C.KVMEM_COMPUTE_MAY_RUN
+	// The GPU is idle during the transfer. Copies may use all of it.
+	ComputeIdle Compute = C.KVMEM_COMPUTE_IDLE
+)
+
+// Path: how a transfer moves bytes.
+type Path uint32
+
+const (
+	// Host threads copy by memcpy.
+	PathMemcpy Path = C.KVMEM_PATH_MEMCPY
+	// NIXL reads from a peer.
+	PathNIXLRead Path = C.KVMEM_PATH_NIXL_READ
+	// NIXL writes to a peer.
+	PathNIXLWrite Path = C.KVMEM_PATH_NIXL_WRITE
+	// NIXL reads from a file.
+	PathNIXLFileRead Path = C.KVMEM_PATH_NIXL_FILE_READ
+	// NIXL writes to a file.
+	PathNIXLFileWrite Path = C.KVMEM_PATH_NIXL_FILE_WRITE
+	// The CUDA driver copies, one call per contiguous range.
+	PathCUDACopy Path = C.KVMEM_PATH_CUDA_COPY
+	// The CUDA driver copies, one call for all ranges.
+	PathCUDABatch Path = C.KVMEM_PATH_CUDA_BATCH
+	// The CUDA driver copies rows of blocks at regular distances.
+	PathCUDA2d Path = C.KVMEM_PATH_CUDA_2D
+	// A kernel reads and writes both sides directly.
+	PathCUDAKernel Path = C.KVMEM_PATH_CUDA_KERNEL
+	// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
+	PathCUDAStaged Path = C.KVMEM_PATH_CUDA_STAGED
+	// io_uring reads or writes a file.
+	PathURING Path = C.KVMEM_PATH_URING
+	// Threads read or write a file by preadv and pwritev.
+	PathPread Path = C.KVMEM_PATH_PREAD
+	// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
+	// driver the GPU.
+	PathURINGStaged Path = C.KVMEM_PATH_URING_STAGED
+	// As PathURINGStaged, with threads that access the file by preadv and pwritev.
+	PathPreadStaged Path = C.KVMEM_PATH_PREAD_STAGED
+	// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows
+	// from there.
+	PathNIXLReadStaged Path = C.KVMEM_PATH_NIXL_READ_STAGED
+	// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from
+	// there.
+	PathNIXLWriteStaged Path = C.KVMEM_PATH_NIXL_WRITE_STAGED
+	// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+	PathNIXLReadServed Path = C.KVMEM_PATH_NIXL_READ_SERVED
+	// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+	PathNIXLWriteServed Path = C.KVMEM_PATH_NIXL_WRITE_SERVED
+	// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
+	PathNIXLObjectRead Path = C.KVMEM_PATH_NIXL_OBJECT_READ
+	// NIXL writes whole objects from contiguous host memory.
+	PathNIXLObjectWrite Path = C.KVMEM_PATH_NIXL_OBJECT_WRITE
+	// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
+	PathNIXLObjectReadStaged Path = C.KVMEM_PATH_NIXL_OBJECT_READ_STAGED
+	// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
+	PathNIXLObjectWriteStaged Path = C.KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED
+	// NIXL reads from block storage, to memory that its backend accepts.
+	PathNIXLBlockRead Path = C.KVMEM_PATH_NIXL_BLOCK_READ
+	// NIXL writes to block storage, from memory that its backend accepts.
+	PathNIXLBlockWrite Path = C.KVMEM_PATH_NIXL_BLOCK_WRITE
+)
+
+// Choice: what was decided about a path that was compared.
+type Choice uint32
+
+const (
+	// The transfer takes the path. The reason is a remark, or empty.
+	ChoiceUsed Choice = C.KVMEM_CHOICE_USED
+	// The path is possible, and its estimate is no better. The reason is empty.
+	ChoiceSlower Choice = C.KVMEM_CHOICE_SLOWER
+	// The path is possible, and is not used for the given reason.
+	ChoiceNotUsed Choice = C.KVMEM_CHOICE_NOT_USED
+	// The path is not possible, and the reason says why.
+	ChoiceImpossible Choice = C.KVMEM_CHOICE_IMPOSSIBLE
+)
+
+// ServeFlags: flags of ServeOptions.
+type ServeFlags uint64
+
+const (
+	// Peers may write to the layout, too.
+	ServeWrite ServeFlags = C.KVMEM_SERVE_WRITE
+	// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with
+	// layouts in host memory need it.
+	ServeFromHost ServeFlags = C.KVMEM_SERVE_FROM_HOST
+)
+
+// Transport: how a share carries memory.
+type Transport uint32
+
+const (
+	// Selects the transport by tier: file descriptors for system, pinned, elastic and disk memory, and for
+	// device memory that an engine mapped with cuMemMap; the driver's IPC handle for other device memory.
+	// Memory that can be exported only as fabric handles is carried by these.
+	ShareAuto Transport = C.KVMEM_SHARE_AUTO
+	// Carries memory by file descriptors.
+	ShareFD Transport = C.KVMEM_SHARE_FD
+	// Carries memory by the driver's IPC handle.
+	ShareIPC Transport = C.KVMEM_SHARE_IPC
+	// Carries no memory: other processes access the layout through NIXL.
+	ShareRemote Transport = C.KVMEM_SHARE_REMOTE
+	// Carries memory by the driver's fabric handles: elastic memory created with ElasticFabric, or memory
+	// that an engine mapped and created with fabric handles.
+	ShareFabric Transport = C.KVMEM_SHARE_FABRIC
+)
+
+// ShareFlags: flags of ShareOptions.
+type ShareFlags uint64
+
+const (
+	// Grants read access only. File descriptors of host memory and files are then read-only, and GPUs get
+	// no write access to extents and mappings. That prevents mistakes, and no intent: a process of the
+	// same user, or root, can open such a file descriptor again for writing, unless the memory is sealed
+	// (ShareWriteSealed). For device memory by IPC handle, only the importer's kvmem prevents writing.
+	ShareReadOnly ShareFlags = C.KVMEM_SHARE_READ_ONLY
+	// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is
+	// shared. Requires ShareReadOnly. Mappings that exist remain writable, such as those of this process.
+	// For memory of SystemShareable and PinnedShareable it must be set in the first share; for an adopted
+	// memory file before a share that grants write access.
+	ShareWriteSealed ShareFlags = C.KVMEM_SHARE_WRITE_SEALED
+)
+
+// OpenFlags: flags of OpenOptions.
+type OpenFlags uint64
+
+const (
+	// Open for reading only, even if write access is granted.
+	OpenReadOnly OpenFlags = C.KVMEM_OPEN_READ_ONLY
+	// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can
+	// be locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others,
+	// opening fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
+	OpenPin OpenFlags = C.KVMEM_OPEN_PIN
+	// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
+	OpenMappedOnly OpenFlags = C.KVMEM_OPEN_MAPPED_ONLY
+	// Layouts: use NIXL, even if the memory can be mapped. Needs `agent`.
+	OpenRemote OpenFlags = C.KVMEM_OPEN_REMOTE
+	// Layouts: register the mapped memory with `agent`.
+	OpenRegister OpenFlags = C.KVMEM_OPEN_REGISTER
+	// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this
+	// flag, the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to
+	// access it. Plain device memory is opened for one GPU at a time. Elastic memory, and memory that an
+	// engine mapped, stays open for its own GPU too. kvmem opens it for another GPU when a transfer first
+	// runs there, which delays the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB
+	// and 20 ms per extent of 1 GiB. No effect on host memory, files, and memory of this process.
+	OpenForDevice OpenFlags = C.KVMEM_OPEN_FOR_DEVICE
+	// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is
+	// granted. Without this flag and OpenReadOnly, the region has all granted rights; if it is read-only,
+	// its flags have RegionReadOnly.
+	OpenReadWrite OpenFlags = C.KVMEM_OPEN_READ_WRITE
+	// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
+	// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+	// owner, and every importer with write access, can remove such pages. If this process then touches
+	// them, it ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
+	OpenTrustOwner OpenFlags = C.KVMEM_OPEN_TRUST_OWNER
+	// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access
+	// the GPU it is located on: for an engine whose own kernels use it on several GPUs. Each GPU takes as
+	// long as with OpenForDevice. No effect on other memory. Excludes OpenForDevice.
+	OpenForAllDevices OpenFlags = C.KVMEM_OPEN_FOR_ALL_DEVICES
+)
+
+// SharedObject: kind of object that is shared.
+type SharedObject uint32
+
+const (
+	// The share is of a region.
+	SharedRegion SharedObject = C.KVMEM_SHARED_REGION
+	// The share is of a layout.
+	SharedLayout SharedObject = C.KVMEM_SHARED_LAYOUT
+)
+
+// PublishFlags: flags of PublishOptions.
+type PublishFlags uint64
+
+const (
+	// The token grants read access only, even if the share grants write access.
+	PublishReadOnly PublishFlags = C.KVMEM_PUBLISH_READ_ONLY
+)
+
+// FetchFlags: flags of FetchOptions.
+type FetchFlags uint64
+
+const (
+	// Fetch read access only, even if write access is granted.
+	FetchReadOnly FetchFlags = C.KVMEM_FETCH_READ_ONLY
+	// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the
+	// caller.
+	FetchBrokerUser FetchFlags = C.KVMEM_FETCH_BROKER_USER
+	// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
+	FetchReadWrite FetchFlags = C.KVMEM_FETCH_READ_WRITE
+)
+
+// AgentFlags: flags of AgentOptions.
+type AgentFlags uint64
+
+const (
+	// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
+	AgentNoProgressThread AgentFlags = C.KVMEM_AGENT_NO_PROGRESS_THREAD
+	// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
+	// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any
+	// program that reaches the port can end it. Use it only if all of them are trusted. Otherwise exchange
+	// metadata as bytes, or by a directory, whose entries have a checksum.
+	AgentListenThread AgentFlags = C.KVMEM_AGENT_LISTEN_THREAD
+	// NIXL measures transfers.
+	AgentTelemetry AgentFlags = C.KVMEM_AGENT_TELEMETRY
+)
+
+// NIXLFlags: flags of NixlOptions.
+type NIXLFlags uint64
+
+const (
+	// Send the notification, also if it has no bytes.
+	NIXLNotify NIXLFlags = C.KVMEM_NIXL_NOTIFY
+	// NIXL does not merge neighbouring descriptors.
+	NIXLSkipMerge NIXLFlags = C.KVMEM_NIXL_SKIP_MERGE
+)
+
+// DirectoryChange: what an event of a directory is about.
+type DirectoryChange uint32
+
+const (
+	// An agent has an entry, and had none.
+	DirectoryPublished DirectoryChange = C.KVMEM_DIRECTORY_PUBLISHED
+	// An agent was restarted: its entry is that of another incarnation.
+	DirectoryRestarted DirectoryChange = C.KVMEM_DIRECTORY_RESTARTED
+	// An agent has published again.
+	DirectoryUpdated DirectoryChange = C.KVMEM_DIRECTORY_UPDATED
+	// An agent has no entry any more: it was withdrawn, or its process has ended.
+	DirectoryWithdrawn DirectoryChange = C.KVMEM_DIRECTORY_WITHDRAWN
+	// The entry of an agent is invalid.
+	DirectoryInvalid DirectoryChange = C.KVMEM_DIRECTORY_INVALID
+	// Another process has published an agent that this handle had published. The entry of the other
+	// process remains. It is reported also if nothing is watched.
+	DirectorySuperseded DirectoryChange = C.KVMEM_DIRECTORY_SUPERSEDED
+	// The directory cannot be reached. kvmem tries again; changes are reported later.
+	DirectoryInterrupted DirectoryChange = C.KVMEM_DIRECTORY_INTERRUPTED
+	// The directory is reached again. All changes in the meantime are reported, before or after this
+	// event.
+	DirectoryResumed DirectoryChange = C.KVMEM_DIRECTORY_RESUMED
+	// An entry that this handle has published was missing or damaged, and is published again: its lease
+	// had ended, because the process was stopped or no server was reached, or another program has removed
+	// it. Watchers may have received DirectoryWithdrawn. It is reported also if nothing is watched.
+	DirectoryRestored DirectoryChange = C.KVMEM_DIRECTORY_RESTORED
+	// There are more than 65536 entries, invalid ones included, and those beyond are not reported: the
+	// memory of a watch is bounded. It is reported once, and again only after the watch of all agents has
+	// ended. End that watch (kvmem_directory_unwatch with NULL), then watch single agents.
+	DirectoryFull DirectoryChange = C.KVMEM_DIRECTORY_FULL
+)
+
+// Operation: direction of a request.
+type Operation uint32
+
+const (
+	// From the remote side to the local side.
+	OperationRead Operation = C.KVMEM_REQUEST_READ
+	// From the local side to the remote side.
+	OperationWrite Operation = C.KVMEM_REQUEST_WRITE
+)
+
+// SyncMode: lock that NIXL uses for an agent.
+type SyncMode uint32
+
+const (
+	// The same as SyncNone.
+	SyncDefault SyncMode = C.KVMEM_SYNC_DEFAULT
+	// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
+	// threads use it.
+	SyncNone SyncMode = C.KVMEM_SYNC_NONE
+	// NIXL locks the agent with a mutex.
+	SyncStrict SyncMode = C.KVMEM_SYNC_STRICT
+	// NIXL locks the agent with a read-write lock.
+	SyncRw SyncMode = C.KVMEM_SYNC_RW
+)
+
+// CUDACapabilities: capabilities of a GPU and its driver.
+type CUDACapabilities uint64
+
+const (
+	// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
+	CUDAVMM CUDACapabilities = C.KVMEM_CUDA_VMM
+	// VMM memory can be exported as a file descriptor: verified by a test export.
+	CUDAPOSIXFD CUDACapabilities = C.KVMEM_CUDA_POSIX_FD
+	// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's
+	// attribute is not reliable.
+	CUDAFabric CUDACapabilities = C.KVMEM_CUDA_FABRIC
+	// VMM memory can be registered for RDMA.
+	CUDARDMAWithVMM CUDACapabilities = C.KVMEM_CUDA_RDMA_WITH_VMM
+	// Memory can be exported as a DMA-BUF.
+	CUDADMABuf CUDACapabilities = C.KVMEM_CUDA_DMA_BUF
+	// Supports stream-ordered memory pools.
+	CUDAMemoryPools CUDACapabilities = C.KVMEM_CUDA_MEMORY_POOLS
+	// VMM memory can be created on a NUMA node of the host.
+	CUDAHostNUMAVMM CUDACapabilities = C.KVMEM_CUDA_HOST_NUMA_VMM
+	// The driver accepts many copies in one call.
+	CUDABatchCopies CUDACapabilities = C.KVMEM_CUDA_BATCH_COPIES
+)
+
+// RatesSource: source of copy rates.
+type RatesSource uint32
+
+const (
+	// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
+	RatesDefault RatesSource = C.KVMEM_RATES_DEFAULT
+	// Measured by the process that saved them.
+	RatesMeasured RatesSource = C.KVMEM_RATES_MEASURED
+	// Set by the caller of the process that saved them.
+	RatesLoaded RatesSource = C.KVMEM_RATES_LOADED
+)
+
+// IPCFlags: flags of IpcOptions.
+type IPCFlags uint64
+
+const (
+	// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
+	IPCForDevice IPCFlags = C.KVMEM_IPC_FOR_DEVICE
+)
+
+// VMMLocation: where VMM memory is located.
+type VMMLocation uint32
+
+const (
+	// Memory of a GPU.
+	VMMDevice VMMLocation = C.KVMEM_VMM_DEVICE
+	// Memory of a NUMA node of the host.
+	VMMHostNUMA VMMLocation = C.KVMEM_VMM_HOST_NUMA
+)
+
+// VMMFlags: flags of VmmOptions.
+type VMMFlags uint64
+
+const (
+	// The memory can be exported as a file descriptor.
+	VMMPOSIXFD VMMFlags = C.KVMEM_VMM_POSIX_FD
+	// The memory can be exported as a fabric handle.
+	VMMFabric VMMFlags = C.KVMEM_VMM_FABRIC
+	// The memory can be registered for RDMA.
+	VMMRDMA VMMFlags = C.KVMEM_VMM_RDMA
+)
+
+// Granularity: granularity of VMM memory.
+type Granularity uint32
+
+const (
+	// The granularity that sizes and offsets must be multiples of.
+	GranularityMinimum Granularity = C.KVMEM_GRANULARITY_MINIMUM
+	// The granularity that sizes and offsets should be multiples of.
+	GranularityRecommended Granularity = C.KVMEM_GRANULARITY_RECOMMENDED
+)
+
+// Access: access of a GPU to a mapping.
+type Access uint32
+
+const (
+	// No access.
+	AccessNone Access = C.KVMEM_ACCESS_NONE
+	// Read access.
+	AccessRead Access = C.KVMEM_ACCESS_READ
+	// Read and write access.
+	AccessReadWrite Access = C.KVMEM_ACCESS_READ_WRITE
 )

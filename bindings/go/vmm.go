@@ -7,6 +7,9 @@ import "C"
 
 import "unsafe"
 
+// VMMAnyDevice accepts any location of imported memory.
+const VMMAnyDevice = C.KVMEM_VMM_ANY_DEVICE
+
 // VMMOptions are properties of VMM memory.
 type VMMOptions struct {
 	Flags VMMFlags

@@ -83,7 +83,7 @@ class Zig:
         self.files = [code(path) for path in sorted((folder / "src").glob("*.zig")) if path.stem != "test"]
         self.text = "\n".join(self.files)
         self.parts = re.split(r"^(?=(?:pub )?(?:const|fn) )", self.text, flags=re.MULTILINE)
-        tests = (folder / "src/test/constants.zig").read_text()
+        tests = (folder / "src/test/types.zig").read_text()
         self.prefixes = dict(re.findall(r'\.\{ "(\w+)", "(\w*)" \}', tests))
 
     def constants(self, expected):

@@ -135,7 +135,6 @@ static void register_region(fuzz *fuzz) {
     CREATE(fuzz, BLOBS, kvmem_region_get_agent, region, 0);
 }
 
-GETS(registration_get_info, kvmem_registration_get_info, REGISTRATIONS, kvmem_registration_info)
 TRIES(deregister, kvmem_registration_deregister, REGISTRATIONS)
 DESTROYS(destroy_registration, REGISTRATIONS)
 DESTROYS(destroy_agent, AGENTS)
@@ -158,7 +157,6 @@ const operation agent_operations[] = {
     OPERATION_WITH(4, use_notifications, BIT(NOTIFICATIONS), 0),
     OPERATION_WITH(1, destroy_notifications, BIT(NOTIFICATIONS), 0),
     OPERATION_WITH(8, register_region, BIT(REGIONS) | BIT(AGENTS), BIT(REGISTRATIONS)),
-    OPERATION_WITH(1, registration_get_info, BIT(REGISTRATIONS), 0),
     OPERATION_WITH(3, deregister, BIT(REGISTRATIONS), 0),
     OPERATION_WITH(4, destroy_registration, BIT(REGISTRATIONS), 0),
     OPERATION_WITH(2, destroy_agent, BIT(AGENTS), 0),

@@ -181,6 +181,7 @@ extern const operation agent_operations[];
 extern const operation raw_operations[];
 extern const operation directory_operations[];
 extern const operation cuda_operations[];
+extern const operation simple_operations[]; /* generated */
 
 /* Called before a sequence, so that the sequence depends on its seed alone. */
 void shares_forget_tokens(void);

@@ -81,10 +81,6 @@ static void get_agent(fuzz *fuzz) {
     CREATE(fuzz, BLOBS, kvmem_region_get_agent, table_pick(fuzz, REGIONS), random_below(fuzz, 3));
 }
 
-TRIES(sync_region, kvmem_region_sync, REGIONS)
-GETS(get_holders, kvmem_region_get_holders, REGIONS, kvmem_region_holders)
-GETS(get_residency, kvmem_region_get_residency, REGIONS, kvmem_region_residency)
-TRIES(check_owner, kvmem_region_check_owner, REGIONS)
 
 /* An elastic region, if a few tries find one. */
 static kvmem_region *pick_elastic(fuzz *fuzz) {
@@ -116,7 +112,6 @@ static void decommit(fuzz *fuzz) {
     TRY(fuzz, kvmem_region_decommit, region, offset, size);
 }
 
-GETS(get_elastic_info, kvmem_region_get_elastic_info, REGIONS, kvmem_elastic_info)
 DESTROYS(destroy_region, REGIONS)
 
 static void unlink_file(fuzz *fuzz) { unlink(owned_file_path(fuzz)); }
@@ -136,13 +131,8 @@ const operation region_operations[] = {
     OPERATION_WITH(5, get_info, BIT(REGIONS), 0),
     OPERATION_WITH(12, get_path, BIT(REGIONS), 0),
     OPERATION_WITH(6, get_agent, BIT(REGIONS), 0),
-    OPERATION_WITH(2, sync_region, BIT(REGIONS), 0),
-    OPERATION_WITH(4, get_holders, BIT(REGIONS), 0),
-    OPERATION_WITH(3, get_residency, BIT(REGIONS), 0),
-    OPERATION_WITH(2, check_owner, BIT(REGIONS), 0),
     OPERATION_WITH(8, commit, BIT(REGIONS), 0),
     OPERATION_WITH(5, decommit, BIT(REGIONS), 0),
-    OPERATION_WITH(2, get_elastic_info, BIT(REGIONS), 0),
     OPERATION_WITH(12, destroy_region, BIT(REGIONS), 0),
     OPERATION(2, unlink_file),
     {0},

@@ -76,7 +76,6 @@ static void share_get_fd(fuzz *fuzz) {
     TRY(fuzz, kvmem_share_get_fd, table_pick(fuzz, SHARES), random_below(fuzz, 4), or_null(fuzz, &fd));
 }
 
-GETS(share_get_info, kvmem_share_get_info, SHARES, kvmem_share_info)
 
 static kvmem_open_options open_options(fuzz *fuzz) {
     const uint64_t known = KVMEM_OPEN_READ_ONLY | KVMEM_OPEN_PIN | KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_REMOTE |
@@ -164,7 +163,6 @@ static void grant(fuzz *fuzz) {
 }
 
 TRIES_WITH(unpublish, kvmem_broker_unpublish, BROKERS, share_name(fuzz))
-GETS(broker_get_info, kvmem_broker_get_info, BROKERS, kvmem_broker_info)
 
 static void fetch(fuzz *fuzz) {
     const kvmem_token token = some_token(fuzz);
@@ -205,7 +203,6 @@ const operation share_operations[] = {
     OPERATION_WITH(8, share_layout, BIT(LAYOUTS), BIT(SHARES)),
     OPERATION_WITH(10, create_received, BIT(SHARES), 0),
     OPERATION_WITH(2, share_get_fd, BIT(SHARES), 0),
-    OPERATION_WITH(2, share_get_info, BIT(SHARES), 0),
     OPERATION_WITH(14, open_region, BIT(SHARES), 0),
     OPERATION_WITH(10, open_layout, BIT(SHARES), 0),
     OPERATION_WITH(6, send_and_receive, BIT(SHARES), 0),
@@ -214,7 +211,6 @@ const operation share_operations[] = {
     OPERATION_WITH(8, publish, BIT(BROKERS) | BIT(SHARES), 0),
     OPERATION_WITH(2, grant, BIT(BROKERS), 0),
     OPERATION_WITH(2, unpublish, BIT(BROKERS), 0),
-    OPERATION_WITH(1, broker_get_info, BIT(BROKERS), 0),
     OPERATION_WITH(8, fetch, BIT(BROKERS), 0),
     OPERATION_WITH(3, destroy_broker, BIT(BROKERS), 0),
     OPERATION_WITH(2, fetch_from_new_broker, BIT(SHARES), 0),

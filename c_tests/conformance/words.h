@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For the runners in C and C++: the words of the tables, from the constants of kvmem.h, and fields with the
- * names of keys. */
+/* Generated from the headers by scripts/bindings.py; do not edit.
+ * For the runners in C and C++: the words of the tables, from the constants of the headers. */
 #ifndef WORDS_H
 #define WORDS_H
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,7 +16,34 @@ struct word {
     uint64_t value;
 };
 
-#include <kvmem_nixl.h>
+static const struct word log_levels[] = {
+    {"off", KVMEM_LOG_OFF},
+    {"error", KVMEM_LOG_ERROR},
+    {"warn", KVMEM_LOG_WARN},
+    {"info", KVMEM_LOG_INFO},
+    {"debug", KVMEM_LOG_DEBUG},
+    {"trace", KVMEM_LOG_TRACE},
+    {NULL, 0},
+};
+
+static const struct word domains[] = {
+    {"none", KVMEM_DOMAIN_NONE},
+    {"errno", KVMEM_DOMAIN_ERRNO},
+    {"nixl", KVMEM_DOMAIN_NIXL},
+    {"cuda", KVMEM_DOMAIN_CUDA},
+    {NULL, 0},
+};
+
+static const struct word tiers[] = {
+    {"system", KVMEM_TIER_SYSTEM},
+    {"disk", KVMEM_TIER_DISK},
+    {"pinned", KVMEM_TIER_PINNED},
+    {"device", KVMEM_TIER_DEVICE},
+    {"elastic", KVMEM_TIER_ELASTIC},
+    {"object", KVMEM_TIER_OBJECT},
+    {"block", KVMEM_TIER_BLOCK},
+    {NULL, 0},
+};
 
 static const struct word system_flags[] = {
     {"transparent_huge_pages", KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES},
@@ -25,6 +54,7 @@ static const struct word system_flags[] = {
     {"write_sealed", KVMEM_SYSTEM_WRITE_SEALED},
     {NULL, 0},
 };
+
 static const struct word pinned_flags[] = {
     {"no_huge_pages", KVMEM_PINNED_NO_HUGE_PAGES},
     {"numa_bind", KVMEM_PINNED_NUMA_BIND},
@@ -32,6 +62,12 @@ static const struct word pinned_flags[] = {
     {"write_sealed", KVMEM_PINNED_WRITE_SEALED},
     {NULL, 0},
 };
+
+static const struct word elastic_flags[] = {
+    {"fabric", KVMEM_ELASTIC_FABRIC},
+    {NULL, 0},
+};
+
 static const struct word disk_flags[] = {
     {"buffered", KVMEM_DISK_BUFFERED},
     {"direct_required", KVMEM_DISK_DIRECT_REQUIRED},
@@ -41,7 +77,21 @@ static const struct word disk_flags[] = {
     {"no_lock", KVMEM_DISK_NO_LOCK},
     {NULL, 0},
 };
-static const struct word adopt_flags[] = {{"read_only", KVMEM_ADOPT_READ_ONLY}, {NULL, 0}};
+
+static const struct word adopt_flags[] = {
+    {"read_only", KVMEM_ADOPT_READ_ONLY},
+    {"keep_seals", KVMEM_ADOPT_KEEP_SEALS},
+    {NULL, 0},
+};
+
+static const struct word origins[] = {
+    {"allocated", KVMEM_ORIGIN_ALLOCATED},
+    {"adopted", KVMEM_ORIGIN_ADOPTED},
+    {"view", KVMEM_ORIGIN_VIEW},
+    {"imported", KVMEM_ORIGIN_IMPORTED},
+    {NULL, 0},
+};
+
 static const struct word region_flags[] = {
     {"direct_io", KVMEM_REGION_DIRECT_IO},
     {"preallocated", KVMEM_REGION_PREALLOCATED},
@@ -51,30 +101,29 @@ static const struct word region_flags[] = {
     {"read_only", KVMEM_REGION_READ_ONLY},
     {NULL, 0},
 };
-static const struct word tiers[] = {
-    {"system", KVMEM_TIER_SYSTEM},   {"disk", KVMEM_TIER_DISK},       {"pinned", KVMEM_TIER_PINNED},
-    {"device", KVMEM_TIER_DEVICE},   {"elastic", KVMEM_TIER_ELASTIC},     {"object", KVMEM_TIER_OBJECT},
-    {"block", KVMEM_TIER_BLOCK},
+
+static const struct word memory_types[] = {
+    {"dram", KVMEM_MEMORY_DRAM},
+    {"vram", KVMEM_MEMORY_VRAM},
+    {"file", KVMEM_MEMORY_FILE},
+    {"block", KVMEM_MEMORY_BLOCK},
+    {"object", KVMEM_MEMORY_OBJECT},
     {NULL, 0},
 };
-static const struct word origins[] = {
-    {"allocated", KVMEM_ORIGIN_ALLOCATED},
-    {"adopted", KVMEM_ORIGIN_ADOPTED},
-    {"view", KVMEM_ORIGIN_VIEW},
-    {"imported", KVMEM_ORIGIN_IMPORTED},
-    {NULL, 0},
-};
-static const struct word kinds[] = {
+
+static const struct word layout_kinds[] = {
     {"fully_contiguous", KVMEM_LAYOUT_FULLY_CONTIGUOUS},
     {"layer_separate", KVMEM_LAYOUT_LAYER_SEPARATE},
     {"ordered", KVMEM_LAYOUT_ORDERED},
     {NULL, 0},
 };
+
 static const struct word block_dims[] = {
-    {"block_dim_first", KVMEM_BLOCK_DIM_FIRST},
-    {"block_dim_second", KVMEM_BLOCK_DIM_SECOND},
+    {"first", KVMEM_BLOCK_DIM_FIRST},
+    {"second", KVMEM_BLOCK_DIM_SECOND},
     {NULL, 0},
 };
+
 static const struct word localities[] = {
     {"local", KVMEM_LOCALITY_LOCAL},
     {"registered", KVMEM_LOCALITY_REGISTERED},
@@ -82,12 +131,7 @@ static const struct word localities[] = {
     {"mapped", KVMEM_LOCALITY_MAPPED},
     {NULL, 0},
 };
-static const struct word memory_types[] = {
-    {"dram", KVMEM_MEMORY_DRAM},
-    {"vram", KVMEM_MEMORY_VRAM},
-    {"file", KVMEM_MEMORY_FILE},
-    {NULL, 0},
-};
+
 static const struct word transfer_flags[] = {
     {"zero_copy", KVMEM_TRANSFER_ZERO_COPY},
     {"no_host_bounce", KVMEM_TRANSFER_NO_HOST_BOUNCE},
@@ -95,6 +139,13 @@ static const struct word transfer_flags[] = {
     {"verify", KVMEM_TRANSFER_VERIFY},
     {NULL, 0},
 };
+
+static const struct word computes[] = {
+    {"may_run", KVMEM_COMPUTE_MAY_RUN},
+    {"idle", KVMEM_COMPUTE_IDLE},
+    {NULL, 0},
+};
+
 static const struct word paths[] = {
     {"memcpy", KVMEM_PATH_MEMCPY},
     {"nixl_read", KVMEM_PATH_NIXL_READ},
@@ -122,46 +173,155 @@ static const struct word paths[] = {
     {"nixl_block_write", KVMEM_PATH_NIXL_BLOCK_WRITE},
     {NULL, 0},
 };
-static const struct word transports[] = {
-    {"auto", KVMEM_SHARE_AUTO},     {"fd", KVMEM_SHARE_FD},         {"ipc", KVMEM_SHARE_IPC},
-    {"remote", KVMEM_SHARE_REMOTE}, {"fabric", KVMEM_SHARE_FABRIC},
-    {NULL, 0},
-};
-static const struct word share_flags[] = {
-    {"read_only", KVMEM_SHARE_READ_ONLY}, {"write_sealed", KVMEM_SHARE_WRITE_SEALED}, {NULL, 0}};
-static const struct word open_flags[] = {
-    {"read_only", KVMEM_OPEN_READ_ONLY},
-    {"mapped_only", KVMEM_OPEN_MAPPED_ONLY},
-    {"remote", KVMEM_OPEN_REMOTE},
-    {"read_write", KVMEM_OPEN_READ_WRITE},
-    {NULL, 0},
-};
-static const struct word shared_objects[] = {{"region", KVMEM_SHARED_REGION}, {"layout", KVMEM_SHARED_LAYOUT}, {NULL, 0}};
-static const struct word publish_flags[] = {{"read_only", KVMEM_PUBLISH_READ_ONLY}, {NULL, 0}};
-static const struct word fetch_flags[] = {{"read_only", KVMEM_FETCH_READ_ONLY}, {"read_write", KVMEM_FETCH_READ_WRITE}, {NULL, 0}};
-static const struct word domains[] = {
-    {"none", KVMEM_DOMAIN_NONE},
-    {"system", KVMEM_DOMAIN_ERRNO},
-    {"nixl", KVMEM_DOMAIN_NIXL},
-    {"cuda", KVMEM_DOMAIN_CUDA},
+
+static const struct word choices[] = {
+    {"used", KVMEM_CHOICE_USED},
+    {"slower", KVMEM_CHOICE_SLOWER},
+    {"not_used", KVMEM_CHOICE_NOT_USED},
+    {"impossible", KVMEM_CHOICE_IMPOSSIBLE},
     {NULL, 0},
 };
 
-/* Sets the numbers of a shape, and of what a transfer selects, by the SET of the runner. */
-#define SET_SHAPE(config)                                                                                 \
-    SET(config, num_blocks), SET(config, num_layers), SET(config, outer_dim), SET(config, page_size),     \
-        SET(config, inner_dim), SET(config, dtype_width), SET(config, alignment), SET(config, num_heads), \
-        SET(config, block_stride), SET(config, layer_stride), SET(config, outer_stride),                  \
-        SET(config, token_stride), SET(config, head_stride), SET(config, element_stride)
-#define SET_SELECTION(options)                                                                            \
-    SET(options, source_layer), SET(options, destination_layer), SET(options, num_layers),                \
-        SET(options, source_outer), SET(options, destination_outer), SET(options, num_outers),            \
-        SET(options, source_head), SET(options, destination_head), SET(options, num_heads)
+static const struct word serve_flags[] = {
+    {"write", KVMEM_SERVE_WRITE},
+    {"from_host", KVMEM_SERVE_FROM_HOST},
+    {NULL, 0},
+};
+
+static const struct word transports[] = {
+    {"auto", KVMEM_SHARE_AUTO},
+    {"fd", KVMEM_SHARE_FD},
+    {"ipc", KVMEM_SHARE_IPC},
+    {"remote", KVMEM_SHARE_REMOTE},
+    {"fabric", KVMEM_SHARE_FABRIC},
+    {NULL, 0},
+};
+
+static const struct word share_flags[] = {
+    {"read_only", KVMEM_SHARE_READ_ONLY},
+    {"write_sealed", KVMEM_SHARE_WRITE_SEALED},
+    {NULL, 0},
+};
+
+static const struct word open_flags[] = {
+    {"read_only", KVMEM_OPEN_READ_ONLY},
+    {"pin", KVMEM_OPEN_PIN},
+    {"mapped_only", KVMEM_OPEN_MAPPED_ONLY},
+    {"remote", KVMEM_OPEN_REMOTE},
+    {"register", KVMEM_OPEN_REGISTER},
+    {"for_device", KVMEM_OPEN_FOR_DEVICE},
+    {"read_write", KVMEM_OPEN_READ_WRITE},
+    {"trust_owner", KVMEM_OPEN_TRUST_OWNER},
+    {"for_all_devices", KVMEM_OPEN_FOR_ALL_DEVICES},
+    {NULL, 0},
+};
+
+static const struct word shared_objects[] = {
+    {"region", KVMEM_SHARED_REGION},
+    {"layout", KVMEM_SHARED_LAYOUT},
+    {NULL, 0},
+};
+
+static const struct word publish_flags[] = {
+    {"read_only", KVMEM_PUBLISH_READ_ONLY},
+    {NULL, 0},
+};
+
+static const struct word fetch_flags[] = {
+    {"read_only", KVMEM_FETCH_READ_ONLY},
+    {"broker_user", KVMEM_FETCH_BROKER_USER},
+    {"read_write", KVMEM_FETCH_READ_WRITE},
+    {NULL, 0},
+};
 
 static const struct word agent_flags[] = {
     {"no_progress_thread", KVMEM_AGENT_NO_PROGRESS_THREAD},
     {"listen_thread", KVMEM_AGENT_LISTEN_THREAD},
     {"telemetry", KVMEM_AGENT_TELEMETRY},
+    {NULL, 0},
+};
+
+static const struct word nixl_flags[] = {
+    {"notify", KVMEM_NIXL_NOTIFY},
+    {"skip_merge", KVMEM_NIXL_SKIP_MERGE},
+    {NULL, 0},
+};
+
+static const struct word directory_changes[] = {
+    {"published", KVMEM_DIRECTORY_PUBLISHED},
+    {"restarted", KVMEM_DIRECTORY_RESTARTED},
+    {"updated", KVMEM_DIRECTORY_UPDATED},
+    {"withdrawn", KVMEM_DIRECTORY_WITHDRAWN},
+    {"invalid", KVMEM_DIRECTORY_INVALID},
+    {"superseded", KVMEM_DIRECTORY_SUPERSEDED},
+    {"interrupted", KVMEM_DIRECTORY_INTERRUPTED},
+    {"resumed", KVMEM_DIRECTORY_RESUMED},
+    {"restored", KVMEM_DIRECTORY_RESTORED},
+    {"full", KVMEM_DIRECTORY_FULL},
+    {NULL, 0},
+};
+
+static const struct word operations[] = {
+    {"read", KVMEM_REQUEST_READ},
+    {"write", KVMEM_REQUEST_WRITE},
+    {NULL, 0},
+};
+
+static const struct word sync_modes[] = {
+    {"default", KVMEM_SYNC_DEFAULT},
+    {"none", KVMEM_SYNC_NONE},
+    {"strict", KVMEM_SYNC_STRICT},
+    {"rw", KVMEM_SYNC_RW},
+    {NULL, 0},
+};
+
+static const struct word cuda_capabilities[] = {
+    {"vmm", KVMEM_CUDA_VMM},
+    {"posix_fd", KVMEM_CUDA_POSIX_FD},
+    {"fabric", KVMEM_CUDA_FABRIC},
+    {"rdma_with_vmm", KVMEM_CUDA_RDMA_WITH_VMM},
+    {"dma_buf", KVMEM_CUDA_DMA_BUF},
+    {"memory_pools", KVMEM_CUDA_MEMORY_POOLS},
+    {"host_numa_vmm", KVMEM_CUDA_HOST_NUMA_VMM},
+    {"batch_copies", KVMEM_CUDA_BATCH_COPIES},
+    {NULL, 0},
+};
+
+static const struct word rates_sources[] = {
+    {"default", KVMEM_RATES_DEFAULT},
+    {"measured", KVMEM_RATES_MEASURED},
+    {"loaded", KVMEM_RATES_LOADED},
+    {NULL, 0},
+};
+
+static const struct word ipc_flags[] = {
+    {"for_device", KVMEM_IPC_FOR_DEVICE},
+    {NULL, 0},
+};
+
+static const struct word vmm_locations[] = {
+    {"device", KVMEM_VMM_DEVICE},
+    {"host_numa", KVMEM_VMM_HOST_NUMA},
+    {NULL, 0},
+};
+
+static const struct word vmm_flags[] = {
+    {"posix_fd", KVMEM_VMM_POSIX_FD},
+    {"fabric", KVMEM_VMM_FABRIC},
+    {"rdma", KVMEM_VMM_RDMA},
+    {NULL, 0},
+};
+
+static const struct word granularities[] = {
+    {"minimum", KVMEM_GRANULARITY_MINIMUM},
+    {"recommended", KVMEM_GRANULARITY_RECOMMENDED},
+    {NULL, 0},
+};
+
+static const struct word accesses[] = {
+    {"none", KVMEM_ACCESS_NONE},
+    {"read", KVMEM_ACCESS_READ},
+    {"read_write", KVMEM_ACCESS_READ_WRITE},
     {NULL, 0},
 };
 

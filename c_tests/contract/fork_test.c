@@ -10,22 +10,17 @@
 
 static world w;
 
+#include "simple_calls.h" /* generated */
+
 static void use_regions(void) {
     kvmem_blob *text = NULL;
     kvmem_region *region = NULL;
-    kvmem_region_info info;
     kvmem_registration *registration = NULL;
-    kvmem_registration_info registration_info;
     FORKED_NULLS(region, kvmem_region_create_view, w.region, 0, 1, &region);
-    FORKED_KEEPS(info, kvmem_region_get_info, w.region, &info);
-    kvmem_region_residency residency;
-    FORKED_KEEPS(residency, kvmem_region_get_residency, w.region, &residency);
     FORKED_NULLS(text, kvmem_region_get_path, w.file, &text);
     FORKED_NULLS(text, kvmem_region_get_agent, w.region, 0, &text);
     FORKED(kvmem_region_sync, w.file);
     FORKED_NULLS(registration, kvmem_region_register, w.region, w.far, &registration);
-    FORKED_KEEPS(registration_info, kvmem_registration_get_info, w.registration, &registration_info);
-    FORKED(kvmem_registration_deregister, w.registration);
 }
 
 static void use_agents(void) {
@@ -46,14 +41,11 @@ static void use_agents(void) {
 }
 
 static void use_layouts(void) {
-    kvmem_block block;
     kvmem_layout_strides strides;
     kvmem_layout_info info;
     kvmem_region *region = NULL;
     kvmem_blob *blob = NULL;
     kvmem_layout *layout = NULL;
-    FORKED_KEEPS(block, kvmem_layout_get_block, w.local.layout, 0, 0, 0, &block);
-    FORKED_KEEPS(block, kvmem_layout_get_row, w.local.layout, 0, 0, 0, 0, 0, &block);
     FORKED_KEEPS(strides, kvmem_layout_get_strides, w.local.layout, &strides);
     FORKED_KEEPS(info, kvmem_layout_get_info, w.local.layout, &info);
     FORKED_NULLS(blob, kvmem_layout_get_agent, w.near.layout, &blob);
@@ -76,13 +68,10 @@ static void use_layouts(void) {
 }
 
 static void use_transfers(void) {
-    int32_t fd = 0;
     size_t count = 0;
     kvmem_completion completion;
     kvmem_transfer *transfer = NULL;
-    kvmem_transfer_info info;
     const kvmem_transfer_options options = world_transfer_options();
-    FORKED_KEEPS(fd, kvmem_queue_get_fd, w.queue, &fd);
     FORKED_KEEPS(count, kvmem_queue_poll, w.queue, &completion, 1, &count);
     FORKED_KEEPS(count, kvmem_queue_wait, w.queue, KVMEM_TIMEOUT_FOREVER, &completion, 1, &count);
     FORKED_NULLS(transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &options, &transfer);
@@ -93,18 +82,10 @@ static void use_transfers(void) {
                  &transfer);
     FORKED(kvmem_transfer_submit_pairs, w.copy, &step);
     FORKED(kvmem_transfer_submit_pairs_on_stream, w.copy, &step, NULL);
-    FORKED(kvmem_transfer_submit, w.copy);
     FORKED(kvmem_transfer_submit, w.transfer);
-    FORKED(kvmem_transfer_poll, w.copy);
-    FORKED(kvmem_transfer_wait, w.copy, KVMEM_TIMEOUT_FOREVER);
-    FORKED_KEEPS(info, kvmem_transfer_get_info, w.copy, &info);
     kvmem_blob *text = NULL;
     FORKED(kvmem_transfer_submit_on_stream, w.copy, NULL);
-    uint64_t layers = 0;
-    FORKED_KEEPS(layers, kvmem_transfer_get_layers, w.copy, &layers);
-    FORKED(kvmem_transfer_wait_layers, w.copy, 0, KVMEM_TIMEOUT_FOREVER);
     FORKED(kvmem_transfer_wait_on_stream, w.copy, 0, NULL);
-    FORKED(kvmem_transfer_cancel, w.copy);
     FORKED_NULLS(text, kvmem_transfer_explain, w.copy, NULL, &text);
     kvmem_path_choice choice;
     FORKED_NULLS(text, kvmem_transfer_get_path_choice, w.copy, 0, &choice, &text);
@@ -145,6 +126,7 @@ TEST(open_world) {
         in_a_forked_child(what);                                                                     \
         expect_parent_works();                                                                       \
     }
+IN_CHILD(simple_calls)
 IN_CHILD(use_regions)
 IN_CHILD(use_agents)
 IN_CHILD(use_layouts)

@@ -37,8 +37,6 @@ struct BrokerOptions {
     }
 };
 
-enum class PublishFlag : std::uint64_t { read_only = KVMEM_PUBLISH_READ_ONLY };
-
 /// kvmem_publish_options.
 struct PublishOptions {
     Flags<PublishFlag> flags{};
@@ -53,12 +51,6 @@ struct PublishOptions {
         c.lifetime_ns = detail::limit_ns(lifetime);
         return c;
     }
-};
-
-enum class FetchFlag : std::uint64_t {
-    read_only = KVMEM_FETCH_READ_ONLY,
-    broker_user = KVMEM_FETCH_BROKER_USER,
-    read_write = KVMEM_FETCH_READ_WRITE,
 };
 
 /// kvmem_fetch_options.

@@ -17,17 +17,6 @@ using Uuid = std::array<std::uint8_t, 16>;
 
 using CudaInfo = kvmem_cuda_info;
 
-enum class DeviceCapability : std::uint64_t {
-    vmm = KVMEM_CUDA_VMM,
-    posix_fd = KVMEM_CUDA_POSIX_FD,
-    fabric = KVMEM_CUDA_FABRIC,
-    rdma_with_vmm = KVMEM_CUDA_RDMA_WITH_VMM,
-    dma_buf = KVMEM_CUDA_DMA_BUF,
-    memory_pools = KVMEM_CUDA_MEMORY_POOLS,
-    host_numa_vmm = KVMEM_CUDA_HOST_NUMA_VMM,
-    batch_copies = KVMEM_CUDA_BATCH_COPIES,
-};
-
 /// kvmem_cuda_device_info. The fields declared here have types.
 struct DeviceInfo : kvmem_cuda_device_info {
     DeviceInfo() noexcept : kvmem_cuda_device_info() {}
@@ -60,12 +49,6 @@ inline Return<bool> can_access(std::int32_t device, std::int32_t owner) {
 }
 
 // ---- Copy rates ----
-
-enum class RatesSource : std::uint32_t {
-    standard = KVMEM_RATES_DEFAULT,
-    measured = KVMEM_RATES_MEASURED,
-    loaded = KVMEM_RATES_LOADED,
-};
 
 /// kvmem_rates_info, and all rates as text for people.
 struct RatesInfo : kvmem_rates_info {
@@ -110,8 +93,6 @@ inline Return<RatesInfo> describe_rates(Bytes rates) {
 // ---- IPC handles ----
 
 using IpcHandle = kvmem_ipc_handle;
-
-enum class IpcFlag : std::uint64_t { for_device = KVMEM_IPC_FOR_DEVICE };
 
 /// kvmem_ipc_options.
 struct IpcOptions {

@@ -9,14 +9,6 @@
 
 KVMEM_HPP_BEGIN
 
-enum class MemoryType : std::uint32_t {
-    dram = KVMEM_MEMORY_DRAM,
-    vram = KVMEM_MEMORY_VRAM,
-    file = KVMEM_MEMORY_FILE,
-    block = KVMEM_MEMORY_BLOCK,
-    object = KVMEM_MEMORY_OBJECT,
-};
-
 /// A parameter of a backend, or a property: kvmem_parameter.
 struct Parameter {
     std::string key{};
@@ -34,11 +26,6 @@ inline std::vector<Parameter> parameters_of(const kvmem_parameter *parameters, s
 }  // namespace detail
 
 // ---- Options of calls on raw descriptors ----
-
-enum class NixlFlag : std::uint64_t {
-    notify = KVMEM_NIXL_NOTIFY,
-    skip_merge = KVMEM_NIXL_SKIP_MERGE,
-};
 
 /// kvmem_nixl_options. A call fails for a field that it does not use.
 struct NixlOptions {

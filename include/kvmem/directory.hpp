@@ -9,20 +9,6 @@
 
 KVMEM_HPP_BEGIN
 
-/// KVMEM_DIRECTORY_*: what an event is about.
-enum class DirectoryChange : std::uint32_t {
-    published = KVMEM_DIRECTORY_PUBLISHED,
-    restarted = KVMEM_DIRECTORY_RESTARTED,
-    updated = KVMEM_DIRECTORY_UPDATED,
-    withdrawn = KVMEM_DIRECTORY_WITHDRAWN,
-    invalid = KVMEM_DIRECTORY_INVALID,
-    superseded = KVMEM_DIRECTORY_SUPERSEDED,
-    interrupted = KVMEM_DIRECTORY_INTERRUPTED,
-    resumed = KVMEM_DIRECTORY_RESUMED,
-    restored = KVMEM_DIRECTORY_RESTORED,
-    full = KVMEM_DIRECTORY_FULL,
-};
-
 /// Returns the name of a change, such as "published".
 inline const char *name(DirectoryChange change) noexcept {
     switch (change) {

@@ -9,21 +9,6 @@ KVMEM_HPP_BEGIN
 
 // ---- Shape ----
 
-/// `from_order` is 0 of C: the order gives the kind.
-enum class LayoutKind : std::uint32_t {
-    from_order = 0,
-    fully_contiguous = KVMEM_LAYOUT_FULLY_CONTIGUOUS,
-    layer_separate = KVMEM_LAYOUT_LAYER_SEPARATE,
-    ordered = KVMEM_LAYOUT_ORDERED,
-};
-
-/// `standard` is 0 of C.
-enum class BlockDim : std::uint32_t {
-    standard = 0,
-    first = KVMEM_BLOCK_DIM_FIRST,
-    second = KVMEM_BLOCK_DIM_SECOND,
-};
-
 /// Shape of a KV cache: kvmem_layout_config.
 struct LayoutConfig {
     std::uint64_t num_blocks = 0;
@@ -82,11 +67,6 @@ inline Return<LayoutRequirements> layout_requirements(const LayoutConfig &config
 
 // ---- Information ----
 
-enum class ServeFlag : std::uint64_t {
-    write = KVMEM_SERVE_WRITE,
-    from_host = KVMEM_SERVE_FROM_HOST,
-};
-
 /// kvmem_serve_options.
 struct ServeOptions {
     Flags<ServeFlag> flags{};
@@ -103,13 +83,6 @@ struct ServeOptions {
         c.stall_timeout_ns = detail::limit_ns(stall_timeout);
         return c;
     }
-};
-
-enum class Locality : std::uint32_t {
-    local = KVMEM_LOCALITY_LOCAL,
-    registered = KVMEM_LOCALITY_REGISTERED,
-    remote = KVMEM_LOCALITY_REMOTE,
-    mapped = KVMEM_LOCALITY_MAPPED,
 };
 
 /// kvmem_layout_info. The fields declared here have types; the others are those of the C struct.

@@ -10,15 +10,6 @@
 
 KVMEM_HPP_BEGIN
 
-enum class LogLevel : std::uint32_t {
-    off = KVMEM_LOG_OFF,
-    error = KVMEM_LOG_ERROR,
-    warn = KVMEM_LOG_WARN,
-    info = KVMEM_LOG_INFO,
-    debug = KVMEM_LOG_DEBUG,
-    trace = KVMEM_LOG_TRACE,
-};
-
 /// Receives messages on a thread of kvmem. An exception that leaves it is discarded.
 using LogCallback = std::function<void(LogLevel level, std::string_view target, std::string_view message)>;
 

@@ -96,21 +96,7 @@ private:
 
 // ---- Agents ----
 
-enum class AgentFlag : std::uint64_t {
-    no_progress_thread = KVMEM_AGENT_NO_PROGRESS_THREAD,
-    listen_thread = KVMEM_AGENT_LISTEN_THREAD,
-    telemetry = KVMEM_AGENT_TELEMETRY,
-};
-
 using AgentTelemetry = kvmem_agent_telemetry;
-
-/// How NIXL locks an agent. `standard` is KVMEM_SYNC_DEFAULT.
-enum class SyncMode : std::uint32_t {
-    standard = KVMEM_SYNC_DEFAULT,
-    none = KVMEM_SYNC_NONE,
-    strict = KVMEM_SYNC_STRICT,
-    read_write = KVMEM_SYNC_RW,
-};
 
 /// kvmem_agent_options. Delays are rounded down to microseconds; 0 is the default.
 struct AgentOptions {

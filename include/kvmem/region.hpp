@@ -9,33 +9,7 @@
 
 KVMEM_HPP_BEGIN
 
-enum class Tier : std::uint32_t {
-    system = KVMEM_TIER_SYSTEM,
-    disk = KVMEM_TIER_DISK,
-    pinned = KVMEM_TIER_PINNED,
-    device = KVMEM_TIER_DEVICE,
-    elastic = KVMEM_TIER_ELASTIC,
-    object = KVMEM_TIER_OBJECT,
-    block = KVMEM_TIER_BLOCK,
-};
-
-enum class Origin : std::uint32_t {
-    allocated = KVMEM_ORIGIN_ALLOCATED,
-    adopted = KVMEM_ORIGIN_ADOPTED,
-    view = KVMEM_ORIGIN_VIEW,
-    imported = KVMEM_ORIGIN_IMPORTED,
-};
-
 // ---- Options ----
-
-enum class SystemFlag : std::uint64_t {
-    transparent_huge_pages = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES,
-    huge_pages_required = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED,
-    numa_bind = KVMEM_SYSTEM_NUMA_BIND,
-    shareable = KVMEM_SYSTEM_SHAREABLE,
-    no_huge_pages = KVMEM_SYSTEM_NO_HUGE_PAGES,
-    write_sealed = KVMEM_SYSTEM_WRITE_SEALED,
-};
 
 /// Host memory: kvmem_system_options.
 struct SystemOptions {
@@ -54,13 +28,6 @@ struct SystemOptions {
         c.prefault_threads = prefault_threads;
         return c;
     }
-};
-
-enum class PinnedFlag : std::uint64_t {
-    no_huge_pages = KVMEM_PINNED_NO_HUGE_PAGES,
-    numa_bind = KVMEM_PINNED_NUMA_BIND,
-    shareable = KVMEM_PINNED_SHAREABLE,
-    write_sealed = KVMEM_PINNED_WRITE_SEALED,
 };
 
 /// Page-locked host memory: kvmem_pinned_options.
@@ -101,8 +68,6 @@ struct DeviceOptions {
     }
 };
 
-enum class ElasticFlag : std::uint64_t { fabric = KVMEM_ELASTIC_FABRIC };
-
 /// GPU memory that grows and shrinks: kvmem_elastic_options.
 struct ElasticOptions {
     Flags<ElasticFlag> flags{};
@@ -118,15 +83,6 @@ struct ElasticOptions {
         c.device = device;
         return c;
     }
-};
-
-enum class DiskFlag : std::uint64_t {
-    buffered = KVMEM_DISK_BUFFERED,
-    direct_required = KVMEM_DISK_DIRECT_REQUIRED,
-    open_existing = KVMEM_DISK_OPEN_EXISTING,
-    open_or_create = KVMEM_DISK_OPEN_OR_CREATE,
-    read_only = KVMEM_DISK_READ_ONLY,
-    no_lock = KVMEM_DISK_NO_LOCK,
 };
 
 /// A file: kvmem_disk_options.
@@ -191,11 +147,6 @@ struct BlockOptions {
     }
 };
 
-enum class AdoptFlag : std::uint64_t {
-    read_only = KVMEM_ADOPT_READ_ONLY,
-    keep_seals = KVMEM_ADOPT_KEEP_SEALS,
-};
-
 /// Called once when kvmem no longer uses adopted memory, on a thread of kvmem. An exception that leaves it is
 /// discarded: no caller is there to catch it.
 using ReleaseCallback = std::function<void()>;
@@ -239,15 +190,6 @@ struct AdoptFileOptions {
 };
 
 // ---- Information ----
-
-enum class RegionFlag : std::uint64_t {
-    direct_io = KVMEM_REGION_DIRECT_IO,
-    preallocated = KVMEM_REGION_PREALLOCATED,
-    temporary = KVMEM_REGION_TEMPORARY,
-    huge_page_fallback = KVMEM_REGION_HUGE_PAGE_FALLBACK,
-    shareable = KVMEM_REGION_SHAREABLE,
-    read_only = KVMEM_REGION_READ_ONLY,
-};
 
 /// kvmem_region_info. The fields declared here have types; the others are those of the C struct.
 struct RegionInfo : kvmem_region_info {

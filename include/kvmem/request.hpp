@@ -55,11 +55,6 @@ private:
 
 // ---- Requests ----
 
-enum class Operation : std::uint32_t {
-    read = KVMEM_REQUEST_READ,
-    write = KVMEM_REQUEST_WRITE,
-};
-
 /// kvmem_request_cost.
 struct RequestCost {
     std::chrono::nanoseconds duration{0};

@@ -3,7 +3,7 @@
 #ifndef KVMEM_RESULT_HPP
 #define KVMEM_RESULT_HPP
 
-#include "../kvmem.h"
+#include "constants.hpp"
 
 #include <cstdint>
 #include <cstdlib>
@@ -13,35 +13,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-
-#if defined(__cpp_exceptions)
-#define KVMEM_HPP_EXCEPTIONS 1
-#else
-#define KVMEM_HPP_EXCEPTIONS 0
-#endif
-
-// Files of one program may be compiled with and without exceptions, with and without KVMEM_RESULTS, as C++17
-// and as C++20, where kvmem::span is std::span. The types then differ, so they are in different namespaces.
-#if !KVMEM_HPP_EXCEPTIONS
-#define KVMEM_HPP_MODE without_exceptions
-#elif defined(KVMEM_RESULTS)
-#define KVMEM_HPP_MODE results
-#else
-#define KVMEM_HPP_MODE throwing
-#endif
-#if defined(_MSVC_LANG) ? _MSVC_LANG >= 202002L : __cplusplus >= 202002L
-#define KVMEM_HPP_STANDARD cpp20
-#else
-#define KVMEM_HPP_STANDARD cpp17
-#endif
-#define KVMEM_HPP_BEGIN                                 \
-    namespace kvmem {                                   \
-    inline namespace KVMEM_HPP_STANDARD {               \
-    inline namespace KVMEM_HPP_MODE {
-#define KVMEM_HPP_END \
-    }                 \
-    }                 \
-    }
 
 KVMEM_HPP_BEGIN
 
@@ -81,14 +52,6 @@ inline const char *name(Status status) noexcept {
 inline const char *message(Status status) noexcept {
     return kvmem_status_message(static_cast<kvmem_status>(status));
 }
-
-/// The library or system that a native cause is from.
-enum class Domain : std::uint32_t {
-    none = KVMEM_DOMAIN_NONE,
-    system = KVMEM_DOMAIN_ERRNO,
-    nixl = KVMEM_DOMAIN_NIXL,
-    cuda = KVMEM_DOMAIN_CUDA,
-};
 
 /// Native cause of an error: an errno value, a CUresult, or a status of NIXL.
 struct Cause {

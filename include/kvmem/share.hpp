@@ -7,19 +7,6 @@
 
 KVMEM_HPP_BEGIN
 
-enum class Transport : std::uint32_t {
-    automatic = KVMEM_SHARE_AUTO,
-    fd = KVMEM_SHARE_FD,
-    ipc = KVMEM_SHARE_IPC,
-    remote = KVMEM_SHARE_REMOTE,
-    fabric = KVMEM_SHARE_FABRIC,
-};
-
-enum class ShareFlag : std::uint64_t {
-    read_only = KVMEM_SHARE_READ_ONLY,
-    write_sealed = KVMEM_SHARE_WRITE_SEALED,
-};
-
 /// kvmem_share_options.
 struct ShareOptions {
     Flags<ShareFlag> flags{};
@@ -31,18 +18,6 @@ struct ShareOptions {
         c.transport = static_cast<std::uint32_t>(transport);
         return c;
     }
-};
-
-enum class OpenFlag : std::uint64_t {
-    read_only = KVMEM_OPEN_READ_ONLY,
-    pin = KVMEM_OPEN_PIN,
-    mapped_only = KVMEM_OPEN_MAPPED_ONLY,
-    remote = KVMEM_OPEN_REMOTE,
-    register_memory = KVMEM_OPEN_REGISTER,
-    for_device = KVMEM_OPEN_FOR_DEVICE,
-    read_write = KVMEM_OPEN_READ_WRITE,
-    trust_owner = KVMEM_OPEN_TRUST_OWNER,
-    for_all_devices = KVMEM_OPEN_FOR_ALL_DEVICES,
 };
 
 /// kvmem_open_options.
@@ -58,11 +33,6 @@ struct OpenOptions {
         c.device = device;
         return c;
     }
-};
-
-enum class Shared : std::uint32_t {
-    region = KVMEM_SHARED_REGION,
-    layout = KVMEM_SHARED_LAYOUT,
 };
 
 /// kvmem_share_info. The fields declared here have types; tier has none if the share carries no memory.

@@ -30,47 +30,6 @@ struct BlockTable {
     }
 };
 
-enum class TransferFlag : std::uint64_t {
-    zero_copy = KVMEM_TRANSFER_ZERO_COPY,
-    no_host_bounce = KVMEM_TRANSFER_NO_HOST_BOUNCE,
-    by_layer = KVMEM_TRANSFER_BY_LAYER,
-    verify = KVMEM_TRANSFER_VERIFY,
-};
-
-enum class Compute : std::uint32_t {
-    may_run = KVMEM_COMPUTE_MAY_RUN,
-    idle = KVMEM_COMPUTE_IDLE,
-};
-
-/// `fastest` is 0 of C: the path with the highest estimated throughput.
-enum class Path : std::uint32_t {
-    fastest = 0,
-    memcpy = KVMEM_PATH_MEMCPY,
-    nixl_read = KVMEM_PATH_NIXL_READ,
-    nixl_write = KVMEM_PATH_NIXL_WRITE,
-    nixl_file_read = KVMEM_PATH_NIXL_FILE_READ,
-    nixl_file_write = KVMEM_PATH_NIXL_FILE_WRITE,
-    cuda_copy = KVMEM_PATH_CUDA_COPY,
-    cuda_batch = KVMEM_PATH_CUDA_BATCH,
-    cuda_2d = KVMEM_PATH_CUDA_2D,
-    cuda_kernel = KVMEM_PATH_CUDA_KERNEL,
-    cuda_staged = KVMEM_PATH_CUDA_STAGED,
-    uring = KVMEM_PATH_URING,
-    pread = KVMEM_PATH_PREAD,
-    uring_staged = KVMEM_PATH_URING_STAGED,
-    pread_staged = KVMEM_PATH_PREAD_STAGED,
-    nixl_read_staged = KVMEM_PATH_NIXL_READ_STAGED,
-    nixl_write_staged = KVMEM_PATH_NIXL_WRITE_STAGED,
-    nixl_read_served = KVMEM_PATH_NIXL_READ_SERVED,
-    nixl_write_served = KVMEM_PATH_NIXL_WRITE_SERVED,
-    nixl_object_read = KVMEM_PATH_NIXL_OBJECT_READ,
-    nixl_object_write = KVMEM_PATH_NIXL_OBJECT_WRITE,
-    nixl_object_read_staged = KVMEM_PATH_NIXL_OBJECT_READ_STAGED,
-    nixl_object_write_staged = KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED,
-    nixl_block_read = KVMEM_PATH_NIXL_BLOCK_READ,
-    nixl_block_write = KVMEM_PATH_NIXL_BLOCK_WRITE,
-};
-
 /// Returns the name of a path, such as "NIXL read".
 inline const char *name(Path path) noexcept { return kvmem_path_name(static_cast<std::uint32_t>(path)); }
 
@@ -222,13 +181,6 @@ struct TransferExplanation : kvmem_transfer_explanation {
     Path path{};
     bool assumed = false;
     std::string text{};
-};
-
-enum class Choice : std::uint32_t {
-    used = KVMEM_CHOICE_USED,
-    slower = KVMEM_CHOICE_SLOWER,
-    not_used = KVMEM_CHOICE_NOT_USED,
-    impossible = KVMEM_CHOICE_IMPOSSIBLE,
 };
 
 /// kvmem_path_choice, and the reason.

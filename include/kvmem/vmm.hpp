@@ -10,17 +10,6 @@ KVMEM_HPP_BEGIN
 
 // ---- Memory ----
 
-enum class VmmLocation : std::uint32_t {
-    device = KVMEM_VMM_DEVICE,
-    host_numa = KVMEM_VMM_HOST_NUMA,
-};
-
-enum class VmmFlag : std::uint64_t {
-    posix_fd = KVMEM_VMM_POSIX_FD,
-    fabric = KVMEM_VMM_FABRIC,
-    rdma = KVMEM_VMM_RDMA,
-};
-
 /// kvmem_vmm_options.
 struct VmmOptions {
     Flags<VmmFlag> flags{};
@@ -36,11 +25,6 @@ struct VmmOptions {
         c.id = id;
         return c;
     }
-};
-
-enum class Granularity : std::uint32_t {
-    minimum = KVMEM_GRANULARITY_MINIMUM,
-    recommended = KVMEM_GRANULARITY_RECOMMENDED,
 };
 
 inline Return<std::uint64_t> vmm_granularity(const VmmOptions &options, Granularity which) {
@@ -107,12 +91,6 @@ public:
 };
 
 // ---- Mappings ----
-
-enum class Access : std::uint32_t {
-    none = KVMEM_ACCESS_NONE,
-    read = KVMEM_ACCESS_READ,
-    read_write = KVMEM_ACCESS_READ_WRITE,
-};
 
 class VmmMapping : public detail::Handle<kvmem_vmm_mapping, kvmem_vmm_mapping_destroy> {
 public:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Constants of the header: flags are packed structs, other constants are enumerations that may get more values.
+//! Generated from the headers by scripts/bindings.py; do not edit.
+//! Constants of the headers: flags are packed structs, other constants are enumerations that may get more values.
 
-/// The importance of a log message.
+/// Importance of a log message.
 pub const LogLevel = enum(u32) {
     /// No messages.
     off = 0,
@@ -20,7 +21,7 @@ pub const LogLevel = enum(u32) {
     _,
 };
 
-/// Says which library or system the native cause of an error is from.
+/// Library or system that the native cause of an error is from.
 pub const Domain = enum(u32) {
     /// There is no native cause.
     none = 0,
@@ -33,7 +34,7 @@ pub const Domain = enum(u32) {
     _,
 };
 
-/// The kind of memory of a region.
+/// Kind of memory of a region.
 pub const Tier = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -56,22 +57,22 @@ pub const Tier = enum(u32) {
 
 /// Flags of SystemOptions.
 pub const SystemFlags = packed struct(u64) {
-    /// Ask the kernel for transparent huge pages for a region of any size, and report their absence by the flag
-    /// `huge_page_fallback`. Without this flag kvmem asks for them for regions of at least one huge page (2 MiB
-    /// on x86-64).
+    /// Ask the kernel for transparent huge pages for a region of any size, and report their absence:
+    /// `RegionFlags.huge_page_fallback`. Without this flag kvmem asks for them for regions of at least one
+    /// huge page (2 MiB on x86-64).
     transparent_huge_pages: bool = false,
     /// Fail if the requested page size is not available. Without this flag smaller pages are used, and the
-    /// info of the region has the flag `huge_page_fallback`.
+    /// info of the region has `RegionFlags.huge_page_fallback`.
     huge_pages_required: bool = false,
     /// Bind the memory to `numa_node`.
     numa_bind: bool = false,
     /// Allocate from a memory file, so that the region can be shared with other processes.
     shareable: bool = false,
-    /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
-    /// the first access to a byte allocates 2 MiB.
+    /// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge
+    /// pages the first access to a byte allocates 2 MiB.
     no_huge_pages: bool = false,
     /// With `shareable`: no other process can ever map the memory for writing, whatever it opens. It can be
-    /// shared with the flag `read_only` only.
+    /// shared with `ShareFlags.read_only` only.
     write_sealed: bool = false,
     _: u58 = 0,
 };
@@ -84,15 +85,15 @@ pub const PinnedFlags = packed struct(u64) {
     numa_bind: bool = false,
     /// Allocate from a memory file, so that the region can be shared with other processes.
     shareable: bool = false,
-    /// With `shareable`: as `write_sealed` of SystemFlags.
+    /// With `shareable`: as `SystemFlags.write_sealed`.
     write_sealed: bool = false,
     _: u60 = 0,
 };
 
 /// Flags of ElasticOptions.
 pub const ElasticFlags = packed struct(u64) {
-    /// Extents can be shared by fabric handle (`fabric`) as well as by file descriptor. This cannot be
-    /// enabled later.
+    /// Extents can be shared by fabric handle (`Transport.fabric`) as well as by file descriptor. This
+    /// cannot be enabled later.
     fabric: bool = false,
     _: u63 = 0,
 };
@@ -102,14 +103,14 @@ pub const DiskFlags = packed struct(u64) {
     /// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
     buffered: bool = false,
     /// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead,
-    /// and the info of the region lacks the flag `direct_io`.
+    /// and the info of the region lacks `RegionFlags.direct_io`.
     direct_required: bool = false,
     /// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
     open_existing: bool = false,
     /// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
     open_or_create: bool = false,
-    /// With `open_existing`: open the file for reading. The region can only be the source of transfers.
-    /// It can be open while a writer has the file open.
+    /// With `open_existing`: open the file for reading. The region can only be the source of transfers. It
+    /// can be open while a writer has the file open.
     read_only: bool = false,
     /// Do not lock the file against other writers: the caller excludes them.
     no_lock: bool = false,
@@ -118,15 +119,15 @@ pub const DiskFlags = packed struct(u64) {
 
 /// Flags of adopted memory.
 pub const AdoptFlags = packed struct(u64) {
-    /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source
-    /// of transfers, and cannot be registered with an agent.
+    /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the
+    /// source of transfers, and cannot be registered with an agent.
     read_only: bool = false,
-    /// Do not add F_SEAL_SHRINK to the seals of the file. For `Region.adoptFile` only.
+    /// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
     keep_seals: bool = false,
     _: u62 = 0,
 };
 
-/// The source of the memory of a region.
+/// Source of the memory of a region.
 pub const Origin = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -141,7 +142,7 @@ pub const Origin = enum(u32) {
     _,
 };
 
-/// properties of a region.
+/// Properties of a region.
 pub const RegionFlags = packed struct(u64) {
     /// Disk: I/O bypasses the page cache.
     direct_io: bool = false,
@@ -159,7 +160,7 @@ pub const RegionFlags = packed struct(u64) {
     _: u58 = 0,
 };
 
-/// NIXL's type of memory.
+/// Type of memory of NIXL.
 pub const MemoryType = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -176,22 +177,22 @@ pub const MemoryType = enum(u32) {
     _,
 };
 
-/// Selects the shape of a layout.
+/// Shape of a layout.
 pub const LayoutKind = enum(u32) {
     /// The default of the library.
     default = 0,
-    /// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R
-    /// + outer·R
+    /// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ +
+    /// layer·O·R + outer·R
     fully_contiguous = 1,
     /// One region per layer. block_dim selects the order within it.
     layer_separate = 2,
-    /// Any other order of axes, or strides that are not tight. `order` and the strides of `LayoutConfig`
-    /// select it.
+    /// Any other order of axes, or strides that are not tight. `order` and the strides of
+    /// kvmem_layout_config select it.
     ordered = 3,
     _,
 };
 
-/// Selects the order within a region of a layer.
+/// Order within a region of a layer.
 pub const BlockDim = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -202,7 +203,7 @@ pub const BlockDim = enum(u32) {
     _,
 };
 
-/// Says which process can access a layout.
+/// Processes that can access a layout.
 pub const Locality = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -223,28 +224,29 @@ pub const TransferFlags = packed struct(u64) {
     /// of the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered
     /// file. Excludes all paths to a peer, because NIXL does not report what its backends do.
     zero_copy: bool = false,
-    /// Exclude paths through host memory that is neither source nor destination: all paths between a file and
-    /// a GPU except GPUDirect Storage, and all paths to a peer.
+    /// Exclude paths through host memory that is neither source nor destination: all paths between a file
+    /// and a GPU except GPUDirect Storage, and all paths to a peer.
     no_host_bounce: bool = false,
-    /// Move the layers in order, and report how many have moved: see `Transfer.layers`,
-    /// `Transfer.waitLayers` and `Transfer.waitOnStream`. Bytes that are contiguous across layers
-    /// are then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
-    /// `Transfer.explain` reports by how much.
+    /// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+    /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across
+    /// layers are then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
+    /// kvmem_transfer_explain reports by how much.
     by_layer: bool = false,
     /// After all blocks have moved, compare the CRC32C of each destination block with that of its source
-    /// block. The run ends after the comparison, with `error.Corrupt` if they differ. Until then nothing may
-    /// write to the blocks. With a range of heads or block tables, only what has moved is compared, token by
-    /// token; then files with direct I/O are not supported. Blocks of a peer are read once more for the
-    /// comparison, by the peer itself if it serves the layout (`Layout.serve`). Set `checksums` instead to
-    /// compare with checksums that were computed before.
+    /// block. The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then
+    /// nothing may write to the blocks. With a range of heads or block tables, only what has moved is
+    /// compared, token by token; then files with direct I/O are not supported. Blocks of a peer are read
+    /// once more for the comparison, by the peer itself if it serves the layout (kvmem_layout_serve), to
+    /// memory that has random bytes before: a read that reports success and moves nothing is found, too.
+    /// Set `checksums` instead to compare with checksums that were computed before.
     verify: bool = false,
     _: u60 = 0,
 };
 
-/// Says whether kernels of the caller run during a transfer.
+/// Whether kernels of the caller run during a transfer.
 pub const Compute = enum(u32) {
-    /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used,
-    /// or use few CTAs.
+    /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not
+    /// used, or use few CTAs.
     may_run = 0,
     /// The GPU is idle during the transfer. Copies may use all of it.
     idle = 1,
@@ -284,10 +286,11 @@ pub const Path = enum(u32) {
     uring_staged = 13,
     /// As `uring_staged`, with threads that access the file by preadv and pwritev.
     pread_staged = 14,
-    /// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy
-    /// rows from there.
+    /// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows
+    /// from there.
     nixl_read_staged = 15,
-    /// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+    /// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from
+    /// there.
     nixl_write_staged = 16,
     /// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
     nixl_read_served = 17,
@@ -308,27 +311,28 @@ pub const Path = enum(u32) {
     _,
 };
 
+/// What was decided about a path that was compared.
+pub const Choice = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// The transfer takes the path. The reason is a remark, or empty.
+    used = 1,
+    /// The path is possible, and its estimate is no better. The reason is empty.
+    slower = 2,
+    /// The path is possible, and is not used for the given reason.
+    not_used = 3,
+    /// The path is not possible, and the reason says why.
+    impossible = 4,
+    _,
+};
+
 /// Flags of ServeOptions.
 pub const ServeFlags = packed struct(u64) {
     /// Peers may write to the layout, too.
     write: bool = false,
-    /// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with layouts in
-    /// host memory need it.
+    /// The staging memory is in page-locked host memory, also for a layout in GPU memory. Peers with
+    /// layouts in host memory need it.
     from_host: bool = false,
-    _: u62 = 0,
-};
-
-/// Flags of ShareOptions.
-pub const ShareFlags = packed struct(u64) {
-    /// Grants read access only. File descriptors of host memory and files are then read-only, so the memory
-    /// cannot be mapped for writing. GPUs get no write access to extents and mappings. For device memory by
-    /// IPC handle, only the importer's kvmem prevents writing.
-    read_only: bool = false,
-    /// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is
-    /// shared. Requires `read_only`. Without it, a process of the same user, or root, can open the file
-    /// descriptor of a read-only share again and map it for writing. Mappings of this process remain writable.
-    /// For memory that was allocated shareable it must be set in the first share.
-    write_sealed: bool = false,
     _: u62 = 0,
 };
 
@@ -344,19 +348,34 @@ pub const Transport = enum(u32) {
     ipc = 2,
     /// Carries no memory: other processes access the layout through NIXL.
     remote = 3,
-    /// Carries memory by the driver's fabric handles: elastic memory created with the flag `fabric`, or memory
-    /// that an engine mapped and created with fabric handles.
+    /// Carries memory by the driver's fabric handles: elastic memory created with `ElasticFlags.fabric`, or
+    /// memory that an engine mapped and created with fabric handles.
     fabric = 4,
     _,
+};
+
+/// Flags of ShareOptions.
+pub const ShareFlags = packed struct(u64) {
+    /// Grants read access only. File descriptors of host memory and files are then read-only, and GPUs get
+    /// no write access to extents and mappings. That prevents mistakes, and no intent: a process of the
+    /// same user, or root, can open such a file descriptor again for writing, unless the memory is sealed
+    /// (`write_sealed`). For device memory by IPC handle, only the importer's kvmem prevents writing.
+    read_only: bool = false,
+    /// Seals host memory against writing by other processes for ever (F_SEAL_FUTURE_WRITE), before it is
+    /// shared. Requires `read_only`. Mappings that exist remain writable, such as those of this process.
+    /// For memory of `SystemFlags.shareable` and `PinnedFlags.shareable` it must be set in the first share;
+    /// for an adopted memory file before a share that grants write access.
+    write_sealed: bool = false,
+    _: u62 = 0,
 };
 
 /// Flags of OpenOptions.
 pub const OpenFlags = packed struct(u64) {
     /// Open for reading only, even if write access is granted.
     read_only: bool = false,
-    /// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can be
-    /// locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others,
-    /// opening fails with `error.Unsupported`. No effect on files and GPU memory.
+    /// Page-lock host memory for the GPU `device`. The region is then pinned memory. Read-only memory can
+    /// be locked only for a GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; for others,
+    /// opening fails with KVMEM_STATUS_UNSUPPORTED. No effect on files and GPU memory.
     pin: bool = false,
     /// Layouts: map the memory, and fail if that is not possible. Do not use NIXL.
     mapped_only: bool = false,
@@ -365,20 +384,20 @@ pub const OpenFlags = packed struct(u64) {
     /// Layouts: register the mapped memory with `agent`.
     register: bool = false,
     /// Open GPU memory for kernels of the GPU `device`, which access it over NVLink or PCIe. Without this
-    /// flag, the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to access
-    /// it. Plain device memory is opened for one GPU at a time. Elastic memory, and memory that an engine
-    /// mapped, stays open for its own GPU too. kvmem opens it for another GPU when a transfer first runs
-    /// there, which delays the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB and 20
-    /// ms per extent of 1 GiB. No effect on host memory, files, and memory of this process.
+    /// flag, the memory is opened for the GPU that it is located on, and kernels of other GPUs fail to
+    /// access it. Plain device memory is opened for one GPU at a time. Elastic memory, and memory that an
+    /// engine mapped, stays open for its own GPU too. kvmem opens it for another GPU when a transfer first
+    /// runs there, which delays the creation of that transfer: on an H200, by 0.3 ms per extent of 64 MiB
+    /// and 20 ms per extent of 1 GiB. No effect on host memory, files, and memory of this process.
     for_device: bool = false,
-    /// Open for reading and writing, and fail with `error.PermissionDenied` unless write access is granted.
-    /// Without this flag and `read_only`, the region has all granted rights; if it is read-only, its
-    /// flags have `read_only`.
+    /// Open for reading and writing, and fail with KVMEM_STATUS_PERMISSION_DENIED unless write access is
+    /// granted. Without this flag and `read_only`, the region has all granted rights; if it is read-only,
+    /// its flags have `RegionFlags.read_only`.
     read_write: bool = false,
     /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
-    /// `SystemOptions`), and adopted memory files that can be truncated (see `Region.adoptFile`).
-    /// The owner, and every importer with write access, can remove such pages. If this process then touches
-    /// them, it ends with SIGBUS. Without this flag, such memory fails with `error.Unsupported`.
+    /// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+    /// owner, and every importer with write access, can remove such pages. If this process then touches
+    /// them, it ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
     trust_owner: bool = false,
     /// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access
     /// the GPU it is located on: for an engine whose own kernels use it on several GPUs. Each GPU takes as
@@ -387,7 +406,7 @@ pub const OpenFlags = packed struct(u64) {
     _: u55 = 0,
 };
 
-/// Says what a share is of.
+/// Kind of object that is shared.
 pub const SharedObject = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -412,7 +431,7 @@ pub const FetchFlags = packed struct(u64) {
     /// The broker must run as the user `broker_user`. Without this flag, it must run as the user of the
     /// caller.
     broker_user: bool = false,
-    /// Fetch read and write access, and fail with `error.PermissionDenied` if less is granted.
+    /// Fetch read and write access, and fail with KVMEM_STATUS_PERMISSION_DENIED if less is granted.
     read_write: bool = false,
     _: u61 = 0,
 };
@@ -422,7 +441,9 @@ pub const AgentFlags = packed struct(u64) {
     /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
     no_progress_thread: bool = false,
     /// Run NIXL's listen thread, which exchanges metadata with peers by address. It listens on all network
-    /// interfaces.
+    /// interfaces, and loads what it receives: damaged metadata ends the process, with NIXL 1.5. So any
+    /// program that reaches the port can end it. Use it only if all of them are trusted. Otherwise exchange
+    /// metadata as bytes, or by a directory, whose entries have a checksum.
     listen_thread: bool = false,
     /// NIXL measures transfers.
     telemetry: bool = false,
@@ -438,8 +459,43 @@ pub const NixlFlags = packed struct(u64) {
     _: u62 = 0,
 };
 
+/// What an event of a directory is about.
+pub const DirectoryChange = enum(u32) {
+    /// The default of the library.
+    default = 0,
+    /// An agent has an entry, and had none.
+    published = 1,
+    /// An agent was restarted: its entry is that of another incarnation.
+    restarted = 2,
+    /// An agent has published again.
+    updated = 3,
+    /// An agent has no entry any more: it was withdrawn, or its process has ended.
+    withdrawn = 4,
+    /// The entry of an agent is invalid.
+    invalid = 5,
+    /// Another process has published an agent that this handle had published. The entry of the other
+    /// process remains. It is reported also if nothing is watched.
+    superseded = 6,
+    /// The directory cannot be reached. kvmem tries again; changes are reported later.
+    interrupted = 7,
+    /// The directory is reached again. All changes in the meantime are reported, before or after this
+    /// event.
+    resumed = 8,
+    /// An entry that this handle has published was missing or damaged, and is published again: its lease
+    /// had ended, because the process was stopped or no server was reached, or another program has removed
+    /// it. Watchers may have received `withdrawn`. It is reported also if nothing is watched.
+    restored = 9,
+    /// There are more than 65536 entries, invalid ones included, and those beyond are not reported: the
+    /// memory of a watch is bounded. It is reported once, and again only after the watch of all agents has
+    /// ended. End that watch (kvmem_directory_unwatch with NULL), then watch single agents.
+    full = 10,
+    _,
+};
+
 /// Direction of a request.
 pub const Operation = enum(u32) {
+    /// The default of the library.
+    default = 0,
     /// From the remote side to the local side.
     read = 1,
     /// From the local side to the remote side.
@@ -447,9 +503,9 @@ pub const Operation = enum(u32) {
     _,
 };
 
-/// Says how NIXL locks an agent.
+/// Lock that NIXL uses for an agent.
 pub const SyncMode = enum(u32) {
-    /// The same as `rw`.
+    /// The same as `none`.
     default = 0,
     /// NIXL does not lock the agent. This is safe, because only kvmem, one thread at a time, and NIXL's own
     /// threads use it.
@@ -461,7 +517,7 @@ pub const SyncMode = enum(u32) {
     _,
 };
 
-/// capabilities of a GPU and its driver.
+/// Capabilities of a GPU and its driver.
 pub const CudaCapabilities = packed struct(u64) {
     /// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
     vmm: bool = false,
@@ -483,7 +539,7 @@ pub const CudaCapabilities = packed struct(u64) {
     _: u56 = 0,
 };
 
-/// Says where copy rates come from.
+/// Source of copy rates.
 pub const RatesSource = enum(u32) {
     /// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
     default = 0,
@@ -494,14 +550,14 @@ pub const RatesSource = enum(u32) {
     _,
 };
 
-/// Flags of IPCOptions.
+/// Flags of IpcOptions.
 pub const IpcFlags = packed struct(u64) {
     /// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
     for_device: bool = false,
     _: u63 = 0,
 };
 
-/// where VMM memory is located.
+/// Where VMM memory is located.
 pub const VmmLocation = enum(u32) {
     /// The default of the library.
     default = 0,
@@ -512,7 +568,7 @@ pub const VmmLocation = enum(u32) {
     _,
 };
 
-/// Flags of VMMOptions.
+/// Flags of VmmOptions.
 pub const VmmFlags = packed struct(u64) {
     /// The memory can be exported as a file descriptor.
     posix_fd: bool = false,
@@ -523,20 +579,7 @@ pub const VmmFlags = packed struct(u64) {
     _: u61 = 0,
 };
 
-/// What was decided about a path that was compared.
-pub const Choice = enum(u32) {
-    /// The transfer takes the path.
-    used = 1,
-    /// The path is possible, and its estimate is no better.
-    slower = 2,
-    /// The path is possible, and is not used for the given reason.
-    not_used = 3,
-    /// The path is not possible.
-    impossible = 4,
-    _,
-};
-
-/// Selects a granularity of VMM memory.
+/// Granularity of VMM memory.
 pub const Granularity = enum(u32) {
     /// The granularity that sizes and offsets must be multiples of.
     minimum = 0,
@@ -545,7 +588,7 @@ pub const Granularity = enum(u32) {
     _,
 };
 
-/// The access of a GPU to a mapping.
+/// Access of a GPU to a mapping.
 pub const Access = enum(u32) {
     /// No access.
     none = 0,

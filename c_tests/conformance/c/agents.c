@@ -63,11 +63,6 @@ static kvmem_status registration_info(struct step *step, kvmem_error **error)
     return status;
 }
 
-static kvmem_status deregister(struct step *step, kvmem_error **error)
-{
-    return kvmem_registration_deregister(object(step_name(step), REGISTRATION), error);
-}
-
 static kvmem_status region_agent(struct step *step, kvmem_error **error)
 {
     kvmem_blob *agent = NULL;
@@ -174,7 +169,6 @@ const struct call agent_calls[] = {
     {"region_register", .create = region_register, .type = REGISTRATION},
     {"region_get_agent", .run = region_agent},
     {"registration_get_info", .run = registration_info},
-    {"registration_deregister", .run = deregister},
     {"layout_export", .run = layout_export},
     {"layout_import", .create = layout_import, .type = LAYOUT},
     {"layout_get_agent", .run = layout_agent},

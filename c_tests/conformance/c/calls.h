@@ -3,6 +3,7 @@
 #ifndef CALLS_H
 #define CALLS_H
 
+#include "../fields.h"
 #include "world.h"
 
 #include <kvmem_cuda.h>
@@ -18,7 +19,7 @@ struct call {
 };
 
 extern const struct call region_calls[], gpu_calls[], layout_calls[], block_calls[], agent_calls[], transfer_calls[],
-    share_calls[];
+    share_calls[], simple_calls[]; /* the last one is generated */
 
 /* A field as a result, and a key as a field, of the same name. */
 #define NUMBER(object, field) add_number(step, #field, (object).field)

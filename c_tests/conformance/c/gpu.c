@@ -33,18 +33,6 @@ static kvmem_status create_elastic(struct step *step, union handle *made, kvmem_
     return kvmem_region_create_elastic(&options, &made->region, error);
 }
 
-static kvmem_status elastic_info(struct step *step, kvmem_error **error)
-{
-    kvmem_elastic_info info;
-    const kvmem_status status = kvmem_region_get_elastic_info(object(step_name(step), REGION), &info, error);
-    if (status < 0) return status;
-    NUMBER(info, extent_size);
-    NUMBER(info, num_extents);
-    NUMBER(info, num_committed);
-    NUMBER(info, generation);
-    return status;
-}
-
 static kvmem_status cuda_info(struct step *step, kvmem_error **error)
 {
     kvmem_cuda_info info;
@@ -80,7 +68,6 @@ const struct call gpu_calls[] = {
     {"region_create_pinned", .create = create_pinned, .type = REGION},
     {"region_create_device", .create = create_device, .type = REGION},
     {"region_create_elastic", .create = create_elastic, .type = REGION},
-    {"region_get_elastic_info", .run = elastic_info},
     {"cuda_get_info", .run = cuda_info},
     {"cuda_get_device_info", .run = device_info},
     {"cuda_can_access", .run = can_access},

@@ -13,7 +13,7 @@ static void read_shape(struct step *step, kvmem_layout_config *config)
 {
     *config = (kvmem_layout_config){.struct_size = sizeof(*config)};
     SET_SHAPE(*config);
-    config->kind = (uint32_t)word_value(step, "kind", kinds);
+    config->kind = (uint32_t)word_value(step, "kind", layout_kinds);
     config->block_dim = (uint32_t)word_value(step, "block_dim", block_dims);
     config->order = has(step, "order") ? text_of(step, "order") : NULL;
 }
@@ -131,7 +131,7 @@ static kvmem_status layout_info(struct step *step, kvmem_error **error)
     NUMBER(info, num_heads);
     NUMBER(info, num_regions);
     NUMBER(info, num_parts);
-    WORD(info, kind, kinds);
+    WORD(info, kind, layout_kinds);
     WORD(info, block_dim, block_dims);
     WORD(info, tier, tiers);
     WORD(info, locality, localities);
@@ -225,11 +225,6 @@ static kvmem_status layout_checksum_within(struct step *step, kvmem_error **erro
             number_of(step, "timeout_ms") * 1000000, checksums, error));
 }
 
-static kvmem_status layout_resize(struct step *step, kvmem_error **error)
-{
-    return kvmem_layout_resize(layout_of(step), number_of(step, "num_blocks"), error);
-}
-
 const struct call layout_calls[] = {
     {"layout_get_requirements", .run = layout_requirements},
     {"layout_build", .create = layout_build, .type = LAYOUT},
@@ -243,6 +238,5 @@ const struct call layout_calls[] = {
     {"layout_get_region", .create = layout_region, .type = REGION},
     {"layout_checksum", .run = layout_checksum},
     {"layout_checksum_within", .run = layout_checksum_within},
-    {"layout_resize", .run = layout_resize},
     {.name = NULL},
 };

@@ -79,46 +79,6 @@ static kvmem_status region_path(struct step *step, kvmem_error **error)
     return status;
 }
 
-static kvmem_status region_holders(struct step *step, kvmem_error **error)
-{
-    kvmem_region_holders holders;
-    const kvmem_status status = kvmem_region_get_holders(region_of(step), &holders, error);
-    if (status < 0) return status;
-    NUMBER(holders, references);
-    NUMBER(holders, views);
-    NUMBER(holders, registrations);
-    NUMBER(holders, shares);
-    NUMBER(holders, importers);
-    NUMBER(holders, handles);
-    return status;
-}
-
-static kvmem_status region_residency(struct step *step, kvmem_error **error)
-{
-    kvmem_region_residency residency;
-    return kvmem_region_get_residency(region_of(step), &residency, error);
-}
-
-static kvmem_status region_sync(struct step *step, kvmem_error **error)
-{
-    return kvmem_region_sync(region_of(step), error);
-}
-
-static kvmem_status region_check_owner(struct step *step, kvmem_error **error)
-{
-    return kvmem_region_check_owner(region_of(step), error);
-}
-
-static kvmem_status region_commit(struct step *step, kvmem_error **error)
-{
-    return kvmem_region_commit(region_of(step), number_of(step, "offset"), number_of(step, "size"), error);
-}
-
-static kvmem_status region_decommit(struct step *step, kvmem_error **error)
-{
-    return kvmem_region_decommit(region_of(step), number_of(step, "offset"), number_of(step, "size"), error);
-}
-
 static unsigned char *region_bytes(struct step *step, size_t size)
 {
     kvmem_region_info info;
@@ -161,12 +121,6 @@ const struct call region_calls[] = {
     {"region_adopt_host", .create = adopt_host, .type = REGION},
     {"region_get_info", .run = region_info},
     {"region_get_path", .run = region_path},
-    {"region_get_holders", .run = region_holders},
-    {"region_get_residency", .run = region_residency},
-    {"region_sync", .run = region_sync},
-    {"region_check_owner", .run = region_check_owner},
-    {"region_commit", .run = region_commit},
-    {"region_decommit", .run = region_decommit},
     {"write", .run = write_region},
     {"read", .run = read_region},
     {"await_release", .run = wait_for_release},

@@ -139,16 +139,6 @@ static kvmem_status transfer_start(struct step *step, union handle *made, kvmem_
     return create_by(step, kvmem_transfer_start, made, error);
 }
 
-static kvmem_status transfer_submit(struct step *step, kvmem_error **error)
-{
-    return kvmem_transfer_submit(transfer_of(step), error);
-}
-
-static kvmem_status transfer_cancel(struct step *step, kvmem_error **error)
-{
-    return kvmem_transfer_cancel(transfer_of(step), error);
-}
-
 static kvmem_status transfer_submit_pairs(struct step *step, kvmem_error **error)
 {
     static struct blocks blocks;
@@ -208,8 +198,6 @@ const struct call transfer_calls[] = {
     {"queue_wait", .run = queue_wait},
     {"transfer_create", .create = transfer_create, .type = TRANSFER},
     {"transfer_start", .create = transfer_start, .type = TRANSFER},
-    {"transfer_submit", .run = transfer_submit},
-    {"transfer_cancel", .run = transfer_cancel},
     {"transfer_submit_pairs", .run = transfer_submit_pairs},
     {"transfer_poll", .run = transfer_poll},
     {"transfer_wait", .run = transfer_wait},

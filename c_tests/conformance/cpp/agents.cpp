@@ -125,9 +125,6 @@ Calls agent_calls() {
              return {{"agent", world.get<kvmem::Region>(step.name()).agent(step.number("index"))}};
          }},
         {"registration_get_info", registration_info},
-        {"registration_deregister", simply<kvmem::Registration>([](auto &registration, const Step &) {
-             registration.deregister();
-         })},
         {"layout_export", layout_export},
         {"layout_import", layout_import},
         {"layout_get_agent", [](const Step &step, World &world) -> Results {

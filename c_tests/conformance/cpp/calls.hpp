@@ -2,6 +2,7 @@
 // The calls of the tables through kvmem.hpp, one file per noun, and what they have in common.
 #pragma once
 
+#include "../fields.h"
 #include "world.hpp"
 
 #include <functional>
@@ -17,6 +18,7 @@ Calls block_calls();
 Calls agent_calls();
 Calls transfer_calls();
 Calls share_calls();
+Calls simple_calls();  // generated
 
 inline std::string number(std::uint64_t value) { return std::to_string(value); }
 

@@ -35,11 +35,6 @@ Results create_elastic(const Step &step, World &world) {
     return {};
 }
 
-Results elastic_info(const Step &step, World &world) {
-    const auto info = world.get<kvmem::Region>(step.name()).elastic_info();
-    return {NUMBER(info, extent_size), NUMBER(info, num_extents), NUMBER(info, num_committed), NUMBER(info, generation)};
-}
-
 Results cuda_info(const Step &, World &) {
     const auto info = kvmem::cuda_info();
     return {{"driver_version", number(raw(info.driver_version))}, {"device_count", number(raw(info.device_count))}};
@@ -63,7 +58,6 @@ Calls gpu_calls() {
         {"region_create_pinned", create_pinned},
         {"region_create_device", create_device},
         {"region_create_elastic", create_elastic},
-        {"region_get_elastic_info", elastic_info},
         {"cuda_get_info", cuda_info},
         {"cuda_get_device_info", device_info},
         {"cuda_can_access", can_access},

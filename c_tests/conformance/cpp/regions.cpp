@@ -59,13 +59,6 @@ Results region_info(const Step &step, World &world) {
             NUMBER(info, registration_count)};
 }
 
-Results region_holders(const Step &step, World &world) {
-    const auto holders = world.get<kvmem::Region>(step.name()).holders();
-    return {NUMBER(holders, references), NUMBER(holders, views),
-            NUMBER(holders, registrations), NUMBER(holders, shares),
-            NUMBER(holders, importers), NUMBER(holders, handles)};
-}
-
 std::byte *region_bytes(const Step &step, World &world, std::size_t size) {
     const auto bytes = world.get<kvmem::Region>(step.name()).host_bytes();
     const std::size_t offset = step.number("offset");
@@ -99,16 +92,6 @@ Calls region_calls() {
         {"region_get_path", [](const Step &step, World &world) -> Results {
              return {{"path", world.shown(world.get<kvmem::Region>(step.name()).path())}};
          }},
-        {"region_get_holders", region_holders},
-        {"region_get_residency", simply<kvmem::Region>([](auto &region, const Step &) { region.residency(); })},
-        {"region_sync", simply<kvmem::Region>([](auto &region, const Step &) { region.sync(); })},
-        {"region_check_owner", simply<kvmem::Region>([](auto &region, const Step &) { region.check_owner(); })},
-        {"region_commit", simply<kvmem::Region>([](auto &region, const Step &step) {
-             region.commit(step.number("offset"), step.number("size"));
-         })},
-        {"region_decommit", simply<kvmem::Region>([](auto &region, const Step &step) {
-             region.decommit(step.number("offset"), step.number("size"));
-         })},
         {"write", write_region},
         {"read", read_region},
         {"await_release", [](const Step &step, World &world) -> Results {

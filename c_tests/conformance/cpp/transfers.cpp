@@ -129,8 +129,6 @@ Calls transfer_calls() {
         {"transfer_start", [](const Step &step, World &world) {
              return create_transfer(step, world, kvmem::Transfer::start);
          }},
-        {"transfer_submit", simply<kvmem::Transfer>([](auto &transfer, const Step &) { transfer.submit(); })},
-        {"transfer_cancel", simply<kvmem::Transfer>([](auto &transfer, const Step &) { transfer.cancel(); })},
         {"transfer_submit_pairs", submit_pairs},
         {"transfer_poll", transfer_poll},
         {"transfer_wait", transfer_wait},

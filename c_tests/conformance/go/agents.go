@@ -19,8 +19,7 @@ var agentCalls = map[string]call{
 		return agent(s).Notify(s.in.text("peer"), []byte(s.in.text("message")))
 	},
 	"agent_take_notifications": takeNotifications, "region_get_agent": regionAgent, "registration_get_info": registrationInfo,
-	"registration_deregister": func(s *step) error { return registration(s).Deregister() },
-	"layout_export":           exportLayout, "layout_get_agent": layoutAgent,
+	"layout_export": exportLayout, "layout_get_agent": layoutAgent,
 }
 
 var agentCreators = map[string]call{

@@ -5,7 +5,7 @@ package main
 import kvmem "kvmem/bindings/go"
 
 var gpuCalls = map[string]call{
-	"region_get_elastic_info": elasticInfo, "cuda_get_info": cudaInfo, "cuda_get_device_info": deviceInfo,
+	"cuda_get_info": cudaInfo, "cuda_get_device_info": deviceInfo,
 	"cuda_can_access": canAccess,
 }
 
@@ -32,15 +32,6 @@ func createElastic(s *step) error {
 		Size: s.in.number("size"), ExtentSize: s.in.number("extent_size"), Device: device(s),
 	})
 	return create(s, r, err)
-}
-
-func elasticInfo(s *step) error {
-	i, err := region(s).ElasticInfo()
-	s.put("extent_size", i.ExtentSize)
-	s.put("num_extents", i.NumExtents)
-	s.put("num_committed", i.NumCommitted)
-	s.put("generation", i.Generation)
-	return err
 }
 
 func cudaInfo(s *step) error {

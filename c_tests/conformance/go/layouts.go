@@ -16,7 +16,6 @@ var layoutCalls = map[string]call{
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
 	"layout_checksum_within": layoutChecksumWithin,
 	"layout_get_part_name":   layoutPartName,
-	"layout_resize":          func(s *step) error { return layout(s).Resize(s.in.number("num_blocks")) },
 }
 
 var layoutCreators = map[string]call{
@@ -28,7 +27,7 @@ func shape(in *values) kvmem.LayoutConfig {
 	return kvmem.LayoutConfig{
 		NumBlocks: in.number("num_blocks"), NumLayers: in.number("num_layers"), OuterDim: in.number("outer_dim"),
 		PageSize: in.number("page_size"), InnerDim: in.number("inner_dim"), DtypeWidth: in.number("dtype_width"),
-		Alignment: in.number("alignment"), NumHeads: in.number("num_heads"), Kind: word[kvmem.LayoutKind](in, "kind", kinds),
+		Alignment: in.number("alignment"), NumHeads: in.number("num_heads"), Kind: word[kvmem.LayoutKind](in, "kind", layoutKinds),
 		BlockDim: word[kvmem.BlockDim](in, "block_dim", blockDims), Order: in.text("order"),
 		BlockStride: in.number("block_stride"), LayerStride: in.number("layer_stride"), OuterStride: in.number("outer_stride"),
 		TokenStride: in.number("token_stride"), HeadStride: in.number("head_stride"), ElementStride: in.number("element_stride"),
@@ -105,7 +104,7 @@ func layoutInfo(s *step) error {
 	} {
 		s.put(key, value)
 	}
-	s.put("kind", wordOf(kinds, i.Config.Kind))
+	s.put("kind", wordOf(layoutKinds, i.Config.Kind))
 	s.put("block_dim", wordOf(blockDims, i.Config.BlockDim))
 	s.put("tier", wordOf(tiers, i.Tier))
 	s.put("locality", wordOf(localities, i.Locality))

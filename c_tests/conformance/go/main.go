@@ -26,9 +26,10 @@ func fail(format string, arguments ...any) { panic(failed(fmt.Sprintf(format, ar
 type values struct {
 	words map[string]string
 	known map[string]bool
+	order []string
 }
 
-func newValues() *values { return &values{map[string]string{}, map[string]bool{}} }
+func newValues() *values { return &values{map[string]string{}, map[string]bool{}, nil} }
 
 func (v *values) add(word string) {
 	key, value, ok := strings.Cut(word, "=")
@@ -36,6 +37,7 @@ func (v *values) add(word string) {
 		fail("expected key=value, found %q", word)
 	}
 	v.words[key] = value
+	v.order = append(v.order, key)
 }
 
 func (v *values) get(key string) (string, bool) {
@@ -227,14 +229,15 @@ func parse(line string, state *state) *step {
 
 // run makes the call of a step and compares its outcome.
 func (s *step) run() {
-	call, ok := calls[s.call]
-	if !ok {
-		fail("there is no call %q", s.call)
-	}
 	if creates[s.call] && s.state.objects[s.name] != nil {
 		fail("there is an object %q already", s.name)
 	}
-	err := call(s)
+	var err error
+	if call, ok := calls[s.call]; ok {
+		err = call(s)
+	} else if ok, err = simple(s); !ok {
+		fail("there is no call %q, or no object %q", s.call, s.name)
+	}
 	s.in.checkKnown(s.call)
 	status, failure := "OK", &kvmem.Error{}
 	if errors.As(err, &failure) {
@@ -248,7 +251,7 @@ func (s *step) run() {
 		fail("expected %s, found %s %s", s.status, status, failure.Message)
 	}
 	if failure.Status != kvmem.StatusOK {
-		s.result = map[string]string{"domain": domains[failure.Domain], "cause": failure.CodeName}
+		s.result = map[string]string{"domain": wordOf(domains, failure.Domain), "cause": failure.CodeName}
 		if part, ok := s.want.get("contains"); ok && !strings.Contains(failure.Message, part) {
 			fail("expected a message with %q, found %q", part, failure.Message)
 		}

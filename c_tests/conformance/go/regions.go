@@ -9,13 +9,7 @@ import (
 )
 
 var regionCalls = map[string]call{
-	"region_get_info": regionInfo, "region_get_path": regionPath, "region_get_holders": regionHolders,
-	"region_get_residency": regionResidency,
-	"region_sync":          func(s *step) error { return region(s).Sync() },
-	"region_check_owner":   func(s *step) error { return region(s).CheckOwner() },
-	"region_commit":        func(s *step) error { return region(s).Commit(s.in.number("offset"), s.in.number("size")) },
-	"region_decommit":      func(s *step) error { return region(s).Decommit(s.in.number("offset"), s.in.number("size")) },
-	"await_release":        awaitRelease,
+	"region_get_info": regionInfo, "region_get_path": regionPath, "await_release": awaitRelease,
 }
 
 var regionCreators = map[string]call{
@@ -85,22 +79,6 @@ func regionInfo(s *step) error {
 func regionPath(s *step) error {
 	path, err := region(s).Path()
 	s.put("path", path)
-	return err
-}
-
-func regionHolders(s *step) error {
-	h, err := region(s).Holders()
-	s.put("references", h.References)
-	s.put("views", h.Views)
-	s.put("registrations", h.Registrations)
-	s.put("shares", h.Shares)
-	s.put("importers", h.Importers)
-	s.put("handles", h.Handles)
-	return err
-}
-
-func regionResidency(s *step) error {
-	_, err := region(s).Residency()
 	return err
 }
 

@@ -13,8 +13,6 @@ var transferCalls = map[string]call{
 	"queue_poll": queuePoll, "queue_wait": queueWait, "transfer_submit_pairs": submitPairs, "transfer_poll": poll,
 	"transfer_wait": wait, "transfer_get_layers": layers, "transfer_wait_layers": waitLayers,
 	"transfer_get_info": transferInfo, "transfer_explain": explain,
-	"transfer_submit": func(s *step) error { return transfer(s).Submit() },
-	"transfer_cancel": func(s *step) error { return transfer(s).Cancel() },
 }
 
 var transferCreators = map[string]call{

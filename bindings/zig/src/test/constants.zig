@@ -3,6 +3,7 @@ const std = @import("std");
 const c = @import("c");
 const kvmem = @import("../kvmem.zig");
 const constants = kvmem.constants;
+const types = @import("types.zig").types;
 const expectEqual = std.testing.expectEqual;
 const expectEqualStrings = std.testing.expectEqualStrings;
 
@@ -35,46 +36,6 @@ fn checkConstants(comptime T: type, comptime prefix: []const u8) !void {
         },
     }
 }
-
-/// The types of `constants`, and the prefix of their constants in the header.
-const types = .{
-    .{ "LogLevel", "LOG_" },
-    .{ "Domain", "DOMAIN_" },
-    .{ "Tier", "TIER_" },
-    .{ "SystemFlags", "SYSTEM_" },
-    .{ "PinnedFlags", "PINNED_" },
-    .{ "ElasticFlags", "ELASTIC_" },
-    .{ "DiskFlags", "DISK_" },
-    .{ "AdoptFlags", "ADOPT_" },
-    .{ "Origin", "ORIGIN_" },
-    .{ "RegionFlags", "REGION_" },
-    .{ "MemoryType", "MEMORY_" },
-    .{ "LayoutKind", "LAYOUT_" },
-    .{ "BlockDim", "BLOCK_DIM_" },
-    .{ "Locality", "LOCALITY_" },
-    .{ "TransferFlags", "TRANSFER_" },
-    .{ "Compute", "COMPUTE_" },
-    .{ "Choice", "CHOICE_" },
-    .{ "ServeFlags", "SERVE_" },
-    .{ "Path", "PATH_" },
-    .{ "ShareFlags", "SHARE_" },
-    .{ "Transport", "SHARE_" },
-    .{ "OpenFlags", "OPEN_" },
-    .{ "SharedObject", "SHARED_" },
-    .{ "PublishFlags", "PUBLISH_" },
-    .{ "FetchFlags", "FETCH_" },
-    .{ "AgentFlags", "AGENT_" },
-    .{ "NixlFlags", "NIXL_" },
-    .{ "Operation", "REQUEST_" },
-    .{ "SyncMode", "SYNC_" },
-    .{ "CudaCapabilities", "CUDA_" },
-    .{ "RatesSource", "RATES_" },
-    .{ "IpcFlags", "IPC_" },
-    .{ "VmmLocation", "VMM_" },
-    .{ "VmmFlags", "VMM_" },
-    .{ "Granularity", "GRANULARITY_" },
-    .{ "Access", "ACCESS_" },
-};
 
 test "constants are those of the header" {
     inline for (types) |pair| try checkConstants(@field(constants, pair[0]), pair[1]);

@@ -16,8 +16,8 @@ pub const table = .{
     .{ "agent_invalidate_all_remote_metadata", invalidateAll }, .{ "agent_notify", notify },
     .{ "agent_take_notifications", takeNotifications },         .{ "region_register", register },
     .{ "region_get_agent", regionAgent },                       .{ "registration_get_info", registrationInfo },
-    .{ "registration_deregister", deregister },                 .{ "layout_export", exportLayout },
-    .{ "layout_import", importLayout },                         .{ "layout_get_agent", layoutAgent },
+    .{ "layout_export", exportLayout },                         .{ "layout_import", importLayout },
+    .{ "layout_get_agent", layoutAgent },
 };
 
 fn agent(s: *Step) Fault!kvmem.Agent {
@@ -85,10 +85,6 @@ fn register(s: *Step) Outcome!void {
 
 fn registrationInfo(s: *Step) Outcome!void {
     try s.putAll(try (try s.object(.registration, s.name)).info(&s.diagnostics));
-}
-
-fn deregister(s: *Step) Outcome!void {
-    try (try s.object(.registration, s.name)).deregister(&s.diagnostics);
 }
 
 fn regionAgent(s: *Step) Outcome!void {

@@ -30,7 +30,13 @@ pub fn run(s: *Step) Fault!Ended {
             return .{};
         }
     }
-    return s.fail("there is no call {s}", .{s.call});
+    const is_simple = @import("simple.zig").run(s) catch |failure| switch (failure) {
+        error.Fault => return error.Fault,
+        error.NoSpaceLeft => return error.NoSpaceLeft,
+        else => |known| return .{ .failure = known },
+    };
+    if (is_simple) return .{};
+    return s.fail("there is no call {s}, or no object {s}", .{ s.call, s.name });
 }
 
 /// Name of a failure in C, without its prefix.

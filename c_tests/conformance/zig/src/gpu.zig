@@ -9,9 +9,8 @@ const Outcome = calls.Outcome;
 
 pub const table = .{
     .{ "region_create_pinned", createPinned },   .{ "region_create_device", createDevice },
-    .{ "region_create_elastic", createElastic }, .{ "region_get_elastic_info", elasticInfo },
-    .{ "cuda_get_info", cudaInfo },              .{ "cuda_get_device_info", deviceInfo },
-    .{ "cuda_can_access", canAccess },
+    .{ "region_create_elastic", createElastic }, .{ "cuda_get_info", cudaInfo },
+    .{ "cuda_get_device_info", deviceInfo },     .{ "cuda_can_access", canAccess },
 };
 
 fn ordinal(s: *Step, key: []const u8) Fault!i32 {
@@ -42,10 +41,6 @@ fn createElastic(s: *Step) Outcome!void {
         .device = try ordinal(s, "device"),
     };
     try s.state.add(s.name, .{ .region = try kvmem.Region.initElastic(options, &s.diagnostics) });
-}
-
-fn elasticInfo(s: *Step) Outcome!void {
-    try s.putAll(try (try s.object(.region, s.name)).elasticInfo(&s.diagnostics));
 }
 
 fn cudaInfo(s: *Step) Outcome!void {

@@ -11,13 +11,12 @@ const Object = @import("state.zig").Object;
 const disk = @import("regions.zig").disk;
 
 pub const table = .{
-    .{ "layout_get_requirements", layoutRequirements },  .{ "layout_build", layoutBuild },
-    .{ "layout_combine", layoutCombine },                .{ "layout_get_part", layoutPart },
-    .{ "layout_get_part_name", layoutPartName },         .{ "layout_get_info", layoutInfo },
-    .{ "layout_get_strides", layoutStrides },            .{ "layout_get_block", layoutBlock },
-    .{ "layout_get_row", layoutRow },                    .{ "layout_get_region", layoutRegion },
-    .{ "layout_checksum", layoutChecksum },              .{ "layout_resize", layoutResize },
-    .{ "layout_checksum_within", layoutChecksumWithin },
+    .{ "layout_get_requirements", layoutRequirements }, .{ "layout_build", layoutBuild },
+    .{ "layout_combine", layoutCombine },               .{ "layout_get_part", layoutPart },
+    .{ "layout_get_part_name", layoutPartName },        .{ "layout_get_info", layoutInfo },
+    .{ "layout_get_strides", layoutStrides },           .{ "layout_get_block", layoutBlock },
+    .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
+    .{ "layout_checksum", layoutChecksum },             .{ "layout_checksum_within", layoutChecksumWithin },
 };
 
 fn layout(s: *Step) Fault!kvmem.Layout {
@@ -30,7 +29,7 @@ fn shape(s: *Step) Fault!kvmem.LayoutConfig {
         if (@TypeOf(@field(config, name)) == u64) @field(config, name) = try s.number(name);
     }
     config.kind = try s.constant(constants.LayoutKind, "kind", "");
-    config.block_dim = try s.constant(constants.BlockDim, "block_dim", "block_dim_");
+    config.block_dim = try s.constant(constants.BlockDim, "block_dim", "");
     config.order = s.text("order");
     return config;
 }
@@ -96,10 +95,6 @@ fn layoutInfo(s: *Step) Outcome!void {
     const info = try (try layout(s)).info(&s.diagnostics);
     try s.putAll(info);
     try s.put("order", info.orderText());
-    // The words of these constants have their prefix in the tables.
-    for (s.results.items) |*result| if (std.mem.eql(u8, result.key, "block_dim")) {
-        result.value = try std.fmt.allocPrint(s.gpa(), "block_dim_{s}", .{result.value});
-    };
 }
 
 fn layoutStrides(s: *Step) Outcome!void {
@@ -154,8 +149,4 @@ fn putChecksums(s: *Step, checksums: []const u32) Outcome!void {
         try text.appendSlice(s.gpa(), try std.fmt.bufPrint(&digits, "{d}", .{checksum}));
     }
     try s.put("checksums", text.items);
-}
-
-fn layoutResize(s: *Step) Outcome!void {
-    try (try layout(s)).resize(try s.number("num_blocks"), &s.diagnostics);
 }

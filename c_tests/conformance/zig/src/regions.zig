@@ -13,9 +13,7 @@ pub const table = .{
     .{ "region_create_system", createSystem }, .{ "region_create_disk", createDisk },
     .{ "region_create_view", createView },     .{ "region_adopt_host", adoptHost },
     .{ "region_get_info", regionInfo },        .{ "region_get_path", regionPath },
-    .{ "region_get_holders", regionHolders },  .{ "region_get_residency", regionResidency },
-    .{ "region_sync", regionSync },            .{ "region_check_owner", regionCheckOwner },
-    .{ "region_commit", regionCommit },        .{ "region_decommit", regionDecommit },
+
     .{ "await_release", awaitRelease },
 };
 
@@ -75,30 +73,6 @@ fn regionInfo(s: *Step) Outcome!void {
 
 fn regionPath(s: *Step) Outcome!void {
     try s.putBlob("path", try (try region(s)).path(&s.diagnostics));
-}
-
-fn regionHolders(s: *Step) Outcome!void {
-    try s.putAll(try (try region(s)).holders(&s.diagnostics));
-}
-
-fn regionResidency(s: *Step) Outcome!void {
-    _ = try (try region(s)).residency(&s.diagnostics);
-}
-
-fn regionSync(s: *Step) Outcome!void {
-    try (try region(s)).sync(&s.diagnostics);
-}
-
-fn regionCheckOwner(s: *Step) Outcome!void {
-    try (try region(s)).checkOwner(&s.diagnostics);
-}
-
-fn regionCommit(s: *Step) Outcome!void {
-    try (try region(s)).commit(try s.number("offset"), try s.number("size"), &s.diagnostics);
-}
-
-fn regionDecommit(s: *Step) Outcome!void {
-    try (try region(s)).decommit(try s.number("offset"), try s.number("size"), &s.diagnostics);
 }
 
 fn awaitRelease(s: *Step) Outcome!void {

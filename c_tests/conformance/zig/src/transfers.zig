@@ -11,8 +11,7 @@ const Outcome = calls.Outcome;
 pub const table = .{
     .{ "queue_create", queueCreate },           .{ "queue_poll", queuePoll },
     .{ "queue_wait", queueWait },               .{ "transfer_create", transferCreate },
-    .{ "transfer_start", transferStart },       .{ "transfer_submit", transferSubmit },
-    .{ "transfer_cancel", transferCancel },     .{ "transfer_submit_pairs", transferSubmitPairs },
+    .{ "transfer_start", transferStart },       .{ "transfer_submit_pairs", transferSubmitPairs },
     .{ "transfer_poll", transferPoll },         .{ "transfer_wait", transferWait },
     .{ "transfer_get_layers", transferLayers }, .{ "transfer_wait_layers", transferWaitLayers },
     .{ "transfer_get_info", transferInfo },     .{ "transfer_explain", transferExplain },
@@ -112,14 +111,6 @@ fn transferStart(s: *Step) Outcome!void {
 
 fn transfer(s: *Step) Fault!kvmem.Transfer {
     return s.object(.transfer, s.name);
-}
-
-fn transferSubmit(s: *Step) Outcome!void {
-    try (try transfer(s)).submit(&s.diagnostics);
-}
-
-fn transferCancel(s: *Step) Outcome!void {
-    try (try transfer(s)).cancel(&s.diagnostics);
 }
 
 fn transferSubmitPairs(s: *Step) Outcome!void {
