@@ -5,6 +5,7 @@
 pub mod completion;
 pub mod deadline;
 pub mod history;
+pub mod learned;
 pub mod path;
 pub mod queue;
 pub mod spares;

@@ -18,7 +18,6 @@ use super::ctas::{MAX_BESIDE, cta_share_beside};
 use super::kernel_access::KernelAccess;
 use super::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::rates::Rates;
-use super::rates::observed::FIRST_COPIES;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
@@ -45,8 +44,6 @@ pub struct CopyCase {
     pub ctas: u32,
     /// Number of calls if it is copied as rows.
     pub row_calls: u64,
-    /// Additional seconds of each of a batch's first copies, as observed.
-    pub first_copy: f64,
     /// Its division into chunks, if it can be staged.
     pub staged: Option<Staged>,
 }
@@ -77,9 +74,14 @@ const CALL: f64 = 0.4 * US;
 const COLD_COPY: f64 = 0.4 * US;
 /// Number of copies with cold caches: those of a batch's first call.
 const COLD_COPIES: u64 = FIRST_CALL as u64;
-/// Copies of fewer bytes from the host are written into the commands of the copy engine by the CPU, if the engine is idle:
-/// the first one, or all of the first call of a batch. On an H100, 4 pieces of 18 KiB took 21 us, and to the host 14.
-const INLINE_BELOW: u64 = 64 << 10;
+/// The first copies of a batch: each takes so much of the measured time longer than a later one, until the driver's code and data are
+/// cached.
+const FIRST_COPIES: u64 = 128;
+const FIRST_MORE: f64 = 0.25;
+/// Copies of at most so many bytes from the host are written into the commands of the copy engine by the CPU, if the engine is idle:
+/// the first one, or all of the first call of a batch. On an H100, 4 pieces of 18 KiB took 21 us, and to the host 14. Pieces of 26,720
+/// bytes and more took no longer than others (`bench/results/h200/19-regret-random.json`).
+const MAX_INLINED: u64 = 24 << 10;
 /// A copy that is written so, without its bytes.
 const INLINE_COPY: f64 = 0.4 * US;
 /// The rate at which they are written, relative to that of copies from pageable memory, for which the CPU reads and writes too.
@@ -164,7 +166,7 @@ pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
 /// CPU time of the first `most` of so many equal copies, if they are written into the commands of the copy engine.
 fn inlined(case: &CopyCase, rates: &Rates, copies: u64, most: u64) -> f64 {
     let size = case.bytes / copies.max(1);
-    if case.direction != CopyDirection::ToDevice || case.is_pageable || size >= INLINE_BELOW {
+    if case.direction != CopyDirection::ToDevice || case.is_pageable || size > MAX_INLINED {
         return 0.0;
     }
     copies.min(most) as f64 * (INLINE_COPY + size as f64 / (INLINE_RATE * rates.pageable))
@@ -218,8 +220,8 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
         TransferPath::CudaStaged => STAGE,
         TransferPath::CudaBatch => {
             let batched = rates.in_direction(case.direction).batched;
-            let first = case.moves.min(FIRST_COPIES) as f64 * case.first_copy;
-            calls_of(case, rates) + first + moves * if is_host_a_side { batched } else { DEVICE_COPY }
+            calls_of(case, rates)
+                + if is_host_a_side { submitting(case.moves, batched) } else { moves * DEVICE_COPY }
         }
         TransferPath::Cuda2d => {
             case.row_calls as f64 * ROW_CALL + moves * if is_host_a_side { COLD_COPY } else { DEVICE_COPY }
@@ -235,15 +237,14 @@ fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
 /// Seconds of a batch. The CPU makes one call after the other, and the copy engine executes the copies of the calls that
 /// have returned. `inlined` is additional CPU time of the first call.
 fn batch(case: &CopyCase, bytes: f64, batched: f64, inlined: f64) -> f64 {
-    let (copies, mut first) = (case.moves, FIRST_COPIES);
+    let (copies, mut done) = (case.moves, 0);
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     let (mut cpu, mut engine) = (START + wake + cold + inlined, 0.0f64);
     for (size, calls) in equal_calls(copies as usize, EngineLoad::Idle) {
-        let of_first = first.min(size as u64);
-        first -= of_first;
         let (call, moving) = (CALL + size as f64 * batched, size as f64 * (GAP + bytes));
-        cpu += call + of_first as f64 * case.first_copy;
+        cpu += CALL + submitting(done + size as u64, batched) - submitting(done, batched);
+        done += size as u64;
         engine = engine.max(cpu) + moving;
         // The engine waits for each of the other equal calls, or for none.
         let others = (calls - 1) as f64;
@@ -251,6 +252,11 @@ fn batch(case: &CopyCase, bytes: f64, batched: f64, inlined: f64) -> f64 {
         engine = (engine + others * moving).max(cpu + moving);
     }
     engine
+}
+
+/// CPU time of the copies of a batch, without their calls. `batched` is that of a later copy.
+pub fn submitting(copies: u64, batched: f64) -> f64 {
+    (copies as f64 + FIRST_MORE * copies.min(FIRST_COPIES) as f64) * batched
 }
 
 /// CPU time of the calls of a batch on an idle copy engine, in seconds, without the time that it takes to submit each copy.
@@ -358,8 +364,8 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let own = rates.in_direction(case.direction);
     let chunks = (bytes / chunk).ceil();
     let inlined = inlined(case, rates, copies, COLD_COPIES);
+    let submitting = submitting(copies, own.batched) + inlined;
     let (copies, rate) = (copies as f64, own.link);
-    let submitting = copies * own.batched + copies.min(FIRST_COPIES as f64) * case.first_copy + inlined;
     let copying = bytes / rate;
     let engine = copies * staged_gap(case.direction, copying / copies.max(1.0)) + copying;
     // The last call has half of the copies of a full one on average. The calls of the first chunk grow.
@@ -401,3 +407,5 @@ fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod recorded_points;

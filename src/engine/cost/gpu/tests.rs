@@ -10,12 +10,12 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::kernel_access::KernelAccess;
-use super::model::{CopyCase, Staged, calls_of_batch, seconds};
+use super::model::{CopyCase, Staged, calls_of_batch, seconds, submitting};
 use super::quick::is_quick;
 use super::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::rates::Rates;
 use super::rates::measure::Times;
-use super::rates::observed::{BatchDirection, BatchFactors, ObservedCosts};
+use super::rates::observed::ObservedCosts;
 use crate::copy::gpu::bench::measurement_task::{BATCH_BLOCK, FEW_CTAS, Task};
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::ctas;
@@ -173,20 +173,20 @@ impl Machine {
         }
     }
 
-    /// The rates that kvmem has for it after some transfers, and the additional seconds of a batch's first copies.
-    fn rates(&self) -> (Rates, f64) {
+    /// The rates that kvmem has for it after some transfers.
+    fn rates(&self) -> Rates {
         let mut rates = Rates::plausible(&Times::simulated(|task, amount| self.task(task, amount)).rates());
         let (mut observed, mut now) = (ObservedCosts::default(), Instant::now());
         for count in [70, 64, 1000, 100, 200, 300, 128, 2000, 90, 500, 80, 256, 1500, 64, 700, 400].repeat(4)
         {
             now += Duration::from_secs(1);
             let submission = self.batch(count, 4096, self.batched).1 - calls_of_batch(count);
-            observed.add_batch(BatchDirection::ToHost, count, submission, rates.to_host.batched, now);
+            let assumed = submitting(count, rates.to_host.batched);
+            observed.add_batch(CopyDirection::ToHost, assumed, submission, now);
         }
-        let BatchFactors { first, later } = observed.batch_factors(BatchDirection::ToHost, now);
-        let first_copy = rates.to_host.batched * (first - later);
-        rates.to_host.batched *= later;
-        (rates, first_copy)
+        let [_, factor] = observed.batch_factors(now);
+        rates.to_host.batched *= factor;
+        rates
     }
 }
 
@@ -194,11 +194,7 @@ const PATHS: [TransferPath; 4] =
     [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
 
 /// The duration of the chosen path relative to that of the best one, and both paths.
-fn regret(
-    machine: &Machine,
-    (rates, first_copy): &(Rates, f64),
-    transfer: &Transfer,
-) -> (f64, TransferPath, TransferPath) {
+fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, TransferPath, TransferPath) {
     let bytes = transfer.bytes();
     let chunks = bytes.div_ceil(CHUNK);
     let copies = transfer.copies.max(chunks);
@@ -221,7 +217,6 @@ fn regret(
         busy: 0.0,
         ctas: ctas(CopyDirection::ToHost, false, MULTIPROCESSORS, transfer.piece),
         row_calls: 0,
-        first_copy: *first_copy,
         staged: (bytes >= MIN_STAGED).then_some(staged),
     };
     let possible =

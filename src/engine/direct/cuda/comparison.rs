@@ -11,7 +11,6 @@ use super::work::division::Division;
 use super::work::path_limits::PathLimits;
 use crate::base::error::{Error, Result, Status};
 use crate::copy::gpu::device::device_state::DeviceState;
-use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::gpu::model as cost;
@@ -19,8 +18,7 @@ use crate::engine::cost::gpu::model::{CopyCase, Staged};
 use crate::engine::cost::gpu::quick::is_quick;
 use crate::engine::cost::gpu::rates::known;
 use crate::engine::cost::gpu::rates::known::Costs;
-use crate::engine::cost::gpu::rates::observed::BatchDirection;
-use crate::engine::cost::gpu::rates::observer::{CostObserver, Measurement};
+use crate::engine::cost::gpu::rates::observed::{CostObserver, Measurement};
 use crate::engine::preferences::Preferences;
 use crate::engine::{Candidate, Reason};
 use crate::plan::Plan;
@@ -89,7 +87,6 @@ impl<'a> Comparison<'a> {
                 busy: if computes { costs.busy } else { 0.0 },
                 ctas: limits.ctas,
                 row_calls: 0,
-                first_copy: costs.first_copy,
                 staged: None,
             },
             limits,
@@ -120,13 +117,8 @@ impl<'a> Comparison<'a> {
     /// The observer of runs on this path, if their durations show a cost.
     pub fn observer(&self, path: TransferPath) -> Option<CostObserver> {
         let observed = self.costs.observed.clone()?;
-        let direction = match self.sides.direction {
-            CopyDirection::ToDevice => BatchDirection::ToDevice,
-            CopyDirection::ToHost => BatchDirection::ToHost,
-            _ => return None,
-        };
         let measurement = match path {
-            TransferPath::CudaBatch => self.batch_measurement(direction),
+            TransferPath::CudaBatch => self.batch_measurement(),
             TransferPath::CudaKernel | TransferPath::CudaStaged if self.case.computes => {
                 let expected @ [alone, beside] = cost::alone_and_beside(path, &self.case, &self.costs.rates);
                 (beside - alone > alone.max(MIN_WAIT)).then_some(Measurement::Kernel { expected })
@@ -139,13 +131,14 @@ impl<'a> Comparison<'a> {
     /// What a batch shows. With few copies, the duration is mostly that of the first call. With more copies than the
     /// driver queues, it takes the later ones only when the copy engine has executed earlier ones: these must be small, or
     /// the duration is that of their bytes.
-    fn batch_measurement(&self, direction: BatchDirection) -> Option<Measurement> {
+    fn batch_measurement(&self) -> Option<Measurement> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
         let bytes =
             self.case.bytes as f64 / copies as f64 / self.costs.rates.in_direction(self.sides.direction).link;
         let shows = copies >= MIN_COPIES && (copies <= MAX_QUEUED || bytes < measured);
         let calls = cost::calls_of(&self.case, &self.costs.rates);
-        shows.then_some(Measurement::Batch { direction, copies, calls, measured })
+        let assumed = cost::submitting(copies, measured);
+        shows.then_some(Measurement::Batch { direction: self.sides.direction, calls, assumed })
     }
 
     /// Divides the transfer into chunks for staging, or stores why it can't be staged. Fails if a path that the caller

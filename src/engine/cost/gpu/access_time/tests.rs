@@ -86,7 +86,6 @@ fn case(
         busy: 0.0,
         ctas: ctas(direction, computes, 132, 2),
         row_calls: 0,
-        first_copy: 0.0,
         staged: None,
     }
 }

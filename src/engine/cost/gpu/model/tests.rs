@@ -3,7 +3,8 @@
 #![forbid(unsafe_code)]
 
 use super::super::beside::{Beside, JITTER};
-use super::super::rates::{DEFAULT, DirectionRates};
+use super::super::rates::DEFAULT;
+use super::recorded_points::h100;
 use super::*;
 use crate::copy::gpu::launch::{UNNOTICED, ctas};
 
@@ -22,7 +23,6 @@ fn case(direction: CopyDirection, block: u64, count: u64, computes: bool) -> Cop
         busy: if computes { 1.0 } else { 0.0 },
         ctas: ctas(direction, computes, 132, block),
         row_calls: count,
-        first_copy: 0.0,
         staged: None,
     }
 }
@@ -75,7 +75,7 @@ fn the_driver_makes_a_single_short_copy() {
 
 #[test]
 fn short_calls_are_worth_a_twentieth_of_the_duration_and_no_more() {
-    let few = case(CopyDirection::ToDevice, 32 << 10, 6, true);
+    let few = case(CopyDirection::ToDevice, 18 << 10, 6, true);
     let chosen = |kernel| {
         let paths = [(TransferPath::CudaBatch, 18.7 * US), (TransferPath::CudaKernel, kernel)];
         super::best(paths.into_iter(), &few, &DEFAULT)
@@ -308,21 +308,7 @@ fn beside_compute_estimates_of_kernels_are_within_a_third_of_the_measurement() {
     }
 }
 
-/// The rates of an H100 with PCIe 5 x16, whose CPU takes 0.8 to 0.85 us for each copy of a batch.
-fn h100() -> Rates {
-    let cpu = 0.82 * US;
-    Rates {
-        to_device: DirectionRates { link: 55.3e9, batched: cpu, kernel: 51.5e9, cta: 33e9 },
-        to_host: DirectionRates { link: 55.0e9, batched: cpu, kernel: 52.3e9, cta: 41.6e9 },
-        on_device: DirectionRates { link: 1543e9, batched: 4.28 * US, kernel: 1361e9, cta: 45e9 },
-        pageable: 10.8e9,
-        copy: 2.2 * US,
-        kernel_start: 10.2 * US,
-        ..DEFAULT
-    }
-}
-
-/// Measured on that H100, in microseconds (`bench/notes/19-regret.md`). `copies` are those between staging memory and host.
+/// Measured on an H100 whose CPU takes 0.8 to 0.85 us for each copy of a batch, in microseconds (`bench/notes/19-regret.md`). `copies` are those between staging memory and host.
 #[test]
 fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement() {
     use CopyDirection::{ToDevice, ToHost};
@@ -360,7 +346,7 @@ fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement
             busy: 0.0,
             ..case(direction, block, count, computes)
         };
-        let estimate = super::seconds(path, &point, &h100()) / US;
+        let estimate = super::seconds(path, &point, &h100(0.82 * US)) / US;
         assert!(
             (estimate / measured - 1.0f64).abs() < most,
             "{path} {direction:?} {count} x {block}: {estimate} for {measured}"
@@ -372,7 +358,7 @@ fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement
 #[test]
 fn a_kernel_copies_four_short_pieces_from_the_host() {
     for block in [18 << 10, 24 << 10] {
-        for rates in [DEFAULT, h100()] {
+        for rates in [DEFAULT, h100(0.82 * US)] {
             let four = case(CopyDirection::ToDevice, block, 4, false);
             let paths = DIRECT.map(|path| (path, super::seconds(path, &four, &rates)));
             assert_eq!(

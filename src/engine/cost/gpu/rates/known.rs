@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::measure;
 use super::measured::Known;
-use super::observed::{BatchDirection, BatchFactors, ObservedCosts};
+use super::observed::ObservedCosts;
 use super::peer::PeerRates;
 use super::saved::{Saved, Uuid};
 use super::{DEFAULT, Rates, Source};
@@ -38,8 +38,6 @@ static OBSERVED: Keyed<i32, Mutex<ObservedCosts>> = Keyed::new();
 pub struct Costs {
     /// The rates. If they were measured, later batches have corrected them.
     pub rates: Rates,
-    /// Additional seconds of each of a batch's first copies, in the transfer's direction.
-    pub first_copy: f64,
     /// How busy compute keeps the device, from 0 to 1.
     pub busy: f64,
     /// Measured seconds per copy of a batch. `None` if the caller has set the rates, which are not corrected.
@@ -52,25 +50,17 @@ pub struct Costs {
 pub fn costs(device: &Arc<DeviceState>, peer: Option<i32>, direction: CopyDirection) -> Costs {
     let mut rates = between(device, peer, direction);
     if !matches!(direction, CopyDirection::ToDevice | CopyDirection::ToHost) {
-        return Costs { rates, first_copy: 0.0, busy: 0.0, measured_batch: None, observed: None };
+        return Costs { rates, busy: 0.0, measured_batch: None, observed: None };
     }
     let observed = OBSERVED.get(device.context().device().ordinal());
     let (seen, now) = (*observed.lock(), Instant::now());
     let measured_batch = (rates.source != Source::Loaded).then_some(rates.in_direction(direction).batched);
-    let mut first_copy = 0.0;
     if measured_batch.is_some() {
-        for (own, of, batches) in [
-            (&mut rates.to_device, CopyDirection::ToDevice, BatchDirection::ToDevice),
-            (&mut rates.to_host, CopyDirection::ToHost, BatchDirection::ToHost),
-        ] {
-            let BatchFactors { first, later } = seen.batch_factors(batches, now);
-            if of == direction {
-                first_copy = own.batched * (first - later);
-            }
-            own.batched *= later;
-        }
+        let [to_device, to_host] = seen.batch_factors(now);
+        rates.to_device.batched *= to_device;
+        rates.to_host.batched *= to_host;
     }
-    Costs { rates, first_copy, busy: seen.busy(now), measured_batch, observed: Some(observed) }
+    Costs { rates, busy: seen.busy(now), measured_batch, observed: Some(observed) }
 }
 
 /// The rates of a device. Defaults replace rates that cannot be measured, or not yet.

@@ -6,7 +6,6 @@ pub mod known;
 pub mod measure;
 pub mod measured;
 pub mod observed;
-pub mod observer;
 pub mod peer;
 pub mod saved;
 

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Replays the records of row 19 (`bench/results/*/19-regret*.json`): for each point, the measured duration of the path that the
+//! model chooses, relative to the best measured one. Only points of whole blocks, because a record does not say how the caches of
+//! engines are laid out.
+#![forbid(unsafe_code)]
+
+use super::super::rates::{DEFAULT, DirectionRates, Rates};
+use super::*;
+use crate::copy::gpu::device::staging::staging_parts;
+use crate::copy::gpu::launch;
+use crate::engine::cost::gpu::quick::is_quick;
+
+const MULTIPROCESSORS: u32 = 132;
+const PATHS: [(&str, TransferPath); 4] = [
+    ("CUDA copy", TransferPath::CudaCopy),
+    ("CUDA batch", TransferPath::CudaBatch),
+    ("CUDA kernel", TransferPath::CudaKernel),
+    ("CUDA staged", TransferPath::CudaStaged),
+];
+
+/// The rates of the H100 host (`bench/notes/19-regret.md`), whose CPU takes so long for a copy of a batch.
+pub(super) fn h100(cpu: f64) -> Rates {
+    Rates {
+        to_device: DirectionRates { link: 55.3e9, batched: cpu, kernel: 51.5e9, cta: 33e9 },
+        to_host: DirectionRates { link: 55.0e9, batched: cpu, kernel: 52.3e9, cta: 41.6e9 },
+        on_device: DirectionRates { link: 1543e9, batched: 4.28 * US, kernel: 1361e9, cta: 45e9 },
+        pageable: 10.8e9,
+        copy: 2.2 * US,
+        kernel_start: 10.2 * US,
+        ..DEFAULT
+    }
+}
+
+/// The rates of the H200 hosts, as their records estimate.
+fn h200(cpu: f64, kernel_start: f64) -> Rates {
+    Rates {
+        to_device: DirectionRates { batched: cpu, ..DEFAULT.to_device },
+        to_host: DirectionRates { batched: cpu, ..DEFAULT.to_host },
+        kernel_start,
+        ..DEFAULT
+    }
+}
+
+/// A recorded point: the case that the model sees, and measured microseconds of each path.
+struct Point {
+    case: CopyCase,
+    measured: Vec<(TransferPath, f64)>,
+    recorded: TransferPath,
+}
+
+/// The text of a field, up to the next quote or comma.
+fn field<'a>(line: &'a str, name: &str) -> &'a str {
+    let (_, rest) = line.split_once(&format!("\"{name}\":")).unwrap_or_else(|| panic!("{name} in {line}"));
+    let end = match rest.strip_prefix('"') {
+        Some(text) => return text.split('"').next().unwrap(),
+        None => rest.find([',', '}']).unwrap(),
+    };
+    &rest[..end]
+}
+
+impl Point {
+    fn parse(line: &str, rates: &Rates) -> Option<Self> {
+        if !line.contains("\"us\":") || !["listed", "blocks"].contains(&field(line, "shape")) {
+            return None;
+        }
+        let number = |name| field(line, name).parse::<u64>().unwrap();
+        let (piece, blocks, bytes) = (number("piece_bytes"), number("blocks"), number("bytes"));
+        let direction = match field(line, "direction") {
+            "H2D" => CopyDirection::ToDevice,
+            _ => CopyDirection::ToHost,
+        };
+        let computes = field(line, "compute") != "idle, as kvmem is told";
+        let busy = field(line, "compute_estimate")
+            .strip_prefix("keeps the GPU ")
+            .map_or(0.0, |text| text.split('%').next().unwrap().parse::<f64>().unwrap() / 100.0);
+        let limited = |computes| {
+            let size = if computes { 128 << 20 } else { 64 << 20 };
+            (size / staging_parts(computes), staging_parts(computes))
+        };
+        let (part, parts) = limited(computes);
+        let chunks = bytes.div_ceil(part);
+        // Half of the blocks move, so that every second one follows another, in host order.
+        let copies = match field(line, "host") {
+            "contiguous" => 1,
+            "scattered" => blocks.div_ceil(2),
+            _ => blocks.div_ceil(16),
+        };
+        let staged = Staged {
+            chunk: part.min(bytes),
+            parts,
+            copies: copies.max(chunks),
+            more_launches: 0,
+            are_batched: true,
+            is_quick: is_quick(chunks as usize, chunks as usize, copies as usize),
+        };
+        let ctas = match computes {
+            true => super::super::ctas::ctas_beside(
+                direction,
+                MULTIPROCESSORS,
+                piece,
+                rates.in_direction(direction),
+            ),
+            false => launch::ctas(direction, false, MULTIPROCESSORS, piece),
+        };
+        let case = CopyCase {
+            direction,
+            bytes,
+            moves: blocks,
+            access: KernelAccess { moves: blocks, spans: [blocks; 2], transposed: 0 },
+            is_pageable: false,
+            computes,
+            busy,
+            ctas,
+            row_calls: 0,
+            staged: (bytes >= 256 << 10).then_some(staged),
+        };
+        let measured = field(line, "us").split("; ").filter_map(|each| {
+            let (name, path) = PATHS.iter().find(|(name, _)| each.starts_with(name))?;
+            each[name.len()..].split_whitespace().next()?.parse().ok().map(|us| (*path, us))
+        });
+        let recorded = PATHS.iter().find(|(name, _)| *name == field(line, "path"))?.1;
+        Some(Self { case, measured: measured.collect(), recorded })
+    }
+
+    fn regret_of(&self, chosen: TransferPath) -> f64 {
+        let best = self.measured.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
+        self.measured.iter().find(|(path, _)| *path == chosen).map_or(f64::INFINITY, |(_, us)| us / best)
+    }
+
+    fn chosen(&self, rates: &Rates) -> TransferPath {
+        let paths = self.measured.iter().map(|(path, _)| (*path, seconds(*path, &self.case, rates)));
+        best(paths, &self.case, rates).unwrap()
+    }
+}
+
+/// The median, the 95th percentile, and the greatest.
+fn summary(regrets: &mut [f64]) -> [f64; 3] {
+    regrets.sort_by(f64::total_cmp);
+    [regrets[regrets.len() / 2], regrets[regrets.len() * 95 / 100], regrets[regrets.len() - 1]]
+}
+
+/// The choices of the models of that time are the bound: a change must not choose worse. The batch of one point was interrupted for
+/// 300 us, which no model foresees.
+#[test]
+fn at_recorded_points_the_choice_is_as_good_as_the_recorded_one() {
+    let records = [
+        ("H100", include_str!("../../../../../bench/results/h100/19-regret.json"), h100(1.15 * US)),
+        ("H200", include_str!("../../../../../bench/results/h200/19-regret.json"), h200(1.07 * US, 9.7 * US)),
+        (
+            "H200, random",
+            include_str!("../../../../../bench/results/h200/19-regret-random.json"),
+            h200(0.6 * US, 8.0 * US),
+        ),
+    ];
+    for (name, text, rates) in records {
+        let points: Vec<_> = text.lines().filter_map(|line| Point::parse(line, &rates)).collect();
+        let was_interrupted =
+            |point: &&Point| point.measured.iter().any(|(_, us)| (357.0..358.0).contains(us));
+        let points: Vec<_> = points.iter().filter(|point| !was_interrupted(point)).collect();
+        let of = |chosen: &dyn Fn(&Point) -> TransferPath| -> [f64; 3] {
+            summary(&mut points.iter().map(|point| point.regret_of(chosen(point))).collect::<Vec<_>>())
+        };
+        let (now, recorded) = (of(&|point| point.chosen(&rates)), of(&|point| point.recorded));
+        println!("{name}: {} points, regret {now:.3?}, of the recorded choices {recorded:.3?}", points.len());
+        assert!(now[0] <= 1.02, "{name}: median {}", now[0]);
+        for (now, recorded) in now.into_iter().zip(recorded) {
+            assert!(now <= recorded + 0.001, "{name}: {now}, recorded {recorded}");
+        }
+    }
+}
