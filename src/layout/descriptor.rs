@@ -17,7 +17,7 @@ use super::served::Served;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::process::ProcessIdentity;
 use crate::base::wire::Form;
-use crate::nixl::{Agent, AgentState, Descriptor, MemoryType};
+use crate::nixl::{Agent, Command, Descriptor, Import, MemoryType};
 use crate::region::{Region, Tier};
 
 const FORM: Form = Form { magic: b"KVMEMLAY", versions: 1..=3, name: "layout descriptor" };
@@ -96,8 +96,8 @@ impl Layout {
                 };
                 let layout = Self::combine(parts.into_iter().map(import).collect::<Result<_>>()?)?;
                 if let (Some(served), Memory::Remote(memory)) = (served, layout.memory()) {
-                    let (peer, memory) = (memory.peer.clone(), served.descriptors());
-                    agent.call(move |state| check_service(state, peer.name(), &memory))?;
+                    let (peer, memory) = (memory.peer.name().to_string(), served.descriptors());
+                    agent.call(|reply| Command::Remote(peer, memory, reply))?;
                     layout.set_served(served)?;
                 }
                 Ok(layout)
@@ -124,11 +124,8 @@ impl Layout {
 /// Serialises a layout that peers can access.
 fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
-    let identity = |driver: &mut AgentState| driver.ensure_reaches_peers().map(|()| driver.identity());
-    let identity = match &local.agent {
-        Some(agent) => agent.call(identity).map_err(|error| error.context("export the layout"))?,
-        None => None,
-    };
+    let identity = local.agent.as_ref().map_or(Ok(None), |agent| agent.call(Command::Identity)?);
+    let identity = identity.map_err(|error| error.context("export the layout"))?;
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
         process: ProcessIdentity::current()?,
@@ -201,24 +198,12 @@ fn import(agent: &Arc<Agent>, checked: Checked) -> Result<Arc<Layout>> {
         process.pid
     );
     let of_service = served.as_ref().map(Served::descriptors).unwrap_or_default();
-    let (peer, process) = agent.call(move |state| {
-        // Before the rest: another agent of the name may have the same addresses.
-        let remote = state.exporter(&peer, identity)?;
-        state.check_remote(&peer, &claimed)?;
-        check_service(state, &peer, &of_service)?;
-        remote.note_process(&process)?;
-        Ok((remote, process))
-    })?;
+    let import = Import { peer, identity, memory: [claimed, of_service].concat(), process: process.clone() };
+    let peer = agent.call(|reply| Command::Exporter(Box::new(import), reply))?;
     let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     let layout = Layout::new(placement, Memory::Remote(memory));
     served.map_or(Ok(()), |served| layout.set_served(served))?;
     Ok(layout)
-}
-
-/// Fails unless the metadata that the agent has of a peer covers what its service consists of. NIXL checks memory of one type
-/// at a time.
-fn check_service(state: &mut AgentState, peer: &str, memory: &[Descriptor]) -> Result<()> {
-    memory.iter().try_for_each(|each| state.check_remote(peer, std::slice::from_ref(each)))
 }
 
 /// Reads a descriptor. The bytes may be anything, and their claims are checked for consistency.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::unit::Unit;
 use crate::base::error::Result;
 use crate::base::sync::Mutex;
-use crate::nixl::{Agent, AgentState, ListId};
+use crate::nixl::{Agent, AgentState, ListId, Released};
 
 /// The lists of one layout, by unit.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Lists {
         if let Some(agent) = agent
             && !lists.is_empty()
         {
-            agent.defer(move |state| lists.into_values().for_each(|id| state.release_list(id)));
+            agent.defer(Released::Lists(lists.into_values().collect()));
         }
     }
 }

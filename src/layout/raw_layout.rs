@@ -12,7 +12,7 @@ use super::memory::{Memory, RemoteMemory};
 use super::placement::Placement;
 use crate::base::error::{Result, ensure, fail};
 use crate::base::process::ProcessIdentity;
-use crate::nixl::{Agent, Descriptor, Descriptors, MemoryType};
+use crate::nixl::{Agent, Command, Descriptor, Descriptors, MemoryType};
 use crate::region::Tier;
 
 impl Layout {
@@ -46,10 +46,7 @@ impl Layout {
             );
         }
         let (name, claimed) = (owner.to_string(), descriptors.clone());
-        let peer = agent.call(move |state| {
-            state.check_remote(&name, &claimed)?;
-            state.remote(&name)
-        })?;
+        let peer = agent.call(|reply| Command::Remote(name, claimed, reply))?;
         let process = ProcessIdentity::unknown();
         let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic: None };
         Ok(Layout::new(placement, Memory::Remote(memory)))

@@ -5,12 +5,12 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::agent_config::AgentConfig;
 use super::bell::Bell;
+use super::command::{Command, Released, Reply};
 use super::executor::Executor;
 use super::exit::SharedPatience;
 use super::gds::GdsTrials;
@@ -19,7 +19,7 @@ use super::library;
 use super::notification::Notification;
 use super::receive::ReceiveTask;
 use super::state::AgentState;
-use super::thread::{AgentTask, Command};
+use super::task::AgentTask;
 use super::unbounded::{self, unbounded};
 use super::wake_token::Token;
 use crate::base::error::{Error, Result, Status, ensure};
@@ -69,8 +69,6 @@ pub struct Agent {
     thread_id: ThreadId,
     has_listen_thread: bool,
     call_timeout: Option<Duration>,
-    /// A call has waited for as long as calls may take, and the thread has executed none since.
-    is_stuck: Arc<AtomicBool>,
     /// Rung when messages arrive.
     bell: Mutex<Option<Arc<Bell>>>,
     /// Results of trial transfers between a GPU and a file.
@@ -133,7 +131,6 @@ impl Agent {
             thread_id,
             has_listen_thread: config.listen_thread,
             call_timeout: config.call_timeout,
-            is_stuck: Arc::default(),
             bell: Mutex::new(None),
             trials: GdsTrials::default(),
         }))
@@ -170,62 +167,34 @@ impl Agent {
         [of_agent, LIMIT.get()].into_iter().flatten().min()
     }
 
-    /// Runs `function` on the agent's thread and waits for its result, as long as calls of this agent may take. It may run later:
-    /// its result is dropped then, and what it changes must do no harm.
-    pub fn call<R: Send + 'static>(
-        &self,
-        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
-    ) -> Result<R> {
-        self.call_or_undo(function, |_, _| ())
-    }
-
-    /// The same until [`GRACE`] after a deadline.
-    pub fn call_until<R: Send + 'static>(
-        &self,
-        deadline: Option<Instant>,
-        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
-    ) -> Result<R> {
-        self.run_until(deadline, function, |_, _| ())
-    }
-
-    /// As [`Self::call`], for a function that makes something: `undo` ends what was made after the call has timed out.
-    pub fn call_or_undo<R: Send + 'static>(
-        &self,
-        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
-        undo: impl FnOnce(&mut AgentState, R) + Send + 'static,
-    ) -> Result<R> {
+    /// Has the agent's thread execute a command, and waits for its result, as long as calls of this agent may take. It may be
+    /// executed later: [`Command`] says what becomes of its result.
+    pub fn call<R>(&self, command: impl FnOnce(Reply<R>) -> Command) -> Result<R> {
         let begun = Instant::now();
-        let outcome = self.run_until(self.call_deadline(), function, undo);
+        let outcome = self.call_until(self.call_deadline(), command);
         if outcome.is_err() {
             self.note_failure(begun);
         }
         outcome
     }
 
+    /// The same until [`GRACE`] after a deadline.
+    pub fn call_until<R>(
+        &self,
+        deadline: Option<Instant>,
+        command: impl FnOnce(Reply<R>) -> Command,
+    ) -> Result<R> {
+        let (reply, result) = handoff();
+        self.send(command(reply))?;
+        self.taken(result, deadline)
+    }
+
     /// Of a call that has waited as long as calls may take, the thread is in NIXL.
     #[cold]
     fn note_failure(&self, begun: Instant) {
         if self.call_timeout.is_some_and(|timeout| begun.elapsed() >= timeout) {
-            self.is_stuck.store(true, Ordering::Relaxed);
+            self.executor.note_stuck();
         }
-    }
-
-    fn run_until<R: Send + 'static>(
-        &self,
-        deadline: Option<Instant>,
-        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
-        undo: impl FnOnce(&mut AgentState, R) + Send + 'static,
-    ) -> Result<R> {
-        let (reply, result) = handoff();
-        let is_stuck = self.is_stuck.clone();
-        let run = move |state: &mut AgentState| {
-            is_stuck.store(false, Ordering::Relaxed);
-            if let Err(Ok(late)) = reply.give(function(state)) {
-                undo(state, late);
-            }
-        };
-        self.send(Command::Run(Box::new(run)))?;
-        self.taken(result, deadline)
     }
 
     /// What the agent's thread replies. It may be in a call of NIXL's at the deadline, which has no time limit: it is waited for
@@ -238,28 +207,24 @@ impl Agent {
         }
     }
 
-    /// Runs `function` on the agent's thread; waits for its end unless the calling thread drives the agent just now, which
+    /// Has the agent's thread execute a command, and waits for its end unless the calling thread drives the agent just now, which
     /// must not wait for itself, or a call has just timed out: the ends of many registrations would wait one after the other.
-    pub fn call_or_defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
-        if self.is_driven_here() || self.is_stuck.load(Ordering::Relaxed) {
-            let is_stuck = self.is_stuck.clone();
-            return self.defer(move |state| {
-                is_stuck.store(false, Ordering::Relaxed);
-                function(state);
-            });
-        }
-        let run = move |state: &mut AgentState| {
-            function(state);
-            Ok(())
-        };
-        if let Err(error) = self.call(run) {
+    pub fn call_or_defer(&self, command: impl FnOnce(Reply<()>) -> Command) {
+        if self.is_driven_here() || self.executor.is_stuck() {
+            let _ = self.send(command(handoff().0));
+        } else if let Err(error) = self.call(command) {
             log!(Error, "agent {} '{}': {error}", self.log_id, self.name);
         }
     }
 
-    /// Runs `function` on the agent's thread some time from now.
-    pub fn defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
-        let _ = self.send(Command::Run(Box::new(function)));
+    /// Has the agent's thread release something, and waits as in [`Self::call_or_defer`].
+    pub fn release(&self, released: Released) {
+        self.call_or_defer(|reply| Command::Release(released, Some(reply)));
+    }
+
+    /// Has the agent's thread release something some time from now.
+    pub fn defer(&self, released: Released) {
+        let _ = self.send(Command::Release(released, None));
     }
 
     /// Adds a task. If that fails, [`AgentTask::not_begun`] is called and the task is dropped.
@@ -350,6 +315,17 @@ impl Agent {
 
 #[cfg(test)]
 impl Agent {
+    /// Runs a function of a test on the agent's thread.
+    pub fn run<R: Send + 'static>(
+        &self,
+        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        self.call_until(Some(deadline), |reply| {
+            Command::Test(Box::new(move |state| drop(reply.give(function(state)))))
+        })
+    }
+
     /// An agent without a thread: calls wait until the receiver is dropped.
     pub fn unattended() -> (Arc<Self>, unbounded::Receiver<Command>) {
         let (agent, commands, _) = Self::of_this_thread();
@@ -374,7 +350,6 @@ impl Agent {
                 thread_id,
                 has_listen_thread: false,
                 call_timeout: None,
-                is_stuck: Arc::default(),
                 bell: Mutex::new(None),
                 trials,
             }),

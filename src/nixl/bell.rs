@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::state::AgentState;
-use super::thread::{AgentTask, TaskStep};
+use super::task::{AgentTask, TaskStep};
 use crate::base::error::Error;
 use crate::base::log::log;
 

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::command::Command;
 use super::exit;
 use super::state::AgentState;
-use super::thread::{AWAKE, AgentTask, Command, RoundOutcome, SPIN, TaskQueue, WaitPolicy, sleep_after};
+use super::task::AgentTask;
+use super::thread::{AWAKE, RoundOutcome, SPIN, TaskQueue, WaitPolicy, sleep_after};
 use super::unbounded::Receiver as CommandReceiver;
 use super::wake_token::Token;
 use crate::base::file_limit::FileSizeSignal;
@@ -31,6 +33,8 @@ pub struct Executor {
     is_looking: Arc<AtomicBool>,
     /// The idle agent's thread wanted to look for messages while another thread had the agent, which does that now.
     is_look_due: AtomicBool,
+    /// A call has waited for as long as calls may take, and the agent's thread has executed no command since.
+    is_stuck: AtomicBool,
 }
 
 /// An agent that runs, and its work.
@@ -52,12 +56,27 @@ thread_local! {
 impl Executor {
     /// One without an agent.
     pub fn new() -> Self {
-        Self { running: Mutex::new(None), is_looking: Arc::default(), is_look_due: AtomicBool::new(false) }
+        Self {
+            running: Mutex::new(None),
+            is_looking: Arc::default(),
+            is_look_due: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+        }
     }
 
     /// Whether the calling thread drives it: then it must not wait for a command of this agent.
     pub fn is_driven_here(&self) -> bool {
         std::ptr::eq(DRIVEN.get(), self)
+    }
+
+    /// Whether the agent's thread is probably in a call of NIXL that does not return.
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a call has waited for as long as calls may take.
+    pub fn note_stuck(&self) {
+        self.is_stuck.store(true, Ordering::Relaxed);
     }
 
     /// Runs until it gets a stop command, then destroys the agent. `token` is put after each command. `idle_poll` is how
@@ -90,7 +109,10 @@ impl Executor {
             self.run_round(locked.take().unwrap_or_else(|| self.lock_between()), last_progress, idle_poll)
         {
             match policy {
-                _ if round == RoundOutcome::Progressed => last_progress = Instant::now(),
+                _ if round == RoundOutcome::Progressed => {
+                    self.is_stuck.store(false, Ordering::Relaxed);
+                    last_progress = Instant::now();
+                }
                 WaitPolicy::Spin => {
                     if !yields_soon() {
                         token.wait(Some(BUSY_POLL));

@@ -15,10 +15,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{self, Agent, thread_gone};
+use super::command::Command;
 use super::descriptors::Descriptors;
 use super::host_names;
 use super::state::AgentState;
-use super::thread::{AgentTask, TaskStep};
+use super::task::{AgentTask, TaskStep};
 use crate::base::error::{Error, Result, Status, ensure};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
@@ -56,13 +57,14 @@ impl Agent {
             let until = deadline.map(|deadline| deadline.max(soonest));
             ensure_listens(&listener, until).map_err(fetching)?;
         }
-        self.call_until(deadline, move |state| state.request_remote(&peer, &host, port)).map_err(fetching)?;
+        let request = |reply| Command::RequestRemote(peer, (host, port), reply);
+        self.call_until(deadline, request).map_err(fetching)?;
         if is_loaded { Ok(()) } else { self.await_remote(name, &listener, deadline).map_err(fetching) }
     }
 
     fn is_loaded(&self, name: &str, deadline: Option<Instant>) -> Result<bool> {
         let name = name.to_string();
-        match self.call_until(deadline, move |state| state.remote(&name)) {
+        match self.call_until(deadline, |reply| Command::Remote(name, Vec::new(), reply)) {
             Ok(_) => Ok(true),
             Err(error) if error.status() == Status::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -96,7 +98,7 @@ impl Agent {
         let sending = || format!("send the metadata of agent '{}' to {address}:{port}", self.name());
         ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
         let host = listener.ip().to_string();
-        self.call(move |state| state.send_local(&host, port))
+        self.call(|reply| Command::SendLocal((host, port), reply))
     }
 
     /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
@@ -105,7 +107,7 @@ impl Agent {
         let sending = || format!("send partial metadata of agent '{}' to {address}:{port}", self.name());
         ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
         let host = listener.ip().to_string();
-        self.call(move |state| state.send_partial(&list, &host, port))
+        self.call(|reply| Command::SendPartial(list, (host, port), reply))
     }
 
     /// Has the listen thread of a peer remove this agent's metadata there.
@@ -114,7 +116,7 @@ impl Agent {
         let doing = || format!("withdraw the metadata of agent '{}' from {address}:{port}", self.name());
         ensure_listens(&listener, None).map_err(|error| error.context(doing()))?;
         let host = listener.ip().to_string();
-        self.call(move |state| state.withdraw_local(&host, port))
+        self.call(|reply| Command::WithdrawLocal((host, port), reply))
     }
 
     /// The address of a peer's listen thread, which this agent needs its own one to reach. NIXL takes no host names.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::handoff::Giver;
 use super::notification_inbox::Arrivals;
 use super::state::AgentState;
-use super::thread::{AgentTask, TaskStep};
+use super::task::{AgentTask, TaskStep};
 use crate::base::error::{Error, Result};
 use crate::base::log::{Count, log};
 

@@ -9,57 +9,14 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::command::Command;
 use super::state::AgentState;
+use super::task::{AgentTask, TaskStep};
 use super::unbounded::Receiver;
 use crate::base::error::Error;
 use crate::base::guarded::guarded;
 use crate::base::leak;
 use crate::base::log::log;
-
-/// The result of one step of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskStep {
-    /// It made progress: call it again at once.
-    Progressed,
-    /// It waits for hardware or a peer that responds within microseconds.
-    InFlight,
-    /// It waits for something that may take long.
-    Waiting,
-    /// It is complete: nothing follows but [`AgentTask::end`].
-    Done,
-}
-
-/// Something that takes many steps on the agent's thread.
-pub trait AgentTask: Send {
-    /// Takes one short step.
-    fn step(&mut self, state: &mut AgentState) -> TaskStep;
-
-    /// Whether it only waits for messages of peers. Then any thread that has the agent may take a step of it.
-    fn only_listens(&self) -> bool {
-        false
-    }
-
-    /// Ends the work, whose last step has returned [`TaskStep::Done`].
-    fn end(self: Box<Self>) {}
-
-    /// Reports that the agent's thread has ended, so that the work was never begun. Whatever starts the work gets the same
-    /// error.
-    fn not_begun(&mut self, _error: &Error) {}
-
-    /// Reports that a step has panicked. It is not called again, and it is never dropped: NIXL may still use the memory
-    /// that it holds.
-    fn abandon(&mut self, error: Error);
-}
-
-/// Messages to the thread.
-pub enum Command {
-    /// Runs once.
-    Run(Box<dyn FnOnce(&mut AgentState) + Send>),
-    /// Joins the work in flight.
-    Start(Box<dyn AgentTask>),
-    /// Ends the thread once no work is left.
-    Stop,
-}
 
 /// The maximum number of commands per round.
 const COMMANDS_PER_ROUND: usize = 32;
@@ -234,9 +191,9 @@ impl TaskQueue {
 
     fn execute(&mut self, command: Command, state: &mut AgentState) {
         match command {
-            Command::Run(function) => drop(logged(|| function(state))),
             Command::Start(work) => self.work.push((work, TaskStep::Progressed)),
             Command::Stop => self.stopping = true,
+            other => drop(logged(|| other.execute(state))),
         }
     }
 
@@ -446,7 +403,7 @@ mod tests {
         let (first, _) = probe(false, &reported);
         let (second, _) = probe(false, &reported);
         sender.send(Command::Start(first)).ok().unwrap();
-        sender.send(Command::Run(Box::new(|_| ()))).ok().unwrap();
+        sender.send(Command::Test(Box::new(|_| ()))).ok().unwrap();
         sender.send(Command::Start(second)).ok().unwrap();
         let mut tasks = TaskQueue::default();
         assert!(!tasks.take_starts(&receiver));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Holds;
 use crate::base::error::{Error, Result, Status, ensure};
-use crate::nixl::{Agent, AgentState, CallOptions, Descriptors, ListId, RequestSide};
+use crate::nixl::{Agent, CallOptions, Command, Descriptors, ListId, Released, RequestSide};
 
 /// A list that NIXL has resolved once, for one side of requests.
 pub struct Prepared {
@@ -27,14 +27,7 @@ impl Prepared {
         ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to prepare");
         let holds = if owner.is_none() { Holds::new(agent, list)? } else { Holds::default() };
         let (owner, owned) = (owner.map(str::to_string), list.clone());
-        let prepare = move |state: &mut AgentState| {
-            let side = match &owner {
-                Some(name) => state.side_of(name)?,
-                None => RequestSide::Local,
-            };
-            Ok((state.prepare_raw(&side, &owned, &options)?, side))
-        };
-        let (id, side) = agent.call_or_undo(prepare, |state, (id, _)| state.release_list(id))?;
+        let (id, side) = agent.call(|reply| Command::PrepareList(owner, owned, options, reply))?;
         Ok(Arc::new(Self { agent: agent.clone(), id, side, list: list.clone(), _holds: holds }))
     }
 
@@ -65,7 +58,6 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        let id = self.id;
-        self.agent.call_or_defer(move |state| state.release_list(id));
+        self.agent.release(Released::Lists(vec![self.id]));
     }
 }

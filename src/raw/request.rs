@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::raw_run::{Posting, RequestRun};
-use super::request_resource::{Resource, release};
+use super::request_resource::Resource;
 use super::{Holds, Prepared};
 use crate::base::error::{Error, Result, ensure};
 use crate::base::guarded::guarded;
@@ -14,8 +14,8 @@ use crate::base::leak;
 use crate::base::log::{Level, enabled, log};
 use crate::base::sync::Mutex;
 use crate::nixl::{
-    Agent, AgentState, CallOptions, CostEstimate, Descriptors, Operation, Pace, Remote, RemoteHold,
-    RequestSide, TaskStep, Telemetry, is_short,
+    Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, NewRequest, Operation, Pace, Remote,
+    RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
 use crate::run::completion::{Account, Completion, Limit};
 use crate::run::queue::Queue;
@@ -73,15 +73,15 @@ impl Request {
     ) -> Result<Self> {
         ensure_corresponding(local, remote)?;
         let holds = Holds::new(agent, local)?;
-        let (name, sides, given) = (owner.to_string(), [local.clone(), remote.clone()], options.clone());
-        let is_limited = of_runs.limit.is_some();
-        let create = move |state: &mut AgentState| {
-            let side = state.side_of(&name)?;
-            let id = state.create_raw(operation, &sides[0], (&side, &sides[1]), &given)?;
-            let storage = if is_limited { state.storage_of(id, &sides[1]) } else { None };
-            Ok((id, side, storage))
+        let new = NewRequest {
+            operation,
+            local: local.clone(),
+            remote: remote.clone(),
+            source: RequestSource::Owner(owner.to_string()),
+            options: options.clone(),
+            names_storage: of_runs.limit.is_some(),
         };
-        let (id, side, storage) = agent.call_or_undo(create, |state, (id, ..)| release(state, id))?;
+        let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
         let resource = Resource {
             agent: agent.clone(),
             id,
@@ -122,25 +122,24 @@ impl Request {
         let (local_chosen, local_numbers) = local.chosen(local_indices, "local_indices")?;
         let (remote_chosen, remote_numbers) = remote.chosen(remote_indices, "remote_indices")?;
         ensure_corresponding(&local_chosen, &remote_chosen)?;
-        let sizes = local_chosen.clone();
-        let ids = [local.id, remote.id];
-        let given = options.clone();
-        let is_limited = of_runs.limit.is_some();
-        let make = move |state: &mut AgentState| {
-            let sides = ((ids[0], &local_numbers[..]), (ids[1], &remote_numbers[..]));
-            let id = state.make_raw(operation, sides.0, sides.1, [&local_chosen, &remote_chosen], &given)?;
-            Ok((id, if is_limited { state.storage_of(id, &remote_chosen) } else { None }))
+        let new = NewRequest {
+            operation,
+            local: local_chosen.clone(),
+            remote: remote_chosen,
+            source: RequestSource::Prepared([(local.id, local_numbers), (remote.id, remote_numbers)]),
+            options: options.clone(),
+            names_storage: of_runs.limit.is_some(),
         };
-        let (id, storage) = agent.call_or_undo(make, |state, (id, _)| release(state, id))?;
+        let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
         let resource = Resource {
             agent: agent.clone(),
             id,
-            side: remote.side.clone(),
+            side,
             is_over: AtomicBool::new(false),
             prepared: Some([local.clone(), remote.clone()]),
             holds: Holds::default(),
         };
-        Ok(Self::around(resource, storage, &sizes, options, of_runs))
+        Ok(Self::around(resource, storage, &local_chosen, options, of_runs))
     }
 
     fn around(
@@ -339,21 +338,18 @@ impl Request {
 
     /// NIXL's estimate of the duration of a run.
     pub fn estimate(&self) -> Result<CostEstimate> {
-        let id = self.resource.id;
-        self.resource.agent.call(move |state| state.estimate(id, &CallOptions::default()))
+        self.resource.agent.call(|reply| Command::Estimate(self.resource.id, reply))
     }
 
     /// What NIXL measured of the last run.
     pub fn telemetry(&self) -> Result<Telemetry> {
         self.ensure_posted()?;
-        let id = self.resource.id;
-        self.resource.agent.call(move |state| state.telemetry(id))
+        self.resource.agent.call(|reply| Command::Telemetry(self.resource.id, reply))
     }
 
     /// The plugin of the backend that NIXL chose.
     pub fn backend(&self) -> Result<String> {
-        let id = self.resource.id;
-        self.resource.agent.call(move |state| state.backend_of(id))
+        self.resource.agent.call(|reply| Command::BackendOf(self.resource.id, reply))
     }
 
     fn ensure_posted(&self) -> Result<()> {

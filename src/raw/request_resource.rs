@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Holds, Prepared};
-use crate::base::log::log;
-use crate::nixl::{Agent, AgentState, RequestId, RequestSide};
+use crate::nixl::{Agent, Released, RequestId, RequestSide};
 
 /// The request of NIXL, and what it uses. It is released before the memory.
 pub(super) struct Resource {
@@ -28,14 +27,6 @@ impl Drop for Resource {
         if self.is_over.load(Ordering::Acquire) {
             return;
         }
-        let id = self.id;
-        self.agent.call_or_defer(move |state| release(state, id));
-    }
-}
-
-/// Releases a request that nothing uses any more.
-pub(super) fn release(state: &mut AgentState, id: RequestId) {
-    if let Err(error) = state.release_request(id) {
-        log!(Error, "{error}; NIXL may use the memory of the request until the process ends");
+        self.agent.release(Released::Requests(vec![self.id]));
     }
 }

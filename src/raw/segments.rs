@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::base::error::{Result, Status, fail};
 use crate::base::leak;
-use crate::base::log::log;
 use crate::base::sync::Mutex;
-use crate::nixl::{Agent, AgentState, CallOptions, Descriptors, SegmentsId, ViewId};
+use crate::nixl::{Agent, CallOptions, Command, Descriptors, Released, SegmentsId, ViewId};
 
 /// Raw descriptors that are registered with an agent. They are deregistered when it is dropped.
 pub struct Segments {
@@ -21,8 +20,7 @@ impl Segments {
     /// Registers descriptors with the backends that the options name, or with each that accepts their memory type.
     pub fn register(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
         let owned = list.clone();
-        let register = move |state: &mut AgentState| state.register_segments(owned, &options);
-        let id = agent.call_or_undo(register, |state, id| log_failure(state.deregister_segments(id)))?;
+        let (id, _) = agent.call(|reply| Command::RegisterSegments(owned, options, reply))?;
         Ok(Self { agent: agent.clone(), list: list.clone(), id: Mutex::new(Some(id)) })
     }
 
@@ -35,7 +33,7 @@ impl Segments {
                 "the descriptors were deregistered already, or another thread deregisters them"
             );
         };
-        let outcome = self.agent.call(move |state| state.deregister_segments(registered));
+        let outcome = self.agent.call(|reply| Command::DeregisterSegments(registered, reply));
         match &outcome {
             Err(error) if error.status() == Status::Busy => *self.id.lock() = Some(registered),
             Err(_) => leak::intentionally(self.list.clone()),
@@ -48,23 +46,7 @@ impl Segments {
 impl Drop for Segments {
     fn drop(&mut self) {
         let Some(id) = self.id.get_mut().take() else { return };
-        let list = self.list.clone();
-        self.agent.call_or_defer(move |state| {
-            if let Err(error) = state.deregister_segments(id) {
-                // A request is in flight, or NIXL failed: the agent deregisters them at its end, if at all.
-                log!(
-                    Error,
-                    "{error}; the memory of the descriptors is intentionally leaked if kvmem owns it"
-                );
-                leak::intentionally(list);
-            }
-        });
-    }
-}
-
-fn log_failure(outcome: Result<()>) {
-    if let Err(error) = outcome {
-        log!(Error, "{error}; the memory of the descriptors stays registered until its agent ends");
+        self.agent.release(Released::Segments(id, self.list.clone()));
     }
 }
 
@@ -80,8 +62,7 @@ impl View {
     /// Creates a view of the agent's memory, or of the memory of peers if the descriptors name agents.
     pub fn create(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
         let owned = list.clone();
-        let create = move |state: &mut AgentState| state.create_view(&owned, &options);
-        let (id, handle) = agent.call_or_undo(create, |state, (id, _)| state.release_view(id))?;
+        let (id, handle) = agent.call(|reply| Command::CreateView(owned, options, reply))?;
         Ok(Self { agent: agent.clone(), id, handle, _list: list.clone() })
     }
 
@@ -93,7 +74,6 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        let id = self.id;
-        self.agent.call_or_defer(move |state| state.release_view(id));
+        self.agent.release(Released::View(self.id));
     }
 }

@@ -7,13 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::registration::SpanFailure;
 use super::tiers::ElasticMemory;
 use super::{Backing, ExportedExtent, Region, Registration};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::{Count, Microseconds, log};
 use crate::cuda::vmm::HandleType;
-use crate::nixl::Descriptor;
+use crate::nixl::{Descriptor, SpanFailure};
 
 impl Region {
     /// Its elastic memory, if it is an elastic region or a view of one.

@@ -57,13 +57,13 @@ pub use crate::base::random::random;
 
 use counts::Counts;
 use once_cell::sync::OnceCell;
-use registration::{Registrations, SpanFailure};
+use registration::Registrations;
 
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::log::log;
 use crate::base::log_id::LogId;
 use crate::cuda::ipc::DevicePair;
-use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
+use crate::nixl::{Descriptor, Descriptors, HostPages, Span, SpanFailure};
 
 /// The memory of a region.
 pub enum Backing {

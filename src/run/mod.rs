@@ -26,7 +26,7 @@ use crate::base::process::PerProcess;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::layout::Layout;
-use crate::nixl::{Agent, RemoteHold};
+use crate::nixl::{Agent, Released, RemoteHold};
 use crate::region::ExtentHold;
 
 /// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
@@ -334,7 +334,7 @@ impl Run {
         match self.agent.take().filter(|_| was_last) {
             Some(agent) => {
                 let report = Report { outcome, completion: self.completion.clone(), started: self.started };
-                agent.defer(move |_| drop(report));
+                agent.defer(Released::Object(Box::new(report)));
             }
             None => report(outcome, &self.completion, self.started),
         }

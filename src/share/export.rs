@@ -19,7 +19,7 @@ use crate::base::process::ProcessIdentity;
 use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
 use crate::layout::{Layout, LayoutPart, Memory};
-use crate::nixl::Agent;
+use crate::nixl::{Agent, Command};
 use crate::region::{
     Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, FutureWrites, Region,
     SharedRegion, ensure_write_allowed, reopened, seal_writes,
@@ -94,7 +94,7 @@ fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
 
 /// How NIXL reaches the layout. A share that carries the memory does without if the agent reaches no peer.
 fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Option<RemoteEntry>> {
-    let reaches = agent.call(|driver| Ok(driver.ensure_reaches_peers()))?;
+    let reaches = agent.call(Command::Identity)?;
     match reaches {
         Err(error) if is_carried => {
             log!(Debug, "the share carries the memory of the layout, and nothing for NIXL: {error}");
@@ -102,7 +102,7 @@ fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Opti
         }
         reaches => {
             reaches.map_err(|error| error.context("share the layout by NIXL"))?;
-            let metadata = agent.call(|driver| driver.local_metadata())?;
+            let metadata = agent.call(Command::LocalMetadata)?;
             Ok(Some(RemoteEntry { metadata, descriptor: layout.export()? }))
         }
     }

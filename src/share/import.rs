@@ -16,6 +16,7 @@ use crate::base::log::log;
 use crate::base::process::ProcessIdentity;
 use crate::base::retried;
 use crate::layout::Layout;
+use crate::nixl::Command;
 use crate::region::{Access, Control, FileId, OpenRequirements, Origin, Region};
 
 impl Share {
@@ -236,6 +237,6 @@ fn open_by_nixl(layout: &SharedLayout<'_>, opening: &OpenOptions) -> Result<Arc<
         );
     };
     let metadata = remote.metadata.clone();
-    agent.call(move |state| state.load_remote(&metadata))?;
+    agent.call(|reply| Command::LoadRemote(metadata, reply))?;
     Layout::import(agent, &remote.descriptor)
 }

@@ -31,7 +31,7 @@ use self::choice::{Choice, Choosing};
 use self::extent_guard::Guard;
 use self::peer_run::NixlRun;
 use self::plain::request_plan::RequestPlan;
-use self::prepared_requests::{Method, PreparedRequests};
+use self::prepared_requests::{CreateRequests, Method, PreparedRequests};
 use self::served::ServedPlan;
 use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
@@ -40,7 +40,7 @@ use crate::base::log::log;
 use crate::engine::cost::requests::Rates;
 use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
-use crate::nixl::{Agent, RemoteHold};
+use crate::nixl::{Agent, Command, RemoteHold};
 use crate::plan::Plan;
 use crate::run::path::TransferPath;
 use crate::run::steps::{PartSequence, RunPart};
@@ -136,7 +136,9 @@ impl NixlMove {
     /// Creates the requests now rather than in the first run; waits for the agent's thread.
     pub fn make_requests(&self) -> Result<()> {
         let shared = self.shared.clone();
-        self.shared.agent.call(move |state| shared.create_requests(state))
+        self.shared
+            .agent
+            .call(|reply| Command::Start(Box::new(CreateRequests { shared, reply: Some(reply) })))
     }
 
     /// Number of contiguous spans that it moves.
@@ -353,7 +355,7 @@ fn ensure_shares_backend(agent: &Agent, request_plan: &RequestPlan) -> Result<()
     }
     let (memory_type, storage) = (local.memory_type(), remote.descriptors().to_vec());
     let used: Vec<_> = used.into_values().collect();
-    agent.call(move |state| state.ensure_shares_backend(memory_type, &used, &storage))
+    agent.call(|reply| Command::EnsureSharesBackend(memory_type, used, storage, reply))
 }
 
 /// The agent that knows both layouts.

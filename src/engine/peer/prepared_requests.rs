@@ -11,13 +11,13 @@ use super::flow::Flow;
 use super::served::{ServedFlow, ServedPlan};
 use super::spare::Spare;
 use super::staged::{StagedFlow, StagedPlan};
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Error, Result, ensure};
 use crate::base::sync::Mutex;
 use crate::engine::cost::requests::RequestRates;
 use crate::engine::peer::plain::listed_requests::{ListedFlow, ListedPlan};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteMemory};
-use crate::nixl::{Agent, AgentState, RequestId, is_short};
+use crate::nixl::{Agent, AgentState, AgentTask, Released, Reply, RequestId, TaskStep, is_short};
 use crate::run::path::TransferPath;
 
 /// The part of a prepared transfer that all its runs share. Released with the last of them.
@@ -71,7 +71,7 @@ pub(super) struct RunRequests {
 impl Drop for PreparedRequests {
     fn drop(&mut self) {
         if let Some(request) = self.control_read.get_mut().take() {
-            self.agent.defer(move |state| state.release_idle_requests([request]));
+            self.agent.defer(Released::Requests(vec![request]));
         }
     }
 }
@@ -154,7 +154,7 @@ impl PreparedRequests {
     }
 
     /// Creates the requests that all runs use, on the agent's thread.
-    pub fn create_requests(&self, state: &mut AgentState) -> Result<()> {
+    fn create_requests(&self, state: &mut AgentState) -> Result<()> {
         self.ensure_usable()?;
         match &self.method {
             Method::Listed(listed) => listed.create_kept(state),
@@ -187,5 +187,32 @@ impl PreparedRequests {
              transfer with other memory"
         );
         Ok(())
+    }
+}
+
+/// Creates the requests that all runs use, for a thread that waits for that.
+pub(super) struct CreateRequests {
+    pub shared: Arc<PreparedRequests>,
+    /// `None` once it has replied.
+    pub reply: Option<Reply<()>>,
+}
+
+impl CreateRequests {
+    fn reply(&mut self, outcome: Result<()>) {
+        if let Some(reply) = self.reply.take() {
+            let _ = reply.give(outcome);
+        }
+    }
+}
+
+impl AgentTask for CreateRequests {
+    fn step(&mut self, state: &mut AgentState) -> TaskStep {
+        let outcome = self.shared.create_requests(state);
+        self.reply(outcome);
+        TaskStep::Done
+    }
+
+    fn abandon(&mut self, error: Error) {
+        self.reply(Err(error));
     }
 }

@@ -14,7 +14,7 @@ use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
-use crate::nixl::{Agent, AgentConfig, SyncMode};
+use crate::nixl::{Agent, AgentConfig, Command, SyncMode};
 
 /// Run without NIXL's progress thread. kvmem then drives the idle agent every progress_delay_us.
 pub const KVMEM_AGENT_NO_PROGRESS_THREAD: u64 = 1;
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
                     Ok((key.to_string(), text::required(each.value, "a parameter's value")?.to_string()))
                 })
                 .collect::<Result<Vec<_>>>()?;
-            agent.call(move |driver| driver.create_backend(&plugin, &parameters))
+            agent.call(|reply| Command::CreateBackend(plugin, parameters, reply))
         })
     }
 }

@@ -22,7 +22,7 @@ use crate::ffi::layout::kvmem_layout;
 use crate::ffi::nixl::directory_entry::kvmem_directory_entry;
 use crate::ffi::nixl::directory_events::{Events, kvmem_directory_events};
 use crate::ffi::queue::kvmem_queue;
-use crate::nixl::within;
+use crate::nixl::{Command, within};
 use crate::transfer::QueueEntry;
 
 /// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn kvmem_directory_publish(
             let end = deadline(timeout_ns);
             let layouts = items(layouts, count, "layouts")?;
             let content = || {
-                let metadata = agent.call_until(end, |state| state.local_metadata())?;
+                let metadata = agent.call_until(end, Command::LocalMetadata)?;
                 Ok((metadata, within(end, || exported(scope, agent.name(), layouts))?))
             };
             directory.publish(agent.name(), agent.log_id(), content, end)

@@ -16,7 +16,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
-use crate::nixl::LookUp;
+use crate::nixl::{Command, LookUp};
 
 /// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
 /// time.
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
             let found = borrow(scope, entry)?;
             let (Entry { presence, metadata, .. }, look_up) = (found.entry.clone(), found.look_up);
             let agent = &borrow(scope, agent)?.agent;
-            agent.call(move |state| state.load_peer(&presence.name, &metadata, look_up))
+            agent.call(|reply| Command::LoadFound(presence.name, metadata.into_vec(), look_up, reply))
         })
     }
 }

@@ -15,6 +15,7 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
+use crate::nixl::Command;
 
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///
@@ -34,7 +35,7 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     unsafe {
         call(error, |scope| {
             let metadata = Out::new(metadata)?;
-            let bytes = borrow(scope, agent)?.agent.call(|driver| driver.local_metadata())?;
+            let bytes = borrow(scope, agent)?.agent.call(Command::LocalMetadata)?;
             metadata.set(blob::value(bytes));
             Ok(())
         })
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
             let name = Out::nullable(name);
             let agent = &borrow(scope, agent)?.agent;
             let bytes = lists::copied(text::bytes(data, size, "data")?)?;
-            let peer = agent.call(move |driver| driver.load_remote(&bytes))?;
+            let peer = agent.call(|reply| Command::LoadRemote(bytes, reply))?;
             if let Some(name) = name {
                 name.set(blob::value(peer.into_bytes()));
             }
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let name = text::required(name, "name")?.to_string();
-            agent.call(move |driver| driver.check_remote(&name, &[]))
+            agent.call(|reply| Command::Remote(name, Vec::new(), reply)).map(drop)
         })
     }
 }
@@ -125,7 +126,7 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let name = text::required(name, "name")?.to_string();
-            agent.call(move |driver| driver.invalidate_remote(&name))
+            agent.call(|reply| Command::InvalidateRemote(name, reply))
         })
     }
 }
@@ -239,7 +240,8 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             let options = call_options(options)?;
-            metadata.set(blob::value(agent.call(move |state| state.partial_metadata(&list, &options))?));
+            let bytes = agent.call(|reply| Command::PartialMetadata(list, options, reply))?;
+            metadata.set(blob::value(bytes));
             Ok(())
         })
     }
@@ -337,7 +339,7 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_all_remote_metadata(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let removed = borrow(scope, agent)?.agent.call(|state| state.invalidate_all_remotes())?;
+            let removed = borrow(scope, agent)?.agent.call(Command::InvalidateAll)?;
             if !count.is_null() {
                 count.write(removed);
             }

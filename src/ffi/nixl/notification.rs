@@ -20,8 +20,8 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
-use crate::nixl::Notification;
 use crate::nixl::service_mail::ensure_sendable;
+use crate::nixl::{Command, Notification};
 use crate::transfer::QueueEntry;
 
 /// Messages that were taken from an agent. They never change, so any threads may read them at the same time.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn kvmem_agent_notify(
             let message = text::bytes(data, size, "data")?;
             ensure_sendable(message)?;
             let message = lists::copied(message)?;
-            agent.call(move |driver| driver.notify(&remote, &message))
+            agent.call(|reply| Command::Notify(remote, message, reply))
         })
     }
 }

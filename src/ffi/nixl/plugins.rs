@@ -14,7 +14,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
-use crate::nixl::PluginInfo;
+use crate::nixl::{Command, PluginInfo};
 
 /// A list of plugins or backends. It never changes, so any threads may read it at the same time.
 pub struct kvmem_plugins {
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn kvmem_agent_get_plugins(
     unsafe {
         call(error, |scope| {
             let plugins = Out::new(plugins)?;
-            plugins.set(entries(borrow(scope, agent)?.agent.call(|state| state.plugins())?));
+            plugins.set(entries(borrow(scope, agent)?.agent.call(Command::Plugins)?));
             Ok(())
         })
     }
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn kvmem_agent_get_backends(
     unsafe {
         call(error, |scope| {
             let backends = Out::new(backends)?;
-            backends.set(entries(borrow(scope, agent)?.agent.call(|state| state.backends())?));
+            backends.set(entries(borrow(scope, agent)?.agent.call(Command::Backends)?));
             Ok(())
         })
     }
@@ -178,9 +178,8 @@ pub unsafe extern "C" fn kvmem_agent_connect(
             let agent = &borrow(scope, agent)?.agent;
             let remote = text::required(remote, "remote")?.to_string();
             let (options, deadline) = timed_options(options)?;
-            agent.call_until(deadline.or_else(|| agent.call_deadline()), move |state| {
-                state.connect(&remote, &options)
-            })
+            let deadline = deadline.or_else(|| agent.call_deadline());
+            agent.call_until(deadline, |reply| Command::Connect(remote, options, reply))
         })
     }
 }

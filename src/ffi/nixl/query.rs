@@ -14,6 +14,7 @@ use crate::ffi::nixl::agent::kvmem_parameter;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{kvmem_nixl_options, timed_options};
 use crate::ffi::nixl::plugins::Parameters;
+use crate::nixl::Command;
 
 /// Results of a backend. They never change, so any threads may read them at the same time.
 pub struct kvmem_query {
@@ -63,9 +64,8 @@ pub unsafe extern "C" fn kvmem_agent_query(
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             let (options, deadline) = timed_options(options)?;
-            let results = agent.call_until(deadline.or_else(|| agent.call_deadline()), move |state| {
-                state.query(&list, &options)
-            })?;
+            let deadline = deadline.or_else(|| agent.call_deadline());
+            let results = agent.call_until(deadline, |reply| Command::Query(list, options, reply))?;
             let converted =
                 |result: Option<BTreeMap<String, String>>| result.map(|map| Parameters::new(&map));
             query.set(results.into_iter().map(converted).collect());

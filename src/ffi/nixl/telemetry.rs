@@ -9,6 +9,7 @@ use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
+use crate::nixl::Command;
 
 /// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of
 /// transfers included.
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn kvmem_agent_get_telemetry(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let telemetry = out(telemetry, "telemetry")?;
-            let sum = agent.call(|state| state.agent_telemetry())?;
+            let sum = agent.call(Command::AgentTelemetry)?;
             telemetry.write(kvmem_agent_telemetry {
                 succeeded: sum.succeeded,
                 failed: sum.failed,

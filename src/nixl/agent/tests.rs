@@ -9,7 +9,7 @@ use std::thread::{ThreadId, spawn, yield_now};
 use crossbeam_channel::{Receiver, Sender, unbounded as channel};
 
 use super::super::handoff::Giver;
-use super::super::thread::TaskStep::{self, Done, InFlight, Progressed, Waiting};
+use super::super::task::TaskStep::{self, Done, InFlight, Progressed, Waiting};
 use super::*;
 
 /// After this time, something that has to happen is taken for lost.
@@ -174,15 +174,14 @@ fn command(agent: &Agent, work: &Arc<Work>, times: usize) {
             run.fetch_add(1, Ordering::Relaxed)
         };
         if number % 4 == 0 {
-            agent.defer(move |state| {
-                count(state);
-            });
+            let command = Command::Test(Box::new(move |state| _ = count(state)));
+            agent.send(command).unwrap();
         } else {
-            let before = agent.call_until(deadline(), move |state| Ok(count(state))).unwrap();
+            let before = agent.run(move |state| Ok(count(state))).unwrap();
             assert_eq!(before, number, "commands of a thread are run in order");
         }
     }
-    let all = agent.call_until(deadline(), move |_| Ok(run.load(Ordering::Relaxed))).unwrap();
+    let all = agent.run(move |_| Ok(run.load(Ordering::Relaxed))).unwrap();
     assert_eq!(all, times);
 }
 
@@ -234,7 +233,7 @@ fn a_sleeping_thread_of_an_agent_wakes_for_a_task_a_command_and_its_end() {
         assert_taken(reply, steps);
     }
     attended.fall_asleep();
-    assert_eq!(agent.call_until(deadline(), |_| Ok(7)).unwrap(), 7);
+    assert_eq!(agent.run(|_| Ok(7)).unwrap(), 7);
     attended.fall_asleep();
     attended.end();
 }
@@ -245,7 +244,7 @@ fn a_look_for_messages_is_marked_whichever_task_makes_it() {
     let executor = attended.agent.executor.clone();
     let look =
         move |state: &mut AgentState| Ok((state.looking(|_| executor.is_looking()), executor.is_looking()));
-    assert_eq!(attended.agent.call_until(deadline(), look).unwrap(), (true, false));
+    assert_eq!(attended.agent.run(look).unwrap(), (true, false));
     attended.end();
 }
 

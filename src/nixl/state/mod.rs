@@ -10,6 +10,7 @@ mod notifications;
 mod stored_objects;
 mod peers;
 mod raw_requests;
+mod region_memory;
 mod registrations;
 mod requests;
 mod segments;
@@ -25,6 +26,8 @@ use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+
+pub use region_memory::{RegionMemory, Registered, SpanFailure, SpanResult};
 
 use super::agent_config::AgentConfig;
 use super::agent_identity::Identity;

@@ -14,6 +14,7 @@ use crate::base::log::log;
 use crate::nixl::agent_identity::Identity;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::check;
+use crate::nixl::command::Import;
 use crate::nixl::descriptor::{Descriptor, MemoryType};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::peer_metadata::{Connections, MetadataHead};
@@ -81,18 +82,27 @@ impl AgentState {
         Ok(())
     }
 
-    /// The peer of this name, which exported a layout: fails unless the loaded metadata is that of the agent with this identity.
-    pub fn exporter(&mut self, name: &str, identity: Option<Descriptor>) -> Result<Arc<Remote>> {
+    /// The exporter of a layout. Fails unless its metadata is loaded and covers the memory of the layout and of its service.
+    pub fn exporter(&mut self, import: &Import) -> Result<Arc<Remote>> {
+        // Before the rest: another agent of the name may have the same addresses.
+        self.ensure_identity(&import.peer, import.identity)?;
+        let remote = self.remote_with(&import.peer, &import.memory)?;
+        remote.note_process(&import.process)?;
+        Ok(remote)
+    }
+
+    /// Fails unless the loaded metadata of a name is that of the agent with this identity.
+    fn ensure_identity(&mut self, name: &str, identity: Option<Descriptor>) -> Result<()> {
         let remote = self.remote(name)?;
-        let Some(identity) = identity else { return Ok(remote) };
+        let Some(identity) = identity else { return Ok(()) };
         self.covers(&remote, &[identity]).map_err(|error| {
             error.context(format!(
                 "the loaded metadata of agent '{name}' is not of the agent that exported the layout: it is that of another agent of \
                  this name, of an earlier time, or only partial. Invalidate it, and load the complete metadata of the exporter"
             ))
         })?;
-        self.add_peer(remote.clone()).identity.get_or_insert(identity);
-        Ok(remote)
+        self.add_peer(remote).identity.get_or_insert(identity);
+        Ok(())
     }
 
     /// Forgets a peer whose metadata NIXL no longer has, or has replaced by that of another agent. Fails if that cannot be found out.
@@ -151,13 +161,15 @@ impl AgentState {
         }
     }
 
-    /// Whether a peer's metadata is loaded and covers all of `descriptors`, which are of one memory type.
-    pub fn check_remote(&mut self, name: &str, descriptors: &[Descriptor]) -> Result<()> {
+    /// The peer of this name, if its metadata is loaded and covers some memory. NIXL checks memory of one type at a time.
+    pub fn remote_with(&mut self, name: &str, memory: &[Descriptor]) -> Result<Arc<Remote>> {
         let remote = self.remote(name)?;
-        self.covers(&remote, descriptors).map_err(|error| {
-            let advice = "the owner must take it after building the layout; then load it again";
-            error.followed_by(advice)
-        })
+        for of_one_type in memory.chunk_by(|one, other| one.memory_type == other.memory_type) {
+            self.covers(&remote, of_one_type).map_err(|error| {
+                error.followed_by("the owner must take it after building the layout; then load it again")
+            })?;
+        }
+        Ok(remote)
     }
 
     /// Fails with NOT_FOUND unless NIXL has metadata under a peer's name, and it covers all of `descriptors`.

@@ -15,6 +15,7 @@ use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
+use crate::nixl::new_request::{NewRequest, RequestSource};
 use crate::nixl::raw_descriptors::{CostEstimate, RawSpans};
 use crate::nixl::request_handle::{
     ListId, ObjectRequest, Operation, PreparedList, RequestId, RequestSide, RequestState, Span,
@@ -30,6 +31,30 @@ impl AgentState {
         let remote = self.remote(agent)?;
         remote.ensure_valid()?;
         Ok(RequestSide::Peer(remote))
+    }
+
+    /// Prepares a list of the memory of an agent or, without a name, of the local side.
+    pub fn prepare_of(
+        &mut self,
+        owner: Option<&str>,
+        list: &Descriptors,
+        options: &CallOptions,
+    ) -> Result<(ListId, RequestSide)> {
+        let side = owner.map_or(Ok(RequestSide::Local), |name| self.side_of(name))?;
+        Ok((self.prepare_raw(&side, list, options)?, side))
+    }
+
+    /// Creates a request on raw descriptors. Also returns its side, and the storage that it uses.
+    pub fn create_of(&mut self, new: &NewRequest) -> Result<(RequestId, RequestSide, Option<String>)> {
+        let (id, side) = match &new.source {
+            RequestSource::Owner(name) => {
+                let side = self.side_of(name)?;
+                (self.create_raw(new, &side)?, side)
+            }
+            RequestSource::Prepared(lists) => self.make_raw(new, lists)?,
+        };
+        let storage = if new.names_storage { self.storage_of(id, &new.remote) } else { None };
+        Ok((id, side, storage))
     }
 
     /// Like [`Self::prepare_list`], with options.
@@ -119,13 +144,8 @@ impl AgentState {
     }
 
     /// Like [`Self::create_request`], with options.
-    pub fn create_raw(
-        &mut self,
-        operation: Operation,
-        local: &Descriptors,
-        (side, remote): (&RequestSide, &Descriptors),
-        options: &CallOptions,
-    ) -> Result<RequestId> {
+    fn create_raw(&mut self, new: &NewRequest, side: &RequestSide) -> Result<RequestId> {
+        let NewRequest { operation, local, remote, options, .. } = new;
         let name = self.agent_name(side)?;
         let arguments = self.arguments(options)?;
         let local_list = self.descriptor_list(local.memory_type(), local.spans())?;
@@ -167,7 +187,7 @@ impl AgentState {
                 _ => error,
             }
         })?;
-        let id = self.keep_raw(request, operation, side.clone(), [local, remote]);
+        let id = self.keep_raw(request, *operation, side.clone(), [local, remote]);
         self.ensure_unreplaced(id)?;
         Ok(id)
     }
@@ -189,30 +209,27 @@ impl AgentState {
         })
     }
 
-    /// Like [`Self::make_request`], with options. The indices must be in range.
-    pub fn make_raw(
+    /// Like [`Self::make_request`], with options.
+    fn make_raw(
         &mut self,
-        operation: Operation,
-        (local, local_indices): (ListId, &[i32]),
-        (remote, remote_indices): (ListId, &[i32]),
-        chosen: [&Descriptors; 2],
-        options: &CallOptions,
-    ) -> Result<RequestId> {
+        new: &NewRequest,
+        [(local, local_indices), (remote, remote_indices)]: &[(ListId, Vec<i32>); 2],
+    ) -> Result<(RequestId, RequestSide)> {
         let stale = || {
             let message = "a prepared list was released, because the metadata of its peer was invalidated, or its memory \
                            deregistered; prepare the list again";
             Error::new(Status::Stale, message)
         };
-        let arguments = self.arguments(options)?;
-        let local = self.lists.get(&local).ok_or_else(stale)?.raw;
-        let remote = self.lists.get(&remote).ok_or_else(stale)?;
+        let arguments = self.arguments(&new.options)?;
+        let local = self.lists.get(local).ok_or_else(stale)?.raw;
+        let remote = self.lists.get(remote).ok_or_else(stale)?;
         let side = remote.side.clone();
         let mut request = ptr::null_mut();
         // SAFETY: live handles of this agent's; the indices are copied.
         let status = unsafe {
             sys::nixl_capi_make_xfer_req(
                 self.agent,
-                operation.raw(),
+                new.operation.raw(),
                 local,
                 local_indices.as_ptr(),
                 local_indices.len(),
@@ -228,7 +245,7 @@ impl AgentState {
             format!("create a request of {count}{}", self.whose(&side))
         })
         .map_err(|error| explain(self.explain_missing(&side, true, error), &side))?;
-        Ok(self.keep_raw(request, operation, side, chosen))
+        Ok((self.keep_raw(request, new.operation, side.clone(), [&new.local, &new.remote]), side))
     }
 
     /// The remote side is memory of this agent, too, if the request is to the agent itself.

@@ -226,7 +226,7 @@ impl AgentState {
         let is_unsettled = self.is_unsettled(id);
         let Some(request) = self.requests.remove(&id) else { return Ok(()) };
         self.raw_requests.remove(&id);
-        let released = self.release(&request, is_unsettled);
+        let released = self.release_handle(&request, is_unsettled);
         if released.is_err() {
             self.unreleased.push(request);
         }
@@ -244,7 +244,7 @@ impl AgentState {
         self.requests.get(&id).is_some_and(is_suspect) && !self.is_by(id, &SETTLING)
     }
 
-    fn release(&self, request: &RequestHandle, is_unsettled: bool) -> Result<()> {
+    fn release_handle(&self, request: &RequestHandle, is_unsettled: bool) -> Result<()> {
         ensure!(request.state != RequestState::InFlight, Nixl, "a request in flight cannot be released");
         ensure!(
             !is_unsettled,
@@ -273,7 +273,11 @@ impl AgentState {
     pub fn release_idle_requests(&mut self, ids: impl IntoIterator<Item = RequestId>) {
         for id in ids {
             if let Err(error) = self.release_request(id) {
-                log!(Error, "agent {}: {error}", self.log_name());
+                log!(
+                    Error,
+                    "agent {}: {error}; NIXL may use its memory until the process ends",
+                    self.log_name()
+                );
             }
         }
     }

@@ -14,10 +14,9 @@ use crate::base::error::{Result, ensure, fail};
 use crate::base::log::{Count, Microseconds, log};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::{Context, Device};
-use crate::nixl::{Agent, Descriptor, within};
+use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanFailure, SpanResult, within};
 use crate::region::{Backing, Region};
-pub(super) use registrar::SpanFailure;
-use registrar::{Registered, Registrar, SpanResult};
+use registrar::Registrar;
 use registrations::Found;
 pub(super) use registrations::Registrations;
 
@@ -97,7 +96,8 @@ impl Registration {
         let started = Instant::now();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
-        let registrar = Registrar { agent: agent.clone(), context, pages: region.host_pages() };
+        let memory = RegionMemory { context, pages: region.host_pages() };
+        let registrar = Registrar { agent: agent.clone(), memory };
         let (registered, count) = match region.storage_list().transpose()? {
             Some(list) => {
                 let count = list.entries().len();
@@ -150,7 +150,7 @@ impl Registration {
     /// The backends that a region of objects or block storage is registered with, and their stores, for messages.
     pub fn store(&self) -> Option<String> {
         match &*self.registered() {
-            Some(Registered::Listed(list)) => Some(list.store.clone()),
+            Some(Registered::Listed(_, store)) => Some(store.clone()),
             Some(Registered::Spans(_)) | None => None,
         }
     }
@@ -292,12 +292,16 @@ mod tests {
     use super::*;
     use crate::region::SystemConfig;
 
+    fn memory() -> RegionMemory {
+        RegionMemory { context: None, pages: crate::nixl::HostPages::Own }
+    }
+
     #[test]
     fn getters_and_holds_do_not_wait_while_the_registration_waits_for_its_agent() {
         let (agent, commands) = Agent::unattended();
         let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
         let registered = Mutex::new(Some(Registered::Spans(Vec::new())));
-        let registrar = Registrar { agent, context: None, pages: crate::nixl::HostPages::Own };
+        let registrar = Registrar { agent, memory: memory() };
         let registration =
             Arc::new(Registration { region, registrar, registered, holds: AtomicUsize::new(0) });
         let growing = std::thread::spawn({
@@ -329,7 +333,7 @@ mod tests {
         let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
         let Ok(Found::Missing(change)) = region.registrations.find_or_begin(&agent, None) else { panic!() };
         let registered = Mutex::new(Some(Registered::Spans(Vec::new())));
-        let registrar = Registrar { agent: agent.clone(), context: None, pages: crate::nixl::HostPages::Own };
+        let registrar = Registrar { agent: agent.clone(), memory: memory() };
         let registration = Arc::new(Registration {
             region: region.clone(),
             registrar,

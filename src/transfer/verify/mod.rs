@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::lists;
 use crate::engine::preferences::Preferences;
 use crate::layout::{Layout, Memory, RemoteMemory};
-use crate::nixl::{Agent, MemoryType, Remote};
+use crate::nixl::{Agent, Command, MemoryType, Remote};
 use crate::plan::BlockPair;
 use crate::plan::{Plan, Selection, Slots};
 use crate::run::Verify;
@@ -143,7 +143,7 @@ impl Notification {
 
     fn send(&self) -> Result<()> {
         let (peer, message) = (self.peer.clone(), self.message.clone());
-        self.agent.call(move |state| state.notify_remote(&peer, &message)).map_err(|error| {
+        self.agent.call(|reply| Command::NotifyRemote(peer, message, reply)).map_err(|error| {
             self.peer.explain(error.context("the blocks are right, but the notification was not sent"))
         })
     }

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result, Status};
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
 use crate::nixl::gds::GdsEndpoints;
-use crate::nixl::{Agent, cufile};
+use crate::nixl::{Agent, Command, cufile};
 use crate::plan::Plan;
 use crate::run::path::TransferPath;
 
@@ -79,7 +79,7 @@ fn agent<'a>(sides: &FileSides<'a>) -> std::result::Result<&'a Arc<Agent>, Strin
     let (file, memory) = (sides.file.agent(), sides.memory.agent());
     let both = file.filter(|agent| memory.is_some_and(|other| Arc::ptr_eq(agent, other)));
     let agent = both.ok_or(NONE)?;
-    let backend = agent.call(|state| Ok(state.gds_backend())).map_err(|error| error.to_string())?;
+    let backend = agent.call(Command::GdsBackend).map_err(|error| error.to_string())?;
     match backend {
         Ok(_) => Ok(agent),
         Err(others) => Err(format!("{NONE}; agent '{}' knows both, and has {others}", agent.name())),

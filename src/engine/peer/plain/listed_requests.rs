@@ -10,7 +10,7 @@ use super::request_plan::{Place, RequestList, RequestPlan};
 use crate::base::error::{Result, ensure};
 use crate::base::log::log;
 use crate::base::sync::Mutex;
-use crate::nixl::{Agent, AgentState, RequestId};
+use crate::nixl::{Agent, AgentState, Released, RequestId};
 
 /// Descriptors of the requests that are kept between runs: NIXL needs about 200 bytes for each.
 const MAX_KEPT: u64 = 1 << 16;
@@ -41,9 +41,8 @@ impl Drop for ListedPlan {
     fn drop(&mut self) {
         let requests = self.kept.get_mut().take();
         if !requests.is_empty() {
-            self.agent.defer(move |state| {
-                state.release_idle_requests(requests.into_iter().map(|request| request.id));
-            });
+            let ids = requests.into_iter().map(|request| request.id);
+            self.agent.defer(Released::Requests(ids.collect()));
         }
     }
 }

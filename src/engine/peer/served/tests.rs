@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 fn agent(name: &str) -> Arc<Agent> {
     let agent = Agent::create(name, &AgentConfig::default()).unwrap();
-    agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+    agent.run(|state| state.create_backend("UCX", &[])).unwrap();
     agent
 }
 
@@ -83,8 +83,8 @@ impl Served {
     }
 
     fn with_peer(owner: Arc<Agent>, layout: Arc<Layout>, peer: Arc<Agent>) -> Self {
-        let metadata = owner.call(|state| state.local_metadata()).unwrap();
-        peer.call(move |state| state.load_remote(&metadata)).unwrap();
+        let metadata = owner.run(|state| state.local_metadata()).unwrap();
+        peer.run(move |state| state.load_remote(&metadata)).unwrap();
         let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
         Self { owner, layout, peer, remote }
     }
@@ -94,7 +94,7 @@ impl Served {
     }
 
     fn send(&self, bytes: Vec<u8>) {
-        self.peer.call(move |state| state.notify("owner", &bytes)).unwrap();
+        self.peer.run(move |state| state.notify("owner", &bytes)).unwrap();
     }
 
     fn say(&self, session: SessionKey, body: Body) {
@@ -369,7 +369,7 @@ fn a_flood_of_one_peer_does_not_end_the_runs_of_another() {
                 let report = report.clone();
                 let send =
                     move |state: &mut AgentState| (0..256).try_for_each(|_| state.notify("owner", &report));
-                served.peer.call(send).unwrap();
+                served.peer.run(send).unwrap();
             }
         });
         let over = Over(&is_over);
@@ -449,7 +449,7 @@ fn a_layout_that_is_destroyed_ends_its_sessions() {
     assert!(weak.upgrade().is_none(), "a session holds the layout");
     // The arena and its agent go when the peer has closed its session.
     let close = Message { session: key(1), body: Body::Close }.write(&id).unwrap();
-    peer.call(move |state| state.notify("owner", &close)).unwrap();
+    peer.run(move |state| state.notify("owner", &close)).unwrap();
     let weak = Arc::downgrade(&owner);
     drop(owner);
     let until = Instant::now() + DEADLINE;

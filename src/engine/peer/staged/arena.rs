@@ -346,7 +346,7 @@ mod tests {
             return None;
         }
         let agent = Agent::create("arena", &AgentConfig::default()).unwrap();
-        agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+        agent.run(|state| state.create_backend("UCX", &[])).unwrap();
         Some(Arena::for_agent(&agent, ArenaUse::Chunks, StagingMemory::Host, PAGE).unwrap())
     }
 

@@ -20,7 +20,7 @@ use crate::engine::peer::served::protocol::session_control::{self, SessionState}
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
 use crate::engine::preferences::STALL_TIMEOUT;
 use crate::layout::{Layout, Locality, Served};
-use crate::nixl::{AgentState, AgentTask, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
+use crate::nixl::{AgentState, AgentTask, Command, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
 use crate::region::{Registration, RegistrationHold, random};
 
 /// Sessions with slots. The entries of the control block after theirs are for refusals.
@@ -57,7 +57,8 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     let Some(agent) = layout.agent() else {
         return Err(Error::new(Status::InvalidState, "the layout was built without an agent"));
     };
-    agent.call(|state| state.ensure_reaches_peers()).map_err(|error| error.context("serve the layout"))?;
+    let identity = agent.call(Command::Identity).and_then(|identity| identity);
+    identity.map_err(|error| error.context("serve the layout"))?;
     let slots = if options.from_host { MemoryType::Dram } else { layout.memory_type() };
     let memory = StagingMemory::between(layout, slots);
     let slot_size = slot_size(options.arena_size, memory)?;

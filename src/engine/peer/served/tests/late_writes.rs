@@ -30,7 +30,7 @@ impl Served {
         let side = RequestSide::Peer(remote.peer.clone());
         let there = self.remote.served().unwrap().slot(slot);
         let span = |address| [Span { address, size: CHUNK, device_id: 0 }].into_iter();
-        let request = self.peer.call(move |state| {
+        let request = self.peer.run(move |state| {
             let (here, there) = ((MemoryType::Dram, span(address)), (&side, MemoryType::Dram, span(there)));
             let request = state.create_request(Operation::Write, here, there)?;
             state.post(request).map(|is_done| (request, is_done))
@@ -39,9 +39,9 @@ impl Served {
         let until = Instant::now() + DEADLINE;
         while !is_done {
             assert!(Instant::now() < until, "the write does not end");
-            is_done = self.peer.call(move |state| state.is_done(request)).unwrap();
+            is_done = self.peer.run(move |state| state.is_done(request)).unwrap();
         }
-        self.peer.call(move |state| state.release_request(request)).unwrap();
+        self.peer.run(move |state| state.release_request(request)).unwrap();
     }
 
     /// A write of all blocks, once it has slots.

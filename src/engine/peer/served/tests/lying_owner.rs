@@ -27,7 +27,7 @@ const BLOCKS: u64 = 12;
 
 fn agent(name: &str) -> Arc<Agent> {
     let agent = Agent::create(name, &AgentConfig::default()).unwrap();
-    agent.call(|state| state.create_backend("UCX", &[])).unwrap();
+    agent.run(|state| state.create_backend("UCX", &[])).unwrap();
     agent
 }
 
@@ -77,13 +77,13 @@ impl Owner {
             Served { id, arena: descriptor, device: None, slots: SLOTS, slot_size: SLOT, writes: true };
         layout.set_served(served).unwrap();
         agent
-            .call(move |state| {
+            .run(move |state| {
                 state.services.open(id);
                 Ok(())
             })
             .unwrap();
-        let metadata = agent.call(|state| state.local_metadata()).unwrap();
-        peer.call(move |state| state.load_remote(&metadata)).unwrap();
+        let metadata = agent.run(|state| state.local_metadata()).unwrap();
+        peer.run(move |state| state.load_remote(&metadata)).unwrap();
         let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
         let local = self::layout(&peer);
         let owner = Self { agent, id, arena, local, remote, _layout: layout, _peer: peer };
@@ -101,7 +101,7 @@ impl Owner {
         let until = Instant::now() + DEADLINE;
         loop {
             let id = self.id;
-            let messages = self.agent.call(move |state| {
+            let messages = self.agent.run(move |state| {
                 state.receive()?;
                 Ok(state.services.take(&id).messages)
             });

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The commands that the thread of an agent executes, and how each command is undone whose caller has stopped waiting. What takes
+//! many steps is an [`AgentTask`].
+//!
+//! A call of NIXL may return after the deadline of the caller, who has then left: a result that owns something in NIXL is released
+//! at once, and everything else does no harm.
+
+#![forbid(unsafe_code)]
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::arguments::CallOptions;
+use super::descriptor::{Descriptor, MemoryType};
+use super::descriptors::Descriptors;
+use super::handoff::Giver;
+use super::new_request::NewRequest;
+use super::raw_descriptors::{AgentTelemetry, CostEstimate, PluginInfo, SegmentsId, Telemetry, ViewId};
+use super::remote::{LookUp, Remote};
+use super::request_handle::{ListId, RequestId, RequestSide, Span};
+use super::state::{AgentState, RegionMemory, Registered, SpanResult};
+use super::task::AgentTask;
+use crate::base::error::Result;
+use crate::base::leak;
+use crate::base::log::log;
+use crate::base::process::ProcessIdentity;
+
+/// Takes the outcome of a command to the thread that waits for it.
+pub type Reply<R> = Giver<Result<R>>;
+
+/// The properties of each queried descriptor, `None` if it does not exist.
+pub type QueryResult = Vec<Option<BTreeMap<String, String>>>;
+
+/// The layout of a peer that is imported.
+pub struct Import {
+    /// The agent that has exported it.
+    pub peer: String,
+    /// The identity of that agent.
+    pub identity: Option<Descriptor>,
+    /// The memory of the layout and of its service.
+    pub memory: Vec<Descriptor>,
+    /// The process of that agent.
+    pub process: ProcessIdentity,
+}
+
+/// What is released when nothing uses it any more.
+pub enum Released {
+    /// Prepared lists.
+    Lists(Vec<ListId>),
+    /// Requests that are idle.
+    Requests(Vec<RequestId>),
+    /// A memory view.
+    View(ViewId),
+    /// Segments, and what keeps their memory. That is intentionally leaked if they remain registered.
+    Segments(SegmentsId, Descriptors),
+    /// An object whose end follows the commands before it.
+    Object(Box<dyn Any + Send>),
+}
+
+/// Messages to the thread.
+pub enum Command {
+    /// Joins the tasks.
+    Start(Box<dyn AgentTask>),
+    /// Ends the thread once no task is left.
+    Stop,
+    /// Releases something.
+    Release(Released, Option<Reply<()>>),
+
+    /// Creates a backend from a plugin, with parameters.
+    CreateBackend(String, Vec<(String, String)>, Reply<()>),
+    /// All plugins that NIXL finds.
+    Plugins(Reply<Vec<PluginInfo>>),
+    /// The backends of the agent.
+    Backends(Reply<Vec<PluginInfo>>),
+    /// The backend for files and GPU memory, or the names of the others.
+    GdsBackend(Reply<std::result::Result<&'static str, String>>),
+    /// What the agent has measured.
+    AgentTelemetry(Reply<AgentTelemetry>),
+
+    /// The identity of the agent. The inner result fails if no backend reaches peers.
+    Identity(Reply<Result<Option<Descriptor>>>),
+    /// The metadata of the agent.
+    LocalMetadata(Reply<Vec<u8>>),
+    /// The metadata of some of its memory.
+    PartialMetadata(Descriptors, CallOptions, Reply<Vec<u8>>),
+    /// Sends its metadata to the listen thread at an address.
+    SendLocal((String, u16), Reply<()>),
+    /// Sends the metadata of some of its memory there.
+    SendPartial(Descriptors, (String, u16), Reply<()>),
+    /// Removes its metadata there.
+    WithdrawLocal((String, u16), Reply<()>),
+
+    /// Loads metadata of a peer, and returns its name.
+    LoadRemote(Vec<u8>, Reply<String>),
+    /// Loads metadata of a peer that a directory has found.
+    LoadFound(String, Vec<u8>, LookUp, Reply<()>),
+    /// Asks the listen thread at an address for the metadata of a peer.
+    RequestRemote(String, (String, u16), Reply<()>),
+    /// The peer of a name. Fails unless its metadata is loaded and covers some memory.
+    Remote(String, Vec<Descriptor>, Reply<Arc<Remote>>),
+    /// The exporter of a layout. Fails unless its metadata is loaded and covers the layout.
+    Exporter(Box<Import>, Reply<Arc<Remote>>),
+    /// Removes the metadata of a peer.
+    InvalidateRemote(String, Reply<()>),
+    /// Removes the metadata of all peers, and returns their number.
+    InvalidateAll(Reply<usize>),
+    /// Connects to a peer.
+    Connect(String, CallOptions, Reply<()>),
+    /// Sends a notification to the peer of a name.
+    Notify(String, Vec<u8>, Reply<()>),
+    /// Sends a notification to a peer.
+    NotifyRemote(Arc<Remote>, Arc<[u8]>, Reply<()>),
+
+    /// Registers the memory of a region: all spans, or none.
+    Register(RegionMemory, Vec<Descriptor>, Reply<SpanResult>),
+    /// Deregisters the memory of a region. The function gets the outcome on the agent's thread, also after a panic.
+    Deregister(RegionMemory, Registered, Box<dyn FnOnce(SpanResult) + Send>),
+    /// Registers a list, and returns the stores that it is in, for messages.
+    RegisterSegments(Descriptors, CallOptions, Reply<(SegmentsId, String)>),
+    /// Deregisters a list. Fails while a request that uses it is in flight.
+    DeregisterSegments(SegmentsId, Reply<()>),
+    /// Fails if memory and storage have no backend in common.
+    EnsureSharesBackend(MemoryType, Vec<Span>, Vec<Descriptor>, Reply<()>),
+    /// Asks a backend for the properties of descriptors.
+    Query(Descriptors, CallOptions, Reply<QueryResult>),
+    /// Creates a memory view, and returns its address.
+    CreateView(Descriptors, CallOptions, Reply<(ViewId, usize)>),
+
+    /// Prepares a list: of a peer's memory or, without a name, of the local side.
+    PrepareList(Option<String>, Descriptors, CallOptions, Reply<(ListId, RequestSide)>),
+    /// Creates a request, and returns the storage that it uses, for messages.
+    CreateRequest(Box<NewRequest>, Reply<(RequestId, RequestSide, Option<String>)>),
+    /// NIXL's estimate of a request.
+    Estimate(RequestId, Reply<CostEstimate>),
+    /// What NIXL has measured of a request.
+    Telemetry(RequestId, Reply<Telemetry>),
+    /// The plugin that executes a request.
+    BackendOf(RequestId, Reply<String>),
+
+    /// A function of a test.
+    #[cfg(test)]
+    Test(Box<dyn FnOnce(&mut AgentState) + Send>),
+}
+
+impl Command {
+    /// Executes it. A panic ends the command: its reply is dropped, which the caller sees.
+    pub(super) fn execute(self, state: &mut AgentState) {
+        match self {
+            // The tasks and the end are those of the queue, which has taken them before.
+            Self::Start(_) | Self::Stop => {}
+            Self::Release(released, reply) => {
+                state.release(released);
+                if let Some(reply) = reply {
+                    give(reply, Ok(()));
+                }
+            }
+
+            Self::CreateBackend(plugin, parameters, reply) => {
+                give(reply, state.create_backend(&plugin, &parameters));
+            }
+            Self::Plugins(reply) => give(reply, state.plugins()),
+            Self::Backends(reply) => give(reply, state.backends()),
+            Self::GdsBackend(reply) => give(reply, Ok(state.gds_backend())),
+            Self::AgentTelemetry(reply) => give(reply, state.agent_telemetry()),
+
+            Self::Identity(reply) => {
+                give(reply, Ok(state.ensure_reaches_peers().map(|()| state.identity())));
+            }
+            Self::LocalMetadata(reply) => give(reply, state.local_metadata()),
+            Self::PartialMetadata(list, options, reply) => {
+                give(reply, state.partial_metadata(&list, &options))
+            }
+            Self::SendLocal((host, port), reply) => give(reply, state.send_local(&host, port)),
+            Self::SendPartial(list, (host, port), reply) => {
+                give(reply, state.send_partial(&list, &host, port))
+            }
+            Self::WithdrawLocal((host, port), reply) => give(reply, state.withdraw_local(&host, port)),
+
+            Self::LoadRemote(metadata, reply) => give(reply, state.load_remote(&metadata)),
+            Self::LoadFound(name, metadata, look_up, reply) => {
+                give(reply, state.load_peer(&name, &metadata, look_up))
+            }
+            Self::RequestRemote(name, (host, port), reply) => {
+                give(reply, state.request_remote(&name, &host, port))
+            }
+            Self::Remote(name, memory, reply) => give(reply, state.remote_with(&name, &memory)),
+            Self::Exporter(import, reply) => give(reply, state.exporter(&import)),
+            Self::InvalidateRemote(name, reply) => give(reply, state.invalidate_remote(&name)),
+            Self::InvalidateAll(reply) => give(reply, state.invalidate_all_remotes()),
+            Self::Connect(name, options, reply) => give(reply, state.connect(&name, &options)),
+            Self::Notify(name, message, reply) => give(reply, state.notify(&name, &message)),
+            Self::NotifyRemote(remote, message, reply) => give(reply, state.notify_remote(&remote, &message)),
+
+            Self::Register(memory, spans, reply) => {
+                let outcome = state.register_spans(&memory, &spans);
+                if let Some(Ok(())) = late(reply, Ok(outcome)) {
+                    let undone = state.deregister_spans(&memory, &spans);
+                    log_late(undone.map_err(|failure| failure.error));
+                }
+            }
+            Self::Deregister(memory, registered, then) => {
+                then(state.deregister_memory(&memory, &registered));
+            }
+            Self::RegisterSegments(list, options, reply) => {
+                let outcome = state.register_segments(list, &options).map(|id| (id, state.store_of(id)));
+                if let Some((id, _)) = late(reply, outcome) {
+                    log_late(state.deregister_segments(id));
+                }
+            }
+            Self::DeregisterSegments(id, reply) => give(reply, state.deregister_segments(id)),
+            Self::EnsureSharesBackend(memory_type, memory, storage, reply) => {
+                give(reply, state.ensure_shares_backend(memory_type, &memory, &storage));
+            }
+            Self::Query(list, options, reply) => give(reply, state.query(&list, &options)),
+            Self::CreateView(list, options, reply) => {
+                if let Some((id, _)) = late(reply, state.create_view(&list, &options)) {
+                    state.release(Released::View(id));
+                }
+            }
+
+            Self::PrepareList(owner, list, options, reply) => {
+                if let Some((id, _)) = late(reply, state.prepare_of(owner.as_deref(), &list, &options)) {
+                    state.release(Released::Lists(vec![id]));
+                }
+            }
+            Self::CreateRequest(request, reply) => {
+                if let Some((id, ..)) = late(reply, state.create_of(&request)) {
+                    state.release(Released::Requests(vec![id]));
+                }
+            }
+            Self::Estimate(id, reply) => give(reply, state.estimate(id, &CallOptions::default())),
+            Self::Telemetry(id, reply) => give(reply, state.telemetry(id)),
+            Self::BackendOf(id, reply) => give(reply, state.backend_of(id)),
+
+            #[cfg(test)]
+            Self::Test(function) => function(state),
+        }
+    }
+}
+
+/// Gives the outcome of a command that has nothing to undo.
+fn give<R>(reply: Reply<R>, outcome: Result<R>) {
+    drop(reply.give(outcome));
+}
+
+/// Gives the outcome. Returns the result if the caller has left, which has to be undone then.
+fn late<R>(reply: Reply<R>, outcome: Result<R>) -> Option<R> {
+    reply.give(outcome).err().and_then(Result::ok)
+}
+
+/// The call has timed out, so only the log has a failure.
+fn log_late(outcome: Result<()>) {
+    if let Err(error) = outcome {
+        log!(Error, "{error}; the memory stays registered until its agent ends");
+    }
+}
+
+impl AgentState {
+    /// Releases something that nothing uses any more. Failures are logged.
+    fn release(&mut self, released: Released) {
+        match released {
+            Released::Lists(lists) => lists.into_iter().for_each(|id| self.release_list(id)),
+            Released::Requests(requests) => self.release_idle_requests(requests),
+            Released::View(id) => self.release_view(id),
+            Released::Segments(id, kept) => {
+                if let Err(error) = self.deregister_segments(id) {
+                    // A request is in flight, or NIXL failed: the agent deregisters them at its end, if at all.
+                    log!(
+                        Error,
+                        "{error}; the memory of the descriptors is intentionally leaked if kvmem owns it"
+                    );
+                    leak::intentionally(kept);
+                }
+            }
+            Released::Object(object) => drop(object),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests on raw descriptors that are to be created.
+
+#![forbid(unsafe_code)]
+
+use super::arguments::CallOptions;
+use super::descriptors::Descriptors;
+use super::request_handle::{ListId, Operation};
+
+/// A request on raw descriptors that is to be created.
+pub struct NewRequest {
+    /// The direction.
+    pub operation: Operation,
+    /// The descriptors of the local side.
+    pub local: Descriptors,
+    /// The descriptors of the remote side.
+    pub remote: Descriptors,
+    /// Where NIXL finds the descriptors.
+    pub source: RequestSource,
+    /// Options of the caller.
+    pub options: CallOptions,
+    /// The storage that it uses is to be named.
+    pub names_storage: bool,
+}
+
+/// Where NIXL finds the descriptors of a new request.
+pub enum RequestSource {
+    /// It lists them for this request. The remote side is memory of the agent of this name.
+    Owner(String),
+    /// In prepared lists, at these indices, which are in range.
+    Prepared([(ListId, Vec<i32>); 2]),
+}
