@@ -9,6 +9,7 @@
 
 mod allowed;
 mod choice;
+mod control_read;
 mod flow;
 mod extent_guard;
 mod object_transfers;

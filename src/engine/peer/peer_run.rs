@@ -5,7 +5,8 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::flow::{BusyTime, Flow};
+use super::control_read::ControlRead;
+use super::flow::{BusyTime, Flow, stalled};
 use super::prepared_requests::{PreparedRequests, RunRequests};
 use super::spare::Spare;
 use crate::base::error::{Error, Result, Status};
@@ -54,20 +55,6 @@ enum Ending {
     Over(Outcome),
     /// NIXL may still use the memory.
     Abandoned(Error),
-}
-
-/// The reads of the control block of a peer's elastic memory: before the first request, and after the last.
-struct ControlRead {
-    request: RequestId,
-    state: ControlReadState,
-    last: bool,
-}
-
-#[derive(PartialEq)]
-enum ControlReadState {
-    Due,
-    InFlight,
-    Over,
 }
 
 impl AgentTask for NixlRun {
@@ -193,8 +180,7 @@ impl NixlRun {
                     flow.count_bytes();
                 }
                 self.flow = Some(flow);
-                let due = |request| ControlRead { request, state: ControlReadState::Due, last: false };
-                self.control_read = control_read.map(due);
+                self.control_read = control_read.map(ControlRead::new);
             }
             Err(error) => self.fail(error),
         }
@@ -210,21 +196,9 @@ impl NixlRun {
 
     /// Continues a read of the peer's control block, if one is due.
     fn read_control(&mut self, state: &mut AgentState) -> Option<TaskStep> {
-        let read = self.control_read.as_mut().filter(|read| read.state != ControlReadState::Over)?;
         let guard = self.prepared.as_ref().and_then(|prepared| prepared.guard.as_ref());
-        let result = match read.state {
-            ControlReadState::Due => {
-                guard.inspect(|guard| guard.forget());
-                state.post(read.request)
-            }
-            _ => state.is_done(read.request),
-        };
-        read.state = if let Ok(false) = result { ControlReadState::InFlight } else { ControlReadState::Over };
-        self.has_failed_request |= result.is_err();
-        let outcome = result.and_then(|done| match guard {
-            Some(guard) if done => guard.check().map(|()| true),
-            _ => Ok(done),
-        });
+        let (outcome, has_failed) = self.control_read.as_mut()?.advance(state, guard)?;
+        self.has_failed_request |= has_failed;
         match outcome {
             Ok(true) => self.note_progress(),
             Ok(false) => {
@@ -238,13 +212,7 @@ impl NixlRun {
 
     /// Begins the last read of the control block, unless it was begun or is not needed. The end is reported after it.
     fn begins_last_control_read(&mut self) -> bool {
-        let failed = self.failure.is_some();
-        let Some(read) = self.control_read.as_mut().filter(|read| !read.last && !failed) else {
-            return false;
-        };
-        read.last = true;
-        read.state = ControlReadState::Due;
-        true
+        self.failure.is_none() && self.control_read.as_mut().is_some_and(ControlRead::begin_last)
     }
 
     /// Handles the requests that have ended. Returns whether there were any.
@@ -472,20 +440,4 @@ impl NixlRun {
             _ => Ok(()),
         }
     }
-}
-
-/// The error of a run that has moved nothing for too long: because of its peer, or for lack of staging memory.
-fn stalled(peer: Option<&str>, stall_timeout: Duration) -> Error {
-    let ms = stall_timeout.as_millis();
-    let message = match peer {
-        Some(peer) => format!(
-            "nothing was moved to or from agent '{peer}' for {ms} ms; check whether its process runs, or increase \
-             stall_timeout_ns"
-        ),
-        None => format!(
-            "this process has had no staging memory for the transfer for {ms} ms, because other transfers with this peer or \
-             with others that do not respond have it; submit fewer at a time, or check whether those processes run"
-        ),
-    };
-    Error::new(Status::TimedOut, message)
 }

@@ -8,15 +8,11 @@ use std::sync::Arc;
 use super::StagedPlan;
 use super::arena::Slot;
 use super::chunk::Chunk;
-use super::slot_copy::SlotCopy;
+use super::in_slots::InSlots;
 use crate::base::error::Result;
-use crate::base::leak;
-use crate::base::log::log;
 use crate::engine::cost::requests::Sample;
 use crate::nixl::{AgentState, RequestId};
 
-/// Chunks of one run that are in slots at a time: half of the slots, so that several runs can share an arena.
-const MAX_IN_SLOTS: usize = 4;
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
 
@@ -27,39 +23,17 @@ pub struct StagedFlow {
     begun: u64,
     /// Bytes of the plan that were written to the peer.
     written: u64,
-    in_slots: Vec<InSlot>,
+    in_slots: InSlots<Chunk>,
     /// Memory for further chunks.
-    spare: Vec<ChunkMemory>,
+    spare: Vec<Chunk>,
     is_stopped: bool,
     /// What was transferred and copied.
     pub sample: Sample,
 }
 
-struct InSlot {
-    state: State,
-    memory: ChunkMemory,
-    slot: Slot,
-}
-
-/// The lists of a chunk, and its copy. Used for one chunk after the other.
-#[derive(Default)]
-struct ChunkMemory {
-    chunk: Chunk,
-    copy: Arc<SlotCopy>,
-}
-
-enum State {
-    /// Between the slot and local memory.
-    Copying,
-    /// Gathered in the slot, to be written to the peer.
-    Gathered,
-    /// Between the peer and the slot.
-    InFlight(RequestId),
-}
-
 impl StagedFlow {
     pub fn new(staged: Arc<StagedPlan>) -> Self {
-        let (in_slots, spare) = (Vec::new(), Vec::new());
+        let (in_slots, spare) = (InSlots::default(), Vec::new());
         Self { staged, begun: 0, written: 0, in_slots, spare, is_stopped: false, sample: Sample::default() }
     }
 
@@ -86,7 +60,7 @@ impl StagedFlow {
     /// Begins no further chunk. Those in flight end.
     pub fn stop(&mut self) {
         self.is_stopped = true;
-        self.in_slots.retain(|each| !matches!(each.state, State::Gathered));
+        self.in_slots.stop();
     }
 
     /// Whether it waits for a slot.
@@ -96,10 +70,7 @@ impl StagedFlow {
 
     /// After a panic: never frees what NIXL or a copy may still use.
     pub fn abandon(&mut self) {
-        for InSlot { memory, slot, .. } in self.in_slots.drain(..) {
-            leak::intentionally(memory);
-            slot.retire();
-        }
+        self.in_slots.abandon();
     }
 
     /// Handles copies that have ended, and begins to gather. Returns whether there was anything to do.
@@ -108,100 +79,76 @@ impl StagedFlow {
         if self.staged.reads() {
             return Ok(copied);
         }
-        let Some((memory, slot)) = self.take_chunk()? else { return Ok(copied) };
-        self.copy(memory, slot)?;
+        let Some((chunk, slot)) = self.take_chunk()? else { return Ok(copied) };
+        self.copy(chunk, slot)?;
         Ok(true)
     }
 
     /// The next request to post, if a slot is free for it, or if a slot was gathered.
     pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
         if !self.staged.reads() {
-            let Some(gathered) = self.in_slots.iter_mut().find(|each| matches!(each.state, State::Gathered))
-            else {
-                return Ok(None);
-            };
-            let request = self.staged.request(state, &gathered.memory.chunk, gathered.slot.address())?;
-            gathered.state = State::InFlight(request);
+            let Some(filled) = self.in_slots.filled() else { return Ok(None) };
+            let request = self.staged.request(state, &filled.content, filled.address().unwrap_or(0))?;
+            filled.post(request);
             return Ok(Some(request));
         }
-        let Some((memory, slot)) = self.take_chunk()? else { return Ok(None) };
-        self.staged.poison(&memory.chunk, &slot)?;
-        let request = self.staged.request(state, &memory.chunk, slot.address())?;
-        self.in_slots.push(InSlot { state: State::InFlight(request), memory, slot });
+        let Some((chunk, slot)) = self.take_chunk()? else { return Ok(None) };
+        self.staged.poison(&chunk, &slot)?;
+        let request = self.staged.request(state, &chunk, slot.address())?;
+        self.in_slots.add_in_flight(request, chunk, Some(slot));
         Ok(Some(request))
     }
 
     /// Handles the end of a request.
     pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<()> {
-        let is_it = |each: &InSlot| matches!(each.state, State::InFlight(id) if id == request);
-        let Some(index) = self.in_slots.iter().position(is_it) else { return Ok(()) };
-        let InSlot { memory, slot, .. } = self.in_slots.swap_remove(index);
-        if let Err(error) = state.release_request(request) {
-            log!(Error, "{error}; kvmem intentionally leaks a part of the staging memory of the agent");
-            slot.retire();
-            return Err(error);
-        }
+        let Some(ended) = self.in_slots.end_request(state, request)? else { return Ok(()) };
         if has_failed {
             return Ok(());
         }
-        self.sample.descriptors += memory.chunk.ranges.len() as u64;
-        self.written += memory.chunk.moved;
-        self.sample.transferred += memory.chunk.transferred();
-        match self.staged.reads() && !self.is_stopped {
-            true => self.copy(memory, slot)?,
-            false => self.spare.push(memory),
+        let (chunk, slot) = (ended.content, ended.slot);
+        self.sample.descriptors += chunk.ranges.len() as u64;
+        self.written += chunk.moved;
+        self.sample.transferred += chunk.transferred();
+        match slot.filter(|_| self.staged.reads() && !self.is_stopped) {
+            Some(slot) => self.copy(chunk, slot)?,
+            None => self.spare.push(chunk),
         }
         Ok(())
     }
 
     /// Cuts the next chunk, if a slot is free.
-    fn take_chunk(&mut self) -> Result<Option<(ChunkMemory, Slot)>> {
-        if !self.has_more() || self.in_slots.len() >= MAX_IN_SLOTS {
+    fn take_chunk(&mut self) -> Result<Option<(Chunk, Slot)>> {
+        if !self.has_more() || self.in_slots.is_full() {
             return Ok(None);
         }
         let Some(slot) = self.staged.take_slot() else { return Ok(None) };
-        let mut memory = self.spare.pop().unwrap_or_default();
-        self.staged.fill(&mut memory.chunk, self.begun, slot.address())?;
-        self.begun += memory.chunk.moved;
-        Ok(Some((memory, slot)))
+        let mut chunk = self.spare.pop().unwrap_or_default();
+        self.staged.fill(&mut chunk, self.begun, slot.address())?;
+        self.begun += chunk.moved;
+        Ok(Some((chunk, slot)))
     }
 
     /// Begins the copy between a slot and local memory.
-    fn copy(&mut self, mut memory: ChunkMemory, slot: Slot) -> Result<()> {
-        let is_inline = memory.chunk.moved <= INLINE && !self.has_more();
-        let (rows, copier) = (&mut memory.chunk.rows, slot.arena().copier());
-        memory.copy.start(rows, copier, self.staged.is_streamed(), is_inline)?;
-        self.in_slots.push(InSlot { state: State::Copying, memory, slot });
-        Ok(())
+    fn copy(&mut self, chunk: Chunk, slot: Slot) -> Result<()> {
+        let is_inline = chunk.moved <= INLINE && !self.has_more();
+        let is_streamed = self.staged.is_streamed();
+        self.in_slots.copy(chunk, Some(slot), |chunk, copy, copier| {
+            copy.start(&mut chunk.rows, copier, is_streamed, is_inline)
+        })
     }
 
     fn end_copies(&mut self) -> Result<bool> {
-        let (reads, is_stopped) = (self.staged.reads(), self.is_stopped);
+        let fills = !self.staged.reads() && !self.is_stopped;
         let mut any = false;
-        let mut index = 0;
-        while let Some(each) = self.in_slots.get_mut(index) {
-            let State::Copying = each.state else {
-                index += 1;
-                continue;
-            };
-            // After a failure nothing uses the slot any more.
-            let ended = each.memory.copy.is_done();
-            if let Ok(None) = ended {
-                index += 1;
-                continue;
+        while self.in_slots.end_copy(fills, |chunk, ended| {
+            self.sample.copied += chunk.moved;
+            self.sample.copying += ended.seconds;
+            if !fills {
+                self.spare.push(std::mem::take(chunk));
             }
+            Ok(())
+        })? {
             any = true;
-            self.sample.copied += each.memory.chunk.moved;
-            self.sample.copying +=
-                ended.as_ref().ok().and_then(|ended| *ended).map_or(0.0, |ended| ended.seconds);
-            match reads || is_stopped || ended.is_err() {
-                true => self.spare.push(self.in_slots.swap_remove(index).memory),
-                false => {
-                    each.state = State::Gathered;
-                    index += 1;
-                }
-            }
-            ended?;
         }
         Ok(any)
     }

@@ -4,6 +4,7 @@
 
 mod arena;
 mod chunk;
+mod in_slots;
 mod linear_copy;
 mod slot_copy;
 mod flow;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser, object_slot_size, slot_size};
 use self::chunk::{Chunk, ChunkLimits, MAX_RANGES, Piece};
 pub use self::flow::StagedFlow;
+pub use self::in_slots::InSlots;
 pub use self::linear_copy::{Check, Checksums, LinearCopy};
 pub use self::slot_copy::SlotCopy;
 pub use self::staging_memory::StagingMemory;

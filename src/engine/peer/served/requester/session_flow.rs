@@ -13,18 +13,16 @@ use super::open_session::{OpenSession, of_owner};
 use super::plan::ServedPlan;
 use super::session_plan::SessionPlan;
 use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::leak;
 use crate::base::log::log;
+use crate::copy::gpu::row_copier::RowCopier;
 use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact};
 use crate::engine::peer::served::protocol::message::Body;
 use crate::engine::peer::served::protocol::session_control::{Entry, GrantedSlots, SessionState};
-use crate::engine::peer::staged::{LinearCopy, Slot, SlotCopy};
+use crate::engine::peer::staged::{InSlots, LinearCopy, Slot, SlotCopy};
 use crate::nixl::{AgentState, RequestId};
 
 /// The agent's thread copies a last chunk up to this size itself.
 const INLINE: u64 = 128 << 10;
-/// Chunks that are in flight or copied here at a time.
-const MAX_ACTIVE: usize = 4;
 /// The chunks of one session.
 pub struct SessionFlow {
     plan: Arc<ServedPlan>,
@@ -41,9 +39,8 @@ pub struct SessionFlow {
     checksums: ChunkChecksums,
     /// Chunks that have begun here.
     begun: u64,
-    active: Vec<Active>,
-    /// Copies that have ended.
-    spare: Vec<Arc<SlotCopy>>,
+    /// Chunks that are copied here or in flight, in slots unless NIXL accesses the layout.
+    active: InSlots<Active>,
     /// The number of first chunks whose copy between slot and local memory has ended.
     mine: u64,
     /// Later chunks of which the same is true: bit `n` is chunk `mine + n`.
@@ -55,23 +52,13 @@ pub struct SessionFlow {
     /// The session was open after the last chunk was read.
     is_confirmed: bool,
     is_stopped: bool,
-    has_unreleased: bool,
 }
 
+#[derive(Clone, Copy)]
 struct Active {
-    state: State,
     chunk: u64,
-    /// In the local arena, unless NIXL accesses the layout.
-    slot: Option<Slot>,
     /// Of a chunk that is read, at the owner.
     checksum: u32,
-}
-
-enum State {
-    Copying(Arc<SlotCopy>),
-    /// Ready to be written to the owner's slot.
-    Gathered,
-    InFlight(RequestId),
 }
 
 impl SessionFlow {
@@ -86,15 +73,13 @@ impl SessionFlow {
             theirs: 0,
             checksums: ChunkChecksums::default(),
             begun: 0,
-            active: Vec::new(),
-            spare: Vec::new(),
+            active: InSlots::default(),
             mine: 0,
             moved: 0,
             reported: 0,
             done: 0,
             is_confirmed: false,
             is_stopped: false,
-            has_unreleased: false,
         }
     }
 
@@ -102,8 +87,7 @@ impl SessionFlow {
     pub fn restart(&mut self, index: usize) {
         let empty = Self { index, ..Self::new(self.plan.clone()) };
         let used = std::mem::replace(self, empty);
-        self.has_unreleased = used.has_unreleased;
-        (self.message, self.active, self.spare) = (used.message, used.active, used.spare);
+        (self.message, self.active) = (used.message, used.active);
     }
 
     /// The index of the session in the plan.
@@ -149,7 +133,7 @@ impl SessionFlow {
     /// Begins no further chunk. Those in flight end.
     pub fn stop(&mut self) {
         self.is_stopped = true;
-        self.active.retain(|each| !matches!(each.state, State::Gathered));
+        self.active.stop();
     }
 
     /// Whether it was stopped.
@@ -159,7 +143,7 @@ impl SessionFlow {
 
     /// Whether NIXL may still use memory of the layout, because a request was not released.
     pub fn has_unreleased(&self) -> bool {
-        self.has_unreleased
+        self.active.has_unreleased()
     }
 
     /// Opens the session, handles copies that have ended, starts to gather, and reports moved chunks to the owner. Returns
@@ -224,7 +208,7 @@ impl SessionFlow {
     }
 
     fn next_read(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        if self.begun >= self.theirs || self.active.len() >= MAX_ACTIVE {
+        if self.begun >= self.theirs || self.active.is_full() {
             return Ok(None);
         }
         let slot = self.plan.take_slot();
@@ -236,7 +220,7 @@ impl SessionFlow {
         let request = self.plan.request(state, self.moves(), chunk, self.slots.of_chunk(chunk), local)?;
         self.begun += 1;
         let checksum = self.checksums.get(&self.slots, chunk);
-        self.active.push(Active { state: State::InFlight(request), chunk, slot, checksum });
+        self.active.add_in_flight(request, Active { chunk, checksum }, slot);
         Ok(Some(request))
     }
 
@@ -244,16 +228,14 @@ impl SessionFlow {
         if !self.has_lease() {
             return Ok(None);
         }
-        let is_ready = |each: &&mut Active| matches!(each.state, State::Gathered);
-        let Some(ready) = self.active.iter_mut().find(is_ready) else { return Ok(None) };
-        let slot = self.slots.of_chunk(ready.chunk);
-        let (moves, local) = (&self.plan.sessions()[self.index], ready.slot.as_ref().map(Slot::address));
-        let request = self.plan.request(state, moves, ready.chunk, slot, local)?;
+        let Some(ready) = self.active.filled() else { return Ok(None) };
+        let (moves, chunk) = (&self.plan.sessions()[self.index], ready.content.chunk);
+        let request = self.plan.request(state, moves, chunk, self.slots.of_chunk(chunk), ready.address())?;
         // Creating it took time, in which the process may have been stopped.
         if !self.session.as_ref().is_some_and(OpenSession::has_lease) {
             return state.release_request(request).map(|()| None);
         }
-        ready.state = State::InFlight(request);
+        ready.post(request);
         Ok(Some(request))
     }
 
@@ -287,17 +269,8 @@ impl SessionFlow {
         if self.session.as_mut().is_some_and(|session| session.has_ended_read(request)) {
             return if has_failed || self.is_stopped { Ok(has_failed) } else { self.read_control(state) };
         }
-        let is_it = |each: &Active| matches!(each.state, State::InFlight(id) if id == request);
-        let Some(index) = self.active.iter().position(is_it) else { return Ok(false) };
-        let Active { chunk, slot, checksum, .. } = self.active.swap_remove(index);
-        if let Err(error) = state.release_request(request) {
-            log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
-            match slot {
-                Some(slot) => slot.retire(),
-                None => self.has_unreleased = true,
-            }
-            return Err(error);
-        }
+        let Some(ended) = self.active.end_request(state, request)? else { return Ok(false) };
+        let (Active { chunk, checksum }, slot) = (ended.content, ended.slot);
         if has_failed || self.is_stopped {
             return Ok(true);
         }
@@ -353,7 +326,7 @@ impl SessionFlow {
     /// Begins to gather the next chunk of a write, or to compute its checksum, if the owner has a slot for it and there is one here.
     fn begin_gathering(&mut self) -> Result<bool> {
         let granted = self.theirs + self.slots.len() as u64;
-        if self.is_stopped || self.active.len() >= MAX_ACTIVE || self.begun >= granted.min(self.chunks()) {
+        if self.is_stopped || self.active.is_full() || self.begun >= granted.min(self.chunks()) {
             return Ok(false);
         }
         let slot = self.plan.take_slot();
@@ -364,7 +337,7 @@ impl SessionFlow {
         self.begun += 1;
         match slot.is_some() || self.plan.check(0).is_some() {
             true => self.copy(chunk, slot, 0)?,
-            false => self.active.push(Active { state: State::Gathered, chunk, slot, checksum: 0 }),
+            false => self.active.add_filled(Active { chunk, checksum: 0 }, slot),
         }
         Ok(true)
     }
@@ -375,7 +348,6 @@ impl SessionFlow {
         let range = self.moves().range(chunk);
         let size = range.end - range.start;
         let is_inline = size <= INLINE / 2 || (size <= INLINE && self.begun == self.chunks());
-        let copy = self.spare.pop().unwrap_or_default();
         let linear = LinearCopy {
             plan: self.moves().linear().clone(),
             bytes: range,
@@ -385,41 +357,28 @@ impl SessionFlow {
             _held: [None, None],
             _extents: None,
         };
-        copy.start_linear(linear, slot.as_ref().and_then(|slot| slot.arena().copier()), is_inline)?;
-        self.active.push(Active { state: State::Copying(copy), chunk, slot, checksum });
-        Ok(())
+        let start = |_: &mut Active, copy: &Arc<SlotCopy>, copier: Option<&Arc<RowCopier>>| {
+            copy.start_linear(linear, copier, is_inline)
+        };
+        self.active.copy(Active { chunk, checksum }, slot, start)
     }
 
     fn end_copies(&mut self) -> Result<bool> {
+        let (reads, is_checked) = (self.plan.reads(), self.plan.check(0).is_some());
+        let fills = !reads && !self.is_stopped;
         let mut any = false;
-        let mut index = 0;
-        while let Some(each) = self.active.get_mut(index) {
-            let State::Copying(copy) = &each.state else {
-                index += 1;
-                continue;
-            };
-            // After a failure nothing uses the slot.
-            let ended = copy.is_done();
-            if let Ok(None) = ended {
-                index += 1;
-                continue;
+        while self.active.end_copy(fills, |Active { chunk, checksum }, ended| {
+            self.done += u64::from(!fills);
+            match reads {
+                _ if self.is_stopped || !is_checked => Ok(()),
+                true => ensure_intact(*chunk, *checksum, ended.checksums),
+                false => {
+                    self.checksums.set(&self.slots, *chunk, ended.checksums.layout);
+                    Ok(())
+                }
             }
+        })? {
             any = true;
-            self.spare.push(copy.clone());
-            let (chunk, expected) = (each.chunk, each.checksum);
-            if self.plan.reads() || self.is_stopped || ended.is_err() {
-                self.active.swap_remove(index);
-                self.done += 1;
-            } else {
-                each.state = State::Gathered;
-                index += 1;
-            }
-            let found = ended?.unwrap_or_default().checksums;
-            match self.plan.reads() {
-                _ if self.is_stopped || self.plan.check(0).is_none() => {}
-                true => ensure_intact(chunk, expected, found)?,
-                false => self.checksums.set(&self.slots, chunk, found.layout),
-            }
         }
         Ok(any)
     }
@@ -436,10 +395,7 @@ impl SessionFlow {
 
     /// After a panic: never frees staging memory that NIXL or a copy may still use.
     pub fn abandon(&mut self) {
-        for Active { state, slot, .. } in self.active.drain(..) {
-            leak::intentionally(state);
-            slot.into_iter().for_each(Slot::retire);
-        }
+        self.active.abandon();
         if let Some(session) = self.session.take() {
             session.abandon();
         }
