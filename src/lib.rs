@@ -10,7 +10,7 @@
 //! - [`transfer`]: a transfer's life: create, submit, wait, explain, verify.
 //! - [`raw`]: NIXL requests on descriptors that the caller lists.
 //! - [`engine`]: how a plan is executed: directly, with files, with peers.
-//! - [`run`]: one submission: completion, queue, deadline, history.
+//! - [`run`]: one submission: completion, queue, deadline, learned costs.
 //! - [`copy`]: rows and elements copied once, by the host or a GPU. No runs, and no choice of a path.
 //! - [`plan`]: from two layouts and the caller's blocks to loops, rows and few large moves. Pure.
 //! - [`share`]: passing a region or layout to another process.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::deadline::{Deadline, Deadlines, Expires, Reservation};
-use super::history::Record;
+use super::learned::Record;
 use super::queue::{Queue, QueueEntry};
 use super::spin::is_met_soon;
 use super::state::{Phase, RunState};

@@ -10,6 +10,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::sync::Mutex;
+
 /// How factors follow runs.
 #[derive(Debug)]
 pub struct Learning {
@@ -19,7 +21,7 @@ pub struct Learning {
     pub bounds: [f64; 2],
     /// The number of runs that the default is worth.
     pub prior: f64,
-    /// The number of earlier runs that later ones are weighed against: one moves a factor by 1 / (`memory` + 1) of the distance.
+    /// The number of earlier runs that later ones are compared with: one moves a factor by 1 / (`memory` + 1) of the distance.
     pub memory: f64,
     /// The number of runs that one is worth that took longer than estimated.
     pub longer: f64,
@@ -33,7 +35,7 @@ pub struct Learning {
 /// assumed.
 pub static ORDER_OF_MAGNITUDE: Learning = Learning {
     default: 1.0,
-    bounds: [0.02, 50.0],
+    bounds: [1e-3, 1e3],
     prior: 0.0,
     memory: 4.0,
     longer: 1.0,
@@ -99,6 +101,35 @@ impl<const N: usize> Learned<N> {
     }
 }
 
+/// The throughput of runs on one path that no model predicts, and the one that is assumed before the first.
+#[derive(Debug)]
+pub struct Record {
+    assumed: f64,
+    runs: Mutex<Learned<1>>,
+}
+
+impl Record {
+    /// Assumes so many bytes per second.
+    pub fn assuming(bytes_per_second: f64) -> Self {
+        Self { assumed: bytes_per_second, runs: Mutex::new(Learned::new(&ORDER_OF_MAGNITUDE)) }
+    }
+
+    /// Adds a run. Small ones say little: most of their duration is latency.
+    pub fn add(&self, bytes: u64, taken: Duration) {
+        const SMALL: f64 = 1024.0 * 1024.0;
+        let (bytes, taken) = (bytes as f64, taken.as_secs_f64());
+        if taken > 0.0 {
+            self.runs.lock().add([bytes / self.assumed], taken, bytes / (bytes + SMALL), Instant::now());
+        }
+    }
+
+    /// Estimated duration, and whether it was measured.
+    pub fn seconds(&self, bytes: u64) -> (f64, bool) {
+        let runs = self.runs.lock();
+        (runs.seconds([bytes as f64 / self.assumed], Instant::now()), runs.is_learned())
+    }
+}
+
 fn dot<const N: usize>(one: [f64; N], other: [f64; N]) -> f64 {
     one.into_iter().zip(other).map(|(a, b)| a * b).sum()
 }
@@ -126,6 +157,15 @@ mod tests {
         (0..9).for_each(|_| learned.add([1.0], 10.0, 1.0, now));
         learned.add([1.0], 5.0, 1.0, now);
         assert!((learned.factors(now)[0] - 9.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn before_the_first_run_that_takes_time_the_usual_throughput_is_assumed() {
+        let record = Record::assuming(5.0);
+        record.add(5, Duration::ZERO);
+        assert_eq!(record.seconds(5), (1.0, false));
+        record.add(10, Duration::from_secs(1));
+        assert_eq!(record.seconds(5), (0.5, true));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 pub mod completion;
 pub mod deadline;
-pub mod history;
 pub mod learned;
 pub mod path;
 pub mod queue;

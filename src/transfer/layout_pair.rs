@@ -12,11 +12,12 @@ use super::transfer_request::TransferRequest;
 use crate::base::error::Result;
 use crate::base::log_id::LogId;
 use crate::base::sync::Mutex;
+use crate::engine::cost::history;
 use crate::engine::{runs, select};
 use crate::layout::Layout;
 use crate::plan::Outline;
 use crate::region::Contexts;
-use crate::run::history::{self, Record};
+use crate::run::learned::Record;
 use crate::run::path::TransferPath;
 
 /// The maximum number of sources that a destination keeps something for.

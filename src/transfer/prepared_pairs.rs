@@ -17,7 +17,7 @@ use crate::engine::{Candidate, Engine, OnStreams, select, time_limit};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlannedBlocks};
 use crate::run::completion::{Account, Limit};
-use crate::run::history::Record;
+use crate::run::learned::Record;
 use crate::run::path::TransferPath;
 
 /// The inputs for preparing an engine that do not depend on the pairs.

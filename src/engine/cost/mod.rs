@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod gpu;
+pub mod history;
 pub mod host;
 pub mod requests;

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
@@ -13,6 +14,7 @@ use crate::base::sync::Mutex;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
+use crate::run::learned::{Learned, ORDER_OF_MAGNITUDE};
 
 /// Requests that take so many times as long per byte as assumed between host memories are slow.
 const SLOW: f64 = 4.0;
@@ -29,10 +31,6 @@ const SECONDS_PER_SPAN: f64 = 50e-9;
 const SECONDS_PER_PLACE: f64 = 130e-9;
 /// Shorter runs say more about latency.
 const MIN_SECONDS: f64 = 1e-3;
-/// The weight of earlier runs after each later one.
-const KEPT: f64 = 0.8;
-/// The weight of the assumption, which remains for what no run has shown: runs of few descriptors do not show their cost.
-const ASSUMED: f64 = 0.05;
 
 /// Costs in seconds that are assumed before the first run.
 #[derive(Clone, Copy, Debug)]
@@ -223,96 +221,46 @@ impl Rates {
 struct PeerRates([[OnceCell<Arc<RequestRates>>; Between::COUNT]; 2]);
 
 /// The rates of requests to one peer in one direction.
-#[derive(Debug, Default)]
-pub struct RequestRates(Mutex<Fit>);
+#[derive(Debug)]
+pub struct RequestRates(Mutex<Shown>);
 
-/// Sums for a fit of two factors to the assumed costs: of descriptors and of bytes. Runs are weighted equally, whatever their
-/// size, by dividing each by its assumed duration.
+/// What is assumed, and what runs have shown.
 #[derive(Clone, Copy, Debug)]
-struct Fit {
+struct Shown {
     assumed: Assumed,
-    /// Sums of products: descriptors squared, both, bytes squared.
-    products: [f64; 3],
-    /// Sums of products with the duration.
-    durations: [f64; 2],
-    /// Bytes that were copied, and the seconds beyond those of their places.
-    copied: f64,
-    copying: f64,
-    /// Bytes that were served, and the seconds beyond those of a session.
-    served: f64,
-    serving: f64,
+    /// Factors of descriptors and of bytes.
+    requests: Learned<2>,
+    /// Of bytes that are copied between an arena and local memory.
+    copies: Learned<1>,
+    /// Of bytes that the owner serves.
+    served: Learned<1>,
 }
 
-impl Default for Fit {
-    fn default() -> Self {
-        Self::assuming(Between::Hosts.assumed())
-    }
-}
-
-impl Fit {
-    fn assuming(assumed: Assumed) -> Self {
-        let (products, durations) = ([0.0; 3], [0.0; 2]);
-        Self { assumed, products, durations, copied: 0.0, copying: 0.0, served: 0.0, serving: 0.0 }
-    }
-
-    fn add(&mut self, sample: &Sample) {
-        if sample.copied > 0 {
-            let of_places = self.assumed.per_copied_place * sample.places as f64;
-            // Of short places their number takes the most.
-            let of_bytes = (sample.copying - of_places).max(0.1 * sample.copying);
-            self.copied = KEPT * self.copied + sample.copied as f64;
-            self.copying = KEPT * self.copying + of_bytes;
-        }
-        let of_byte = if sample.copied > 0 { self.assumed.in_arena } else { 1.0 };
-        let assumed = [
-            sample.descriptors as f64 * self.assumed.per_descriptor,
-            sample.transferred as f64 * of_byte * self.assumed.per_byte,
-        ];
-        let all = assumed[0] + assumed[1];
-        if all < MIN_SECONDS {
-            return;
-        }
-        let [of_descriptors, of_bytes] = assumed.map(|part| part / all);
-        let factor = sample.seconds / all;
-        let products = [of_descriptors * of_descriptors, of_descriptors * of_bytes, of_bytes * of_bytes];
-        let durations = [of_descriptors * factor, of_bytes * factor];
-        for (sum, product) in self.products.iter_mut().zip(products) {
-            *sum = KEPT * *sum + product;
-        }
-        for (sum, product) in self.durations.iter_mut().zip(durations) {
-            *sum = KEPT * *sum + product;
-        }
-    }
-
-    /// The factors of descriptors and of bytes.
-    fn factors(&self) -> [f64; 2] {
-        let [a, b, c] = [self.products[0] + ASSUMED, self.products[1], self.products[2] + ASSUMED];
-        let [u, v] = self.durations.map(|sum| sum + ASSUMED);
-        let determinant = a * c - b * b;
-        [(u * c - v * b) / determinant, (v * a - u * b) / determinant].map(|factor| factor.clamp(0.02, 50.0))
+impl Shown {
+    /// Assumed seconds of descriptors and of bytes.
+    fn parts(&self, descriptors: u64, bytes: f64) -> [f64; 2] {
+        [descriptors as f64 * self.assumed.per_descriptor, bytes * self.assumed.per_byte]
     }
 
     fn seconds(&self, descriptors: u64, bytes: u64) -> f64 {
-        self.seconds_of(descriptors, bytes as f64)
+        self.requests.seconds(self.parts(descriptors, bytes as f64), Instant::now())
     }
 
     /// Seconds of requests to or from an arena.
     fn seconds_in_arena(&self, descriptors: u64, bytes: u64) -> f64 {
-        self.seconds_of(descriptors, self.assumed.in_arena * bytes as f64)
-    }
-
-    fn seconds_of(&self, descriptors: u64, bytes: f64) -> f64 {
-        let [of_descriptors, of_bytes] = self.factors();
-        of_descriptors * self.assumed.per_descriptor * descriptors as f64
-            + of_bytes * self.assumed.per_byte * bytes
+        let parts = self.parts(descriptors, self.assumed.in_arena * bytes as f64);
+        self.requests.seconds(parts, Instant::now())
     }
 
     fn seconds_to_copy(&self, bytes: u64, places: u64) -> f64 {
-        let per_byte = match self.copying > 0.0 {
-            true => self.copying / self.copied,
-            false => self.assumed.per_copied_byte,
-        };
-        per_byte * bytes as f64 + self.assumed.per_copied_place * places as f64
+        let of_bytes = self.copies.seconds([bytes as f64 * self.assumed.per_copied_byte], Instant::now());
+        of_bytes + self.assumed.per_copied_place * places as f64
+    }
+}
+
+impl Default for RequestRates {
+    fn default() -> Self {
+        Self::assuming(Between::Hosts)
     }
 }
 
@@ -332,47 +280,59 @@ impl RequestRates {
     }
 
     fn assuming(between: Between) -> Self {
-        Self(Mutex::new(Fit::assuming(between.assumed())))
+        let [copies, served] = [Learned::new(&ORDER_OF_MAGNITUDE); 2];
+        let requests = Learned::new(&ORDER_OF_MAGNITUDE);
+        Self(Mutex::new(Shown { assumed: between.assumed(), requests, copies, served }))
     }
 
     /// Adds a served run.
     pub fn add_served(&self, size: &ServedSize, seconds: f64) {
-        let mut fit = self.0.lock();
-        let (bytes, waiting) = (size.bytes, size.waiting());
+        let mut shown = self.0.lock();
+        let (bytes, waiting) = (size.bytes as f64 * shown.assumed.per_served_byte, size.waiting());
         // Of short runs the time of the sessions and spans is the most. A run that takes much longer says something of its bytes even
         // so: the transport is slow.
-        let serving = (seconds - waiting).max(0.1 * seconds);
-        let of_bytes = bytes as f64 * fit.assumed.per_served_byte;
-        if of_bytes >= waiting || (of_bytes >= size.latency() && seconds >= 2.0 * (waiting + of_bytes)) {
-            fit.served = KEPT * fit.served + bytes as f64;
-            fit.serving = KEPT * fit.serving + serving;
+        if bytes >= waiting || (bytes >= size.latency() && seconds >= 2.0 * (waiting + bytes)) {
+            shown.served.add([bytes], (seconds - waiting).max(0.1 * seconds), 1.0, Instant::now());
         }
     }
 
     /// Seconds of a served transfer.
     pub fn served(&self, size: &ServedSize) -> f64 {
-        let fit = *self.0.lock();
-        let per_byte = if fit.served > 0.0 { fit.serving / fit.served } else { fit.assumed.per_served_byte };
-        size.waiting() + per_byte * size.bytes as f64
+        let shown = *self.0.lock();
+        let bytes = size.bytes as f64 * shown.assumed.per_served_byte;
+        size.waiting() + shown.served.seconds([bytes], Instant::now())
     }
 
     /// Adds a run.
     pub fn add(&self, sample: &Sample) {
-        self.0.lock().add(sample);
+        let (mut shown, now) = (self.0.lock(), Instant::now());
+        let mut bytes = sample.transferred as f64;
+        if sample.copied > 0 {
+            bytes *= shown.assumed.in_arena;
+            let of_places = shown.assumed.per_copied_place * sample.places as f64;
+            let assumed = sample.copied as f64 * shown.assumed.per_copied_byte;
+            // Of short places their number takes the most.
+            let of_bytes = (sample.copying - of_places).max(0.1 * sample.copying);
+            shown.copies.add([assumed], of_bytes, 1.0, now);
+        }
+        let parts = shown.parts(sample.descriptors, bytes);
+        if parts[0] + parts[1] >= MIN_SECONDS {
+            shown.requests.add(parts, sample.seconds, 1.0, now);
+        }
     }
 
     /// Whether bytes take several times as long as those of host memory: UCX has no fast transport between the layouts. Then the other
     /// paths are worth an estimate, however few and long the spans are.
     fn are_slow(&self) -> bool {
-        let fit = *self.0.lock();
+        let shown = *self.0.lock();
         let bytes = 1 << 30;
-        fit.seconds(0, bytes) > SLOW * Between::Hosts.assumed().per_byte * bytes as f64
+        shown.seconds(0, bytes) > SLOW * Between::Hosts.assumed().per_byte * bytes as f64
     }
 
     /// The bytes to or from an arena that take as long as a descriptor.
     pub fn bytes_per_descriptor(&self) -> u64 {
-        let fit = *self.0.lock();
-        (fit.seconds_in_arena(1, 0) / fit.seconds_in_arena(0, 1)) as u64
+        let shown = *self.0.lock();
+        (shown.seconds_in_arena(1, 0) / shown.seconds_in_arena(0, 1)) as u64
     }
 
     /// Seconds of requests for so many ranges to or from an arena, without copies.
@@ -388,9 +348,9 @@ impl RequestRates {
     /// Seconds of a transfer of `bytes` through an arena: the slower of requests and copies, and the one chunk for which the
     /// other waits.
     pub fn staged(&self, estimate: &Estimate, bytes: u64) -> f64 {
-        let fit = *self.0.lock();
-        let requests = fit.seconds_in_arena(estimate.descriptors, estimate.transferred);
-        let copies = fit.seconds_to_copy(bytes, estimate.places);
+        let shown = *self.0.lock();
+        let requests = shown.seconds_in_arena(estimate.descriptors, estimate.transferred);
+        let copies = shown.seconds_to_copy(bytes, estimate.places);
         let alone = requests.min(copies) / estimate.chunks.max(1) as f64;
         requests.max(copies) + alone + SECONDS_PER_CHUNK * estimate.chunks as f64
     }

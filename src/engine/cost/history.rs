@@ -7,62 +7,16 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::base::process::PerProcess;
 use crate::base::retried;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::Mutex;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
+use crate::run::learned::Record;
 use crate::run::path::TransferPath;
-
-/// Bytes and duration of the runs on one path. Old runs count less.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tally {
-    bytes: f64,
-    seconds: f64,
-}
-
-impl Tally {
-    /// Adds a run. A run is weighted by its bytes, and less after each later run.
-    fn with(self, bytes: u64, taken: Duration) -> Self {
-        const KEPT: f64 = 0.75;
-        Self { bytes: KEPT * self.bytes + bytes as f64, seconds: KEPT * self.seconds + taken.as_secs_f64() }
-    }
-
-    /// The throughput; 0 without runs.
-    fn bytes_per_second(self) -> f64 {
-        if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }
-    }
-}
-
-/// The runs on one path, and the rate that is assumed before the first.
-#[derive(Debug)]
-pub struct Record {
-    runs: Mutex<Tally>,
-    assumed: f64,
-}
-
-impl Record {
-    fn assuming(bytes_per_second: f64) -> Self {
-        Self { runs: Mutex::default(), assumed: bytes_per_second }
-    }
-
-    /// Adds a run.
-    pub fn add(&self, bytes: u64, taken: Duration) {
-        let mut tally = lock(&self.runs);
-        *tally = tally.with(bytes, taken);
-    }
-
-    /// Estimated duration, and whether it was measured.
-    pub fn seconds(&self, bytes: u64) -> (f64, bool) {
-        let measured = lock(&self.runs).bytes_per_second();
-        let rate = if measured > 0.0 { measured } else { self.assumed };
-        (bytes as f64 / rate, measured > 0.0)
-    }
-}
 
 /// Usual throughput of a path: the order of magnitude, as documented in the header. Direct I/O is limited by
 /// the drive, the page cache by copies. The rates of peers were measured with UCX between two processes of
@@ -96,7 +50,7 @@ pub fn record(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<
     static RECORDS: PerProcess<Mutex<HashMap<Key, Arc<Record>>>> = PerProcess::new();
     // Before the lock, which all transfers use: a file may be on a slow file system, or another process may serve it.
     let key = (path as u32, side(source), side(destination));
-    let mut records = lock(RECORDS.get(Mutex::default));
+    let mut records = RECORDS.get(Mutex::default).lock();
     if records.len() > MAX_ENTRIES {
         records.retain(|_, record| Arc::strong_count(record) > 1);
     }
@@ -123,47 +77,4 @@ fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
     let stat = retried::statx(file, c"", flags, wanted).ok()?;
     let born = stat.stx_btime;
     Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino, born.tv_sec, born.tv_nsec))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn the_estimated_throughput_is_between_those_of_the_slowest_and_the_fastest_run(
-            runs in prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..20),
-        ) {
-            let record = Record::assuming(1.0);
-            let (mut least, mut most) = (f64::INFINITY, 0.0f64);
-            for (bytes, nanoseconds) in runs {
-                let taken = Duration::from_nanos(nanoseconds);
-                record.add(bytes, taken);
-                let rate = bytes as f64 / taken.as_secs_f64();
-                (least, most) = (least.min(rate), most.max(rate));
-            }
-            let rate = 1e9 / record.seconds(1_000_000_000).0;
-            prop_assert!(rate >= least * (1.0 - 1e-9) && rate <= most * (1.0 + 1e-9), "{rate}");
-        }
-    }
-
-    #[test]
-    fn without_runs_the_usual_throughput_is_assumed() {
-        assert_eq!(Record::assuming(2e9).seconds(1_000_000_000), (0.5, false));
-    }
-
-    #[test]
-    fn a_run_without_duration_does_not_count() {
-        let record = Record::assuming(5.0);
-        record.add(5, Duration::ZERO);
-        assert_eq!(record.seconds(5), (1.0, false));
-        record.add(10, Duration::from_secs(1));
-        assert!(record.seconds(5).1);
-    }
 }
