@@ -279,3 +279,28 @@ TEST(a_file_and_its_mapping_count_as_overlapping) {
     }
     CHECK_EQ(munmap(bytes, BLOCKS * PAGE), 0);
 }
+
+/* Layer 0 is read from page 0 and written to page 1, from which layer 1 is read. No layer alone overlaps. */
+TEST(layers_that_are_moved_one_by_one_overlap_each_other) {
+    enum { PAGE = 4096, BLOCKS = 4 };
+    SCRATCH_FILE(path, "cache");
+    const kvmem_layout_config config = OPTIONS(
+        kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 2, it.outer_dim = 1, it.page_size = 1,
+        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OWNED(kvmem_layout) on_disk = must_build(&config, path, KVMEM_DISK_BUFFERED);
+    const size_t size = 2 * BLOCKS * PAGE;
+    unsigned char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, info_of(on_disk).fd, 0);
+    CHECK(bytes != MAP_FAILED);
+    {
+        OWN(kvmem_region, region, kvmem_region_adopt_host,
+            REF(OPTIONS(kvmem_adopt_options, it.address = bytes + PAGE, it.size = size - PAGE)));
+        const kvmem_layout_config fewer = WITH(config, it.num_blocks = BLOCKS - 1);
+        OWNED(kvmem_layout) mapped = regions_lay_out(&fewer, &region, 1, NULL);
+        static const kvmem_block_pair pairs[] = {{0, 0}};
+        const kvmem_transfer_options by_layer =
+            OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 1, it.flags = KVMEM_TRANSFER_BY_LAYER);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, on_disk, mapped, &by_layer);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, mapped, on_disk, &by_layer);
+    }
+    CHECK_EQ(munmap(bytes, size), 0);
+}

@@ -83,10 +83,10 @@ fn prepare(
     let preferences = Preferences { stall_timeout, poisons_slots: true, ..Preferences::default() };
     if path == TransferPath::NixlRead && sides[0].served().is_some() {
         let served = Preferences { path: Some(TransferPath::NixlReadServed), ..preferences.clone() };
-        match select::prepare(path, sides, plan.clone(), &served, None) {
+        match super::prepare(path, sides, plan.clone(), &served, None, None) {
             Err(error) if error.status() == Status::Unsupported => {}
             prepared => return prepared,
         }
     }
-    select::prepare(path, sides, plan, &preferences, None)
+    super::prepare(path, sides, plan, &preferences, None, None)
 }

@@ -98,7 +98,7 @@ pub fn prepare(
     notification: Option<Vec<u8>>,
 ) -> Result<Box<dyn Engine>> {
     if path == TransferPath::Memcpy {
-        return Ok(Box::new(HostCopy::prepare(source, destination, plan, preferences.by_layer)?));
+        return Ok(Box::new(HostCopy::new(plan, preferences.by_layer)));
     }
     if path.is_cuda() {
         return Ok(Box::new(CudaCopy::prepare(source, destination, plan, preferences)?));

@@ -9,11 +9,20 @@ use crate::nixl::MemoryType;
 
 /// Fails if an offset, a size or an address of host memory is no multiple of what the file system requires for direct I/O.
 /// Memory of a GPU is copied through other memory, and may have any address.
-pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
+pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan, by_layer: bool) -> Result<()> {
     let alignment = source.io_alignment().max(destination.io_alignment());
     if alignment == 1 {
         return Ok(());
     }
+    if !by_layer {
+        return ensure_aligned(source, destination, plan, alignment);
+    }
+    // Moves of several layers may be aligned where those of one are not.
+    let mut layers = (0..plan.layers().count).map(|layer| plan.layer(layer));
+    layers.try_for_each(|layer| ensure_aligned(source, destination, &layer, alignment))
+}
+
+fn ensure_aligned(source: &Layout, destination: &Layout, plan: &Plan, alignment: u64) -> Result<()> {
     let is_counted = |layout: &Layout| layout.memory_type() != MemoryType::Vram;
     if plan.is_surely_aligned(alignment, [source, destination].map(is_counted)) {
         return Ok(());

@@ -13,7 +13,7 @@ use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};
 use crate::engine::preferences::Preferences;
 use crate::engine::runs::{self, Needs};
-use crate::engine::{Candidate, Engine, OnStreams, select, time_limit};
+use crate::engine::{self, Candidate, Engine, OnStreams, time_limit};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlannedBlocks};
 use crate::run::completion::{Account, Limit};
@@ -58,11 +58,9 @@ impl Route {
         // A verified run notifies the peer after the comparison, which may be a part of what the engine does.
         let by_engine = !matches!(expected, Some(Expected::Checksums(_)));
         let notification = step.notification.as_ref().filter(|_| by_engine).cloned();
-        let next = before.and_then(|before| before.engine.prepare_next(&plan, &self.preferences));
-        let engine = match next {
-            Some(next) => next?,
-            None => select::prepare(self.pair.path, sides, plan, &self.preferences, notification)?,
-        };
+        let before = before.map(|before| &*before.engine);
+        let engine =
+            engine::prepare(self.pair.path, sides, plan, &self.preferences, notification, before)?;
         let path = engine.path();
         let is_verified = expected.is_some();
         let verify = |expected| Verification::new(sides, &step, &kept, &self.preferences, expected);

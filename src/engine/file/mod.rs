@@ -56,9 +56,6 @@ impl DiskMove {
     ) -> Result<Self> {
         let sides = FileSides::new(source, destination);
         let is_staged = sides.memory.memory_type() == MemoryType::Vram;
-        crate::plan::alignment::ensure_io_alignment(source, destination, plan)?;
-        // The caller may have mapped the file, and adopted the mapping.
-        crate::plan::overlap::ensure_apart(source, destination, plan)?;
         let against_gds = match is_staged {
             false => None,
             true => match gds::choose(&sides, plan, preferences)? {

@@ -66,7 +66,6 @@ impl NixlMove {
         plan: Plan,
         notification: Option<Vec<u8>>,
     ) -> Result<Self> {
-        crate::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
         let shared = prepare([source, destination], path, plan, notification)?;
         let candidates = vec![Candidate { path, seconds: 0.0, reason: None, is_impossible: false }];
         Self::new(shared, candidates)

@@ -29,7 +29,6 @@ use crate::engine::preferences::Preferences;
 use crate::engine::{BeginRun, Candidate, Engine, OnStreams};
 use crate::layout::Layout;
 use crate::plan::Plan;
-use crate::plan::overlap::ensure_apart;
 use crate::region::Contexts;
 use crate::run::path::TransferPath;
 use crate::run::spares::Spares;
@@ -82,7 +81,6 @@ impl CudaCopy {
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        ensure_apart(&sides.source, &sides.destination, &plan)?;
         let Compared { tasks, path, candidates, busy, limits, in_graphs } = match preferences.by_layer {
             true => Compared::by_layer(&sides, &plan, preferences, &device)?,
             false => Compared::whole(&sides, &plan, preferences, &device)?,

@@ -16,8 +16,6 @@ use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::host::{copy_matrix, streaming, suits_streaming, tile};
 use crate::engine::cost;
 use crate::engine::{BeginRun, Candidate, Engine};
-use crate::layout::Layout;
-use crate::plan::overlap::ensure_apart;
 use crate::plan::{Matrix, Plan, Tile};
 use crate::run::path::TransferPath;
 use crate::run::{Run, Stop, cancelled};
@@ -41,16 +39,9 @@ pub struct HostCopy {
 }
 
 impl HostCopy {
-    /// Fails for a copy that would read bytes that it has written. By layer, no chunk spans two layers.
-    pub fn prepare(
-        source: &Arc<Layout>,
-        destination: &Arc<Layout>,
-        plan: Plan,
-        by_layer: bool,
-    ) -> Result<Self> {
-        ensure_apart(source, destination, &plan)?;
-        let chunks = Chunks::new(plan, by_layer);
-        Ok(Self { chunks, moves: OnceCell::new(), current: Mutex::new(None) })
+    /// By layer, no chunk spans two layers.
+    pub fn new(plan: Plan, by_layer: bool) -> Self {
+        Self { chunks: Chunks::new(plan, by_layer), moves: OnceCell::new(), current: Mutex::new(None) }
     }
 
     /// Number of threads.
@@ -237,7 +228,7 @@ impl Chunks {
 
     fn copy_rows(&self, each: Matrix) {
         // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
-        // copied, and `ensure_apart` that no written byte is read. Callers that write to the blocks meanwhile get what
+        // copied, and `engine::prepare` that no written byte is read. Callers that write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
         unsafe { copy_matrix(&each, None, self.is_streamed) };
     }

@@ -7,7 +7,7 @@ use super::*;
 use crate::base::error::Status;
 use crate::copy::host::copy_rows;
 use crate::layout::{
-    AllocationConfig, Arrangement, Axis, BlockDim, Dimensions, Geometry, LayoutKind, Order, Placement,
+    AllocationConfig, Arrangement, Axis, BlockDim, Dimensions, Geometry, Layout, LayoutKind, Order, Placement,
 };
 use crate::plan::Outline;
 use crate::plan::{BlockPair, PairedRange, Wanted};
@@ -95,7 +95,7 @@ fn a_chunk_that_panics_ends_the_run() {
 #[test]
 fn cancelling_a_run_ends_that_run_and_not_the_next_one() {
     let (source, destination) = (layout(LayoutKind::FullyContiguous), layout(LayoutKind::FullyContiguous));
-    let copy = HostCopy::prepare(&source, &destination, plan(&source, &destination, false), false).unwrap();
+    let copy = HostCopy::new(plan(&source, &destination, false), false);
     let completion = Arc::new(Completion::new(1, None));
     let begin = || {
         let run = Run::start(completion.clone(), Default::default(), Default::default());
