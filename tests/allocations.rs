@@ -11,15 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use kvmem::layout::{AllocationConfig, BlockDim, Dimensions, Layout, LayoutKind};
-use kvmem::region::{DirectIo, DiskConfig, SystemConfig};
-use kvmem::transfer::checksum::of_blocks;
-use kvmem::transfer::{
-    BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, Transfer, TransferPath,
-    TransferRequest, Wanted,
-};
-
-#[path = "support/skip.rs"]
-mod skip;
+use kvmem::region::SystemConfig;
+use kvmem::transfer::{BlockPair, BlockTable, Preferences, Step, TokenTables, Transfer, TransferRequest};
 
 const BLOCKS: u32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,11 +74,7 @@ fn allocations_of_run(transfer: &Transfer) -> usize {
 /// Checks that most of the next runs allocate nothing on any thread. Sometimes a thread still uses the memory of the
 /// previous run.
 fn assert_repeats_allocate_nothing(transfer: &Transfer, what: &str) {
-    assert_runs_allocate_nothing(transfer, 60, what);
-}
-
-fn assert_runs_allocate_nothing(transfer: &Transfer, runs: usize, what: &str) {
-    let counts: Vec<_> = (0..runs).map(|_| allocations_of_run(transfer)).collect();
+    let counts: Vec<_> = (0..60).map(|_| allocations_of_run(transfer)).collect();
     let without = counts.iter().filter(|count| **count == 0).count();
     assert!(without > counts.len() / 2, "{what}: {counts:?}");
 }
@@ -98,12 +87,8 @@ fn turn() -> MutexGuard<'static, ()> {
 
 /// Blocks of eight pieces of `piece` bytes.
 fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
-    layout_in(AllocationConfig::System(SystemConfig::default()), BLOCKS, kind, piece)
-}
-
-fn layout_in(memory: AllocationConfig, blocks: u32, kind: LayoutKind, piece: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
-        num_blocks: blocks.into(),
+        num_blocks: BLOCKS.into(),
         num_layers: 8,
         outer_dim: 1,
         page_size: 1,
@@ -112,6 +97,7 @@ fn layout_in(memory: AllocationConfig, blocks: u32, kind: LayoutKind, piece: u64
         alignment: 1,
         num_heads: None,
     };
+    let memory = AllocationConfig::System(SystemConfig::default());
     Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
 }
 
@@ -201,102 +187,8 @@ fn submitting_a_copy_by_layer_again_allocates_nothing() {
     }
 }
 
-/// Between host layouts: whole blocks against their source and against checksums, and a range of heads.
-#[test]
-fn submitting_a_verified_copy_again_allocates_nothing() {
-    let _turn = turn();
-    let list = pairs(1000, 0);
-    let sources: Vec<_> = list.iter().map(|pair| pair.source).collect();
-    let heads = PairedRange { source: 2, destination: 0, count: 4 };
-    for (given, heads) in [(false, None), (true, None), (false, Some(heads))] {
-        let [source, destination] = [4, 4].map(blocks_of);
-        let checksums = given.then(|| of_blocks(&source, &sources, None).unwrap());
-        let request = TransferRequest {
-            step: Step { pairs: &list, checksums: checksums.as_deref(), ..Step::default() },
-            wanted: Wanted { heads, ..Wanted::default() },
-            verifies_source: !given,
-            ..TransferRequest::default()
-        };
-        let transfer = Transfer::create(&source, &destination, request).unwrap();
-        assert_repeats_allocate_nothing(&transfer, &format!("checksums: {given}, heads: {heads:?}"));
-    }
-}
-
-/// To and from a file, by threads and by io_uring: with few pieces, whose list is kept; with many, whose list is made
-/// in parts; and by layer.
-#[test]
-fn submitting_a_transfer_with_a_file_again_allocates_nothing() {
-    const IN_FILE: u32 = 1200;
-    const PIECE: u64 = 512;
-    let _turn = turn();
-    let buffered = DiskConfig { direct_io: DirectIo::Off, ..DiskConfig::default() };
-    let memory = AllocationConfig::System(SystemConfig::default());
-    let here = layout_in(memory, IN_FILE, LayoutKind::LayerSeparate(BlockDim::First), PIECE);
-    let file = layout_in(AllocationConfig::Disk(buffered), IN_FILE, LayoutKind::FullyContiguous, PIECE);
-    for path in [TransferPath::Pread, TransferPath::Uring] {
-        for (count, by_layer) in [(40, false), (1000, false), (40, true)] {
-            for [source, destination] in [[&here, &file], [&file, &here]] {
-                let block = |index: u32| BlockPair { source: 7 * index % IN_FILE, destination: index };
-                let list: Vec<_> = (0..count).map(block).collect();
-                let request = TransferRequest {
-                    step: Step { pairs: &list, ..Step::default() },
-                    preferences: Preferences { by_layer, path: Some(path), ..Preferences::default() },
-                    ..TransferRequest::default()
-                };
-                match Transfer::create(source, destination, request) {
-                    Ok(transfer) => {
-                        let what = format!("{path}, {count} pairs, by layer: {by_layer}");
-                        assert_repeats_allocate_nothing(&transfer, &what);
-                    }
-                    Err(error) if path == TransferPath::Uring => {
-                        return skip::skip(&format!("io_uring: {error}"));
-                    }
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        }
-    }
-}
-
-/// To and from a file: whole blocks against their source and against checksums, and a range of heads. Cases: blocks that fit
-/// the buffer for verification, and more of them.
-#[test]
-fn submitting_a_verified_transfer_with_a_file_again_allocates_nothing() {
-    const TOKENS: u64 = 64;
-    let _turn = turn();
-    let buffered = DiskConfig { direct_io: DirectIo::Off, ..DiskConfig::default() };
-    let here = blocks_of(TOKENS);
-    let file = blocks_in(AllocationConfig::Disk(buffered), TOKENS);
-    let heads = PairedRange { source: 2, destination: 0, count: 4 };
-    let [there, back] = [[&here, &file], [&file, &here]];
-    // Few runs of many blocks, because they take long.
-    for (count, runs, directions) in [(40, 60, &[there, back][..]), (1100, 12, &[back])] {
-        let list = pairs(count, 0);
-        let sources: Vec<_> = list.iter().map(|pair| pair.source).collect();
-        for (given, heads) in [(false, None), (true, None), (false, Some(heads))] {
-            for [source, destination] in directions {
-                let checksums = given.then(|| of_blocks(source, &sources, None).unwrap());
-                let request = TransferRequest {
-                    step: Step { pairs: &list, checksums: checksums.as_deref(), ..Step::default() },
-                    wanted: Wanted { heads, ..Wanted::default() },
-                    preferences: Preferences { path: Some(TransferPath::Pread), ..Preferences::default() },
-                    verifies_source: !given,
-                    ..TransferRequest::default()
-                };
-                let transfer = Transfer::create(source, destination, request).unwrap();
-                let what = format!("{count} pairs, checksums: {given}, heads: {heads:?}");
-                assert_runs_allocate_nothing(&transfer, runs, &what);
-            }
-        }
-    }
-}
-
 /// Blocks of `page_size` tokens of 8 heads.
 fn blocks_of(page_size: u64) -> Arc<Layout> {
-    blocks_in(AllocationConfig::System(SystemConfig::default()), page_size)
-}
-
-fn blocks_in(memory: AllocationConfig, page_size: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
         num_blocks: BLOCKS.into(),
         num_layers: 2,
@@ -307,6 +199,7 @@ fn blocks_in(memory: AllocationConfig, page_size: u64) -> Arc<Layout> {
         alignment: 1,
         num_heads: Some(8),
     };
+    let memory = AllocationConfig::System(SystemConfig::default());
     Layout::builder(dimensions).fully_contiguous().unwrap().allocate(memory).build().unwrap()
 }
 

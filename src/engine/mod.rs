@@ -8,14 +8,14 @@ pub mod explain;
 pub mod file;
 pub mod time_limit;
 pub mod peer;
+pub mod prepare;
 pub mod preferences;
 pub mod promises;
-pub mod repeated;
 pub mod runs;
 pub mod select;
+pub mod single_move;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Instant;
 
 use self::preferences::Preferences;
@@ -23,10 +23,7 @@ use super::plan::Plan;
 use super::run::Run;
 use crate::base::error::Result;
 use crate::cuda::stream::CallerStream;
-use crate::layout::Layout;
 use crate::nixl::RemoteHold;
-use crate::plan::alignment::ensure_io_alignment;
-use crate::plan::overlap::ensure_apart;
 use crate::region::Contexts;
 use crate::run::path::TransferPath;
 
@@ -44,22 +41,6 @@ pub struct Candidate {
     pub reason: Option<Reason>,
     /// The path is not possible. Otherwise the reason only says why another one is better, or was requested.
     pub is_impossible: bool,
-}
-
-/// Checks a plan, and prepares an engine for it: from the engine of an earlier plan between the same layouts if that has state that
-/// does not depend on the blocks, otherwise a new one. No engine repeats the checks.
-pub fn prepare(
-    path: TransferPath,
-    sides @ [source, destination]: [&Arc<Layout>; 2],
-    plan: Plan,
-    preferences: &Preferences,
-    notification: Option<Vec<u8>>,
-    before: Option<&dyn Engine>,
-) -> Result<Box<dyn Engine>> {
-    ensure_io_alignment(source, destination, &plan, preferences.by_layer)?;
-    ensure_apart(source, destination, &plan)?;
-    let next = before.and_then(|before| before.prepare_next(&plan, preferences));
-    next.unwrap_or_else(|| select::prepare(path, sides, plan, preferences, notification))
 }
 
 /// Begins a run. Fails if one is in flight, or if memory that it needs no longer exists.

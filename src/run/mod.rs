@@ -16,12 +16,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::completion::{Account, Before, Completion, Outcome};
-use self::spares::Spares;
 use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystems;
 use crate::base::leak;
 use crate::base::log::log;
-use crate::base::process::PerProcess;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::layout::Layout;
@@ -257,10 +255,9 @@ impl Run {
         }
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
         // may have to do, and it must not wait for itself.
-        static CHECKS: PerProcess<Spares<Check>> = PerProcess::new();
         let file_systems = self.file_systems();
         let has_peer = self.held.as_ref().is_some_and(|held| held.peer.is_some());
-        let check = CHECKS.get(Spares::default).take(|check| *check.0.get_mut() = Some(self));
+        let check = Arc::new(Check(Mutex::new(Some(self))));
         let shared = check.clone() as Arc<dyn Shared>;
         // A peer that does not respond must not take the threads that all others share.
         let has_thread = match has_peer {
@@ -341,7 +338,6 @@ impl Run {
 }
 
 /// The comparison of the blocks of a run, which a thread makes; empty when it has begun.
-#[derive(Default)]
 struct Check(Mutex<Option<Run>>);
 
 impl Check {

@@ -12,8 +12,9 @@ use crate::base::error::{Result, ensure, fail};
 use crate::cuda::stream::CallerStream;
 use crate::engine::explain::{RunEstimate, Summary};
 use crate::engine::preferences::Preferences;
+use crate::engine::prepare::prepare;
 use crate::engine::runs::{self, Needs};
-use crate::engine::{self, Candidate, Engine, OnStreams, time_limit};
+use crate::engine::{Candidate, Engine, OnStreams, time_limit};
 use crate::layout::Layout;
 use crate::plan::{Plan, PlannedBlocks};
 use crate::run::completion::{Account, Limit};
@@ -59,8 +60,7 @@ impl Route {
         let by_engine = !matches!(expected, Some(Expected::Checksums(_)));
         let notification = step.notification.as_ref().filter(|_| by_engine).cloned();
         let before = before.map(|before| &*before.engine);
-        let engine =
-            engine::prepare(self.pair.path, sides, plan, &self.preferences, notification, before)?;
+        let engine = prepare(self.pair.path, sides, plan, &self.preferences, notification, before)?;
         let path = engine.path();
         let is_verified = expected.is_some();
         let verify = |expected| Verification::new(sides, &step, &kept, &self.preferences, expected);

@@ -15,7 +15,6 @@ use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
-use crate::run::spares::Spares;
 use crate::run::{Stop, cancelled};
 
 /// The minimum amount of work for another thread.
@@ -25,13 +24,12 @@ const BYTES_A_THREAD: u64 = 128 << 10;
 pub struct Callers {
     max_threads: usize,
     file_systems: FileSystems,
-    jobs: Spares<FileJob>,
 }
 
 impl Callers {
     /// Up to `max_threads` threads, for files on these file systems.
     pub fn new(max_threads: usize, file_systems: FileSystems) -> Self {
-        Self { max_threads, file_systems, jobs: Spares::default() }
+        Self { max_threads, file_systems }
     }
 
     /// Executes some work.
@@ -42,23 +40,18 @@ impl Callers {
         }
         let (bytes, max_requests) = requests.sizes();
         let threads = (bytes / BYTES_A_THREAD).min(max_requests).clamp(1, self.max_threads as u64) as usize;
-        let job = self.jobs.take(|job| {
-            *job.left.get_mut() =
-                RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
-            job.stop = stop;
-        });
-        Pool::files(&self.file_systems).run(&(job as Arc<dyn Shared>), threads);
+        let left = RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
+        let job: Arc<dyn Shared> = Arc::new(FileJob { left: Mutex::new(left), stop });
+        Pool::files(&self.file_systems).run(&job, threads);
     }
 }
 
 /// Requests that threads execute in order.
-#[derive(Default)]
 struct FileJob {
     left: Mutex<RequestsLeft>,
     stop: Stop,
 }
 
-#[derive(Default)]
 struct RequestsLeft {
     requests: RequestSource,
     /// Number of requests that threads are executing.
@@ -90,7 +83,7 @@ impl RequestsLeft {
     /// How to end the run, for the thread that executes the last request.
     fn take_ending(&mut self) -> Option<(Ending, Result<()>)> {
         let ending = self.ending.take_if(|_| self.executing == 0 && self.requests.is_over())?;
-        // The job is kept for later runs, and must hold nothing of this one when its end is reported.
+        // Threads that are woken late still have the job, which must hold nothing of the run when its end is reported.
         self.requests = RequestSource::default();
         Some((ending, self.failure.take().map_or(Ok(()), Err)))
     }

@@ -9,9 +9,7 @@ use std::sync::{Arc, OnceLock};
 use super::file_requests::{FileRequests, MAX_BYTES, Piece};
 use super::file_sides::FileSides;
 use crate::base::error::Result;
-use crate::base::process::PerProcess;
 use crate::plan::{LoopOrder, Plan};
-use crate::run::spares::Spares;
 
 /// Moves of a window: listing them takes about half a millisecond, and requests of adjacent pieces are found among them.
 const MOVES_OF_WINDOW: u64 = 4096;
@@ -72,31 +70,22 @@ pub fn in_file_order(plan: &Plan, writes: bool) -> Result<Plan> {
 pub struct Pieces {
     planned: Arc<PlannedPieces>,
     next_window: u64,
-    window: Option<Arc<Window>>,
-    /// The index in the window.
-    next: usize,
+    /// What is left of the current one.
+    window: std::vec::IntoIter<(Piece, u32)>,
 }
-
-type Window = Vec<(Piece, u32)>;
 
 impl Pieces {
     pub fn new(planned: Arc<PlannedPieces>) -> Self {
-        Self { planned, next_window: 0, window: None, next: 0 }
+        Self { planned, next_window: 0, window: Vec::new().into_iter() }
     }
 
     fn list_next(&mut self) {
-        // Of all transfers, so that the memory for them is bounded.
-        static WINDOWS: PerProcess<Spares<Window>> = PerProcess::new();
-        self.window = None;
-        let window = WINDOWS.get(Spares::default).take(|window| {
-            window.clear();
-            window.extend(self.planned.window(self.next_window));
-            let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
-            if !window.is_sorted_by_key(place) {
-                window.sort_unstable_by_key(place);
-            }
-        });
-        (self.window, self.next, self.next_window) = (Some(window), 0, self.next_window + 1);
+        let mut window: Vec<_> = self.planned.window(self.next_window).collect();
+        let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
+        if !window.is_sorted_by_key(place) {
+            window.sort_unstable_by_key(place);
+        }
+        (self.window, self.next_window) = (window.into_iter(), self.next_window + 1);
     }
 }
 
@@ -105,9 +94,8 @@ impl Iterator for Pieces {
 
     fn next(&mut self) -> Option<(Piece, u32)> {
         loop {
-            if let Some(piece) = self.window.as_ref().and_then(|window| window.get(self.next)) {
-                self.next += 1;
-                return Some(*piece);
+            if let Some(piece) = self.window.next() {
+                return Some(piece);
             }
             if self.next_window == self.planned.windows {
                 return None;
@@ -159,13 +147,8 @@ impl PlannedRequests {
     /// The requests of a window; at least one.
     pub fn window(&self, window: u64) -> Arc<FileRequests> {
         let pieces = || self.pieces.window(window).map(|(piece, _)| piece);
-        let writes = self.pieces.writes;
-        if self.pieces.windows == 1 {
-            return self.only.get_or_init(|| Arc::new(FileRequests::gather(pieces(), writes))).clone();
-        }
-        // Of all transfers, so that the memory for them is bounded: some hundred KiB each.
-        static LISTS: PerProcess<Spares<FileRequests>> = PerProcess::new();
-        LISTS.get(Spares::default).take(|list| list.list(pieces(), writes))
+        let list = || Arc::new(FileRequests::gather(pieces(), self.pieces.writes));
+        if self.pieces.windows == 1 { self.only.get_or_init(list).clone() } else { list() }
     }
 
     /// Bytes of all.

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::blocks::BlockChecksums;
-use crate::base::error::{Result, ensure};
+use super::host::HostBlocks;
+use super::{copied, gpu};
+use crate::base::error::{Error, Result, ensure};
 use crate::base::lists;
+use crate::engine::single_move::WaitLimits;
 use crate::layout::Layout;
-use crate::nixl;
+use crate::nixl::{self, MemoryType};
 use crate::plan::Slots;
 
 /// Bytes whose checksums are computed between two looks at the clock, if there is a deadline.
@@ -29,27 +31,28 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32], deadline: Option<Instant>
             have.num_blocks
         );
     }
+    ensure_readable(layout)?;
+    let limits = WaitLimits { deadline, stall_timeout: None };
     // The agent of objects may be in a call of NIXL when memory for copies is registered.
     nixl::within(deadline, || {
         if layout.num_parts() == 0 {
-            return of_slots(layout, blocks, Slots::all(layout.geometry()), deadline);
+            return of_slots(layout, blocks, &Slots::all(layout.geometry()), limits);
         }
         let parts = layout.part_layouts().map(|(name, part)| (name, part, Slots::all(part.geometry())));
-        of_parts(parts, blocks, deadline)
+        of_parts(parts, blocks, limits)
     })
 }
 
-/// The checksums of blocks over several parts, one part of a block after the other.
-fn of_parts<'a>(
+/// The checksums of blocks over several parts, each with a name and what is read of it, one part of a block after the other.
+pub fn of_parts<'a>(
     parts: impl Iterator<Item = (&'a str, &'a Arc<Layout>, Slots)>,
     blocks: &[u32],
-    deadline: Option<Instant>,
+    limits: WaitLimits,
 ) -> Result<Vec<u32>> {
     let mut all = lists::collect(blocks.iter().map(|_| 0))?;
     for (name, layout, slots) in parts {
         let size = slots.size(layout.geometry());
-        let of_part = of_slots(layout, blocks, slots, deadline)
-            .map_err(|error| error.context(format!("part '{name}'")))?;
+        let of_part = of_slots(layout, blocks, &slots, limits).map_err(|error| in_part(name, error))?;
         for (checksum, next) in all.iter_mut().zip(of_part) {
             *checksum = crc32c::crc32c_combine(*checksum, next, size as usize);
         }
@@ -57,14 +60,9 @@ fn of_parts<'a>(
     Ok(all)
 }
 
-/// The checksums of some layers and outer slots of blocks. All of them must exist.
-fn of_slots(
-    layout: &Arc<Layout>,
-    blocks: &[u32],
-    slots: Slots,
-    deadline: Option<Instant>,
-) -> Result<Vec<u32>> {
-    ensure_readable(layout)?;
+/// The checksums of some layers and outer slots of blocks. All of them must exist, and the caller holds the layout.
+fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots, limits: WaitLimits) -> Result<Vec<u32>> {
+    let deadline = limits.deadline;
     let step = deadline.map_or(usize::MAX, |_| (STEP / slots.size(layout.geometry()).max(1)).max(1) as usize);
     let mut checksums = Vec::new();
     for part in blocks.chunks(step) {
@@ -75,14 +73,28 @@ fn of_slots(
             checksums.len(),
             blocks.len()
         );
-        let part = lists::collect(part.iter().copied())?;
-        BlockChecksums::new(layout, Arc::new(part), slots.clone()).add_once(
-            layout,
-            &mut checksums,
-            deadline,
-        )?;
+        add_of_slots(layout, part, slots, limits, &mut checksums)?;
     }
     Ok(checksums)
+}
+
+/// Reads blocks in place: threads those of host memory, a kernel those of a GPU. Others are copied to host memory.
+fn add_of_slots(
+    layout: &Arc<Layout>,
+    blocks: &[u32],
+    slots: &Slots,
+    limits: WaitLimits,
+    checksums: &mut Vec<u32>,
+) -> Result<()> {
+    let is_local = !layout.memory().is_remote();
+    match layout.memory_type() {
+        MemoryType::Dram if is_local => {
+            let blocks = HostBlocks::new(layout, lists::collect(blocks.iter().copied())?, slots);
+            lists::extend(checksums, blocks.checksums()?)
+        }
+        MemoryType::Vram if is_local && gpu::add(layout, blocks, slots, checksums)? => Ok(()),
+        _ => copied::add(layout, blocks, slots, limits, checksums),
+    }
 }
 
 /// Fails for a layout whose memory this process can't access.
@@ -93,4 +105,9 @@ pub fn ensure_readable(layout: &Layout) -> Result<()> {
         "the layout is remote; its owner computes checksums of its blocks, or they are moved to a local layout first"
     );
     Ok(())
+}
+
+/// Adds to an error the part of a layout in which it occurred, if the layout has parts.
+pub fn in_part(name: &str, error: Error) -> Error {
+    if name.is_empty() { error } else { error.context(format!("part '{name}'")) }
 }

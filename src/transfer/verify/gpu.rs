@@ -10,53 +10,35 @@ use crate::copy::pieces::Pieces;
 use crate::cuda::ipc::DevicePair;
 use crate::layout::{Axis, Layout, TouchedExtents};
 use crate::plan::Slots;
-use crate::region::{Contexts, ExtentHold};
+use crate::region::ExtentHold;
 
-/// Some layers and outer slots of blocks in memory of one GPU, whose checksums are computed any number of times.
-pub struct GpuBlocks {
-    pieces: Pieces,
-    ordinal: i32,
-    /// The CUDA contexts of the memory.
-    contexts: Contexts,
-    /// The maximum number of blocks at a time.
-    max_blocks: usize,
-    extents: TouchedExtents,
-}
-
-impl GpuBlocks {
-    /// `None` if no kernel can access them, or if they have too many tiles.
-    pub fn new(layout: &Layout, blocks: &[u32], slots: &Slots) -> Option<Self> {
-        let ordinal = own_device(layout)?;
-        let pieces = Pieces::new(layout, slots);
-        let layers = max_layers(&pieces);
-        if layers == 0 {
-            return None;
-        }
-        let max_blocks = (MAX_IN_ALL / tiles_of_layers(&pieces, layers)).clamp(1, MAX_BLOCKS) as usize;
-        let (contexts, extents) = (layout.contexts(false), touched(layout, blocks, slots));
-        Some(Self { pieces, ordinal, contexts, max_blocks, extents })
+/// Adds the checksum of some layers and outer slots of each block to a list. Returns whether the device has what it needs for that: a
+/// kernel that can access the blocks, and not too many tiles.
+pub fn add(layout: &Layout, blocks: &[u32], slots: &Slots, checksums: &mut Vec<u32>) -> Result<bool> {
+    let Some(ordinal) = own_device(layout) else { return Ok(false) };
+    let pieces = Pieces::new(layout, slots);
+    let layers = max_layers(&pieces);
+    if layers == 0 {
+        return Ok(false);
     }
-
-    /// Adds the checksum of each of the blocks to a list. Returns whether the device has what it needs for that.
-    pub fn add_to(&self, layout: &Layout, blocks: &[u32], checksums: &mut Vec<u32>) -> Result<bool> {
-        self.contexts.ensure_alive()?;
-        let device = DeviceState::kept_by(layout, self.ordinal)?;
-        let mut checker = match Checker::take(&device) {
-            Ok(checker) => checker,
-            Err(error) => {
-                log!(Warn, "checksums of device {} are computed by the host: {error}", self.ordinal);
-                return Ok(false);
-            }
-        };
-        let held = self.extents.hold()?;
-        for part in blocks.chunks(self.max_blocks) {
-            let computed = checker.compute(part, &self.pieces, checksums);
-            let computed = computed.inspect_err(|error| spoil(&mut checker, &device, error));
-            computed.map_err(|error| error.context("compute checksums on the GPU"))?;
+    layout.contexts(false).ensure_alive()?;
+    let device = DeviceState::kept_by(layout, ordinal)?;
+    let mut checker = match Checker::take(&device) {
+        Ok(checker) => checker,
+        Err(error) => {
+            log!(Warn, "checksums of device {ordinal} are computed by the host: {error}");
+            return Ok(false);
         }
-        held.iter().try_for_each(ExtentHold::ensure_unchanged)?;
-        Ok(true)
+    };
+    let held = touched(layout, blocks, slots).hold()?;
+    let max_blocks = (MAX_IN_ALL / tiles_of_layers(&pieces, layers)).clamp(1, MAX_BLOCKS) as usize;
+    for part in blocks.chunks(max_blocks) {
+        let computed = checker.compute(part, &pieces, checksums);
+        let computed = computed.inspect_err(|error| spoil(&mut checker, &device, error));
+        computed.map_err(|error| error.context("compute checksums on the GPU"))?;
     }
+    held.iter().try_for_each(ExtentHold::ensure_unchanged)?;
+    Ok(true)
 }
 
 /// The device that owns the layout's memory, if its own kernels can access all of it.

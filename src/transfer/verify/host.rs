@@ -17,7 +17,6 @@ use crate::copy::host::{LINE, prefetch_into_first_level};
 use crate::copy::pieces::Pieces;
 use crate::layout::Layout;
 use crate::plan::{Plan, PlanPart, Slots};
-use crate::run::spares::Spares;
 
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 1 << 20;
@@ -29,17 +28,15 @@ const STEP: usize = 1536;
 /// block to the next.
 const STEPS_AHEAD: usize = 4;
 
-/// Some layers and outer slots of blocks of host memory, whose checksums are computed any number of times: after the
-/// first ones without allocating.
+/// Some layers and outer slots of blocks of host memory.
 pub struct HostBlocks {
-    pieces: Arc<Pieces>,
-    blocks: Arc<Vec<u32>>,
-    spares: Spares<Reading>,
+    pieces: Pieces,
+    blocks: Vec<u32>,
 }
 
 impl HostBlocks {
-    pub fn new(layout: &Layout, blocks: Arc<Vec<u32>>, slots: &Slots) -> Self {
-        Self { pieces: Arc::new(Pieces::new(layout, slots)), blocks, spares: Spares::default() }
+    pub fn new(layout: &Layout, blocks: Vec<u32>, slots: &Slots) -> Self {
+        Self { pieces: Pieces::new(layout, slots), blocks }
     }
 
     /// Fills the blocks with poison. The caller holds the layout, and nothing else accesses the blocks.
@@ -52,14 +49,14 @@ impl HostBlocks {
         Ok(())
     }
 
-    /// Computes them. The caller holds the layout, and this returns only after all blocks were read. Threads that start
-    /// later have nothing to read. They do not hold the layout, because the caller may deregister its memory after this
+    /// The checksum of each block. The caller holds the layout, and this returns only after all blocks were read. Threads that
+    /// start later have nothing to read. They do not hold the layout, because the caller may deregister its memory after this
     /// has returned.
-    pub fn compute(&self) -> Result<Arc<Reading>> {
-        let reading = self.spares.take(|reading| reading.restart(&self.pieces, &self.blocks));
+    pub fn checksums(self) -> Result<Vec<u32>> {
+        let reading = Arc::new(Reading::new(self)?);
         reading.start_threads();
         reading.finish()?;
-        Ok(reading)
+        lists::collect(reading.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)))
     }
 }
 
@@ -88,10 +85,9 @@ fn canonical_checksum(part: &PlanPart<'_>, side: usize, id: u32) -> u32 {
 }
 
 /// Blocks of host memory that threads read, some at a time.
-#[derive(Default)]
-pub struct Reading {
-    blocks: Arc<Vec<u32>>,
-    pieces: Arc<Pieces>,
+struct Reading {
+    blocks: Vec<u32>,
+    pieces: Pieces,
     /// Number of blocks that a thread takes at a time.
     taking: usize,
     next: AtomicUsize,
@@ -103,20 +99,17 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Becomes a reading of these blocks.
-    fn restart(&mut self, pieces: &Arc<Pieces>, blocks: &Arc<Vec<u32>>) {
-        self.taking = (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize;
-        (self.pieces, self.blocks) = (pieces.clone(), blocks.clone());
-        *self.next.get_mut() = 0;
-        drop(self.failure.take());
-        self.checksums.clear();
-        if let Err(error) = lists::reserve(&mut self.checksums, blocks.len()) {
-            // With nothing to read, its end reports the failure.
-            self.blocks = Arc::default();
-            let _ = self.failure.set(error);
-        }
-        self.checksums.resize_with(self.blocks.len(), AtomicU32::default);
-        *self.left() = self.blocks.len();
+    fn new(HostBlocks { pieces, blocks }: HostBlocks) -> Result<Self> {
+        Ok(Self {
+            taking: (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize,
+            next: AtomicUsize::new(0),
+            checksums: lists::collect(blocks.iter().map(|_| AtomicU32::new(0)))?,
+            failure: OnceCell::new(),
+            left: Mutex::new(blocks.len()),
+            done: Condvar::new(),
+            blocks,
+            pieces,
+        })
     }
 
     /// Starts other threads if there is enough work.
@@ -139,11 +132,6 @@ impl Reading {
         self.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// The checksum of each block, once all are read.
-    pub fn checksums(&self) -> impl Iterator<Item = u32> {
-        self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire))
-    }
-
     /// Passes the checksum of each block that a thread has taken to `store`.
     fn of_each(&self, taken: &[u32], mut store: impl FnMut(u32)) {
         let mut ahead = taken.iter().flat_map(|block| self.steps(*block));
@@ -153,7 +141,7 @@ impl Reading {
                 if let Some(later) = ahead.next() {
                     prefetch(later);
                 }
-                // SAFETY: a part of the layout, which is host memory. The caller of `compute` holds it until all blocks are
+                // SAFETY: a part of the layout, which is host memory. The caller of `checksums` holds it until all blocks are
                 // read. If it is written concurrently, the checksum matches neither the old nor the new contents.
                 let bytes = unsafe { std::slice::from_raw_parts(step.start as *const u8, step.len()) };
                 crc32c::crc32c_append(checksum, bytes)
@@ -243,7 +231,7 @@ mod tests {
         // Occupies all threads of the pool, so that the work stays in its queue.
         Pool::get().run(&blocks, 64);
         let all = Slots::all(layout.geometry());
-        HostBlocks::new(&layout, Arc::new((0..64).collect()), &all).compute().unwrap();
+        HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
         assert_eq!(Arc::strong_count(&layout), 1);
         drop(go);
     }

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of moved blocks, compared before the end of a run is reported.
 
-mod blocks;
 pub mod checksum;
 mod copied;
 pub mod gpu;
 mod host;
-mod verified_side;
 mod tokens;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use self::checksum::in_part;
 use self::tokens::Tokens;
-use self::verified_side::{VerifiedSide, part};
 use super::transfer_request::{Expected, Step};
-use crate::base::error::{Error, Result, ensure, fail};
+use crate::base::error::{Result, ensure, fail};
 use crate::base::lists;
 use crate::engine::preferences::Preferences;
+use crate::engine::single_move::WaitLimits;
 use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::{Agent, Command, MemoryType, Remote};
 use crate::plan::BlockPair;
-use crate::plan::{Plan, Selection, Slots};
+use crate::plan::{Plan, Selection};
 use crate::run::Verify;
 use crate::run::completion::Outcome;
 
@@ -39,13 +39,22 @@ struct Notification {
 
 enum Against {
     /// Whole blocks: the checksums that were given.
-    Checksums { expected: Vec<u32>, sources: Arc<Vec<u32>>, destination: VerifiedSide },
+    Checksums { expected: Vec<u32>, blocks: WholeBlocks },
     /// Whole blocks: those of the source.
-    Source([VerifiedSide; 2]),
+    Source(WholeBlocks),
     /// The source, of which only some heads or tokens are moved; both sides are host memory.
     Elements(Plan),
     /// The same for other memory, and for that of a peer, by part of the layouts, with their names.
     Tokens(Vec<(String, Tokens)>),
+}
+
+/// Whole blocks, in the order of the pairs.
+struct WholeBlocks {
+    /// Of source and destination.
+    sides: [Vec<u32>; 2],
+    /// What is moved of each part of the layouts, by name; the name is empty if they have none.
+    parts: Vec<(String, Selection)>,
+    stall_timeout: Option<Duration>,
 }
 
 impl Verification {
@@ -59,13 +68,7 @@ impl Verification {
     ) -> Result<Self> {
         let has_whole_blocks = step.tables.is_none() && plan.has_whole_pieces();
         let stall_timeout = preferences.stall_timeout;
-        let blocks =
-            |block: fn(&BlockPair) -> u32| lists::collect(step.pairs.iter().map(block)).map(Arc::new);
-        let (sources, destinations) = (blocks(|pair| pair.source)?, blocks(|pair| pair.destination)?);
-        let side = |layout, blocks: &Arc<Vec<u32>>, slots: fn(&Selection) -> Slots| {
-            let parts = plan.selections().map(|(name, selection)| (name.to_string(), slots(selection)));
-            VerifiedSide::new(layout, blocks.clone(), parts, stall_timeout)
-        };
+        let whole_blocks = || WholeBlocks::new(step, plan, stall_timeout);
         let against = match expected {
             Expected::Checksums(checksums) => {
                 ensure!(
@@ -74,19 +77,15 @@ impl Verification {
                     "checksums are of whole blocks, so none can be given with block tables or a range of heads; use \
                      KVMEM_TRANSFER_VERIFY, which compares with the source"
                 );
-                let destination = side(destination, &destinations, Selection::destination)?;
                 let expected = lists::collect(checksums.iter().copied())?;
-                Against::Checksums { expected, sources, destination }
+                Against::Checksums { expected, blocks: whole_blocks()? }
             }
             Expected::Source => {
                 let is_host = |layout: &Layout| {
                     layout.memory_type() == MemoryType::Dram && !layout.memory().is_remote()
                 };
                 match is_host(source) && is_host(destination) {
-                    _ if has_whole_blocks => Against::Source([
-                        side(source, &sources, Selection::source)?,
-                        side(destination, &destinations, Selection::destination)?,
-                    ]),
+                    _ if has_whole_blocks => Against::Source(whole_blocks()?),
                     true => Against::Elements(plan.clone()),
                     false => {
                         let tokens = plan.selections().map(|(name, selection)| {
@@ -105,21 +104,18 @@ impl Verification {
 }
 
 impl Verify for Verification {
-    fn outcome(&self, [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
-        let doing = |error: Error| error.context("verify moved blocks");
+    fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome {
         match &self.against {
-            Against::Checksums { expected, sources, destination: side } => {
-                let found = side.checksums(destination).map_err(doing)?;
-                compare([sources, side.blocks()], expected, &found)
+            Against::Checksums { expected, blocks } => {
+                compare(&blocks.sides, expected, &blocks.checksums(1, layouts)?)
             }
-            Against::Source([from, to]) => {
-                let (expected, found) =
-                    (from.checksums(source).map_err(doing)?, to.checksums(destination).map_err(doing)?);
-                compare([from.blocks(), to.blocks()], &expected, &found)
+            Against::Source(blocks) => {
+                let (expected, found) = (blocks.checksums(0, layouts)?, blocks.checksums(1, layouts)?);
+                compare(&blocks.sides, &expected, &found)
             }
             Against::Elements(plan) => compare_elements(plan),
             Against::Tokens(parts) => parts.iter().try_for_each(|(name, tokens)| {
-                let sides = [part(source, name)?.clone(), part(destination, name)?.clone()];
+                let sides = [part(&layouts[0], name)?.clone(), part(&layouts[1], name)?.clone()];
                 tokens.compare(&sides).map_err(|error| in_part(name, error))
             }),
         }
@@ -128,6 +124,31 @@ impl Verify for Verification {
     fn notify(&self) -> Outcome {
         self.notification.as_ref().map_or(Ok(()), Notification::send)
     }
+}
+
+impl WholeBlocks {
+    fn new(step: &Step<'_>, plan: &Plan, stall_timeout: Option<Duration>) -> Result<Self> {
+        let side = |block: fn(&BlockPair) -> u32| lists::collect(step.pairs.iter().map(block));
+        let parts = plan.selections().map(|(name, selection)| (name.to_string(), *selection)).collect();
+        Ok(Self { sides: [side(|pair| pair.source)?, side(|pair| pair.destination)?], parts, stall_timeout })
+    }
+
+    /// The checksums of one side.
+    fn checksums(&self, side: usize, layouts: &[Arc<Layout>; 2]) -> Result<Vec<u32>> {
+        let slots = [Selection::source, Selection::destination][side];
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for (name, selection) in &self.parts {
+            parts.push((name.as_str(), part(&layouts[side], name)?, slots(selection)));
+        }
+        let limits = WaitLimits { deadline: None, stall_timeout: self.stall_timeout };
+        checksum::of_parts(parts.into_iter(), &self.sides[side], limits)
+            .map_err(|error| error.context("verify moved blocks"))
+    }
+}
+
+/// A part of a layout; the layout itself, if it has no parts.
+fn part<'a>(layout: &'a Arc<Layout>, name: &str) -> Result<&'a Arc<Layout>> {
+    if name.is_empty() { Ok(layout) } else { layout.part(name) }
 }
 
 impl Notification {
@@ -150,7 +171,7 @@ impl Notification {
 }
 
 /// Fails if checksums of blocks differ, which are in the order of the pairs.
-fn compare([sources, destinations]: [&[u32]; 2], expected: &[u32], found: &[u32]) -> Outcome {
+fn compare([sources, destinations]: &[Vec<u32>; 2], expected: &[u32], found: &[u32]) -> Outcome {
     let differs = |index: &usize| expected.get(*index) != found.get(*index);
     let mut different = (0..destinations.len()).filter(differs);
     let Some(first) = different.next() else { return Ok(()) };
@@ -178,8 +199,4 @@ fn compare_elements(plan: &Plan) -> Outcome {
         1 + different.count(),
         plan.parts().map(|part| part.blocks()).sum::<u64>()
     )
-}
-
-fn in_part(name: &str, error: Error) -> Error {
-    if name.is_empty() { error } else { error.context(format!("part '{name}'")) }
 }

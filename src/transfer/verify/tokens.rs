@@ -7,11 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::copied::{BUFFER, Copied};
+use super::copied::{BUFFER, of_copies};
 use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::lists;
-use crate::base::sync::Mutex;
-use crate::engine::repeated::WaitLimits;
+use crate::engine::single_move::WaitLimits;
 use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
 use crate::plan::{BlockTable, PairedRange, TokenTables, Wanted};
 use crate::plan::{Outline, Plan, Selection};
@@ -26,14 +25,6 @@ pub struct Tokens {
     count: u64,
     selection: Selection,
     limits: WaitLimits,
-    /// The copies of both sides, in order; prepared by the first run.
-    copied: Mutex<Option<Vec<CopiedTokens>>>,
-}
-
-/// As many tokens as fit the buffers.
-struct CopiedTokens {
-    tokens: Range<u64>,
-    sides: [Copied; 2],
 }
 
 struct Table {
@@ -91,33 +82,40 @@ impl Tokens {
                 step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
             ),
         };
-        let limits = WaitLimits { is_limited: false, stall_timeout };
-        Ok(Self { sides, count, selection: *selection, limits, copied: Mutex::default() })
+        let limits = WaitLimits { deadline: None, stall_timeout };
+        Ok(Self { sides, count, selection: *selection, limits })
     }
 
-    /// Compares the tokens of both sides. Allocates nothing after the first run.
+    /// Compares the tokens of both sides, as many as fit the buffers at a time.
     pub fn compare(&self, layouts: &[Arc<Layout>; 2]) -> Outcome {
-        let mut kept = self.copied.lock();
-        // Not kept after a failure to copy.
-        let copied = match kept.take() {
-            Some(copied) => copied,
-            None => self.prepare(layouts)?,
-        };
+        let [source, destination] = layouts.each_ref().map(|layout| self.buffer(layout));
+        let buffers = [source?, destination?];
+        let [from, to] = [0, 1].map(|side| self.outline(side, &layouts[side], &buffers[side]));
+        let outlines = [from.map_err(copying)?, to.map_err(copying)?];
+        let capacity = buffers.iter().map(|buffer| buffer.geometry().count(Axis::Block)).min().unwrap_or(1);
+        let ids = lists::collect(0..capacity as u32)?;
         let mut different = None;
         let mut number = 0u64;
-        for CopiedTokens { tokens, sides } in &copied {
-            let [expected, found] = sides;
-            let expected = expected.checksums(None).map_err(copying)?;
-            let found = found.checksums(None).map_err(copying)?;
-            let both = expected.checksums().zip(found.checksums());
-            for (token, (expected, found)) in tokens.clone().zip(both) {
+        for first in (0..self.count).step_by(capacity as usize) {
+            let tokens = first..self.count.min(first + capacity);
+            let count = (tokens.end - tokens.start) as u32;
+            let checksums = |side: usize| {
+                let to = BlockTable { blocks: &ids[..count as usize], first_token: 0, token_step: 1 };
+                let tables =
+                    TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
+                let plan = Plan::from_tokens(&outlines[side], &tables, None);
+                let copied =
+                    plan.and_then(|plan| of_copies(&layouts[side], &buffers[side], plan, count, self.limits));
+                copied.map_err(copying)
+            };
+            let (expected, found) = (checksums(0)?, checksums(1)?);
+            for (token, (expected, found)) in tokens.zip(expected.into_iter().zip(found)) {
                 if expected != found {
                     number += 1;
                     different.get_or_insert((token, expected, found));
                 }
             }
         }
-        *kept = Some(copied);
         let Some((token, expected, found)) = different else { return Ok(()) };
         let [source, destination] = [0, 1].map(|side| self.sides[side].block(token, &layouts[side]));
         fail!(
@@ -151,30 +149,6 @@ impl Tokens {
         let built = Layout::builder(dimensions).fully_contiguous()?.allocate(memory);
         let built = built.agent(layout.agent_of_copies()).build();
         built.map_err(|error| error.context("allocate memory for tokens to verify"))
-    }
-
-    /// Allocates the buffers, and prepares the copies to them.
-    fn prepare(&self, layouts: &[Arc<Layout>; 2]) -> Result<Vec<CopiedTokens>> {
-        let [source, destination] = layouts.each_ref().map(|layout| self.buffer(layout));
-        let buffers = [source?, destination?];
-        let [from, to] = [0, 1].map(|side| self.outline(side, &layouts[side], &buffers[side]));
-        let outlines = [from.map_err(copying)?, to.map_err(copying)?];
-        let capacity = buffers.iter().map(|buffer| buffer.geometry().count(Axis::Block)).min().unwrap_or(1);
-        let ids = lists::collect(0..capacity as u32)?;
-        let copied = |first: u64| {
-            let tokens = first..self.count.min(first + capacity);
-            let count = (tokens.end - tokens.start) as u32;
-            let of_side = |side: usize| {
-                let to = BlockTable { blocks: &ids[..count as usize], first_token: 0, token_step: 1 };
-                let tables =
-                    TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
-                let plan = Plan::from_tokens(&outlines[side], &tables, None)?;
-                Copied::new(&layouts[side], &buffers[side], plan, count, self.limits)
-            };
-            let sides = [of_side(0).map_err(copying)?, of_side(1).map_err(copying)?];
-            Ok(CopiedTokens { tokens, sides })
-        };
-        (0..self.count).step_by(capacity as usize).map(copied).collect()
     }
 
     /// What is copied of a side.

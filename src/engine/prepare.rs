@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a plan to the engine that executes it.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::preferences::Preferences;
+use super::{Engine, select};
+use crate::base::error::Result;
+use crate::layout::Layout;
+use crate::plan::Plan;
+use crate::plan::alignment::ensure_io_alignment;
+use crate::plan::overlap::ensure_apart;
+use crate::run::path::TransferPath;
+
+/// Checks a plan, and prepares an engine for it: from the engine of an earlier plan between the same layouts if that has state that
+/// does not depend on the blocks, otherwise a new one. No engine repeats the checks.
+pub fn prepare(
+    path: TransferPath,
+    sides @ [source, destination]: [&Arc<Layout>; 2],
+    plan: Plan,
+    preferences: &Preferences,
+    notification: Option<Vec<u8>>,
+    before: Option<&dyn Engine>,
+) -> Result<Box<dyn Engine>> {
+    ensure_io_alignment(source, destination, &plan, preferences.by_layer)?;
+    ensure_apart(source, destination, &plan)?;
+    let next = before.and_then(|before| before.prepare_next(&plan, preferences));
+    next.unwrap_or_else(|| select::prepare(path, sides, plan, preferences, notification))
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A move that is made once, to its end: copies for a verification, to memory that kvmem reads.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::prepare::prepare;
+use super::runs::{self, Needs, Runs};
+use super::{Engine, select, time_limit};
+use crate::base::error::{Result, Status};
+use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
+use crate::layout::Layout;
+use crate::plan::Plan;
+use crate::run::completion::{Account, Completion, Limit};
+use crate::run::path::TransferPath;
+
+/// How long a move may take.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WaitLimits {
+    /// When it ends at the latest; `None` for no deadline.
+    pub deadline: Option<Instant>,
+    /// How long a peer may make no progress; `None` for the default.
+    pub stall_timeout: Option<Duration>,
+}
+
+impl WaitLimits {
+    fn of_run(&self, described: &str) -> Option<Limit> {
+        self.deadline.map(|deadline| Limit {
+            after: deadline.saturating_duration_since(Instant::now()),
+            what: described.to_string(),
+            advice: "Pass a longer timeout_ns, or fewer blocks".to_string(),
+        })
+    }
+}
+
+/// Moves blocks by the fastest path, or has the owner of the source move them if it serves them. Waits for the end, until the
+/// deadline at the latest.
+pub fn move_once(
+    source: &Arc<Layout>,
+    destination: &Arc<Layout>,
+    plan: Plan,
+    limits: WaitLimits,
+) -> Result<()> {
+    let sides = [source, destination];
+    let path = select::path(source, destination, None)?;
+    let contexts = runs::contexts(sides.map(|side| &**side), path.is_cuda());
+    contexts.ensure_alive()?;
+    let limit = limits.of_run(&time_limit::described(path, sides, &plan)).map(Arc::new);
+    let account = Account { bytes: plan.bytes(), is_limited: limit.is_some(), ..Account::default() };
+    let completion = Completion::new(plan.layers().count, None);
+    let touched = runs::touched(source, destination, &plan);
+    let engine = prepared(path, sides, plan, limits.stall_timeout)?;
+    let needs = Needs::new(&*engine, touched, contexts, account);
+    let runs = Runs::new([source.clone(), destination.clone()], completion);
+    runs.within(limit.as_ref(), || engine.submit(&|| runs.begin(&*engine, &needs)))?;
+    runs.wait(&*engine, None)
+}
+
+/// Prepares the engine. If the owner of a remote source serves it, the owner reads the blocks: it finds them by its own layout, and
+/// not by the addresses that the moved blocks may have been read from.
+fn prepared(
+    path: TransferPath,
+    sides: [&Arc<Layout>; 2],
+    plan: Plan,
+    stall_timeout: Option<Duration>,
+) -> Result<Box<dyn Engine>> {
+    let stall_timeout = stall_timeout.or(Some(STALL_TIMEOUT));
+    let preferences = Preferences { stall_timeout, poisons_slots: true, ..Preferences::default() };
+    if path == TransferPath::NixlRead && sides[0].served().is_some() {
+        let served = Preferences { path: Some(TransferPath::NixlReadServed), ..preferences.clone() };
+        match prepare(path, sides, plan.clone(), &served, None, None) {
+            Err(error) if error.status() == Status::Unsupported => {}
+            prepared => return prepared,
+        }
+    }
+    prepare(path, sides, plan, &preferences, None, None)
+}
