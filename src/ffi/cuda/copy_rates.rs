@@ -11,8 +11,8 @@ use crate::ffi::common::pointer::null;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::transfer::known_rates;
+use crate::transfer::rates::Source;
 use crate::transfer::rates::saved::Saved;
-use crate::transfer::rates::{DirectionRates, Source};
 
 /// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
 pub const KVMEM_RATES_DEFAULT: u32 = 0;
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     let body = |_: &_| {
         // SAFETY: NULL or writable, by contract.
         let rates = unsafe { Out::new(rates) }?;
-        rates.set(blob::value(known_rates::save(device)?));
+        rates.set(blob::value(known_rates::save(device, None)?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
     let body = |_: &_| {
         // SAFETY: NULL or readable, by contract.
         let saved = unsafe { saved_bytes(data, size) }?;
-        known_rates::load(device, saved)
+        known_rates::load(device, None, saved)
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_peer_rates(
     let body = |_: &_| {
         // SAFETY: NULL or writable, by contract.
         let rates = unsafe { Out::new(rates) }?;
-        rates.set(blob::value(known_rates::save_peer(device, peer)?));
+        rates.set(blob::value(known_rates::save(device, Some(peer))?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn kvmem_cuda_set_peer_rates(
     let body = |_: &_| {
         // SAFETY: NULL or readable, by contract.
         let saved = unsafe { saved_bytes(data, size) }?;
-        known_rates::load_peer(device, peer, saved)
+        known_rates::load(device, Some(peer), saved)
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
@@ -231,27 +231,19 @@ unsafe fn saved_bytes<'a>(data: *const c_void, size: usize) -> crate::base::erro
 
 fn describe(saved: &Saved) -> kvmem_rates_info {
     const NS: f64 = 1e-9;
-    let info = |uuid, peer_uuid, read: &DirectionRates, write: &DirectionRates| kvmem_rates_info {
-        uuid,
-        peer_uuid,
+    let Saved { device, peer, rates } = saved;
+    let (read, write, start) = match peer {
+        None => (&rates.to_device, &rates.to_host, rates.kernel_start),
+        Some(_) => (&rates.from_peer, &rates.to_peer, 0.0),
+    };
+    kvmem_rates_info {
+        uuid: *device,
+        peer_uuid: peer.unwrap_or_default(),
         read_bytes_per_second: read.link,
         write_bytes_per_second: write.link,
-        launch_ns: 0.0,
-        source: KVMEM_RATES_DEFAULT,
-        num_defaults: 0,
-    };
-    match saved {
-        Saved::Device(uuid, rates) => kvmem_rates_info {
-            launch_ns: rates.kernel_start / NS,
-            source: source_value(rates.source),
-            num_defaults: rates.num_defaults,
-            ..info(*uuid, [0; 16], &rates.to_device, &rates.to_host)
-        },
-        Saved::Pair(uuid, peer, rates) => kvmem_rates_info {
-            source: source_value(rates.source),
-            num_defaults: rates.num_defaults,
-            ..info(*uuid, *peer, &rates.read, &rates.write)
-        },
+        launch_ns: start / NS,
+        source: source_value(rates.source),
+        num_defaults: rates.num_defaults,
     }
 }
 

@@ -13,9 +13,9 @@ use super::kernel_access::KernelAccess;
 use super::model::{CopyCase, Staged, calls_of_batch, seconds, submitting};
 use super::quick::is_quick;
 use super::quick::{QUICK_BATCH, QUICK_CALLS};
-use super::rates::Rates;
 use super::rates::measure::Times;
 use super::rates::observed::ObservedCosts;
+use super::rates::{Rates, Scope};
 use crate::copy::gpu::bench::measurement_task::{BATCH_BLOCK, FEW_CTAS, Task};
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::ctas;
@@ -175,7 +175,10 @@ impl Machine {
 
     /// The rates that kvmem has for it after some transfers.
     fn rates(&self) -> Rates {
-        let mut rates = Rates::plausible(&Times::simulated(|task, amount| self.task(task, amount)).rates());
+        let mut rates = Rates::plausible(
+            &Times::simulated(|task, amount| self.task(task, amount)).rates(),
+            Scope::Device,
+        );
         let (mut observed, mut now) = (ObservedCosts::default(), Instant::now());
         for count in [70, 64, 1000, 100, 200, 300, 128, 2000, 90, 500, 80, 256, 1500, 64, 700, 400].repeat(4)
         {

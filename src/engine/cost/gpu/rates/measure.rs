@@ -11,7 +11,6 @@
 //! rate was 1.2 times that of a transfer. On an H200 the measurement moves 3.5 GiB for that, in less than 2 ms.
 #![forbid(unsafe_code)]
 
-use super::peer::PeerRates;
 use super::{DirectionRates, Rates};
 use crate::base::error::Result;
 use crate::base::sorting::sort_few_by;
@@ -130,25 +129,19 @@ impl Times {
         if each > 0.0 { 1.0 / each } else { 0.0 }
     }
 
-    /// The rates of the device. They are not checked for plausibility.
+    /// The rates, 0 if they are unknown. They are not checked for plausibility.
     pub fn rates(&self) -> Rates {
-        let mut rates = Rates {
+        Rates {
+            to_device: self.direction(ToDevice),
+            to_host: self.direction(ToHost),
+            on_device: self.direction(OnDevice),
+            from_peer: self.direction(FromPeer),
+            to_peer: self.direction(ToPeer),
             pageable: self.rate(Task::Pageable),
             copy: self.each(Task::Copies),
             kernel_start: self.kernel_start(),
             ..Rates::default()
-        };
-        for (direction, into) in
-            [(ToDevice, &mut rates.to_device), (ToHost, &mut rates.to_host), (OnDevice, &mut rates.on_device)]
-        {
-            *into = self.direction(direction);
         }
-        rates
-    }
-
-    /// The rates between a device and a peer. They are not checked for plausibility.
-    pub fn peer_rates(&self) -> PeerRates {
-        PeerRates { read: self.direction(FromPeer), write: self.direction(ToPeer), ..PeerRates::default() }
     }
 
     fn direction(&self, direction: CopyDirection) -> DirectionRates {
@@ -177,17 +170,13 @@ fn cold(direction: CopyDirection) -> f64 {
     if matches!(direction, ToDevice | ToHost) { COLD } else { 1.0 }
 }
 
-/// Measures a device. After a failure, returns it together with the times measured so far.
-pub fn measure(device: &DeviceState) -> (Times, Result<()>) {
-    repeat(&TASKS, Bench::open(device))
-}
-
-/// Measures copies between a device, which executes them, and a peer.
-pub fn measure_peer(device: &DeviceState, peer: i32) -> (Times, Result<()>) {
-    repeat(&PEER_TASKS, Bench::open_with_peer(device, peer))
-}
-
-fn repeat(tasks: &[Task], bench: Result<Bench<'_>>) -> (Times, Result<()>) {
+/// Measures a device, or copies between a device, which executes them, and a peer. After a failure, returns it together with the
+/// times measured so far.
+pub fn measure(device: &DeviceState, peer: Option<i32>) -> (Times, Result<()>) {
+    let (tasks, bench) = match peer {
+        None => (&TASKS[..], Bench::open(device)),
+        Some(peer) => (&PEER_TASKS[..], Bench::open_with_peer(device, peer)),
+    };
     let mut times = Times::none(tasks);
     let outcome = bench.and_then(|bench| {
         times.device_size = bench.device_size();
@@ -209,7 +198,7 @@ fn round(bench: &Bench<'_>, times: &mut Times) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DEFAULT, Source};
+    use super::super::{DEFAULT, Scope, Source};
     use super::*;
 
     /// The times of a device with these rates, each with the same fixed cost.
@@ -238,40 +227,26 @@ mod tests {
     #[test]
     fn rates_contain_no_fixed_costs() {
         let times = times_of(&DEFAULT, DEFAULT.kernel_start);
-        let rates = Rates::plausible(&times.rates());
-        let peer = PeerRates::plausible(&times.peer_rates());
-        assert_eq!((rates.num_defaults, rates.source), (0, Source::Measured));
-        assert_eq!((peer.num_defaults, peer.source), (0, Source::Measured));
-        for (found, known) in [
-            (rates.to_device, DEFAULT.to_device),
-            (rates.to_host, DEFAULT.to_host),
-            (rates.on_device, DEFAULT.on_device),
-            (peer.read, DEFAULT.peer),
-            (peer.write, DEFAULT.peer),
-        ] {
-            for (found, known) in [
-                (found.link, known.link),
-                (found.batched, known.batched),
-                (found.kernel, known.kernel),
-                (found.cta, known.cta),
-            ] {
-                assert!((found / known - 1.0).abs() < 1e-6, "{found} for {known}");
+        for scope in [Scope::Device, Scope::Pair] {
+            let mut rates = Rates::plausible(&times.rates(), scope);
+            assert_eq!((rates.num_defaults, rates.source), (0, Source::Measured));
+            for (found, known) in rates.figures(scope).into_iter().zip({ DEFAULT }.figures(scope)) {
+                assert!((*found / *known - 1.0).abs() < 1e-6, "{found} for {known}");
             }
         }
-        assert!((rates.kernel_start / DEFAULT.kernel_start - 1.0).abs() < 1e-6);
     }
 
     #[test]
     fn rates_that_were_not_measured_are_defaults() {
-        let rates = Rates::plausible(&Times::none(&TASKS).rates());
-        assert_eq!(Rates { num_defaults: 0, ..rates }, DEFAULT);
-        let rates = PeerRates::plausible(&Times::none(&PEER_TASKS).peer_rates());
-        assert_eq!((rates.source, rates.read, rates.write), (Source::Default, DEFAULT.peer, DEFAULT.peer));
+        for (tasks, scope) in [(&TASKS[..], Scope::Device), (&PEER_TASKS[..], Scope::Pair)] {
+            let rates = Rates::plausible(&Times::none(tasks).rates(), scope);
+            assert_eq!(Rates { num_defaults: 0, ..rates }, DEFAULT);
+        }
     }
 
     #[test]
     fn times_of_a_stopped_clock_are_replaced_by_defaults() {
         let still = Times::simulated(|_, _| 1e-6);
-        assert_eq!(Rates::plausible(&still.rates()).to_device, DEFAULT.to_device);
+        assert_eq!(Rates::plausible(&still.rates(), Scope::Device).to_device, DEFAULT.to_device);
     }
 }

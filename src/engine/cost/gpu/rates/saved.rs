@@ -8,8 +8,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::peer::PeerRates;
-use super::{DirectionRates, Rates, Source};
+use super::{DirectionRates, Rates, Scope, Source};
 use crate::base::error::{Result, ensure, fail};
 use crate::base::wire::Form;
 use crate::cuda::device::UuidText;
@@ -22,11 +21,13 @@ pub type Uuid = [u8; 16];
 
 /// Copy rates, and the GPUs that they belong to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Saved {
-    /// Of one GPU.
-    Device(Uuid, Rates),
-    /// Between two GPUs; the first executes the copies.
-    Pair(Uuid, Uuid, PeerRates),
+pub struct Saved {
+    /// The GPU, or the one of two that executes the copies.
+    pub device: Uuid,
+    /// The other GPU.
+    pub peer: Option<Uuid>,
+    /// The rates.
+    pub rates: Rates,
 }
 
 /// The serialized fields. A figure has eight bytes, a little-endian double.
@@ -41,20 +42,24 @@ struct Fields {
 }
 
 impl Saved {
+    fn scope(&self) -> Scope {
+        if self.peer.is_some() { Scope::Pair } else { Scope::Device }
+    }
+
     /// Serializes the rates.
     pub fn write(&self) -> Result<Vec<u8>> {
         let bytes = |uuid: &Uuid| ByteBuf::from(uuid.as_slice());
-        let (device, peer, source, num_defaults) = match self {
-            Self::Device(device, rates) => (bytes(device), None, rates.source, rates.num_defaults),
-            Self::Pair(device, peer, rates) => {
-                (bytes(device), Some(bytes(peer)), rates.source, rates.num_defaults)
-            }
-        };
-        let figures = self.figures().into_iter().flat_map(f64::to_le_bytes).collect::<Vec<_>>();
-        let figures = ByteBuf::from(figures);
+        let mut rates = self.rates;
+        let figures = rates.figures(self.scope()).into_iter().flat_map(|figure| figure.to_le_bytes());
         FORM.write(
             *VERSIONS.end(),
-            &Fields { device, peer, source: source_number(source), num_defaults, figures },
+            &Fields {
+                figures: ByteBuf::from(figures.collect::<Vec<_>>()),
+                device: bytes(&self.device),
+                peer: self.peer.as_ref().map(bytes),
+                source: source_number(self.rates.source),
+                num_defaults: self.rates.num_defaults,
+            },
         )
     }
 
@@ -62,29 +67,14 @@ impl Saved {
     pub fn read(bytes: &[u8]) -> Result<Self> {
         let (_, fields) = FORM.read::<Fields>(bytes)?;
         let Fields { device, peer, source, num_defaults, figures } = fields;
-        let source = source_of(source)?;
-        let saved = match peer {
-            None => Self::Device(uuid(&device)?, Rates { source, num_defaults, ..Rates::default() }),
-            Some(peer) => {
-                let rates = PeerRates { source, num_defaults, ..PeerRates::default() };
-                Self::Pair(uuid(&device)?, uuid(&peer)?, rates)
-            }
-        };
-        saved.with_figures(&figures)
-    }
-
-    fn figures(&self) -> Vec<f64> {
-        match self.clone() {
-            Self::Device(_, mut rates) => rates.figures().map(|figure| *figure).to_vec(),
-            Self::Pair(_, _, mut rates) => rates.figures().map(|figure| *figure).to_vec(),
-        }
+        let rates = Rates { source: source_of(source)?, num_defaults, ..Rates::default() };
+        let peer = peer.map(|peer| uuid(&peer)).transpose()?;
+        Self { device: uuid(&device)?, peer, rates }.with_figures(&figures)
     }
 
     fn with_figures(mut self, bytes: &[u8]) -> Result<Self> {
-        let places: Vec<&mut f64> = match &mut self {
-            Self::Device(_, rates) => rates.figures().into_iter().collect(),
-            Self::Pair(_, _, rates) => rates.figures().into_iter().collect(),
-        };
+        let scope = self.scope();
+        let places = self.rates.figures(scope);
         let (chunks, rest) = bytes.as_chunks::<8>();
         ensure!(
             chunks.len() == places.len() && rest.is_empty(),
@@ -111,43 +101,26 @@ impl Saved {
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = match self {
-            Self::Device(device, rates) => write_device(&mut text, device, rates),
-            Self::Pair(device, peer, rates) => write_pair(&mut text, device, peer, rates),
-        };
+        let _ = self.write_text(&mut text);
         text
     }
-}
 
-fn write_device(text: &mut String, device: &Uuid, rates: &Rates) -> std::fmt::Result {
-    writeln!(
-        text,
-        "copy rates of the GPU with {}, {}",
-        UuidText(device),
-        provenance(rates.source, rates.num_defaults)
-    )?;
-    write_directions(
-        text,
-        &[
-            ("host to GPU", &rates.to_device),
-            ("GPU to host", &rates.to_host),
-            ("within the GPU", &rates.on_device),
-        ],
-    )?;
-    writeln!(text, "pageable host memory: {:.1} GB/s", rates.pageable / 1e9)?;
-    writeln!(text, "one copy by the driver: {:.2} us without its bytes", rates.copy * 1e6)?;
-    writeln!(text, "launch of a copy kernel: {:.2} us", rates.kernel_start * 1e6)
-}
-
-fn write_pair(text: &mut String, device: &Uuid, peer: &Uuid, rates: &PeerRates) -> std::fmt::Result {
-    writeln!(
-        text,
-        "copy rates of the GPU with {} and the one with {}, {}",
-        UuidText(device),
-        UuidText(peer),
-        provenance(rates.source, rates.num_defaults)
-    )?;
-    write_directions(text, &[("from the other GPU", &rates.read), ("to the other GPU", &rates.write)])
+    fn write_text(&self, text: &mut String) -> std::fmt::Result {
+        let Self { device, peer, rates } = self;
+        write!(text, "copy rates of the GPU with {}", UuidText(device))?;
+        let provenance = provenance(rates.source, rates.num_defaults);
+        if let Some(peer) = peer {
+            writeln!(text, " and the one with {}, {provenance}", UuidText(peer))?;
+            let directions = [("from the other GPU", &rates.from_peer), ("to the other GPU", &rates.to_peer)];
+            return write_directions(text, &directions);
+        }
+        writeln!(text, ", {provenance}")?;
+        let (to_device, to_host) = (("host to GPU", &rates.to_device), ("GPU to host", &rates.to_host));
+        write_directions(text, &[to_device, to_host, ("within the GPU", &rates.on_device)])?;
+        writeln!(text, "pageable host memory: {:.1} GB/s", rates.pageable / 1e9)?;
+        writeln!(text, "one copy by the driver: {:.2} us without its bytes", rates.copy * 1e6)?;
+        writeln!(text, "launch of a copy kernel: {:.2} us", rates.kernel_start * 1e6)
+    }
 }
 
 fn write_directions(text: &mut String, directions: &[(&str, &DirectionRates)]) -> std::fmt::Result {
@@ -208,15 +181,19 @@ mod tests {
     use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 
     fn device() -> Saved {
-        Saved::Device(
-            [7; 16],
-            Rates { source: Source::Measured, num_defaults: 2, peer: DirectionRates::default(), ..DEFAULT },
-        )
+        let rates = Rates {
+            source: Source::Measured,
+            num_defaults: 2,
+            from_peer: DirectionRates::default(),
+            to_peer: DirectionRates::default(),
+            ..DEFAULT
+        };
+        Saved { device: [7; 16], peer: None, rates }
     }
 
     fn pair() -> Saved {
-        let rates = PeerRates { read: DEFAULT.peer, write: DEFAULT.to_host, ..PeerRates::default() };
-        Saved::Pair([7; 16], [8; 16], rates)
+        let rates = Rates { from_peer: DEFAULT.from_peer, to_peer: DEFAULT.to_host, ..Rates::default() };
+        Saved { device: [7; 16], peer: Some([8; 16]), rates }
     }
 
     #[test]
@@ -240,7 +217,7 @@ mod tests {
     fn figures_that_are_not_positive_numbers_are_rejected() {
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let rates = Rates { copy: wrong, ..DEFAULT };
-            let bytes = Saved::Device([7; 16], rates).write().unwrap();
+            let bytes = Saved { device: [7; 16], peer: None, rates }.write().unwrap();
             let error = Saved::read(&bytes).unwrap_err();
             assert_eq!(error.status(), Status::Corrupt);
             assert!(error.message().contains("positive number"), "{error}");
