@@ -154,7 +154,7 @@ TEST(tokens_and_heads_are_verified) {
                                       it.flags = KVMEM_TRANSFER_VERIFY)));
 }
 
-/* The same page of memory mapped at two adjacent addresses. */
+/* Two pages of memory, which are one page once double_page_join was called: a layout of one page twice is rejected. */
 typedef struct double_page {
     unsigned char *address;
     kvmem_region *region;
@@ -163,15 +163,18 @@ typedef struct double_page {
 #define PAGE 4096
 
 static void double_page_open(double_page *page) {
+    page->address = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page->address != MAP_FAILED);
+    page->region = region_adopt(page->address, 2 * PAGE);
+}
+
+static void double_page_join(const double_page *page) {
     const int file = memfd_create("page", 0);
     CHECK(file >= 0 && ftruncate(file, PAGE) == 0);
-    page->address = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(page->address != MAP_FAILED);
     for (size_t i = 0; i < 2; i++)
         CHECK(mmap(page->address + i * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
               MAP_FAILED);
     close(file);
-    page->region = region_adopt(page->address, 2 * PAGE);
 }
 
 static void double_page_close(double_page *page) {
@@ -190,6 +193,7 @@ TEST(tokens_that_are_overwritten_before_the_end_are_detected) {
     OWN(kvmem_layout, destination, kvmem_layout_build,
         REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS,
                     it.regions = &page.region, it.count = 1)));
+    double_page_join(&page);
     kvmem_layout *built[2];
     EXPECT_OK(build_pinned(0, &config, &built[0]));
     EXPECT_OK(build_on_device(0, &config, &built[1]));

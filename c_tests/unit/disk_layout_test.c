@@ -217,6 +217,33 @@ TEST(memory_mapped_twice_counts_as_overlapping) {
     munmap(own, size);
 }
 
+TEST(a_region_with_the_same_bytes_twice_is_rejected) {
+    const size_t size = 65536;
+    CLEANUP(test_close) const int file = memfd_create("pages", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    CHECK_EQ(ftruncate(file, (off_t)size), 0);
+    unsigned char *twice = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(twice != MAP_FAILED);
+    for (size_t i = 0; i < 2; i++)
+        CHECK(mmap(twice + i * size, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
+              MAP_FAILED);
+    kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 32, it.num_layers = 1,
+                                         it.outer_dim = 1, it.page_size = 1, it.inner_dim = 2048,
+                                         it.dtype_width = 2, it.order = "BLONC");
+    OWNED(kvmem_region) region = region_adopt(twice, 2 * size);
+    const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
+                                                 it.source = KVMEM_LAYOUT_REGIONS, it.regions = &region,
+                                                 it.count = 1);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "maps the same bytes twice", kvmem_layout_build, &options);
+    config.num_blocks = 16; /* the first mapping */
+    OWN(kvmem_layout, layout, kvmem_layout_build, &options);
+    kvmem_layout_destroy(layout);
+    layout = NULL;
+    kvmem_region_destroy(region);
+    region = NULL;
+    munmap(twice, 2 * size);
+}
+
 /* Also strides of padded pages. An order that equals a kind is accepted as that kind. */
 TEST(another_order_or_stride_fails_with_the_difference) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());

@@ -14,8 +14,8 @@ use crate::base::error::{Result, ensure, fail};
 use crate::base::log::Count;
 use crate::nixl::Agent;
 use crate::region::{
-    self, DeviceConfig, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, PinnedConfig, Region,
-    Registration, RegistrationHold, SystemConfig, extent_granularity,
+    self, DeviceConfig, DiskConfig, DiskFile, ElasticConfig, OwnedDevice, PinnedConfig, Region, Registration,
+    RegistrationHold, SystemConfig, extent_granularity,
 };
 
 /// Dimensions are known, the kind is not.
@@ -151,7 +151,7 @@ const PAGE: u64 = 4096;
 
 fn fixed(geometry: Geometry, allocation: AllocationConfig) -> Result<(Arc<Region>, Placement)> {
     let start_alignment = match &allocation {
-        AllocationConfig::Device(_) => DeviceMemory::START_ALIGNMENT,
+        AllocationConfig::Device(_) => OwnedDevice::START_ALIGNMENT,
         _ => PAGE,
     };
     let size = geometry.allocation_size(start_alignment)?;
@@ -164,7 +164,7 @@ fn fixed(geometry: Geometry, allocation: AllocationConfig) -> Result<(Arc<Region
             Region::pinned(&PinnedConfig { size, ..config }, &mut |_, _| true)?
         }
         AllocationConfig::Device(config) => {
-            Region::device(DeviceMemory::allocate(&DeviceConfig { size, ..config })?)
+            Region::new(OwnedDevice::allocate(&DeviceConfig { size, ..config })?)
         }
         AllocationConfig::Elastic(config) => return elastic(geometry, config),
     };
@@ -280,7 +280,7 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
             "region 0 is located on device {first} and region {index} on device {this}; all regions must be on one device"
         );
         ensure!(
-            regions[0].place() == region.place(),
+            regions[0].devices() == region.devices(),
             InvalidArgument,
             "region 0 and region {index} were opened for different devices; open all regions for one device"
         );

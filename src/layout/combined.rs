@@ -94,7 +94,7 @@ fn ensure_alike(parts: &[Named]) -> Result<()> {
         same("memory of tier", first.memory.tier().name(), layout.memory.tier().name())?;
         same("known to", &owner(first), &owner(layout))?;
         let places =
-            [first, layout].map(|part| part.memory.regions().first().and_then(|region| region.place()));
+            [first, layout].map(|part| part.memory.regions().first().and_then(|region| region.devices()));
         ensure!(
             places[0] == places[1],
             InvalidArgument,

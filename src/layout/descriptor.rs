@@ -18,7 +18,7 @@ use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::process::ProcessIdentity;
 use crate::base::wire::Form;
 use crate::nixl::{Agent, Command, Descriptor, Import, MemoryType};
-use crate::region::{Region, Tier};
+use crate::region::{Backing, Region, Tier};
 
 const FORM: Form = Form { magic: b"KVMEMLAY", versions: 1..=3, name: "layout descriptor" };
 /// The version of a descriptor that contains those of parts.

@@ -42,7 +42,7 @@ impl Layout {
         let placement = Placement::new(geometry, bases).map_err(corrupt)?;
         ensure_disjoint(&regions, placement.geometry().region_size()).map_err(corrupt)?;
         let one_tier = regions.iter().all(|region| region.tier() == regions[0].tier());
-        let one_device = regions.iter().all(|region| region.place() == regions[0].place());
+        let one_device = regions.iter().all(|region| region.devices() == regions[0].devices());
         ensure!(
             one_tier && one_device,
             Corrupt,

@@ -18,7 +18,6 @@ mod geometry;
 mod nixl_lists;
 mod mapped;
 mod memory;
-mod occupied;
 mod order;
 mod part;
 mod placement;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Layout;
 use crate::base::error::Result;
 use crate::base::file_systems::FileSystems;
-use crate::region::{Contexts, Region};
+use crate::region::{Contexts, Places, Region};
 
 impl Layout {
     /// Fails if this process may not write all of its regions.
@@ -20,7 +20,12 @@ impl Layout {
 
     /// Whether it has some memory in common with another one.
     pub fn has_common_memory(&self, other: &Self) -> bool {
-        self.storage.occupied.meet(&other.storage.occupied)
+        self.storage.places.meet(&other.storage.places)
+    }
+
+    /// The places of its regions.
+    pub fn places(&self) -> &Places {
+        &self.storage.places
     }
 
     /// The CUDA contexts that its memory belongs to; also those of page locks if a GPU will use them.

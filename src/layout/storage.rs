@@ -8,9 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::occupied::Occupied;
 use crate::base::file_systems::FileSystems;
-use crate::region::{Contexts, Region};
+use crate::region::{Contexts, Places, Region};
 
 /// What some regions have in common.
 pub(super) struct Storage {
@@ -29,7 +28,7 @@ pub(super) struct Storage {
     /// All files bypass the page cache.
     pub is_direct: bool,
     pub io_alignment: u64,
-    pub occupied: Occupied,
+    pub places: Places,
 }
 
 impl Storage {
@@ -50,7 +49,7 @@ impl Storage {
             root_of_region,
             is_elastic: regions.iter().any(|region| region.elastic_memory().is_some()),
             read_only: regions.iter().position(|region| region.read_only_because().is_some()),
-            contexts: [Contexts::from_memory(regions), Contexts::from_page_locks(regions)],
+            contexts: Contexts::from_regions(regions),
             files: regions.iter().filter_map(|region| region.fd()).collect(),
             file_systems: files()
                 .map(|file| file.file_system())
@@ -59,7 +58,7 @@ impl Storage {
                 .collect(),
             is_direct: files().all(|file| file.is_direct()),
             io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),
-            occupied: Occupied::from_regions(regions),
+            places: Places::from_regions(regions),
         }
     }
 }

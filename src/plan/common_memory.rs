@@ -1,84 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same bytes of two layouts by the same addresses, also if this process has mapped memory more than once.
+//! The same bytes of two layouts by the same numbers, also if this process has mapped memory more than once.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use crate::layout::Layout;
-use crate::region::{FileId, Region};
+use crate::region::{AddressSpace, Place};
 
-/// For each region of a layout what its addresses are shifted by as if all memory were mapped only once; `None` for a
-/// region of other memory.
+/// Bytes in an address space that two layouts have in common: the number of the space, their start there, and their size.
+pub type CommonBytes = (u32, u64, u64);
+
+/// The places of the regions of a layout, in address spaces that it has in common with another layout.
 #[derive(Debug)]
-pub struct Spans(Vec<Option<u64>>);
-
-/// Shared memory, and the first address where it is mapped.
-type Known = Vec<([u8; 16], u64)>;
-
-impl Spans {
-    /// By address; and for each file that both layouts have parts of, by offset in the file: as
-    /// `Layout::has_common_memory` compares them.
-    pub fn from_layouts(layouts: [&Layout; 2]) -> Vec<[Self; 2]> {
-        let mut known = Known::new();
-        let by_address = layouts.map(|layout| {
-            Self::each(layout, |region| {
-                // The addresses of storage are offsets.
-                (!region.tier().is_storage())
-                    .then(|| region.address().wrapping_add(shift(region, &mut known)))
-            })
-        });
-        let parts = layouts.map(file_parts);
-        let files: BTreeSet<_> = parts[0].iter().flatten().map(|(file, _)| *file).collect();
-        let is_of_both = |file: &FileId| parts[1].iter().flatten().any(|(other, _)| other == file);
-        let by_file = files.into_iter().filter(is_of_both).map(|file| {
-            [0, 1].map(|side| {
-                let mut parts = parts[side].iter();
-                let start = |part: &Option<FilePart>| part.filter(|(of, _)| *of == file).map(|(_, at)| at);
-                Self::each(layouts[side], |_| parts.next().and_then(start))
-            })
-        });
-        std::iter::once(by_address).chain(by_file).collect()
-    }
-
-    fn each(layout: &Layout, mut start: impl FnMut(&Arc<Region>) -> Option<u64>) -> Self {
-        let shift = |region: &Arc<Region>| Some(start(region)?.wrapping_sub(region.address()));
-        Self(layout.memory().regions().iter().map(shift).collect())
-    }
-
-    /// An address of a region.
-    pub fn at(&self, address: u64, region: u32) -> Option<u64> {
-        let shift = *self.0.get(region as usize)?;
-        Some(address.wrapping_add(shift?))
-    }
+pub struct CommonPlaces<'a> {
+    /// For each region its address, and its places, each with the number of its address space.
+    regions: Vec<(u64, Vec<(u32, &'a Place)>)>,
 }
 
-/// A memory file, and an offset in it.
-type FilePart = (FileId, u64);
+impl<'a> CommonPlaces<'a> {
+    /// Those of each of two layouts.
+    pub fn from_layouts(layouts: [&'a Layout; 2]) -> [Self; 2] {
+        let [mut spaces, others] = layouts.map(|layout| {
+            let spaces = layout.places().each().iter().map(|(place, _)| (&place.space, 0u32));
+            spaces.collect::<BTreeMap<_, _>>()
+        });
+        spaces.retain(|space, _| others.contains_key(space));
+        spaces.values_mut().zip(0..).for_each(|(number, next)| *number = next);
+        layouts.map(|layout| Self::in_spaces(layout, &spaces))
+    }
 
-/// For each region of a layout the memory file that it is a part of, and where in the file it starts, if other regions can
-/// be parts of the same file.
-fn file_parts(layout: &Layout) -> Vec<Option<FilePart>> {
-    // Many regions may be views of one, and identifying a file is a system call.
-    let mut last: Option<(&Arc<Region>, Option<FilePart>)> = None;
-    let part = |region| {
-        let (root, offset) = Region::root_of(region);
-        let known = last.filter(|(known, _)| Arc::ptr_eq(known, root));
-        let (_, part) = *last.insert(known.unwrap_or_else(|| (root, root.foreign_file_part())));
-        part.map(|(file, start)| (file, start.saturating_add(offset)))
-    };
-    layout.memory().regions().iter().map(part).collect()
-}
-
-/// From a region's addresses to those of the first region of the same memory.
-fn shift(region: &Arc<Region>, known: &mut Known) -> u64 {
-    let (root, _) = Region::root_of(region);
-    let Some(id) = root.shared_id() else { return 0 };
-    match known.iter().find(|(other, _)| *other == id) {
-        Some((_, first)) => first.wrapping_sub(root.address()),
-        None => {
-            known.push((id, root.address()));
-            0
+    fn in_spaces(layout: &'a Layout, spaces: &BTreeMap<&AddressSpace, u32>) -> Self {
+        let regions = layout.memory().regions().iter();
+        let mut regions: Vec<_> = regions.map(|region| (region.address(), Vec::new())).collect();
+        for (place, region) in layout.places().each() {
+            if let Some(number) = spaces.get(&place.space) {
+                regions[*region as usize].1.push((*number, place));
+            }
         }
+        Self { regions }
+    }
+
+    /// Where some bytes of a region are.
+    pub fn find(
+        &self,
+        (region, address, size): (u32, u64, u64),
+    ) -> impl Iterator<Item = CommonBytes> + use<'_> {
+        let region = self.regions.get(region as usize);
+        region.into_iter().flat_map(move |(start, places)| {
+            places.iter().filter_map(move |(number, place)| {
+                let part = place.part(address - start, size)?;
+                Some((*number, part.start, part.end - part.start))
+            })
+        })
     }
 }

@@ -2,7 +2,7 @@
 //! Whether what a transfer reads and what it writes are separate.
 #![forbid(unsafe_code)]
 
-use super::common_memory::Spans;
+use super::common_memory::{CommonBytes, CommonPlaces};
 use super::{Move, Plan};
 use crate::base::error::{Error, Result, Status};
 use crate::base::lists;
@@ -27,16 +27,10 @@ pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Resul
 /// Whether no range of bytes between the first and the last of a block is both read and written. There may be thousands of
 /// moves in each.
 fn are_footprints_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<bool> {
-    for sides in Spans::from_layouts([source, destination]) {
-        let [reads, writes] = [0, 1].map(|side| {
-            let ranges = plan.footprints(side);
-            lists::collect(ranges.filter_map(|(region, at, size)| Some((sides[side].at(at, region)?, size))))
-        });
-        if ensure_disjoint(reads?, writes?).is_err() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    let places = CommonPlaces::from_layouts([source, destination]);
+    let [reads, writes] =
+        [0, 1].map(|side| lists::collect(plan.footprints(side).flat_map(|range| places[side].find(range))));
+    Ok(ensure_disjoint(reads?, writes?).is_ok())
 }
 
 /// Whether no block is both read and written, which takes little time within one layout. Of a block that is both, different
@@ -63,28 +57,29 @@ fn block_of_both(source: &Layout, destination: &Layout, plan: &Plan) -> Result<O
 
 fn ensure_moves_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
     let moves = lists::collect(plan.moves())?;
-    let all = Spans::from_layouts([source, destination]);
-    all.iter().try_for_each(|[from, to]| {
-        let read = |each: &Move| Some((from.at(each.source, each.source_region)?, each.size));
-        let written = |each: &Move| Some((to.at(each.destination, each.destination_region)?, each.size));
-        let reads = lists::collect(moves.iter().filter_map(read))?;
-        ensure_disjoint(reads, lists::collect(moves.iter().filter_map(written))?)
-    })
+    let [from, to] = CommonPlaces::from_layouts([source, destination]);
+    let read = |each: &Move| from.find((each.source_region, each.source, each.size));
+    let written = |each: &Move| to.find((each.destination_region, each.destination, each.size));
+    let reads = lists::collect(moves.iter().flat_map(read))?;
+    ensure_disjoint(reads, lists::collect(moves.iter().flat_map(written))?)
 }
 
-fn ensure_disjoint(mut reads: Vec<(u64, u64)>, mut writes: Vec<(u64, u64)>) -> Result<()> {
+fn ensure_disjoint(mut reads: Vec<CommonBytes>, mut writes: Vec<CommonBytes>) -> Result<()> {
     reads.sort_unstable();
     writes.sort_unstable();
     let (mut read, mut write) = (0, 0);
-    while let (Some((from, from_size)), Some((to, to_size))) = (reads.get(read), writes.get(write)) {
-        if from < &(to + to_size) && to < &(from + from_size) {
+    while let (Some((from_space, from, from_size)), Some((to_space, to, to_size))) =
+        (reads.get(read), writes.get(write))
+    {
+        let [read_end, write_end] = [(from_space, from + from_size), (to_space, to + to_size)];
+        if (from_space, *from) < write_end && (to_space, *to) < read_end {
             let message = format!(
                 "source and destination overlap: {from_size} bytes at {from:#x} are read and {to_size} at {to:#x} \
                  written; move the blocks through other memory, or in two transfers"
             );
             return Err(Error::new(Status::InvalidArgument, message));
         }
-        if from + from_size <= *to { read += 1 } else { write += 1 }
+        if read_end <= (to_space, *to) { read += 1 } else { write += 1 }
     }
     Ok(())
 }

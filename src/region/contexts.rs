@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Backing, Region};
+use super::Region;
 use crate::base::error::Result;
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
@@ -21,25 +21,11 @@ pub struct Contexts {
 }
 
 impl Contexts {
-    /// The contexts that device memory of some regions belongs to.
-    pub fn from_memory<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
-        let mut contexts = Self::default();
-        for region in regions {
-            let Backing::Device(memory) = region.root() else { continue };
-            memory.identity().into_iter().for_each(|identity| contexts.add(identity));
-            memory.stamp().into_iter().for_each(|stamp| contexts.add_adopted(stamp));
-        }
-        contexts
-    }
-
-    /// The contexts that page locks of some regions belong to.
-    pub fn from_page_locks<'a>(regions: impl IntoIterator<Item = &'a Arc<Region>>) -> Self {
-        let mut contexts = Self::default();
-        for region in regions {
-            let Backing::Pinned(memory) = region.root() else { continue };
-            contexts.add(memory.identity());
-        }
-        contexts
+    /// The contexts that device memory of some regions belongs to, and those that their page locks belong to.
+    pub fn from_regions(regions: &[Arc<Region>]) -> [Self; 2] {
+        let [mut memory, mut page_locks] = [Self::default(), Self::default()];
+        regions.iter().for_each(|region| region.memory.add_contexts(&mut memory, &mut page_locks));
+        [memory, page_locks]
     }
 
     /// Adds a context of memory that kvmem allocated.

@@ -11,9 +11,9 @@ use once_cell::sync::OnceCell;
 use super::counts::Counts;
 use super::registration::Registrations;
 use super::{
-    AdoptedMemory, Backing, BlockStorage, BlockStorageConfig, Control, DeviceMemory, DiskConfig, DiskFile,
-    ElasticConfig, ElasticMemory, ObjectConfig, Objects, Origin, PinnedConfig, PinnedMemory, Progress,
-    Region, SystemConfig, SystemMemory,
+    Backing, BlockStorage, BlockStorageConfig, Control, DiskConfig, DiskFile, ElasticConfig, ElasticMemory,
+    ObjectConfig, Objects, Origin, PinnedConfig, PinnedMemory, Progress, Region, SystemConfig, SystemMemory,
+    View,
 };
 use crate::base::error::{Result, ensure};
 use crate::base::log::log;
@@ -22,7 +22,7 @@ use crate::base::log_id::LogId;
 impl Region {
     /// Maps host memory.
     pub fn system(config: &SystemConfig) -> Result<Arc<Self>> {
-        SystemMemory::allocate(config).map(|memory| Self::new(Backing::System(memory)))
+        SystemMemory::allocate(config).map(Self::new)
     }
 
     /// Creates or opens a file.
@@ -35,44 +35,34 @@ impl Region {
     /// The same for a caller whose next steps can fail: a new file is removed with the region unless [`DiskFile::keep`] is
     /// called.
     pub fn disk_unkept(config: &DiskConfig) -> Result<Arc<Self>> {
-        DiskFile::open(config).map(|file| Self::new(Backing::Disk(file)))
+        DiskFile::open(config).map(Self::new)
     }
 
     /// Creates a temporary file on the file system of another file.
     pub fn disk_beside(file: &DiskFile, size: u64) -> Result<Arc<Self>> {
-        file.beside(size).map(|file| Self::new(Backing::Disk(file)))
-    }
-
-    /// Adopts host memory of the caller.
-    pub fn adopt(memory: AdoptedMemory) -> Arc<Self> {
-        Self::new(Backing::Adopted(memory))
+        file.beside(size).map(Self::new)
     }
 
     /// Allocates page-locked host memory.
     pub fn pinned(config: &PinnedConfig, progress: Progress<'_>) -> Result<Arc<Self>> {
-        PinnedMemory::allocate(config, progress).map(|memory| Self::new(Backing::Pinned(memory)))
-    }
-
-    /// Creates a region of memory of a GPU.
-    pub fn device(memory: DeviceMemory) -> Arc<Self> {
-        Self::new(Backing::Device(Arc::new(memory)))
+        PinnedMemory::allocate(config, progress).map(Self::new)
     }
 
     /// Reserves addresses of a GPU, without memory.
     pub fn elastic(config: &ElasticConfig) -> Result<Arc<Self>> {
         let memory = ElasticMemory::reserve(config)?;
         let control = memory.control().clone().into();
-        Ok(Self::with(Backing::Elastic(memory), None, control))
+        Ok(Self::with(Arc::new(memory), None, None, control))
     }
 
     /// Names objects of an object store. Nothing is read or written.
     pub fn objects_named(config: ObjectConfig) -> Result<Arc<Self>> {
-        Objects::new(config).map(|objects| Self::new(Backing::Objects(objects)))
+        Objects::new(config).map(Self::new)
     }
 
     /// Names a part of a block device. Nothing is read or written.
     pub fn block_storage(config: BlockStorageConfig) -> Result<Arc<Self>> {
-        BlockStorage::new(config).map(|storage| Self::new(Backing::Block(storage)))
+        BlockStorage::new(config).map(Self::new)
     }
 
     /// Creates a view: a part of a region as a region. It holds the region that the parent is a view of, not the parent.
@@ -87,21 +77,25 @@ impl Region {
         );
         let (root, before) = Self::root_of(parent);
         root.counts.views.fetch_add(1, Ordering::Relaxed);
-        Ok(Self::new(Backing::View { root: root.clone(), offset: before + offset, size }))
+        let view = View { root: root.clone(), offset: before + offset, size };
+        Ok(Self::with(root.memory.clone(), Some(view), None, OnceCell::new()))
     }
 
-    pub(super) fn new(backing: Backing) -> Arc<Self> {
-        Self::with(backing, None, OnceCell::new())
+    /// A region of memory that this process has allocated, adopted or opened.
+    pub fn new(memory: impl Backing + 'static) -> Arc<Self> {
+        Self::with(Arc::new(memory), None, None, OnceCell::new())
     }
 
     pub(super) fn with(
-        backing: Backing,
+        memory: Arc<dyn Backing>,
+        view: Option<View>,
         origin: Option<Origin>,
         control: OnceCell<Arc<Control>>,
     ) -> Arc<Self> {
         let region = Arc::new(Self {
             log_id: LogId::next(),
-            backing,
+            memory,
+            view,
             origin,
             control,
             counts: Counts::default(),
@@ -114,15 +108,15 @@ impl Region {
     /// A layout creates a view per layer, so views are logged at a lower level.
     fn log_creation(&self) {
         let (id, size, address) = (self.log_id, self.size(), self.address());
-        match &self.backing {
-            Backing::View { root, offset, .. } => {
+        match &self.view {
+            Some(View { root, offset, .. }) => {
                 log!(Trace, "region {id} created: {size} bytes at offset {offset} of region {}", root.log_id)
             }
-            _ => log!(
+            None => log!(
                 Debug,
                 "region {id} created: {}{} memory, {size} bytes at {address:#x}{}{}",
                 if self.origin.is_some() { "imported " } else { "" },
-                self.backing.name(),
+                self.memory.name(),
                 self.ordinal().map_or(String::new(), |ordinal| format!(", device {ordinal}")),
                 self.path().map_or(String::new(), |path| format!(", file {}", path.display()))
             ),

@@ -8,23 +8,13 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Control, DeviceConfig, DeviceMemory};
-use crate::base::error::Result;
+use super::{Backing, Control};
 use crate::base::process::PerProcess;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread;
-use crate::cuda::memory::Allocation;
-
-impl DeviceMemory {
-    /// Allocates memory of one device.
-    pub fn allocate(config: &DeviceConfig) -> Result<Self> {
-        sweep();
-        Allocation::new(config.ordinal, config.size).map(Self::Owned)
-    }
-}
 
 /// The memory, and the control block that shows whether importers are left.
-type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
+type Waiting = Vec<(Arc<dyn Backing>, Arc<Control>)>;
 
 /// Per process, because a forked child must not free the memory.
 fn waiting() -> MutexGuard<'static, Waiting> {
@@ -33,12 +23,12 @@ fn waiting() -> MutexGuard<'static, Waiting> {
 }
 
 /// Frees device memory once no importer has it open.
-pub(super) fn free_later(memory: &Arc<DeviceMemory>, control: &Arc<Control>) {
+pub(super) fn free_later(memory: &Arc<dyn Backing>, control: &Arc<Control>) {
     waiting().push((memory.clone(), control.clone()));
 }
 
 /// Frees the memory that no importer has open any more. Waits for the device.
-pub(super) fn sweep() {
+pub fn sweep() {
     drop(take_free());
 }
 
@@ -63,9 +53,9 @@ fn take_free() -> Waiting {
     // Without holding the memory: another thread may remove it from the list meanwhile, and this one must not be the last holder.
     let candidates: Vec<_> =
         waiting().iter().map(|(memory, control)| (Arc::downgrade(memory), control.clone())).collect();
-    let is_free = |(_, control): &&(Weak<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
-    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| memory.as_ptr()).collect();
-    let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
+    let is_free = |(_, control): &&(Weak<dyn Backing>, Arc<Control>)| !control.may_have_importers();
+    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| memory.as_ptr().addr()).collect();
+    let is_over = |waits: &mut (Arc<dyn Backing>, _)| over.contains(&Arc::as_ptr(&waits.0).addr());
     // Freed without the lock, which every thread that shares, frees or allocates device memory needs: freeing waits for
     // the device.
     waiting().extract_if(.., is_over).collect()

@@ -15,14 +15,6 @@ use crate::cuda::vmm::HandleType;
 use crate::nixl::{Descriptor, SpanFailure};
 
 impl Region {
-    /// Its elastic memory, if it is an elastic region or a view of one.
-    pub fn elastic_memory(&self) -> Option<&ElasticMemory> {
-        match self.root() {
-            Backing::Elastic(memory) => Some(memory),
-            _ => None,
-        }
-    }
-
     /// Gives `size` bytes at `offset` memory, in whole extents; what has some keeps it. All of it, or none.
     pub fn commit(&self, offset: u64, size: u64) -> Result<()> {
         let memory = self.resizable(offset, size)?;
@@ -140,10 +132,7 @@ impl Region {
     }
 
     fn own_elastic_memory(&self) -> Result<&ElasticMemory> {
-        match &self.backing {
-            Backing::Elastic(memory) => Ok(memory),
-            _ => Err(not_elastic()),
-        }
+        self.elastic_memory().filter(|_| !self.is_view()).ok_or_else(not_elastic)
     }
 
     /// Exports the committed extents for another process. The hold keeps them committed.
@@ -159,17 +148,11 @@ impl Region {
     /// The descriptors to register with NIXL: of an elastic region the control block, which peers read, and each committed
     /// extent; of any other the region.
     pub fn descriptors(&self) -> Vec<Descriptor> {
-        match &self.backing {
-            Backing::Elastic(memory) => {
-                let control = self.origin.is_none().then(|| memory.control().descriptor());
-                let committed = memory.committed().into_iter();
-                control
-                    .into_iter()
-                    .chain(committed.map(|extent| self.extent_descriptor(memory, extent)))
-                    .collect()
-            }
-            _ => vec![self.descriptor()],
-        }
+        let Ok(memory) = self.own_elastic_memory() else { return vec![self.descriptor()] };
+        let control = self.origin.is_none().then(|| memory.control().descriptor());
+        let committed = memory.committed().into_iter();
+        let extents = committed.map(|extent| self.extent_descriptor(memory, extent));
+        control.into_iter().chain(extents).collect()
     }
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {

@@ -12,14 +12,18 @@
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
-use super::mapping::{Pages, give_size};
-use super::open_file::reopened;
+use super::mapping::{FilePart, Pages, give_size};
+use super::open_file::{FileId, reopened};
+use super::origin::Access;
 use super::pages::huge_page_size;
+use super::place::{AddressSpace, Place};
 use crate::base::advice;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::retried;
@@ -82,15 +86,80 @@ pub fn seal_writes(file: BorrowedFd<'_>, writes: FutureWrites) -> Result<()> {
     })
 }
 
-/// Fails for a memory file that no importer can map to be written.
-pub fn ensure_write_allowed(file: BorrowedFd<'_>) -> Result<()> {
-    ensure!(
-        !Inspected::new(file)?.is_write_sealed(),
-        PermissionDenied,
-        "the memory file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE), so that no importer can map it to \
-         be written; share it with KVMEM_SHARE_READ_ONLY"
-    );
-    Ok(())
+/// A part of a memory file, from an offset on.
+pub struct MemoryFile {
+    file: OwnedFd,
+    offset: u64,
+    id: FileId,
+    /// The caller has created it, and decides on its seals unless a share is to be sealed.
+    is_adopted: bool,
+    /// A share has granted write access.
+    is_written: AtomicBool,
+}
+
+impl MemoryFile {
+    /// The part that starts at a multiple of the file's page size.
+    pub fn new(file: OwnedFd, offset: u64) -> Result<Self> {
+        let id = FileId::from_fd(file.as_fd())?;
+        Ok(Self { file, offset, id, is_adopted: false, is_written: AtomicBool::new(false) })
+    }
+
+    /// The same of a file that the caller has created.
+    pub fn adopted(file: OwnedFd, offset: u64) -> Result<Self> {
+        Ok(Self { is_adopted: true, ..Self::new(file, offset)? })
+    }
+
+    /// For a mapping.
+    pub fn part(&self) -> FilePart<'_> {
+        FilePart { file: self.file.as_fd(), offset: self.offset }
+    }
+
+    /// Identifies the file.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// The place of `size` bytes.
+    pub fn place(&self, size: u64) -> Place {
+        Place::new(AddressSpace::File(self.id), self.offset, size)
+    }
+
+    /// An open of the file for importers. A separate one: through a common one an importer could take a lease, and later opens
+    /// would fail. Sealed against writing since, the file can only be shared to be read.
+    pub fn for_sharing(&self, access: Access, writes: FutureWrites) -> Result<OwnedFd> {
+        self.seal(writes)?;
+        if access == Access::Read {
+            return reopened(&self.file, OFlags::RDONLY);
+        }
+        // Before the look: a seal that is added after it finds this.
+        self.is_written.store(true, Ordering::SeqCst);
+        ensure!(
+            !Inspected::new(self.file.as_fd())?.is_write_sealed(),
+            PermissionDenied,
+            "the memory file is sealed against writing (F_SEAL_WRITE or F_SEAL_FUTURE_WRITE), so that no importer can map it \
+             to be written; share it with KVMEM_SHARE_READ_ONLY"
+        );
+        reopened(&self.file, OFlags::RDWR)
+    }
+
+    /// Fails for a seal if a share has granted write access: its importers can go on.
+    fn seal(&self, writes: FutureWrites) -> Result<()> {
+        if self.is_adopted && writes == FutureWrites::Allowed {
+            return Ok(());
+        }
+        let ensure_unwritten = || {
+            ensure!(
+                !self.is_adopted || !self.is_written.load(Ordering::SeqCst),
+                InvalidState,
+                "the memory was shared before to be written, and what importers have mapped stays writable; seal it in a share \
+                 before that one, or share it without KVMEM_SHARE_WRITE_SEALED"
+            );
+            Ok(())
+        };
+        ensure_unwritten()?;
+        seal_writes(self.file.as_fd(), writes)?;
+        ensure_unwritten()
+    }
 }
 
 /// The properties that determine how a memory file can be mapped, and whether that is safe.

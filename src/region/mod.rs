@@ -2,6 +2,7 @@
 //! Regions: ranges of memory on one tier, and their registration with agents.
 
 mod available_memory;
+mod backing;
 mod contexts;
 mod control;
 mod counts;
@@ -18,6 +19,7 @@ mod open_file;
 mod origin;
 mod overlap;
 mod pages;
+mod place;
 mod prefault;
 mod proc_maps;
 mod registration;
@@ -26,31 +28,34 @@ mod sharing;
 mod tier;
 mod tiers;
 
+use std::any::Any;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
+pub use backing::{Backing, Export, PeerMemory, Properties, Source};
 pub use contexts::Contexts;
 pub use control::Control;
 pub use equal_pieces::EqualPieces;
 pub use extents::{ExtentHold, RegionExtents};
 pub use mapping::FilePart;
-pub use memory_file::{FutureWrites, ensure_write_allowed, seal_writes};
+pub use memory_file::{FutureWrites, MemoryFile};
 pub use numa::NumaPlacement;
 pub use open_file::{FileId, reopened};
-pub use origin::{Access, Origin};
-pub use overlap::{Meeting, meetings, meetings_of_ranges, overlap};
+pub use origin::{Access, OpenRequirements, Origin};
+pub use overlap::{Meeting, Places, meetings, meetings_of_ranges, overlap};
 pub use pages::Residency;
+pub use place::{AddressSpace, Place};
 pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
-pub use sharing::{HandledRegion, Holders, OpenRequirements, SharedRegion};
+pub use sharing::{HandledRegion, Holders, SharedRegion};
 pub use tier::Tier;
 pub use tiers::{
-    AdoptedFile, AdoptedFileConfig, AdoptedMemory, BlockStorage, BlockStorageConfig, DeviceConfig,
-    DeviceMemory, DeviceUsers, DirectIo, DiskConfig, DiskFile, ElasticConfig, ElasticMemory, ExportedExtent,
-    HugePages, ImportedExtent, ImportedMapping, ImportedShape, IpcConfig, Label, MappedDevice, MappedPart,
-    ObjectConfig, Objects, OpenDevices, OpenMode, PinnedConfig, PinnedMemory, Progress, SharedPart,
-    SystemConfig, SystemMemory, extent_granularity,
+    AdoptedDevice, AdoptedFile, AdoptedFileConfig, AdoptedMemory, BlockStorage, BlockStorageConfig,
+    DeviceConfig, DeviceUsers, DirectIo, DiskConfig, DiskFile, ElasticConfig, ElasticMemory, ExportedExtent,
+    HugePages, ImportedDevice, ImportedExtent, ImportedMapping, ImportedShape, IpcConfig, Label,
+    MappedDevice, MappedPart, ObjectConfig, Objects, OpenDevices, OpenMode, OwnedDevice, PinnedConfig,
+    PinnedMemory, Progress, SharedPart, SystemConfig, SystemMemory, extent_granularity,
 };
 
 pub use crate::base::random::random;
@@ -60,62 +65,27 @@ use once_cell::sync::OnceCell;
 use registration::Registrations;
 
 use crate::base::error::{Error, Result, Status, fail};
-use crate::base::log::log;
 use crate::base::log_id::LogId;
 use crate::cuda::ipc::DevicePair;
 use crate::nixl::{Descriptor, Descriptors, HostPages, Span, SpanFailure};
 
-/// The memory of a region.
-pub enum Backing {
-    /// Host memory that kvmem mapped.
-    System(SystemMemory),
-    /// A file that kvmem opened.
-    Disk(DiskFile),
-    /// Host memory of the caller.
-    Adopted(AdoptedMemory),
-    /// Page-locked memory.
-    Pinned(PinnedMemory),
-    /// Memory of a GPU.
-    Device(Arc<DeviceMemory>),
-    /// Memory of a GPU that grows and shrinks.
-    Elastic(ElasticMemory),
-    /// Objects of an object store.
-    Objects(Objects),
-    /// A part of a block device.
-    Block(BlockStorage),
-    /// A part of another region.
-    View {
-        /// The region it is a part of, never a view: a view of a view is a view of its root, so that views of any depth
-        /// are dropped and resolved without recursion.
-        root: Arc<Region>,
-        /// Where in the root it starts.
-        offset: u64,
-        /// Its size in bytes.
-        size: u64,
-    },
-}
-
-impl Backing {
-    /// Its name, for the log.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::System(_) => "system",
-            Self::Disk(_) => "disk",
-            Self::Adopted(_) => "adopted host",
-            Self::Pinned(_) => "pinned",
-            Self::Device(_) => "device",
-            Self::Elastic(_) => "elastic",
-            Self::Objects(_) => "object",
-            Self::Block(_) => "block",
-            Self::View { root, .. } => root.backing().name(),
-        }
-    }
+/// The part of another region that a region is.
+struct View {
+    /// Never a view: a view of a view is a view of its root, so that views of any depth are dropped and resolved without
+    /// recursion.
+    root: Arc<Region>,
+    /// Where in the root it starts.
+    offset: u64,
+    /// Its size in bytes.
+    size: u64,
 }
 
 /// A range of memory on one tier. It is freed with its last holder.
 pub struct Region {
     log_id: LogId,
-    backing: Backing,
+    /// That of its root, if it is a view.
+    memory: Arc<dyn Backing>,
+    view: Option<View>,
     origin: Option<Origin>,
     control: OnceCell<Arc<Control>>,
     counts: Counts,
@@ -123,132 +93,88 @@ pub struct Region {
 }
 
 impl Region {
-    fn log_end(&self) {
-        match &self.backing {
-            Backing::View { .. } => log!(Trace, "region {} freed", self.log_id),
-            _ => log!(Debug, "region {} freed", self.log_id),
-        }
-    }
-
     /// Its number in the log.
     pub fn log_id(&self) -> LogId {
         self.log_id
     }
 
-    /// Its memory.
-    pub fn backing(&self) -> &Backing {
-        &self.backing
-    }
-
-    /// The memory of the region that it is a view of; its own memory if it is no view.
-    pub fn root(&self) -> &Backing {
-        match &self.backing {
-            Backing::View { root, .. } => &root.backing,
-            own => own,
-        }
+    /// The region that it is a view of, or itself.
+    fn root(&self) -> &Self {
+        self.view.as_ref().map_or(self, |view| &view.root)
     }
 
     /// The region that it is a view of, and its offset there; itself if it is no view.
     pub fn root_of(region: &Arc<Self>) -> (&Arc<Self>, u64) {
-        match &region.backing {
-            Backing::View { root, offset, .. } => (root, *offset),
-            _ => (region, 0),
-        }
+        region.view.as_ref().map_or((region, 0), |view| (&view.root, view.offset))
+    }
+
+    /// Whether it is a part of another region.
+    pub fn is_view(&self) -> bool {
+        self.view.is_some()
+    }
+
+    fn offset_in_root(&self) -> u64 {
+        self.view.as_ref().map_or(0, |view| view.offset)
     }
 
     /// The tier that it is located on.
     pub fn tier(&self) -> Tier {
-        match self.root() {
-            Backing::Disk(_) => Tier::Disk,
-            Backing::Pinned(_) => Tier::Pinned,
-            Backing::Device(_) => Tier::Device,
-            Backing::Elastic(_) => Tier::Elastic,
-            Backing::Objects(_) => Tier::Object,
-            Backing::Block(_) => Tier::Block,
-            Backing::System(_) | Backing::Adopted(_) | Backing::View { .. } => Tier::System,
-        }
+        self.memory.tier()
+    }
+
+    /// What a caller can learn of its memory.
+    pub fn properties(&self) -> Properties {
+        self.memory.properties()
     }
 
     /// Its first byte: a host or device address, or an offset in storage. The objects of a region are one behind the other.
     pub fn address(&self) -> u64 {
-        match &self.backing {
-            Backing::System(memory) => memory.address() as u64,
-            Backing::Adopted(memory) => memory.address() as u64,
-            Backing::Pinned(memory) => memory.memory().address() as u64,
-            Backing::Device(memory) => memory.address(),
-            Backing::Elastic(memory) => memory.address(),
-            Backing::Disk(_) | Backing::Objects(_) => 0,
-            Backing::Block(storage) => storage.offset(),
-            Backing::View { root, offset, .. } => root.address() + offset,
-        }
+        self.memory.address() + self.offset_in_root()
     }
 
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
-        match &self.backing {
-            Backing::System(memory) => memory.size() as u64,
-            Backing::Adopted(memory) => memory.size() as u64,
-            Backing::Pinned(memory) => memory.memory().size() as u64,
-            Backing::Device(memory) => memory.size(),
-            Backing::Elastic(memory) => memory.size(),
-            Backing::Disk(file) => file.size(),
-            Backing::Objects(objects) => objects.size(),
-            Backing::Block(storage) => storage.size(),
-            Backing::View { size, .. } => *size,
-        }
+        self.view.as_ref().map_or_else(|| self.memory.size(), |view| view.size)
     }
 
     /// The ordinal of the GPU that it is located on.
     pub fn ordinal(&self) -> Option<i32> {
-        match self.root() {
-            Backing::Device(memory) => Some(memory.ordinal()),
-            Backing::Elastic(memory) => Some(memory.ordinal()),
-            _ => None,
-        }
+        self.devices().map(|devices| devices.owner)
     }
 
     /// The GPU that it is located on, and the GPU that it is mapped for.
-    pub fn place(&self) -> Option<DevicePair> {
-        match self.root() {
-            Backing::Device(memory) => Some(DevicePair { owner: memory.ordinal(), user: memory.user() }),
-            Backing::Elastic(memory) => Some(DevicePair::on(memory.ordinal())),
-            _ => None,
-        }
+    pub fn devices(&self) -> Option<DevicePair> {
+        self.memory.devices()
     }
 
-    /// Lets more devices use elastic memory, or VMM memory that another process shared. VMM memory that an engine has
-    /// mapped stays as it is, and so does memory that is opened for one device at a time.
+    /// How a kernel of another GPU can access it.
+    pub fn peer_memory(&self) -> PeerMemory {
+        self.memory.peer_memory()
+    }
+
+    /// Lets more devices use it, if that is possible after its creation.
     pub fn open_for(&self, users: DeviceUsers) -> Result<()> {
-        match &self.backing {
-            Backing::View { root, .. } => root.open_for(users),
-            Backing::Elastic(memory) if memory.is_open_for(users)? => Ok(()),
-            Backing::Elastic(memory) => {
-                // An extent that another thread commits now gets either the old or the new devices.
-                let _resizing = self.registrations.resize()?;
-                memory.open_for(users)
-            }
-            Backing::Device(memory) => match &**memory {
-                DeviceMemory::Mapped(memory) => memory.open_for(users),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
+        self.memory.open_for(users, &self.root().registrations)
+    }
+
+    fn memory_of_kind<T: Backing>(&self) -> Option<&T> {
+        let memory: &dyn Any = &*self.memory;
+        memory.downcast_ref()
     }
 
     /// The file of a disk region.
     pub fn file(&self) -> Option<&DiskFile> {
-        match self.root() {
-            Backing::Disk(file) => Some(file),
-            _ => None,
-        }
+        self.memory_of_kind()
     }
 
     /// The objects that it consists of, or is a view of.
     pub fn objects(&self) -> Option<&Objects> {
-        match self.root() {
-            Backing::Objects(objects) => Some(objects),
-            _ => None,
-        }
+        self.memory_of_kind()
+    }
+
+    /// Its elastic memory, if it is an elastic region or a view of one.
+    pub fn elastic_memory(&self) -> Option<&ElasticMemory> {
+        self.memory_of_kind()
     }
 
     /// The fd of the file of a disk region.
@@ -267,81 +193,45 @@ impl Region {
         Descriptor {
             address: self.address(),
             size: self.size(),
-            device_id: self.device_id(),
+            device_id: self.memory.device_id(),
             memory_type: self.tier().memory_type(),
         }
     }
 
     /// What else the pages of its host memory contain.
     fn host_pages(&self) -> HostPages {
-        match (self.root(), self.backing()) {
-            (Backing::Pinned(_), _) => HostPages::Locked,
-            (Backing::Adopted(_), _) | (_, Backing::View { .. }) => HostPages::Shared,
-            _ => HostPages::Own,
+        match self.memory.host_pages() {
+            HostPages::Own if self.is_view() => HostPages::Shared,
+            pages => pages,
         }
     }
 
     /// Storage that is registered as a list, with what its backend needs to find it.
     pub fn storage_list(&self) -> Option<Result<Descriptors>> {
-        match self.root() {
-            Backing::Objects(objects) => Some(objects.descriptors()),
-            Backing::Block(storage) => Some(storage.descriptors()),
-            _ => None,
-        }
+        self.memory.storage_list()
     }
 
     /// Whether only all of it can be registered, not a view.
     pub fn is_registered_whole(&self) -> bool {
-        matches!(self.root(), Backing::Elastic(_) | Backing::Objects(_) | Backing::Block(_))
+        self.memory.is_registered_whole()
     }
 
     /// Some of its bytes as NIXL addresses them; of objects, bytes of one.
     pub fn span(&self, address: u64, size: u64) -> Span {
-        match self.root() {
-            Backing::Objects(objects) => objects.span(address, size),
-            _ => Span { address, size, device_id: self.device_id() },
-        }
-    }
-
-    /// The fd of a file, the ordinal of a GPU, the number of a block device or of the first object; 0 for host memory.
-    fn device_id(&self) -> u64 {
-        match self.root() {
-            Backing::Objects(objects) => objects.first_id(),
-            Backing::Block(storage) => storage.device_id(),
-            _ => self.fd().or(self.ordinal()).map_or(0, |id| id as u64),
-        }
+        self.memory.span(address, size)
     }
 
     /// How much of its mapping is resident in memory.
     pub fn residency(&self) -> Result<Residency> {
-        match self.root() {
-            Backing::System(memory) => memory.residency(),
-            Backing::Pinned(memory) => memory.memory().residency(),
-            Backing::Adopted(_) => {
-                fail!(
-                    Unsupported,
-                    "the residency of adopted memory is not known, because the caller manages its mappings"
-                )
-            }
-            _ => fail!(Unsupported, "a {} region is not in host memory", self.tier().name()),
-        }
+        self.memory.residency()
     }
 
     /// Why it is read-only here; `None` if it is writable.
     pub fn read_only_because(&self) -> Option<&'static str> {
-        match self.root() {
-            _ if self.origin().is_some_and(|origin| origin.access == Access::Read) => {
-                Some("it was shared read-only")
-            }
-            Backing::Adopted(memory) if memory.is_read_only() => {
-                Some("it was adopted with KVMEM_ADOPT_READ_ONLY")
-            }
-            Backing::Device(memory) if memory.is_read_only() => {
-                Some("it was adopted with KVMEM_ADOPT_READ_ONLY")
-            }
-            Backing::Disk(file) if !file.is_writable() => Some("it was opened with KVMEM_DISK_READ_ONLY"),
-            _ => None,
+        if self.origin().is_some_and(|origin| origin.access == Access::Read) {
+            return Some("it was shared read-only");
         }
+        self.memory.read_only_because()
     }
 
     /// Fails if it is read-only here.
@@ -356,25 +246,19 @@ impl Region {
 
     /// I/O on it must be aligned to this many bytes; 1 if there is no restriction.
     pub fn io_alignment(&self) -> u64 {
-        match self.root() {
-            Backing::Disk(file) => file.io_alignment(),
-            Backing::Block(storage) => storage.alignment(),
-            _ => 1,
-        }
+        self.memory.io_alignment()
     }
 
     /// Bytes from `address` that one copy of the driver or one NIXL descriptor may cover: up to the end of an extent, of an
     /// object, of a page lock of kvmem, or of an adopted allocation of a device. Unlimited if the memory is one allocation, and for host
     /// memory that its owner page-locked, because only the driver knows the bounds of those locks.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
-        let (start, size) = match self.root() {
-            Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
-            Backing::Pinned(memory) => (memory.memory().address() as u64, memory.chunk_size()),
-            Backing::Device(memory) => return memory.bytes_in_piece(address),
-            Backing::Objects(objects) => return objects.left(address),
-            _ => return u64::MAX,
-        };
-        EqualPieces { start, size }.left(address)
+        self.memory.bytes_in_piece(address)
+    }
+
+    /// How another process can get its memory. Fails if none can.
+    pub fn export(&self) -> Result<Export<'_>> {
+        self.memory.export()
     }
 
     /// Flushes a disk region to its medium; does nothing for memory.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process that owns the memory of a region, and the access of this process.
+//! The process that owns the memory of a region, the access of this process, and what else is required of memory that it opens.
 
 #![forbid(unsafe_code)]
 
 use serde::{Deserialize, Serialize};
 
+use super::open_file::FileId;
+use super::tiers::DeviceUsers;
 use crate::base::process::ProcessIdentity;
 
 /// The access of a process to memory.
@@ -23,4 +25,22 @@ pub struct Origin {
     pub process: ProcessIdentity,
     /// The access of this process.
     pub access: Access,
+}
+
+/// The requirements for a region of a share that is being opened.
+pub struct OpenRequirements {
+    /// The control block of the share.
+    pub control: FileId,
+    /// The file of its memory; `None` if the memory is not a file.
+    pub file: Option<FileId>,
+    /// The access.
+    pub access: Access,
+    /// Required alignment of its address, a power of two.
+    pub alignment: u64,
+    /// The device to page-lock it for.
+    pub pin: Option<i32>,
+    /// The devices that will access device memory, in addition to the one that it is located on.
+    pub users: DeviceUsers,
+    /// Its extents, each with its word in the control block.
+    pub extents: Vec<(usize, u32)>,
 }

@@ -1,48 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether regions share bytes, also by different addresses or file descriptors.
-//!
-//! Bytes are compared by their storage, not only by their addresses: a file by its device and inode, host memory that can be
-//! mapped twice by its file and offset, memory of another process by the id of its owner's control block. Some overlaps
-//! cannot be detected: a file of a network file system that is mounted twice, GPU memory that the caller has mapped at two
-//! addresses, memory of devices.
+//! Whether regions have bytes in common, by their places.
 
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::proc_maps::{self, MapsEntry};
-use super::{Backing, FileId, Region};
+use super::Region;
+use super::place::{AddressSpace, Place};
 use crate::base::error::{Result, ensure};
 
-/// The storage of bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Store {
-    /// The addresses of this process.
-    Addresses,
-    /// A file.
-    File(FileId),
-    /// A file, as in the list of mappings.
-    Mapped((String, u64)),
-    /// Memory with a control block, by its id.
-    Shared([u8; 16]),
-    /// Objects, by the prefix of their keys.
-    Objects(String),
-    /// A block device, by its number.
-    Block(u64),
-}
-
-/// Some bytes of a store that a region contains.
-struct StoredSpan {
-    store: Store,
-    bytes: Range<u64>,
-    region: usize,
-    /// Where the region starts in the store; before the store, if only later bytes of the region are in it.
-    start: i128,
-}
-
-/// Two regions whose ranges overlap in a store, and where each starts in it.
+/// Two regions whose ranges overlap in an address space, and where each starts in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meeting {
     /// Which of the regions.
@@ -54,45 +22,33 @@ pub struct Meeting {
 /// The maximum number of pairs of regions that overlap: those of interleaved parts of a layout with many regions.
 const MAX_MEETINGS: usize = 1 << 20;
 
+/// A place, and the index of its region.
+type Indexed = (Place, usize);
+
 /// Returns two regions whose first `size` bytes overlap; the same index twice if one region contains some bytes twice.
 pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usize)>> {
-    Ok(first_overlap(all_spans(regions, &vec![size; regions.len()])?))
+    let all = sorted(places(regions, &vec![size; regions.len()])?);
+    Ok(meetings_among(&all).next().map(|found| (found.regions[0], found.regions[1])))
 }
 
 /// Returns all pairs of regions whose first bytes, a number for each region, overlap.
 pub fn meetings(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Meeting>> {
-    all_meetings(all_spans(regions, sizes)?)
+    all_meetings(places(regions, sizes)?)
 }
 
 /// The same for ranges of addresses in one process, each with its start and size.
 pub fn meetings_of_ranges(ranges: &[(u64, u64)]) -> Result<Vec<Meeting>> {
-    let span = |(region, (start, size)): (usize, &(u64, u64))| StoredSpan {
-        store: Store::Addresses,
-        bytes: span(*start, *size),
-        region,
-        start: i128::from(*start),
-    };
-    all_meetings(ranges.iter().enumerate().map(span).collect())
+    let place = |(start, size): &(u64, u64)| Place::new(AddressSpace::Process, *start, *size);
+    all_meetings(ranges.iter().map(place).zip(0..).collect())
 }
 
-fn all_spans(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<StoredSpan>> {
+fn places(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<Indexed>> {
     ensure_one_object_size(regions)?;
-    let mut all = Vec::new();
-    // Only the list of mappings contains the files of adopted memory. Regions that are compared with adopted memory are
-    // looked up there too.
-    let is_adopted = |region: &Arc<Region>| matches!(region.root(), Backing::Adopted(_));
-    let by_list = regions.len() > 1 && regions.iter().any(is_adopted);
-    for (index, (region, size)) in regions.iter().zip(sizes).enumerate() {
-        let of_region = stored_spans(region, *size, by_list)?;
-        all.extend(of_region.into_iter().map(|(store, bytes)| {
-            let start = i128::from(bytes.start);
-            StoredSpan { store, bytes, region: index, start }
-        }));
-    }
-    if by_list {
-        all.extend(mapped_spans(regions, sizes)?);
-    }
-    Ok(all)
+    let each = regions.iter().zip(sizes).zip(0..).flat_map(|((region, size), index)| {
+        let first = region.places().into_iter().filter_map(|place| place.part(0, *size));
+        first.map(move |place| (place, index))
+    });
+    Ok(each.collect())
 }
 
 /// The addresses of two regions of objects can be compared only if one object has the same addresses in both.
@@ -113,107 +69,119 @@ fn ensure_one_object_size(regions: &[Arc<Region>]) -> Result<()> {
     Ok(())
 }
 
-/// The files of host memory, from the list of mappings.
-fn mapped_spans(regions: &[Arc<Region>], sizes: &[u64]) -> Result<Vec<StoredSpan>> {
-    let ranges: Vec<_> =
-        regions.iter().zip(sizes).map(|(region, size)| span(region.address(), *size)).collect();
-    let mut all = Vec::new();
-    for (index, mappings) in proc_maps::within(&ranges)?.into_iter().enumerate() {
-        let parts = mappings.into_iter().filter_map(|mapped| part_of(mapped, &ranges[index]));
-        all.extend(parts.map(|(store, bytes, skipped)| {
-            let start = i128::from(bytes.start) - i128::from(skipped);
-            StoredSpan { store, bytes, region: index, start }
-        }));
+fn sorted(mut all: Vec<Indexed>) -> Vec<Indexed> {
+    let key = |(place, region): &Indexed| (place.start, *region);
+    all.sort_unstable_by(|one, other| one.0.space.cmp(&other.0.space).then(key(one).cmp(&key(other))));
+    all
+}
+
+/// The pairs of sorted places that have bytes in common.
+fn meetings_among(all: &[Indexed]) -> impl Iterator<Item = Meeting> {
+    all.iter().zip(1..).flat_map(|((one, region), next)| {
+        all[next..].iter().take_while(|(other, _)| one.reaches(other)).map(|(other, other_region)| Meeting {
+            regions: [*region, *other_region],
+            starts: [one.start_of_region(), other.start_of_region()],
+        })
+    })
+}
+
+fn all_meetings(all: Vec<Indexed>) -> Result<Vec<Meeting>> {
+    let all = sorted(all);
+    let found: Vec<_> = meetings_among(&all).take(MAX_MEETINGS + 1).collect();
+    ensure!(
+        found.len() <= MAX_MEETINGS,
+        InvalidArgument,
+        "more than {MAX_MEETINGS} pairs of regions overlap; use larger regions, with the order of their axes"
+    );
+    Ok(found)
+}
+
+/// The places of the regions of a layout.
+#[derive(Debug)]
+pub struct Places {
+    /// Each with the index of its region, in order of the regions.
+    each: Vec<(Place, u32)>,
+    /// In order, and none touches another.
+    joined: Vec<Place>,
+}
+
+impl Places {
+    /// That of some regions.
+    pub fn from_regions(regions: &[Arc<Region>]) -> Self {
+        let each = regions.iter().zip(0u32..).flat_map(|(region, index)| {
+            let places = region.places().into_iter();
+            places.map(move |place| (place, index))
+        });
+        let each: Vec<_> = each.collect();
+        let joined = joined(each.iter().map(|(place, _)| place.clone()).collect());
+        Self { each, joined }
     }
-    Ok(all)
-}
 
-/// By address in their storage.
-fn sort(all: &mut [StoredSpan]) {
-    all.sort_unstable_by(|one, other| {
-        (&one.store, one.bytes.start, one.region).cmp(&(&other.store, other.bytes.start, other.region))
-    });
-}
+    /// Each place with the index of its region, in order of the regions.
+    pub fn each(&self) -> &[(Place, u32)] {
+        &self.each
+    }
 
-fn all_meetings(mut all: Vec<StoredSpan>) -> Result<Vec<Meeting>> {
-    sort(&mut all);
-    let mut found = Vec::new();
-    for (index, one) in all.iter().enumerate() {
-        let later = all[index + 1..].iter();
-        for other in later.take_while(|other| other.store == one.store && other.bytes.start < one.bytes.end) {
-            ensure!(
-                found.len() < MAX_MEETINGS,
-                InvalidArgument,
-                "more than {MAX_MEETINGS} pairs of regions overlap; use larger regions, with the order of their axes"
-            );
-            found.push(Meeting { regions: [one.region, other.region], starts: [one.start, other.start] });
+    /// Whether they have bytes in common with others. Places that are side by side are skipped at once.
+    pub fn meet(&self, other: &Self) -> bool {
+        let (mut mine, mut theirs) = (&self.joined[..], &other.joined[..]);
+        while let (Some(one), Some(another)) = (mine.first(), theirs.first()) {
+            if is_before(one, another) {
+                mine = &mine[mine.partition_point(|place| is_before(place, another))..];
+            } else if is_before(another, one) {
+                theirs = &theirs[theirs.partition_point(|place| is_before(place, one))..];
+            } else {
+                return true;
+            }
         }
+        false
     }
-    Ok(found)
 }
 
-fn span(start: u64, size: u64) -> Range<u64> {
-    start..start.saturating_add(size)
+/// Whether a place ends before another one begins.
+fn is_before(one: &Place, other: &Place) -> bool {
+    (&one.space, one.end) <= (&other.space, other.start)
 }
 
-fn first_overlap(mut all: Vec<StoredSpan>) -> Option<(usize, usize)> {
-    sort(&mut all);
-    all.windows(2)
-        .find(|pair| pair[0].store == pair[1].store && pair[1].bytes.start < pair[0].bytes.end)
-        .map(|pair| (pair[0].region, pair[1].region))
-}
-
-fn stored_spans(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Store, Range<u64>)>> {
-    let span = |start| span(start, size);
-    let storage = match region.root() {
-        Backing::Disk(file) => Some(Store::File(file.id())),
-        Backing::Objects(objects) => Some(Store::Objects(objects.prefix().to_string())),
-        Backing::Block(storage) => Some(Store::Block(storage.device_id())),
-        _ => None,
-    };
-    if let Some(store) = storage {
-        return Ok(vec![(store, span(region.address()))]);
-    }
-    let mut found = vec![(Store::Addresses, span(region.address()))];
-    let (root, offset) = Region::root_of(region);
-    if let Some(id) = root.shared_id() {
-        found.push((Store::Shared(id), span(offset)));
-    }
-    if let Some(part) = root.memory_file().filter(|_| !by_list) {
-        found.push((Store::File(FileId::from_fd(part.file)?), span(part.offset.saturating_add(offset))));
-    }
-    Ok(found)
-}
-
-/// The bytes of a mapping's file that are within a range of addresses, and their distance from the start of the range.
-fn part_of(mapped: MapsEntry, addresses: &Range<u64>) -> Option<(Store, Range<u64>, u64)> {
-    let pages = mapped.pages?;
-    let start = addresses.start.max(mapped.addresses.start);
-    let end = addresses.end.min(mapped.addresses.end);
-    let first = pages.offset + (start - mapped.addresses.start);
-    Some((Store::Mapped(pages.file), first..first + (end - start), start - addresses.start))
+/// The same bytes in order, without places that touch each other.
+fn joined(mut places: Vec<Place>) -> Vec<Place> {
+    places.sort_unstable();
+    places.dedup_by(|next, last| {
+        let continues = next.space == last.space && next.start <= last.end;
+        if continues {
+            last.end = last.end.max(next.end);
+        }
+        continues
+    });
+    places
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeSet;
 
-    fn found(all: &[(u64, Range<u64>, usize)]) -> Option<(usize, usize)> {
-        let of = |(file, bytes, region): &(u64, Range<u64>, usize)| StoredSpan {
-            store: Store::File(FileId::numbered(*file)),
-            bytes: bytes.clone(),
-            region: *region,
-            start: i128::from(bytes.start),
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::region::FileId;
+
+    fn file(inode: u64) -> AddressSpace {
+        AddressSpace::File(FileId::numbered(inode))
+    }
+
+    fn found(all: &[(u64, std::ops::Range<u64>, usize)]) -> Option<[usize; 2]> {
+        let of = |(inode, bytes, region): &(u64, std::ops::Range<u64>, usize)| {
+            (Place::new(file(*inode), bytes.start, bytes.end - bytes.start), *region)
         };
-        first_overlap(all.iter().map(of).collect())
+        meetings_among(&sorted(all.iter().map(of).collect())).next().map(|found| found.regions)
     }
 
     #[test]
     fn only_bytes_of_the_same_memory_overlap() {
         assert_eq!(found(&[(1, 0..10, 0), (2, 0..10, 1)]), None);
         assert_eq!(found(&[(1, 10..20, 0), (1, 0..10, 1)]), None);
-        assert_eq!(found(&[(1, 9..20, 0), (2, 0..50, 2), (1, 0..10, 1)]), Some((1, 0)));
-        assert_eq!(found(&[(1, 0..10, 3), (1, 4..6, 3)]), Some((3, 3)));
+        assert_eq!(found(&[(1, 9..20, 0), (2, 0..50, 2), (1, 0..10, 1)]), Some([1, 0]));
+        assert_eq!(found(&[(1, 0..10, 3), (1, 4..6, 3)]), Some([3, 3]));
     }
 
     #[test]
@@ -231,5 +199,34 @@ mod tests {
         for each in &expected {
             assert!(found.contains(each) || found.contains(&swapped(each)), "{each:?}");
         }
+    }
+
+    fn places() -> impl Strategy<Value = Places> {
+        let spaces = [AddressSpace::Process, file(1), AddressSpace::Shared([1; 16])];
+        let place = (prop::sample::select(spaces.to_vec()), 0u64..60, 1u64..9);
+        let of = |(space, start, size)| Place::new(space, start, size);
+        prop::collection::vec(place.prop_map(of), 0..12)
+            .prop_map(|all| Places { each: Vec::new(), joined: joined(all) })
+    }
+
+    proptest! {
+        #[test]
+        fn places_meet_if_two_of_them_have_a_byte_in_common(mine in places(), theirs in places()) {
+            let bytes = |places: &Places| -> BTreeSet<(AddressSpace, u64)> {
+                let of = |place: &Place| {
+                    let space = place.space.clone();
+                    (place.start..place.end).map(move |at| (space.clone(), at))
+                };
+                places.joined.iter().flat_map(of).collect()
+            };
+            prop_assert_eq!(mine.meet(&theirs), !bytes(&mine).is_disjoint(&bytes(&theirs)));
+            prop_assert!(mine.joined.windows(2).all(|pair| is_before(&pair[0], &pair[1])));
+        }
+    }
+
+    #[test]
+    fn regions_that_follow_each_other_are_one_place() {
+        let place = |start, size| Place::new(AddressSpace::Process, start, size);
+        assert_eq!(joined(vec![place(32, 16), place(0, 16), place(16, 16)]), [place(0, 48)]);
     }
 }

@@ -8,28 +8,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::deferred_free::{free_later, sweep, sweep_aside};
-use super::{Access, Backing, Control, DeviceMemory, DeviceUsers, FileId, FilePart, Origin, Region, Tier};
+use super::{Backing, Control, OpenRequirements, Origin, Region, Tier};
 use crate::base::error::{Result, ensure};
+use crate::base::log::log;
 use crate::base::process::PerProcess;
 use crate::base::sync::{Mutex, MutexGuard};
-
-/// The requirements for a region of a share that is being opened.
-pub struct OpenRequirements {
-    /// The control block of the share.
-    pub control: FileId,
-    /// The file of its memory; `None` if the memory is not a file.
-    pub file: Option<FileId>,
-    /// The access.
-    pub access: Access,
-    /// Required alignment of its address, a power of two.
-    pub alignment: u64,
-    /// The device to page-lock it for.
-    pub pin: Option<i32>,
-    /// The devices that will access device memory, in addition to the one that it is located on.
-    pub users: DeviceUsers,
-    /// Its extents, each with its word in the control block.
-    pub extents: Vec<(usize, u32)>,
-}
 
 /// The holders of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,13 +34,13 @@ pub struct Holders {
 impl Region {
     /// A region of memory of another process, or an equivalent one that another thread has opened concurrently.
     pub fn imported(
-        backing: Backing,
+        memory: Arc<dyn Backing>,
         origin: Origin,
         control: Arc<Control>,
         wanted: &OpenRequirements,
     ) -> Arc<Self> {
         let id = control.id();
-        let region = Self::with(backing, Some(origin), control.into());
+        let region = Self::with(memory, None, Some(origin), control.into());
         loop {
             // Compared without the lock, which every other share of the process needs, because comparing makes system calls on
             // files of other processes.
@@ -84,87 +67,25 @@ impl Region {
         // A process that has the control block alone, or claims that the memory is of another kind, has not proved that it
         // has the memory.
         let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
-            && match self.memory_file() {
-                Some(own) => FileId::from_fd(own.file).is_ok_and(|own| wanted.file == Some(own)),
-                None => wanted.file.is_none(),
-            };
-        let Some(origin) = &self.origin else { return is_it };
-        let pinned =
-            |ordinal| matches!(&self.backing, Backing::Pinned(memory) if memory.ordinal() == ordinal);
-        let is_host = matches!(&self.backing, Backing::System(_) | Backing::Pinned(_));
-        is_it
-            && origin.access == wanted.access
-            && wanted.pin.is_none_or(|ordinal| !is_host || pinned(ordinal))
-            && self.elastic_memory().is_none_or(|memory| memory.has(&wanted.extents))
-            && self.is_mapped_for(wanted.users.device())
-            && self.is_placed_at(wanted.alignment)
-    }
-
-    /// The driver places memory opened by its IPC handle, and would place it no better a second time.
-    fn is_placed_at(&self, alignment: u64) -> bool {
-        let is_fixed = matches!(&self.backing, Backing::Device(memory)
-            if matches!(**memory, DeviceMemory::Imported(_)));
-        is_fixed || self.address().is_multiple_of(alignment)
-    }
-
-    /// Memory opened by its IPC handle is mapped for one device. Other memory can be opened for more devices later.
-    fn is_mapped_for(&self, user: Option<i32>) -> bool {
-        match &self.backing {
-            Backing::Device(memory) => match &**memory {
-                DeviceMemory::Imported(_) => memory.user() == user.unwrap_or(memory.ordinal()),
-                _ => true,
-            },
-            _ => true,
-        }
-    }
-
-    /// The part of a file that its memory is.
-    pub(super) fn memory_file(&self) -> Option<FilePart<'_>> {
-        match &self.backing {
-            Backing::System(memory) => memory.file(),
-            Backing::Pinned(memory) => memory.memory().file(),
-            Backing::Adopted(memory) => memory.file(),
-            Backing::Disk(file) => Some(FilePart { file: file.fd(), offset: 0 }),
-            _ => None,
-        }
-    }
-
-    /// The file on disk, or the memory file of a caller or of another process, that it is a part of, and where it starts
-    /// there: other regions can be parts of the same file.
-    pub fn foreign_file_part(&self) -> Option<(FileId, u64)> {
-        if let Backing::Adopted(memory) = &self.backing
-            && memory.file().is_none()
-        {
-            return memory.mapped_file();
-        }
-        if let Backing::Disk(file) = &self.backing {
-            return Some((file.id(), 0));
-        }
-        let is_own = self.origin.is_none() && !matches!(self.backing, Backing::Adopted(_));
-        let part = self.memory_file().filter(|_| !is_own)?;
-        FileId::from_fd(part.file).ok().map(|file| (file, part.offset))
+            && self.memory.file_id() == wanted.file;
+        let is_open = |origin: &Origin| origin.access == wanted.access && self.memory.satisfies(wanted);
+        is_it && self.origin.as_ref().is_none_or(is_open)
     }
 
     /// The control block, which is created when the region is first shared.
     pub fn control(&self) -> Result<&Arc<Control>> {
-        match &self.backing {
-            Backing::View { root, .. } => root.control(),
-            _ => self.control.get_or_try_init(|| Control::create(0).map(Arc::new)),
-        }
+        self.root().control.get_or_try_init(|| Control::create(0).map(Arc::new))
     }
 
     /// Identifies the memory in all processes; `None` if it was never shared. Regions with the same id contain the same bytes,
     /// also at different addresses.
     pub fn shared_id(&self) -> Option<[u8; 16]> {
-        self.control.get().map(|control| control.id())
+        self.root().control.get().map(|control| control.id())
     }
 
     /// Its owner, if that is another process.
     pub fn origin(&self) -> Option<&Origin> {
-        match &self.backing {
-            Backing::View { root, .. } => root.origin(),
-            _ => self.origin.as_ref(),
-        }
+        self.root().origin.as_ref()
     }
 
     /// Fails if the owner has freed the region, or has ended. Its mapping here remains valid.
@@ -301,22 +222,19 @@ fn is(known: &Weak<Region>, region: &Arc<Region>) -> bool {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.log_end();
-        if let Some(control) = self.control.get() {
-            control.close();
+        if let Some(view) = &self.view {
+            log!(Trace, "region {} freed", self.log_id);
+            view.root.counts.views.fetch_sub(1, Ordering::Relaxed);
+            return;
         }
-        match &self.backing {
-            Backing::View { root, .. } => {
-                root.counts.views.fetch_sub(1, Ordering::Relaxed);
+        log!(Debug, "region {} freed", self.log_id);
+        let control = self.control.get();
+        control.into_iter().for_each(|control| control.close());
+        if self.memory.waits_for_importers() && self.origin.is_none() {
+            if let Some(control) = control.filter(|control| control.may_have_importers()) {
+                free_later(&self.memory, control);
             }
-            Backing::Device(memory) if self.origin.is_none() => {
-                let open = self.control.get().filter(|control| control.may_have_importers());
-                if let Some(control) = open {
-                    free_later(memory, control);
-                }
-                sweep();
-            }
-            _ => {}
+            sweep();
         }
     }
 }
@@ -325,7 +243,7 @@ impl Drop for Region {
 mod tests {
     use super::*;
     use crate::base::error::Status;
-    use crate::region::SystemConfig;
+    use crate::region::{Access, DeviceUsers, SystemConfig};
 
     #[test]
     fn a_region_is_known_only_with_its_control_block_and_its_file() {
@@ -333,7 +251,7 @@ mod tests {
         let (region, other) = (Region::system(&config).unwrap(), Region::system(&config).unwrap());
         let _shared = SharedRegion::new(&region).unwrap();
         let id = region.shared_id().unwrap();
-        let file = |region: &Region| FileId::from_fd(region.memory_file().unwrap().file).unwrap();
+        let file = |region: &Region| region.memory.file_id().unwrap();
         let control = |region: &Region| region.control().unwrap().file_id();
         let is_known = |control, file| {
             let wanted = OpenRequirements {

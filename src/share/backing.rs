@@ -15,7 +15,7 @@ use crate::cuda::Device;
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::Shareable;
 use crate::region::{
-    Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
+    Access, Backing, Control, DiskFile, ElasticMemory, ImportedDevice, ImportedExtent, ImportedMapping,
     ImportedShape, IpcConfig, MappedDevice, MappedPart, OpenRequirements, PinnedMemory, SharedPart,
     SystemMemory,
 };
@@ -28,7 +28,7 @@ impl Share {
         wanted: &OpenRequirements,
         opening: &OpenOptions,
         control: &Arc<Control>,
-    ) -> Result<Backing> {
+    ) -> Result<Arc<dyn Backing>> {
         let (writable, alignment) = (wanted.access == Access::ReadWrite, wanted.alignment);
         match &entry.carried {
             MemoryHandle::Memory { fd, offset } => {
@@ -36,17 +36,15 @@ impl Share {
                 let shared = SharedPart { offset, size: entry.size, alignment, writable, trusts_owner };
                 let memory = SystemMemory::open(self.fd(*fd)?, &shared)?;
                 match opening.pin {
-                    Some(ordinal) => PinnedMemory::lock(memory, ordinal, writable).map(Backing::Pinned),
-                    None => Ok(Backing::System(memory)),
+                    Some(ordinal) => Ok(Arc::new(PinnedMemory::lock(memory, ordinal, writable)?)),
+                    None => Ok(Arc::new(memory)),
                 }
             }
-            MemoryHandle::Disk { fd } => {
-                DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk)
-            }
+            MemoryHandle::Disk { fd } => Ok(Arc::new(DiskFile::shared(self.fd(*fd)?, entry.size, writable)?)),
             MemoryHandle::Ipc { device, handle, base_size, offset, buffer_id } => {
                 self.ensure_kept(control)?;
                 let owner = reached(device, opening)?;
-                let memory = DeviceMemory::open(&IpcConfig {
+                let memory = ImportedDevice::open(&IpcConfig {
                     place: DevicePair { owner, user: opening.users.device().unwrap_or(owner) },
                     handle: *handle,
                     offset: *offset,
@@ -55,16 +53,15 @@ impl Share {
                     buffer_id: Some(*buffer_id),
                 })
                 .map_err(|error| self.refused_handle(error))?;
-                Ok(Backing::Device(Arc::new(memory)))
+                Ok(Arc::new(memory))
             }
             MemoryHandle::Extents { device, extent_size, extents } => {
                 let (ordinal, extent_size) = (reached(device, opening)?, *extent_size);
                 let shape = ImportedShape { size: entry.size, extent_size, alignment };
                 let imported = self.extents(extents)?;
                 let devices = (ordinal, opening.users);
-                ElasticMemory::import(devices, shape, imported, control.clone(), writable)
-                    .map(Backing::Elastic)
-                    .map_err(not_as_described)
+                let memory = ElasticMemory::import(devices, shape, imported, control.clone(), writable);
+                Ok(Arc::new(memory.map_err(not_as_described)?))
             }
             MemoryHandle::Fabric { device, extent_size, extents } => {
                 self.ensure_kept(control)?;
@@ -76,7 +73,7 @@ impl Share {
                 // The driver may reuse the bytes of a handle. The handle has opened the shared memory if that still exists now.
                 ensure_extents_kept(control, extents)?;
                 self.ensure_kept(control)?;
-                memory.map(Backing::Elastic).map_err(not_as_described)
+                Ok(Arc::new(memory.map_err(not_as_described)?))
             }
             MemoryHandle::Mappings { device, offset, mappings } => {
                 let ordinal = reached(device, opening)?;
@@ -87,8 +84,7 @@ impl Share {
                 if imported.iter().any(|each| matches!(each.memory, Shareable::Fabric(_))) {
                     self.ensure_kept(control)?;
                 }
-                let memory = DeviceMemory::Mapped(memory.map_err(not_as_described)?);
-                Ok(Backing::Device(Arc::new(memory)))
+                Ok(Arc::new(memory.map_err(not_as_described)?))
             }
         }
     }

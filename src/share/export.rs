@@ -6,8 +6,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
-
 use super::import::alignment_of_roots;
 use super::manifest::{LayoutEntry, Manifest, Object, PartsEntry, RegionEntry, RegionPart, RemoteEntry};
 use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
@@ -20,10 +18,7 @@ use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
 use crate::layout::{Layout, LayoutPart, Memory};
 use crate::nixl::{Agent, Command};
-use crate::region::{
-    Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, FutureWrites, Region,
-    SharedRegion, ensure_write_allowed, reopened, seal_writes,
-};
+use crate::region::{Access, ElasticMemory, Export, ExtentHold, FutureWrites, Region, SharedRegion};
 
 impl Share {
     /// Shares a region, or the part of one that a view is.
@@ -211,38 +206,33 @@ impl ShareBuilder {
 
     fn carry(&mut self, root: &Arc<Region>) -> Result<PackedRegion> {
         let writable = self.grant.access == Access::ReadWrite;
-        match root.backing() {
-            Backing::System(memory) => self.memory_file(memory.file()).map(PackedRegion::from),
-            Backing::Pinned(memory) => self.memory_file(memory.memory().file()).map(PackedRegion::from),
-            Backing::Disk(file) => {
+        if let Some(reason) = root.read_only_because().filter(|_| writable) {
+            fail!(
+                PermissionDenied,
+                "the memory cannot be written: {reason}; share it with KVMEM_SHARE_READ_ONLY"
+            );
+        }
+        match root.export()? {
+            Export::MemoryFile(file) => {
+                self.allow(&[Transport::Fd], HOST_MEMORY)?;
+                let fd = self.push(file.for_sharing(self.grant.access, self.grant.writes)?);
+                Ok(MemoryHandle::Memory { fd, offset: file.part().offset }.into())
+            }
+            Export::DiskFile => {
                 self.allow(&[Transport::Fd], "a file")?;
+                let file = root.file().ok_or_else(|| missing("file"))?;
                 let fd = self.push(file.for_sharing(writable)?);
                 Ok(MemoryHandle::Disk { fd }.into())
             }
-            Backing::Device(memory) => {
-                self.ensure_may_grant(memory.is_read_only())?;
-                match memory.retain_mappings()? {
-                    Some(retained) => self.mappings(memory, retained),
-                    None => {
-                        self.allow(&[Transport::Ipc], "plain device memory")?;
-                        ipc_handle(memory).map(PackedRegion::from)
-                    }
-                }
+            Export::Mappings(retained) => self.mappings(uuid(root)?, retained),
+            Export::IpcHandle => {
+                self.allow(&[Transport::Ipc], "plain device memory")?;
+                ipc_handle(root).map(PackedRegion::from)
             }
-            Backing::Elastic(memory) => {
+            Export::Extents => {
                 self.allow(&[Transport::Fd, Transport::Fabric], "elastic memory")?;
-                self.extents(root, memory)
+                self.extents(root, root.elastic_memory().ok_or_else(|| missing("extents"))?)
             }
-            Backing::Adopted(memory) => self.adopted(memory).map(PackedRegion::from),
-            Backing::Objects(_) | Backing::Block(_) => {
-                let message = format!(
-                    "{} storage cannot be shared: this process has no file descriptor of it; name it in the other process, \
-                     with an agent of that process",
-                    root.tier().name()
-                );
-                Err(Error::new(Status::Unsupported, message))
-            }
-            Backing::View { .. } => Err(Error::new(Status::Panic, "a view is never a root")),
         }
     }
 
@@ -277,56 +267,6 @@ impl ShareBuilder {
         }
     }
 
-    fn memory_file(&mut self, part: Option<FilePart<'_>>) -> Result<MemoryHandle> {
-        self.allow(&[Transport::Fd], HOST_MEMORY)?;
-        let Some(FilePart { file, offset }) = part else {
-            fail!(
-                Unsupported,
-                "the region was not allocated in a memory file that another process could map; create it with \
-                 KVMEM_SYSTEM_SHAREABLE or KVMEM_PINNED_SHAREABLE"
-            );
-        };
-        seal_writes(file, self.grant.writes)?;
-        // A separate open: through a common one an importer could take a lease, and later opens would fail.
-        let flags = match self.grant.access {
-            Access::ReadWrite => {
-                ensure_write_allowed(file)?;
-                OFlags::RDWR
-            }
-            Access::Read => OFlags::RDONLY,
-        };
-        let fd = self.push(reopened(file, flags)?);
-        Ok(MemoryHandle::Memory { fd, offset })
-    }
-
-    /// Host memory of the caller's, if the caller passed its memory file.
-    fn adopted(&mut self, memory: &AdoptedMemory) -> Result<MemoryHandle> {
-        self.allow(&[Transport::Fd], HOST_MEMORY)?;
-        let Some(file) = memory.shared_file() else {
-            fail!(
-                Unsupported,
-                "memory adopted by its address alone has no file that another process could map; adopt it with \
-                 kvmem_region_adopt_file, or have kvmem allocate it, shareable"
-            );
-        };
-        self.ensure_may_grant(memory.is_read_only())?;
-        if self.grant.writes == FutureWrites::Sealed {
-            file.seal_writes()?;
-        }
-        let fd = self.push(file.for_sharing(self.grant.access)?);
-        Ok(MemoryHandle::Memory { fd, offset: file.part().offset })
-    }
-
-    /// Fails if the share grants write access to memory that this process may only read.
-    fn ensure_may_grant(&self, is_read_only: bool) -> Result<()> {
-        ensure!(
-            self.grant.access == Access::Read || !is_read_only,
-            PermissionDenied,
-            "the memory was adopted with KVMEM_ADOPT_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
-        );
-        Ok(())
-    }
-
     fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<PackedRegion> {
         let way = self.handle_type(|way| memory.allows(way));
         ensure!(
@@ -336,7 +276,7 @@ impl ShareBuilder {
              handles, on a device that supports them",
             way.name()
         );
-        let (device, extent_size) = (Device::get(memory.ordinal())?.uuid()?, memory.extent_size());
+        let (device, extent_size) = (uuid(root)?, memory.extent_size());
         let (exported, hold) = root.export_extents(way)?;
         let (mut by_fd, mut by_fabric) = (Vec::new(), Vec::new());
         for each in exported {
@@ -354,7 +294,7 @@ impl ShareBuilder {
     }
 
     /// VMM memory of an engine that kvmem adopted.
-    fn mappings(&mut self, memory: &DeviceMemory, retained: RetainedRange) -> Result<PackedRegion> {
+    fn mappings(&mut self, device: [u8; 16], retained: RetainedRange) -> Result<PackedRegion> {
         self.allow(&[Transport::Fd, Transport::Fabric], "VMM memory")?;
         let allows = |way| retained.memories.iter().all(|memory| memory.properties().allow(way));
         let way = self.handle_type(allows);
@@ -368,7 +308,6 @@ impl ShareBuilder {
             };
             mappings.push(SharedMapping { size: memory.size(), handle });
         }
-        let device = Device::get(memory.ordinal())?.uuid()?;
         let carried = MemoryHandle::Mappings { device, offset: retained.offset, mappings };
         Ok(PackedRegion { mappings: retained.memories, ..carried.into() })
     }
@@ -409,15 +348,24 @@ fn not_exportable(error: Error, index: usize, count: usize) -> Error {
     ))
 }
 
-fn ipc_handle(memory: &DeviceMemory) -> Result<MemoryHandle> {
-    let exported = ipc::export(memory.address())?;
+fn missing(what: &str) -> Error {
+    Error::new(Status::Panic, format!("the memory of a share has no {what}"))
+}
+
+/// Identifies the device that memory is located on.
+fn uuid(root: &Region) -> Result<[u8; 16]> {
+    Device::get(root.ordinal().unwrap_or_default())?.uuid()
+}
+
+fn ipc_handle(root: &Region) -> Result<MemoryHandle> {
+    let exported = ipc::export(root.address())?;
     ensure!(
-        exported.offset + memory.size() <= exported.base_size,
+        exported.offset + root.size() <= exported.base_size,
         Unsupported,
         "the region consists of several allocations, and an IPC handle identifies one: adopt each allocation as a region"
     );
     Ok(MemoryHandle::Ipc {
-        device: Device::get(memory.ordinal())?.uuid()?,
+        device: uuid(root)?,
         handle: exported.handle,
         base_size: exported.base_size,
         offset: exported.offset,

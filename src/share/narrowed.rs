@@ -11,7 +11,7 @@ use super::manifest::{Manifest, Object};
 use super::memory_handle::{MemoryHandle, SharedHandle};
 use super::{Parcel, Share};
 use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::region::{Access, Backing, Region, reopened};
+use crate::region::{Access, Region, reopened};
 
 impl Share {
     /// The bytes and file descriptors for a process with read-only access. They are valid only as long as this share exists.
@@ -40,9 +40,9 @@ impl Share {
     fn narrow(&self, carried: &MemoryHandle, region: &Region, fds: &mut Vec<OwnedFd>) -> Result<()> {
         match carried {
             MemoryHandle::Memory { fd, .. } => fds.push(reopened(self.borrowed(*fd)?, OFlags::RDONLY)?),
-            MemoryHandle::Disk { .. } => match region.backing() {
-                Backing::Disk(file) => fds.push(file.for_sharing(false)?),
-                _ => return Err(Error::new(Status::Panic, "a share of a file has no disk region")),
+            MemoryHandle::Disk { .. } => match region.file() {
+                Some(file) => fds.push(file.for_sharing(false)?),
+                None => return Err(Error::new(Status::Panic, "a share of a file has no disk region")),
             },
             MemoryHandle::Extents { extents, .. } => {
                 for extent in extents {

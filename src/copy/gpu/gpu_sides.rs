@@ -13,7 +13,7 @@ use crate::cuda::memory::is_accessible;
 use crate::cuda::peer::{self, PeerReach, peer_reach};
 use crate::cuda::{Context, Device};
 use crate::layout::Layout;
-use crate::region::{Backing, DeviceMemory, DeviceUsers, Region, Tier};
+use crate::region::{DeviceUsers, PeerMemory, Tier};
 
 /// The two sides of a copy.
 pub struct CudaSides {
@@ -104,7 +104,7 @@ impl CudaSides {
         let mut has_plain = false;
         for region in side.memory().regions() {
             region.open_for(DeviceUsers::Device(self.ordinal))?;
-            match peer_memory(region) {
+            match region.peer_memory() {
                 PeerMemory::Opened if user == self.ordinal => {}
                 PeerMemory::Opened => {
                     return Ok(Err(format!(
@@ -115,9 +115,9 @@ impl CudaSides {
                 }
                 PeerMemory::Vmm(address) if is_accessible(own, address, write)? => {}
                 PeerMemory::Plain => has_plain = true,
-                PeerMemory::Adopted { address, size } => {
+                PeerMemory::Adopted => {
                     let peer = Context::retain(Device::get(owner)?)?;
-                    match peer_reach(own, &peer, address, size, write)? {
+                    match peer_reach(own, &peer, region.address(), region.size(), write)? {
                         PeerReach::Mapped => {}
                         PeerReach::OncePeersAreEnabled => has_plain = true,
                         PeerReach::None => return Ok(Err(self.not_mapped(owner))),
@@ -190,37 +190,5 @@ impl CudaSides {
 
 /// The device of a layout, if it is in GPU memory; all its regions are on the same device.
 fn place(layout: &Layout) -> Option<DevicePair> {
-    layout.memory().regions().first().and_then(|region| region.place())
-}
-
-/// How a kernel of another device can access a region.
-enum PeerMemory {
-    /// VMM memory with the same access for all of it. Contains an address that is mapped.
-    Vmm(u64),
-    /// One allocation of this process.
-    Plain,
-    /// Another process's allocation, mapped for one device.
-    Opened,
-    /// Memory of an engine, of unknown kind: the driver is queried.
-    Adopted { address: u64, size: u64 },
-    /// An elastic region without memory, or host memory.
-    Unknown,
-}
-
-fn peer_memory(region: &Region) -> PeerMemory {
-    match region.root() {
-        Backing::Elastic(memory) => match memory.committed().first() {
-            Some(extent) => PeerMemory::Vmm(memory.span(*extent).0),
-            None => PeerMemory::Unknown,
-        },
-        Backing::Device(memory) => match &**memory {
-            DeviceMemory::Owned(_) => PeerMemory::Plain,
-            DeviceMemory::Imported(_) => PeerMemory::Opened,
-            DeviceMemory::Mapped(memory) => PeerMemory::Vmm(memory.address()),
-            DeviceMemory::Adopted(_) => {
-                PeerMemory::Adopted { address: region.address(), size: region.size() }
-            }
-        },
-        _ => PeerMemory::Unknown,
-    }
+    layout.memory().regions().first().and_then(|region| region.devices())
 }

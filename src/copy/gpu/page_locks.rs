@@ -13,7 +13,7 @@ use crate::cuda::context::Entered;
 use crate::cuda::memory::{AllocationStamp, host_range, is_mapped_at};
 use crate::cuda::{Context, Device};
 use crate::layout::Layout;
-use crate::region::{Backing, Region, Tier};
+use crate::region::{Region, Source, Tier};
 
 /// The page locks of one layout in host memory.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl PageLocks {
             let Some(range) = host_range(next)? else {
                 self.are_complete = false;
                 // Querying at each move is expensive: only the caller's memory can be page-locked in parts.
-                self.may_be_more |= matches!(region.root(), Backing::Adopted(_));
+                self.may_be_more |= region.properties().source == Source::Adopted;
                 return Ok(());
             };
             self.are_complete &= is_mapped_at(entered, next)?;

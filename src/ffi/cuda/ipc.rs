@@ -12,7 +12,7 @@ use crate::ffi::common::options::read;
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
-use crate::region::{DeviceMemory, IpcConfig, Region};
+use crate::region::{ImportedDevice, IpcConfig, Region};
 
 /// The data that another process needs to open GPU memory of this process.
 #[repr(C)]
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn kvmem_region_open_ipc(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        region.set(Region::device(DeviceMemory::open(&config(&options)?)?).into());
+        region.set(Region::new(ImportedDevice::open(&config(&options)?)?).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

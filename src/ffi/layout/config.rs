@@ -11,7 +11,7 @@ use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::layout::{Arrangement, Axis, BlockDim, Dimensions, Geometry, LayoutKind, Order, Strides};
-use crate::region::DeviceMemory;
+use crate::region::OwnedDevice;
 
 /// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R +
 /// outer·R
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
             num_regions: geometry.num_regions() as u64,
             region_size: geometry.region_size(),
             total_size: geometry.total_size()?,
-            allocation_size: geometry.allocation_size(DeviceMemory::START_ALIGNMENT)?,
+            allocation_size: geometry.allocation_size(OwnedDevice::START_ALIGNMENT)?,
         });
         Ok(())
     };

@@ -10,7 +10,7 @@ use crate::ffi::common::handle::{Out, UserData};
 use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
-use crate::region::{Access, AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
+use crate::region::{Access, AdoptedDevice, AdoptedMemory, Region, ReleaseCallback};
 
 /// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
 ///
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
         let access = access(options.flags);
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let memory = AdoptedMemory::new(options.address as usize, options.size, access, release)?;
-        region.set(Region::adopt(memory).into());
+        region.set(Region::new(memory).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -126,14 +126,9 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        let memory = DeviceMemory::adopt(
-            options.address as u64,
-            options.size,
-            device,
-            access(options.flags),
-            release,
-        )?;
-        region.set(Region::device(memory).into());
+        let memory =
+            AdoptedDevice::new(options.address as u64, options.size, device, access(options.flags), release)?;
+        region.set(Region::new(memory).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

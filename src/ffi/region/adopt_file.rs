@@ -96,7 +96,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_file(
             access: access(options.flags),
             keep_seals: options.flags & KVMEM_ADOPT_KEEP_SEALS != 0,
         };
-        region.set(Region::adopt(AdoptedMemory::from_file(&config, release)?).into());
+        region.set(Region::new(AdoptedMemory::from_file(&config, release)?).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

@@ -8,7 +8,7 @@ use crate::ffi::common::handle::Out;
 use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
-use crate::region::{DeviceConfig, DeviceMemory, Region};
+use crate::region::{DeviceConfig, OwnedDevice, Region};
 
 /// Options of kvmem_region_create_device.
 #[repr(C)]
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn kvmem_region_create_device(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        region.set(Region::device(DeviceMemory::allocate(&device_config(&options)?)?).into());
+        region.set(Region::new(OwnedDevice::allocate(&device_config(&options)?)?).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

@@ -9,7 +9,7 @@ use crate::ffi::common::options::{check_flags, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
-use crate::region::{ElasticConfig, Region};
+use crate::region::{Backing, ElasticConfig, Region};
 
 /// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
 /// enabled later.

@@ -7,7 +7,7 @@ use crate::ffi::common::handle::borrow;
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::{kvmem_region, tier};
-use crate::region::{Backing, DeviceMemory, Region, SystemMemory};
+use crate::region::{Region, Source};
 
 /// kvmem allocated it.
 pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
@@ -130,60 +130,32 @@ pub unsafe extern "C" fn kvmem_region_get_residency(
 }
 
 fn describe(region: &Region) -> kvmem_region_info {
-    let mut info = kvmem_region_info {
+    let found = region.properties();
+    let flags = [
+        (found.fell_back, KVMEM_REGION_HUGE_PAGE_FALLBACK),
+        (found.is_shareable, KVMEM_REGION_SHAREABLE),
+        (found.is_direct, KVMEM_REGION_DIRECT_IO),
+        (found.is_preallocated, KVMEM_REGION_PREALLOCATED),
+        (found.is_temporary, KVMEM_REGION_TEMPORARY),
+        (region.read_only_because().is_some(), KVMEM_REGION_READ_ONLY),
+    ];
+    kvmem_region_info {
         address: region.address(),
         size: region.size(),
-        page_size: rustix::param::page_size() as u64,
+        page_size: found.page_size.unwrap_or_else(|| rustix::param::page_size() as u64),
         alignment: region.io_alignment(),
-        flags: 0,
+        flags: flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag),
         tier: tier(region.tier()),
-        origin: KVMEM_ORIGIN_ALLOCATED,
-        device_id: region.ordinal().unwrap_or(-1),
-        numa_node: -1,
+        origin: match found.source {
+            _ if region.is_view() => KVMEM_ORIGIN_VIEW,
+            Source::Imported => KVMEM_ORIGIN_IMPORTED,
+            _ if region.origin().is_some() => KVMEM_ORIGIN_IMPORTED,
+            Source::Adopted => KVMEM_ORIGIN_ADOPTED,
+            Source::Allocated => KVMEM_ORIGIN_ALLOCATED,
+        },
+        device_id: region.ordinal().or(found.page_locked_for).unwrap_or(-1),
+        numa_node: found.numa_node.map_or(-1, |node| node as i32),
         fd: region.fd().unwrap_or(-1),
         registration_count: region.registration_count() as u32,
-    };
-    match region.root() {
-        Backing::System(memory) => describe_pages(memory, &mut info),
-        Backing::Pinned(memory) => {
-            describe_pages(memory.memory(), &mut info);
-            info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
-            info.device_id = memory.ordinal();
-        }
-        Backing::Elastic(memory) => info.page_size = memory.extent_size(),
-        Backing::Device(memory) => match **memory {
-            DeviceMemory::Owned(_) => {}
-            DeviceMemory::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
-            DeviceMemory::Imported(_) | DeviceMemory::Mapped(_) => info.origin = KVMEM_ORIGIN_IMPORTED,
-        },
-        Backing::Disk(file) => {
-            info.flags |= if file.is_direct() { KVMEM_REGION_DIRECT_IO } else { 0 };
-            info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };
-            info.flags |= if file.is_temporary() { KVMEM_REGION_TEMPORARY } else { 0 };
-        }
-        Backing::Adopted(memory) => {
-            info.origin = KVMEM_ORIGIN_ADOPTED;
-            if let Some(file) = memory.shared_file() {
-                info.page_size = file.page_size();
-                info.flags |= KVMEM_REGION_SHAREABLE;
-            }
-        }
-        Backing::Objects(objects) => info.page_size = objects.object_size(),
-        Backing::Block(_) | Backing::View { .. } => {}
     }
-    if region.origin().is_some() {
-        info.origin = KVMEM_ORIGIN_IMPORTED;
-    }
-    info.flags |= if region.read_only_because().is_some() { KVMEM_REGION_READ_ONLY } else { 0 };
-    if matches!(region.backing(), Backing::View { .. }) {
-        info.origin = KVMEM_ORIGIN_VIEW;
-    }
-    info
-}
-
-fn describe_pages(memory: &SystemMemory, info: &mut kvmem_region_info) {
-    info.page_size = memory.page_size();
-    info.numa_node = memory.numa_node().map_or(-1, |node| node as i32);
-    info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
-    info.flags |= if memory.file().is_some() { KVMEM_REGION_SHAREABLE } else { 0 };
 }

@@ -15,7 +15,7 @@ use crate::base::log::{Count, Microseconds, log};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::{Context, Device};
 use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanFailure, SpanResult, within};
-use crate::region::{Backing, Region};
+use crate::region::Region;
 use registrar::Registrar;
 use registrations::Found;
 pub(super) use registrations::Registrations;
@@ -75,7 +75,7 @@ impl Registration {
     /// The caller has marked that the region is being registered with the agent.
     fn register(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
         ensure!(
-            !(region.is_registered_whole() && matches!(region.backing(), Backing::View { .. })),
+            !(region.is_registered_whole() && region.is_view()),
             Unsupported,
             "a view of memory on tier {} cannot be registered; register the region",
             region.tier().name()
@@ -84,15 +84,7 @@ impl Registration {
         if !region.tier().is_storage() {
             region.ensure_writable().map_err(|error| error.context("register with NIXL"))?;
         }
-        if let Backing::Device(memory) = region.root() {
-            memory.ensure_exists()?;
-            ensure!(
-                memory.pieces() == 1,
-                Unsupported,
-                "the region consists of {} mappings, and NIXL can register only the first; adopt each as a region",
-                memory.pieces()
-            );
-        }
+        region.memory.ensure_registrable()?;
         let started = Instant::now();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
@@ -198,7 +190,7 @@ impl Registration {
     }
 
     /// Registers extents that were added to the region: all of them, or none. The caller resizes the region.
-    pub(in crate::region) fn extend(&self, added: &[Descriptor]) -> SpanResult {
+    pub fn extend(&self, added: &[Descriptor]) -> SpanResult {
         if self.is_registered() {
             self.registrar.register(added).inspect_err(|failure| self.keep_region(failure))?;
             self.change_spans(|spans| spans.extend_from_slice(added));
@@ -207,7 +199,7 @@ impl Registration {
     }
 
     /// Deregisters extents that are removed from the region. The caller resizes the region.
-    pub(in crate::region) fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
+    pub fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
         if self.is_registered() {
             self.change_spans(|spans| spans.retain(|descriptor| !removed.contains(descriptor)));
             let removed = Registered::Spans(removed.to_vec());

@@ -11,7 +11,7 @@ use crate::nixl::{
 };
 
 /// An agent, and what it has to know of the memory.
-pub(super) struct Registrar {
+pub struct Registrar {
     pub agent: Arc<Agent>,
     pub memory: RegionMemory,
 }

@@ -18,7 +18,7 @@ use crate::nixl::{self, Agent};
 
 /// Registrations from the time that their agents begin to register the memory until they have deregistered it.
 #[derive(Default)]
-pub(in crate::region) struct Registrations {
+pub struct Registrations {
     state: Mutex<State>,
     change: Condvar,
 }
@@ -44,14 +44,14 @@ struct Entry {
 }
 
 /// The registration that an agent has, or the right to make one.
-pub(in crate::region) enum Found<'a> {
+pub enum Found<'a> {
     Known(Arc<Registration>),
     Missing(Changing<'a>),
 }
 
 /// The calling thread registers the region with an agent, or deregisters it. Nothing else does, or resizes the region, until this
 /// is dropped.
-pub(in crate::region) struct Changing<'a> {
+pub struct Changing<'a> {
     all: &'a Registrations,
     agent: usize,
     is_ending: bool,
@@ -59,7 +59,7 @@ pub(in crate::region) struct Changing<'a> {
 
 /// Until this is dropped, the region does not grow or shrink on another thread, and is not registered or deregistered, except for
 /// registrations without holders.
-pub(in crate::region) struct Resizing<'a>(&'a Registrations);
+pub struct Resizing<'a>(&'a Registrations);
 
 impl Registrations {
     /// The registration with an agent, or the right to make one. Waits until the previous registration has ended, because a new

@@ -6,11 +6,13 @@
 use std::ops::Range;
 
 use super::adopted_file::{AdoptedFile, AdoptedFileConfig};
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Result, ensure, fail};
+use crate::nixl::HostPages;
 use crate::region::host_size::host_size;
-use crate::region::mapping::FilePart;
 use crate::region::release::{Release, ReleaseCallback};
-use crate::region::{Access, FileId, proc_maps};
+use crate::region::{
+    Access, AddressSpace, Backing, Export, FileId, Place, Properties, Residency, Source, Tier, proc_maps,
+};
 
 /// Host memory of the caller.
 pub struct AdoptedMemory {
@@ -19,8 +21,8 @@ pub struct AdoptedMemory {
     access: Access,
     /// The memory file that it is a part of, if the caller passed it: then it can be shared. Unmapped before the release.
     file: Option<AdoptedFile>,
-    /// The file that the caller has mapped there, and the offset in it, if all of it is one part of one file.
-    mapped: Option<(FileId, u64)>,
+    /// The parts of files that the caller has mapped there: the same pages may be mapped at other addresses.
+    mapped: Vec<Place>,
     release: Option<Release>,
 }
 
@@ -50,42 +52,79 @@ impl AdoptedMemory {
         }
         Ok(Self { file: Some(file), ..memory })
     }
+}
 
-    /// Its first byte.
-    pub fn address(&self) -> usize {
-        self.address
+impl Backing for AdoptedMemory {
+    fn tier(&self) -> Tier {
+        Tier::System
     }
 
-    /// Its size in bytes.
-    pub fn size(&self) -> usize {
-        self.size
+    fn address(&self) -> u64 {
+        self.address as u64
     }
 
-    /// The memory file that it is a part of, if the caller passed it.
-    pub fn shared_file(&self) -> Option<&AdoptedFile> {
-        self.file.as_ref()
+    fn size(&self) -> u64 {
+        self.size as u64
     }
 
-    /// The part of that file.
-    pub(in crate::region) fn file(&self) -> Option<FilePart<'_>> {
-        self.file.as_ref().map(AdoptedFile::part)
+    fn name(&self) -> &'static str {
+        "adopted host"
     }
 
-    /// The file whose pages it is, and its offset in the file: the same pages may be mapped at other addresses. `None` for
-    /// private memory, and for parts of several files or several parts of one.
-    pub(in crate::region) fn mapped_file(&self) -> Option<(FileId, u64)> {
-        self.mapped
+    fn properties(&self) -> Properties {
+        let page_size = self.file.as_ref().map(AdoptedFile::page_size);
+        Properties {
+            source: Source::Adopted,
+            page_size,
+            is_shareable: page_size.is_some(),
+            ..Properties::default()
+        }
     }
 
-    /// Whether it may not be written.
-    pub fn is_read_only(&self) -> bool {
-        self.access == Access::Read
+    fn mapped_files(&self) -> Vec<Place> {
+        match &self.file {
+            Some(file) => vec![file.file().place(self.size as u64)],
+            None => self.mapped.clone(),
+        }
+    }
+
+    fn file_id(&self) -> Option<FileId> {
+        self.file.as_ref().map(|file| file.file().id())
+    }
+
+    fn export(&self) -> Result<Export<'_>> {
+        let Some(file) = &self.file else {
+            fail!(
+                Unsupported,
+                "memory adopted by its address alone has no file that another process could map; adopt it with \
+                 kvmem_region_adopt_file, or have kvmem allocate it, shareable"
+            );
+        };
+        Ok(Export::MemoryFile(file.file()))
+    }
+
+    fn host_pages(&self) -> HostPages {
+        HostPages::Shared
+    }
+
+    fn residency(&self) -> Result<Residency> {
+        fail!(
+            Unsupported,
+            "the residency of adopted memory is not known, because the caller manages its mappings"
+        )
+    }
+
+    fn read_only_because(&self) -> Option<&'static str> {
+        (self.access == Access::Read).then_some(ADOPTED_READ_ONLY)
     }
 }
 
+/// Why memory is read-only.
+pub(super) const ADOPTED_READ_ONLY: &str = "it was adopted with KVMEM_ADOPT_READ_ONLY";
+
 /// Fails unless every page of a range is mapped with the protection that the access needs. Otherwise the first copy
-/// would raise SIGSEGV. Returns the one part of a file that it is, if it is.
-fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Option<(FileId, u64)>> {
+/// would raise SIGSEGV. Returns the parts of files that it consists of, without private memory.
+fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Vec<Place>> {
     let (start, size) = (range.start, range.end - range.start);
     let (mut next, mut parts) = (start, Vec::new());
     for mapped in proc_maps::within(std::slice::from_ref(&range))?.into_iter().flatten() {
@@ -104,11 +143,13 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Option<(FileId, u6
             "{size} bytes at {start:#x} cannot be adopted to be written: those from {at:#x} on are mapped without \
              PROT_WRITE; KVMEM_ADOPT_READ_ONLY adopts them as a source of transfers"
         );
-        // Where the file's bytes for the first address of the range would be, so that neighbouring parts agree.
-        parts.push(mapped.pages.as_ref().and_then(|pages| {
-            let file = FileId::from_list_of_mappings(&pages.file)?;
-            Some((file, pages.offset.wrapping_add(start).wrapping_sub(mapped.addresses.start)))
-        }));
+        if let Some(pages) = &mapped.pages
+            && let Some(file) = FileId::from_list_of_mappings(&pages.file)
+        {
+            let first = pages.offset.saturating_add(at - mapped.addresses.start);
+            let place = Place::new(AddressSpace::File(file), first, mapped.addresses.end.min(range.end) - at);
+            parts.push(Place { offset: at - start, ..place });
+        }
         next = mapped.addresses.end;
     }
     ensure!(
@@ -116,14 +157,17 @@ fn ensure_mapped(range: Range<u64>, access: Access) -> Result<Option<(FileId, u6
         InvalidArgument,
         "{size} bytes at {start:#x} cannot be adopted: those from {next:#x} on are not mapped in this process"
     );
-    let first = parts.first().copied().flatten();
-    Ok(first.filter(|first| parts.iter().all(|part| part.as_ref() == Some(first))))
+    Ok(parts)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
     use crate::base::error::Status;
+    use crate::region::mapping::{Mapping, Pages};
+    use crate::region::memory_file::memory_file;
 
     #[test]
     fn adopting_unmapped_memory_fails() {
@@ -133,5 +177,17 @@ mod tests {
         }
         let memory = [0u8; 16];
         assert!(AdoptedMemory::new(memory.as_ptr() as usize, 16, Access::ReadWrite, None).is_ok());
+    }
+
+    #[test]
+    fn each_part_of_a_file_is_a_place() {
+        let page = rustix::param::page_size();
+        let size = 2 * page;
+        let file = memory_file(size, Pages::Ordinary).unwrap();
+        let mapping = Mapping::shared(&file, size, Pages::Ordinary, true).unwrap();
+        let memory =
+            AdoptedMemory::new(mapping.address() as usize + 16, 100, Access::ReadWrite, None).unwrap();
+        let id = FileId::from_fd(file.as_fd()).unwrap();
+        assert_eq!(memory.mapped_files(), [Place::new(AddressSpace::File(id), 16, 100)]);
     }
 }

@@ -8,7 +8,6 @@
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, OFlags, SealFlags};
 
@@ -19,7 +18,7 @@ use crate::base::retried;
 use crate::cuda::vmm::describe_fd;
 use crate::region::host_size::host_size;
 use crate::region::mapping::{FilePart, Mapping, Pages};
-use crate::region::memory_file::{FutureWrites, Inspected, ensure_write_allowed, seal_writes};
+use crate::region::memory_file::{Inspected, MemoryFile};
 use crate::region::proc_maps::{self, MapsEntry};
 use crate::region::{Access, FileId, reopened};
 
@@ -42,18 +41,15 @@ pub struct AdoptedFileConfig<'a> {
 
 /// A part of a memory file.
 pub struct AdoptedFile {
-    file: OwnedFd,
-    offset: u64,
+    file: MemoryFile,
     page_size: u64,
-    /// A share has granted write access.
-    is_written: AtomicBool,
     /// `None` if the caller has mapped it.
     _mapping: Option<Mapping>,
 }
 
 impl AdoptedFile {
     /// Checks, seals and maps. Returns the address, too.
-    pub(in crate::region) fn new(config: &AdoptedFileConfig<'_>) -> Result<(Self, usize)> {
+    pub fn new(config: &AdoptedFileConfig<'_>) -> Result<(Self, usize)> {
         let adopting =
             |error: Error| error.context(format!("adopt memory of fd {}", config.file.as_raw_fd()));
         Self::checked(config).map_err(adopting)
@@ -74,12 +70,12 @@ impl AdoptedFile {
             (None, config.address)
         };
         let page_size = inspected.pages().unit() as u64;
-        let is_written = AtomicBool::new(false);
-        Ok((Self { file, offset: config.offset, page_size, is_written, _mapping: mapping }, address))
+        let file = MemoryFile::adopted(file, config.offset)?;
+        Ok((Self { file, page_size, _mapping: mapping }, address))
     }
 
     /// Seals the file, unless the caller keeps the seals, when all else has succeeded: a seal cannot be taken away.
-    pub(in crate::region) fn seal(&self, config: &AdoptedFileConfig<'_>) -> Result<()> {
+    pub fn seal(&self, config: &AdoptedFileConfig<'_>) -> Result<()> {
         if config.keep_seals {
             return Ok(());
         }
@@ -91,42 +87,13 @@ impl AdoptedFile {
     }
 
     /// The part of the file.
-    pub fn part(&self) -> FilePart<'_> {
-        FilePart { file: self.file.as_fd(), offset: self.offset }
+    pub fn file(&self) -> &MemoryFile {
+        &self.file
     }
 
     /// The size of its pages.
     pub fn page_size(&self) -> u64 {
         self.page_size
-    }
-
-    /// Seals the file against writing by other processes. Fails if a share has granted write access: its importers can go on.
-    pub fn seal_writes(&self) -> Result<()> {
-        let ensure_unwritten = || {
-            ensure!(
-                !self.is_written.load(Ordering::SeqCst),
-                InvalidState,
-                "the memory was shared before to be written, and what importers have mapped stays writable; seal it in a share \
-                 before that one, or share it without KVMEM_SHARE_WRITE_SEALED"
-            );
-            Ok(())
-        };
-        ensure_unwritten()?;
-        seal_writes(self.file.as_fd(), FutureWrites::Sealed)?;
-        ensure_unwritten()
-    }
-
-    /// An open of the file for importers. Sealed against writing since, it can only be shared to be read.
-    pub fn for_sharing(&self, access: Access) -> Result<OwnedFd> {
-        match access {
-            Access::Read => reopened(&self.file, OFlags::RDONLY),
-            Access::ReadWrite => {
-                // Before the look: a seal that is added after it finds this.
-                self.is_written.store(true, Ordering::SeqCst);
-                ensure_write_allowed(self.file.as_fd())?;
-                reopened(&self.file, OFlags::RDWR)
-            }
-        }
     }
 }
 

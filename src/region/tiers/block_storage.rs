@@ -5,6 +5,7 @@
 
 use crate::base::error::{Result, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType};
+use crate::region::{AddressSpace, Backing, Tier};
 
 /// The part of the device that a region is.
 #[derive(Clone, Debug)]
@@ -47,28 +48,8 @@ impl BlockStorage {
         Ok(Self(config))
     }
 
-    /// The backend's number for the device.
-    pub fn device_id(&self) -> u64 {
-        self.0.device_id
-    }
-
-    /// Where it begins in the device.
-    pub fn offset(&self) -> u64 {
-        self.0.offset
-    }
-
-    /// Bytes.
-    pub fn size(&self) -> u64 {
-        self.0.size
-    }
-
-    /// Offsets and sizes of transfers are multiples of it.
-    pub fn alignment(&self) -> u64 {
-        self.0.alignment
-    }
-
     /// It with what the backend needs, for registration.
-    pub fn descriptors(&self) -> Result<Descriptors> {
+    fn descriptors(&self) -> Result<Descriptors> {
         let BlockStorageConfig { device_id, offset, size, metadata, .. } = &self.0;
         let entry = DescriptorEntry {
             address: *offset,
@@ -80,6 +61,40 @@ impl BlockStorage {
         let mut list = Descriptors::new(MemoryType::Block);
         list.add(vec![entry])?;
         Ok(list)
+    }
+}
+
+impl Backing for BlockStorage {
+    fn tier(&self) -> Tier {
+        Tier::Block
+    }
+
+    fn address(&self) -> u64 {
+        self.0.offset
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    fn address_space(&self) -> AddressSpace {
+        AddressSpace::BlockDevice(self.0.device_id)
+    }
+
+    fn device_id(&self) -> u64 {
+        self.0.device_id
+    }
+
+    fn storage_list(&self) -> Option<Result<Descriptors>> {
+        Some(self.descriptors())
+    }
+
+    fn is_registered_whole(&self) -> bool {
+        true
+    }
+
+    fn io_alignment(&self) -> u64 {
+        self.0.alignment
     }
 }
 

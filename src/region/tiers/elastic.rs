@@ -12,14 +12,16 @@ use std::sync::Arc;
 
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::open_devices::{DeviceUsers, OpenDevices};
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Result, ensure, fail};
 use crate::base::sync::{Mutex, MutexGuard};
+use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,
 };
 use crate::nixl::Descriptor;
 use crate::region::control::MAX_EXTENTS;
-use crate::region::{Control, EqualPieces};
+use crate::region::registration::Registrations;
+use crate::region::{Backing, Control, EqualPieces, Export, OpenRequirements, PeerMemory, Properties, Tier};
 
 /// The default size of an extent: the cost of growing is per extent, not per byte.
 const EXTENT: u64 = 64 << 20;
@@ -180,31 +182,6 @@ impl ElasticMemory {
         Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, reach, is_imported: true })
     }
 
-    /// Whether it is open for these devices already.
-    pub(in crate::region) fn is_open_for(&self, users: DeviceUsers) -> Result<bool> {
-        self.reach.covers(self.ordinal, users)
-    }
-
-    /// Opens it for more devices of this process. The caller keeps it from growing meanwhile.
-    pub(in crate::region) fn open_for(&self, users: DeviceUsers) -> Result<()> {
-        self.reach.extend(&self.mappings(), self.ordinal, users)
-    }
-
-    /// Its first address.
-    pub fn address(&self) -> u64 {
-        self.range.address()
-    }
-
-    /// Its maximum size in bytes.
-    pub fn size(&self) -> u64 {
-        self.range.size()
-    }
-
-    /// The device's ordinal.
-    pub fn ordinal(&self) -> i32 {
-        self.ordinal
-    }
-
     /// Whether its extents can be exported as this type of handle.
     pub fn allows(&self, kind: HandleType) -> bool {
         self.properties.allow(kind)
@@ -272,12 +249,12 @@ impl ElasticMemory {
     }
 
     /// The mappings of the committed extents.
-    pub(in crate::region) fn mappings(&self) -> Vec<Arc<DeviceMapping>> {
+    pub fn mappings(&self) -> Vec<Arc<DeviceMapping>> {
         self.extents().values().map(|extent| extent.mapping.clone()).collect()
     }
 
     /// Keeps the mappings that NIXL may still use.
-    pub(in crate::region) fn retain_stuck(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
+    pub fn retain_stuck(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
         let is_stuck =
             |mapping: &&Arc<DeviceMapping>| stuck.iter().any(|span| span.address == mapping.address());
         let index_of = |mapping: &Arc<DeviceMapping>| (mapping.offset() / self.extent_size) as usize;
@@ -302,10 +279,7 @@ impl ElasticMemory {
         for index in unwanted {
             let (offset, size) = (*index as u64 * self.extent_size, self.extent_size);
             let Some(extent) = extents.get(index) else {
-                crate::base::error::fail!(
-                    InvalidState,
-                    "the {size} bytes at offset {offset} are not committed"
-                );
+                fail!(InvalidState, "the {size} bytes at offset {offset} are not committed");
             };
             ensure!(
                 extent.holds == 0,
@@ -319,7 +293,7 @@ impl ElasticMemory {
     }
 
     /// Keeps extents committed until they are released. Fails if one is not committed.
-    pub(in crate::region) fn hold(&self, wanted: &[usize]) -> Result<()> {
+    pub fn hold(&self, wanted: &[usize]) -> Result<()> {
         let mut extents = self.extents();
         for index in wanted {
             ensure!(
@@ -340,7 +314,7 @@ impl ElasticMemory {
     }
 
     /// Fails if extents of another process have changed since they were shared.
-    pub(in crate::region) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
+    pub fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
         let extents = self.extents();
         if self.is_imported {
             held.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
@@ -359,20 +333,8 @@ impl ElasticMemory {
         Ok(())
     }
 
-    /// Whether these extents are present, with the same number of changes.
-    pub fn has(&self, shared: &[(usize, u32)]) -> bool {
-        let extents = self.extents();
-        shared
-            .iter()
-            .all(|(index, changes)| extents.get(index).is_some_and(|extent| extent.changes == *changes))
-    }
-
     /// Exports these extents for another process. The driver is called without the lock, which getters take.
-    pub(in crate::region) fn export(
-        &self,
-        wanted: &[usize],
-        kind: HandleType,
-    ) -> Result<Vec<ExportedExtent>> {
+    pub fn export(&self, wanted: &[usize], kind: HandleType) -> Result<Vec<ExportedExtent>> {
         let found: Option<Vec<_>> = {
             let extents = self.extents();
             let of = |index: &usize| {
@@ -381,7 +343,7 @@ impl ElasticMemory {
             wanted.iter().map(of).collect()
         };
         let Some(found) = found else {
-            crate::base::error::fail!(InvalidState, "an extent is not committed");
+            fail!(InvalidState, "an extent is not committed");
         };
         let export = |(index, mapping, changes): (usize, Arc<DeviceMapping>, u32)| {
             let memory = mapping.memory().export(kind)?;
@@ -399,7 +361,8 @@ impl ElasticMemory {
         Ok(())
     }
 
-    pub(in crate::region) fn release(&self, held: &[usize]) {
+    /// Ends a hold of extents.
+    pub fn release(&self, held: &[usize]) {
         let mut extents = self.extents();
         for index in held {
             extents.entry(*index).and_modify(|extent| extent.holds -= 1);
@@ -412,5 +375,62 @@ impl ElasticMemory {
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<DeviceMapping>>> {
         self.kept.lock()
+    }
+}
+
+impl Backing for ElasticMemory {
+    fn tier(&self) -> Tier {
+        Tier::Elastic
+    }
+
+    fn address(&self) -> u64 {
+        self.range.address()
+    }
+
+    /// The maximum size.
+    fn size(&self) -> u64 {
+        self.range.size()
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { page_size: Some(self.extent_size), ..Properties::default() }
+    }
+
+    fn export(&self) -> Result<Export<'_>> {
+        Ok(Export::Extents)
+    }
+
+    fn devices(&self) -> Option<DevicePair> {
+        Some(DevicePair::on(self.ordinal))
+    }
+
+    fn peer_memory(&self) -> PeerMemory {
+        self.committed().first().map_or(PeerMemory::Unknown, |extent| PeerMemory::Vmm(self.span(*extent).0))
+    }
+
+    fn open_for(&self, users: DeviceUsers, registrations: &Registrations) -> Result<()> {
+        if self.reach.covers(self.ordinal, users)? {
+            return Ok(());
+        }
+        // An extent that another thread commits now gets either the old or the new devices.
+        let _resizing = registrations.resize()?;
+        self.reach.extend(&self.mappings(), self.ordinal, users)
+    }
+
+    /// The extents must be present, with the same number of changes.
+    fn satisfies(&self, wanted: &OpenRequirements) -> bool {
+        let extents = self.extents();
+        let has = |(index, changes): &(usize, u32)| {
+            extents.get(index).is_some_and(|extent| extent.changes == *changes)
+        };
+        wanted.extents.iter().all(has) && self.address().is_multiple_of(wanted.alignment)
+    }
+
+    fn is_registered_whole(&self) -> bool {
+        true
+    }
+
+    fn bytes_in_piece(&self, address: u64) -> u64 {
+        EqualPieces { start: self.address(), size: self.extent_size }.left(address)
     }
 }

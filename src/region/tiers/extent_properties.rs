@@ -13,7 +13,7 @@ pub fn granularity(ordinal: i32) -> Result<u64> {
 }
 
 /// The first query of the driver. It fails if the device has no virtual memory management.
-pub(in crate::region) fn granularity_of(properties: AllocationProperties, ordinal: i32) -> Result<u64> {
+pub fn granularity_of(properties: AllocationProperties, ordinal: i32) -> Result<u64> {
     properties.granularity(Granularity::Recommended).map_err(|error| match Device::get(ordinal) {
         Ok(device) if !device.has_vmm() => error
             .context(format!(
@@ -25,7 +25,7 @@ pub(in crate::region) fn granularity_of(properties: AllocationProperties, ordina
 }
 
 /// Memory that can be shared and, if the device supports it, registered for RDMA: neither can be added later.
-pub(in crate::region) fn properties(ordinal: i32) -> Result<AllocationProperties> {
+pub fn properties(ordinal: i32) -> Result<AllocationProperties> {
     let device = Device::get(ordinal)?;
     Ok(AllocationProperties {
         location: Location::Device(ordinal),
@@ -37,10 +37,7 @@ pub(in crate::region) fn properties(ordinal: i32) -> Result<AllocationProperties
 
 /// The same with fabric handles. An export is tried first, because the driver may refuse although the device's attribute
 /// is set.
-pub(in crate::region) fn with_fabric(
-    plain: AllocationProperties,
-    ordinal: i32,
-) -> Result<AllocationProperties> {
+pub fn with_fabric(plain: AllocationProperties, ordinal: i32) -> Result<AllocationProperties> {
     let properties = AllocationProperties { fabric: true, ..plain };
     match try_export(properties) {
         // On a full device it is unknown whether handles work.

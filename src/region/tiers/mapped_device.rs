@@ -5,11 +5,15 @@
 
 use std::sync::Arc;
 
+use super::adopted_device::ensure_one_mapping;
 use super::open_devices::{DeviceUsers, OpenDevices};
 use crate::base::error::{Result, ensure, fail};
+use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
 };
+use crate::region::registration::Registrations;
+use crate::region::{Backing, Export, PeerMemory, Properties, Source, Tier};
 
 /// A part of adjacent mappings.
 pub struct MappedDevice {
@@ -75,30 +79,43 @@ impl MappedDevice {
         let reach = OpenDevices::open(&mappings, ordinal, users, writable)?;
         Ok(Self { range, mappings, reach, ordinal, offset: head + offset, size })
     }
+}
 
-    /// Opens it for more devices of this process.
-    pub(in crate::region) fn open_for(&self, users: DeviceUsers) -> Result<()> {
-        self.reach.extend(&self.mappings, self.ordinal, users)
+impl Backing for MappedDevice {
+    fn tier(&self) -> Tier {
+        Tier::Device
     }
 
-    /// The region's first byte.
-    pub fn address(&self) -> u64 {
+    fn address(&self) -> u64 {
         self.range.address() + self.offset
     }
 
-    /// The region's size in bytes.
-    pub fn size(&self) -> u64 {
+    fn size(&self) -> u64 {
         self.size
     }
 
-    /// The number of its mappings.
-    pub fn pieces(&self) -> usize {
-        self.mappings.len()
+    fn properties(&self) -> Properties {
+        Properties { source: Source::Imported, ..Properties::default() }
     }
 
-    /// The device's ordinal.
-    pub fn ordinal(&self) -> i32 {
-        self.ordinal
+    fn export(&self) -> Result<Export<'_>> {
+        fail!(Unsupported, "memory of another process cannot be shared")
+    }
+
+    fn devices(&self) -> Option<DevicePair> {
+        Some(DevicePair::on(self.ordinal))
+    }
+
+    fn peer_memory(&self) -> PeerMemory {
+        PeerMemory::Vmm(self.address())
+    }
+
+    fn open_for(&self, users: DeviceUsers, _registrations: &Registrations) -> Result<()> {
+        self.reach.extend(&self.mappings, self.ordinal, users)
+    }
+
+    fn ensure_registrable(&self) -> Result<()> {
+        ensure_one_mapping(self.mappings.len())
     }
 }
 

@@ -3,12 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
-use crate::region::EqualPieces;
 use crate::region::available_memory::ensure_available;
+use crate::region::{AddressSpace, Backing, EqualPieces, Properties, Tier};
 
 /// The objects of a region.
 #[derive(Clone, Debug)]
@@ -34,7 +35,7 @@ const MAX_OBJECTS: u64 = i32::MAX as u64;
 
 /// Objects of equal size, one behind the other in the addresses of their region, which start at 0.
 pub struct Objects {
-    prefix: String,
+    prefix: Arc<str>,
     object_size: u64,
     count: u64,
     size: u64,
@@ -69,6 +70,7 @@ impl Objects {
             let message = format!("{count} objects of {object_size} bytes are more than 2^63 - 1 bytes");
             Error::new(Status::InvalidArgument, message)
         };
+        let prefix = prefix.into();
         Ok(Self { prefix, object_size, count, size: size.ok_or_else(too_large)?, first_id: new_ids(count) })
     }
 
@@ -82,35 +84,13 @@ impl Objects {
         self.object_size
     }
 
-    /// Bytes of all of them.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// The device id of the first object. The others have the following ones.
-    pub fn first_id(&self) -> u64 {
-        self.first_id
-    }
-
     /// The key of an object.
     pub fn key(&self, index: u64) -> String {
         format!("{}{index:0DIGITS$}", self.prefix)
     }
 
-    /// The bytes from an address to the end of its object.
-    pub fn left(&self, address: u64) -> u64 {
-        EqualPieces { start: 0, size: self.object_size }.left(address)
-    }
-
-    /// Bytes of one object as NIXL addresses them: an offset in the object, which the device id stands for.
-    pub fn span(&self, address: u64, size: u64) -> Span {
-        debug_assert!(size <= self.left(address), "a span is within an object");
-        let index = address / self.object_size;
-        Span { address: address % self.object_size, size, device_id: self.first_id + index }
-    }
-
     /// All objects with their keys, for registration.
-    pub fn descriptors(&self) -> Result<Descriptors> {
+    fn descriptors(&self) -> Result<Descriptors> {
         let entry = |index| DescriptorEntry {
             address: 0,
             size: self.object_size,
@@ -136,6 +116,54 @@ impl Objects {
         let reserved = entries.try_reserve_exact(self.count as usize);
         reserved.map_err(|error| Error::new(Status::OutOfMemory, error.to_string()).context(doing()))?;
         Ok(entries)
+    }
+}
+
+impl Backing for Objects {
+    fn tier(&self) -> Tier {
+        Tier::Object
+    }
+
+    /// The objects are one behind the other.
+    fn address(&self) -> u64 {
+        0
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { page_size: Some(self.object_size), ..Properties::default() }
+    }
+
+    fn address_space(&self) -> AddressSpace {
+        AddressSpace::Objects(self.prefix.clone(), self.object_size)
+    }
+
+    /// The device id of the first object. The others have the following ones.
+    fn device_id(&self) -> u64 {
+        self.first_id
+    }
+
+    /// The address is an offset in the object, which the device id stands for.
+    fn span(&self, address: u64, size: u64) -> Span {
+        debug_assert!(size <= self.bytes_in_piece(address), "a span is within an object");
+        let index = address / self.object_size;
+        Span { address: address % self.object_size, size, device_id: self.first_id + index }
+    }
+
+    fn storage_list(&self) -> Option<Result<Descriptors>> {
+        Some(self.descriptors())
+    }
+
+    fn is_registered_whole(&self) -> bool {
+        true
+    }
+
+    /// The bytes to the end of the object.
+    fn bytes_in_piece(&self, address: u64) -> u64 {
+        EqualPieces { start: 0, size: self.object_size }.left(address)
     }
 }
 
@@ -181,8 +209,8 @@ mod tests {
     #[test]
     fn an_address_is_an_object_and_an_offset_in_it() {
         let objects = objects("model/", 100, 3).unwrap();
-        let first = objects.first_id();
-        assert_eq!((objects.size(), objects.left(0), objects.left(199)), (300, 100, 1));
+        let first = objects.device_id();
+        assert_eq!((objects.size(), objects.bytes_in_piece(0), objects.bytes_in_piece(199)), (300, 100, 1));
         assert_eq!(objects.span(0, 100), Span { address: 0, size: 100, device_id: first });
         assert_eq!(objects.span(250, 50), Span { address: 50, size: 50, device_id: first + 2 });
     }
@@ -199,7 +227,7 @@ mod tests {
     #[test]
     fn no_two_objects_of_a_process_have_one_device_id() {
         let (one, other) = (objects("a", 1, 5).unwrap(), objects("a", 1, 5).unwrap());
-        assert!(one.first_id() + 5 <= other.first_id() || other.first_id() + 5 <= one.first_id());
+        assert!(one.device_id() + 5 <= other.device_id() || other.device_id() + 5 <= one.device_id());
     }
 
     #[test]

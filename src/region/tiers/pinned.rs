@@ -15,11 +15,15 @@ use crate::base::thread;
 use crate::cuda::deferred::{self, Deferred};
 use crate::cuda::page_lock::PageLock;
 use crate::cuda::{Context, ContextIdentity, Device};
+use crate::nixl::HostPages;
 use crate::region::available_memory::ensure_available;
 use crate::region::host_size::host_size;
 use crate::region::memory_file::missing_bytes;
 use crate::region::numa::NumaPlacement;
 use crate::region::prefault::Prefault;
+use crate::region::{
+    Backing, Contexts, EqualPieces, Export, FileId, OpenRequirements, Place, Properties, Residency, Tier,
+};
 
 /// The default size of a chunk. One page lock of half a TB fails with some drivers. A copy across the end of a page lock
 /// fails with all drivers, so there are as few page locks as possible.
@@ -115,16 +119,6 @@ impl PinnedMemory {
         })
     }
 
-    /// Whether some pages are ordinary ones because huge pages took too long.
-    pub fn fell_back(&self) -> bool {
-        self.fell_back || self.locked.memory.fell_back()
-    }
-
-    /// Bytes per page lock: no copy of the driver may cross the end of one.
-    pub fn chunk_size(&self) -> u64 {
-        self.chunk_size
-    }
-
     /// The context that the page locks belong to.
     pub fn identity(&self) -> ContextIdentity {
         self.locked.lock.identity()
@@ -134,10 +128,59 @@ impl PinnedMemory {
     pub fn memory(&self) -> &SystemMemory {
         &self.locked.memory
     }
+}
 
-    /// The device that it is page-locked for.
-    pub fn ordinal(&self) -> i32 {
-        self.ordinal
+impl Backing for PinnedMemory {
+    fn tier(&self) -> Tier {
+        Tier::Pinned
+    }
+
+    fn address(&self) -> u64 {
+        self.memory().address() as u64
+    }
+
+    fn size(&self) -> u64 {
+        self.memory().size() as u64
+    }
+
+    fn properties(&self) -> Properties {
+        let memory = self.memory().properties();
+        let fell_back = self.fell_back || memory.fell_back;
+        Properties { fell_back, page_locked_for: Some(self.ordinal), ..memory }
+    }
+
+    fn mapped_files(&self) -> Vec<Place> {
+        self.memory().mapped_files()
+    }
+
+    fn file_id(&self) -> Option<FileId> {
+        self.memory().file_id()
+    }
+
+    fn export(&self) -> Result<Export<'_>> {
+        self.memory().export()
+    }
+
+    fn add_contexts(&self, _memory: &mut Contexts, page_locks: &mut Contexts) {
+        page_locks.add(self.identity());
+    }
+
+    fn satisfies(&self, wanted: &OpenRequirements) -> bool {
+        wanted.pin.is_none_or(|ordinal| ordinal == self.ordinal)
+            && self.address().is_multiple_of(wanted.alignment)
+    }
+
+    fn host_pages(&self) -> HostPages {
+        HostPages::Locked
+    }
+
+    fn residency(&self) -> Result<Residency> {
+        self.memory().residency()
+    }
+
+    /// No copy of the driver may cross the end of a page lock.
+    fn bytes_in_piece(&self, address: u64) -> u64 {
+        EqualPieces { start: self.address(), size: self.chunk_size }.left(address)
     }
 }
 
@@ -236,7 +279,7 @@ fn ensure_available_for(memory: &SystemMemory) -> Result<()> {
     if memory.page_size() > rustix::param::page_size() as u64 {
         return Ok(());
     }
-    let missing = missing_bytes(file.file, memory.size() as u64)?;
+    let missing = missing_bytes(file.part().file, memory.size() as u64)?;
     ensure_available(missing, None).map_err(|error| error.context("page-lock shared memory"))
 }
 

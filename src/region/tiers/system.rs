@@ -12,10 +12,10 @@ use crate::base::retried::madvise;
 use crate::region::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
 use crate::region::host_size::host_size;
 use crate::region::mapping::{FilePart, Mapping, Pages};
-use crate::region::memory_file::{FutureWrites, Inspected, memory_file, seal_writes};
+use crate::region::memory_file::{FutureWrites, Inspected, MemoryFile, memory_file, seal_writes};
 use crate::region::pages::Residency;
 use crate::region::prefault::Prefault;
-use crate::region::{numa, pages};
+use crate::region::{Backing, Export, FileId, OpenRequirements, Place, Properties, Tier, numa, pages};
 
 /// Which pages to request from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,8 +88,8 @@ pub struct SystemMemory {
     page_size: u64,
     fell_back: bool,
     numa: Option<numa::NumaPlacement>,
-    /// Where it is stored, if it can be shared, and where it starts there.
-    file: Option<(OwnedFd, u64)>,
+    /// Where it is stored, if it can be shared.
+    file: Option<MemoryFile>,
 }
 
 impl SystemMemory {
@@ -129,7 +129,8 @@ impl SystemMemory {
         let mapping = Mapping::from_part(part, size, pages, alignment, writable)
             .map_err(|error| inspected.explain(error))
             .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
-        Ok(Self { file: Some((file, offset)), ..Self::from_mapping(mapping, size, pages.unit() as u64) })
+        let file = Some(MemoryFile::new(file, offset)?);
+        Ok(Self { file, ..Self::from_mapping(mapping, size, pages.unit() as u64) })
     }
 
     fn from_mapping(mapping: Mapping, size: usize, page_size: u64) -> Self {
@@ -184,7 +185,8 @@ impl SystemMemory {
         if config.write_sealed {
             seal_writes(file.as_fd(), FutureWrites::Sealed)?;
         }
-        Ok(Self { file: Some((file, 0)), ..Self::from_mapping(mapping, size, page_size) })
+        let file = Some(MemoryFile::new(file, 0)?);
+        Ok(Self { file, ..Self::from_mapping(mapping, size, page_size) })
     }
 
     /// Huge pages are an advantage here, and not promised: addresses that are aligned for them may be scarce (RLIMIT_AS), and
@@ -240,9 +242,9 @@ impl SystemMemory {
         Ok(Self { fell_back: true, ..memory })
     }
 
-    /// The part of a memory file that it is, if it can be shared.
-    pub fn file(&self) -> Option<FilePart<'_>> {
-        self.file.as_ref().map(|(file, offset)| FilePart { file: file.as_fd(), offset: *offset })
+    /// The memory file that it is a part of, if it can be shared.
+    pub fn file(&self) -> Option<&MemoryFile> {
+        self.file.as_ref()
     }
 
     /// Its first byte.
@@ -265,19 +267,9 @@ impl SystemMemory {
         self.fell_back
     }
 
-    /// The NUMA node of its pages.
-    pub fn numa_node(&self) -> Option<u32> {
-        self.numa.map(numa::NumaPlacement::node)
-    }
-
     /// Populates its pages with up to `threads` threads.
     pub fn population(&self, threads: u32) -> Prefault {
         Prefault::new(self.address(), self.mapping.size(), self.page_size, threads)
-    }
-
-    /// How much of it is resident in memory, and on which pages.
-    pub fn residency(&self) -> Result<Residency> {
-        pages::residency(self.address(), self.mapping.size())
     }
 
     /// Leaves the memory mapped until the process ends.
@@ -307,11 +299,62 @@ impl SystemMemory {
     }
 }
 
+impl Backing for SystemMemory {
+    fn tier(&self) -> Tier {
+        Tier::System
+    }
+
+    fn address(&self) -> u64 {
+        self.mapping.address() as u64
+    }
+
+    fn size(&self) -> u64 {
+        self.size as u64
+    }
+
+    fn properties(&self) -> Properties {
+        Properties {
+            page_size: Some(self.page_size),
+            numa_node: self.numa.map(numa::NumaPlacement::node),
+            fell_back: self.fell_back,
+            is_shareable: self.file.is_some(),
+            ..Properties::default()
+        }
+    }
+
+    fn mapped_files(&self) -> Vec<Place> {
+        self.file.iter().map(|file| file.place(self.size as u64)).collect()
+    }
+
+    fn file_id(&self) -> Option<FileId> {
+        self.file.as_ref().map(MemoryFile::id)
+    }
+
+    fn export(&self) -> Result<Export<'_>> {
+        let Some(file) = &self.file else {
+            fail!(
+                Unsupported,
+                "the region was not allocated in a memory file that another process could map; create it with \
+                 KVMEM_SYSTEM_SHAREABLE or KVMEM_PINNED_SHAREABLE"
+            );
+        };
+        Ok(Export::MemoryFile(file))
+    }
+
+    fn satisfies(&self, wanted: &OpenRequirements) -> bool {
+        wanted.pin.is_none() && self.address().is_multiple_of(wanted.alignment as usize)
+    }
+
+    fn residency(&self) -> Result<Residency> {
+        pages::residency(self.address(), self.mapping.size())
+    }
+}
+
 /// Shared memory starts at a multiple of this in every process, so that an offset has the same alignment in all of them.
 const LARGEST_ALIGNMENT: usize = 1 << 30;
 
 /// The pages of a mapping that several processes have.
-pub(in crate::region) fn aligned_for_all(size: usize) -> Pages {
+pub fn aligned_for_all(size: usize) -> Pages {
     let whole = size.checked_next_power_of_two().unwrap_or(LARGEST_ALIGNMENT).min(LARGEST_ALIGNMENT);
     Pages::AlignedTo(whole.max(pages::transparent_huge_page_size()))
 }

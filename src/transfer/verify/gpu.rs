@@ -45,7 +45,7 @@ pub fn add(layout: &Layout, blocks: &[u32], slots: &Slots, checksums: &mut Vec<u
 fn own_device(layout: &Layout) -> Option<i32> {
     let owner = layout.memory().regions().first()?.ordinal()?;
     let is_own = |place: Option<DevicePair>| place == Some(DevicePair::on(owner));
-    layout.memory().regions().iter().all(|region| is_own(region.place())).then_some(owner)
+    layout.memory().regions().iter().all(|region| is_own(region.devices())).then_some(owner)
 }
 
 /// The extents that must stay mapped while the kernel reads the blocks.

@@ -93,7 +93,7 @@ impl StagedIo {
     pub fn prepare(sides: &FileSides<'_>, ordered: Plan, io: Io, staging_size: u64) -> Result<Self> {
         let slot = slot_size(sides, staging_size)?;
         let pieces = Arc::new(PlannedPieces::new(sides, ordered));
-        let place = sides.memory.memory().regions().first().and_then(|region| region.place());
+        let place = sides.memory.memory().regions().first().and_then(|region| region.devices());
         let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
         let ring = StagingRing::for_device(place.user, sides.file.file_systems(), slot)?;
         // Page-locking takes long, so the layout keeps the ring for the next transfer.

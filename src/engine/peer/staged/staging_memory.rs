@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::copy::gpu::row_copier::RowCopier;
-use crate::cuda::memory::Allocation;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
-use crate::region::{DeviceMemory, PinnedConfig, Region, SystemConfig};
+use crate::region::{DeviceConfig, OwnedDevice, PinnedConfig, Region, SystemConfig};
 
 /// The memory of an arena, by what copies rows between it and a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ impl StagingMemory {
     /// For a layout of this process and memory of a peer: of the peer's type, because NIXL moves bytes between a host and a
     /// GPU slowly.
     pub fn between(local: &Layout, remote: MemoryType) -> Self {
-        let place = local.memory().regions().first().and_then(|region| region.place());
+        let place = local.memory().regions().first().and_then(|region| region.devices());
         match (place, remote) {
             (None, _) => Self::Host,
             (Some(place), MemoryType::Vram) => Self::Device(place.user),
@@ -42,7 +41,7 @@ impl StagingMemory {
             Self::PageLocked(ordinal) => {
                 Region::pinned(&PinnedConfig { size, ordinal, ..PinnedConfig::default() }, &mut |_, _| true)
             }
-            Self::Device(ordinal) => Ok(Region::device(DeviceMemory::Owned(Allocation::new(ordinal, size)?))),
+            Self::Device(ordinal) => Ok(Region::new(OwnedDevice::allocate(&DeviceConfig { size, ordinal })?)),
         }
     }
 

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, OFlags};
@@ -15,7 +15,7 @@ use crate::base::file_systems::FileSystemId;
 use crate::base::retried;
 use crate::base::sync::Mutex;
 use crate::region::file_lock::FileLock;
-use crate::region::{FileId, reopened};
+use crate::region::{AddressSpace, Backing, Export, FileId, Properties, Tier, reopened};
 
 /// An open file of fixed size.
 pub struct DiskFile {
@@ -91,11 +91,6 @@ impl DiskFile {
 
     /// An open of the file for another process.
     pub fn for_sharing(&self, writable: bool) -> Result<OwnedFd> {
-        ensure!(
-            self.writable || !writable,
-            PermissionDenied,
-            "the file was opened with KVMEM_DISK_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
-        );
         let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
         reopened(&self.fd, direct | if writable { OFlags::RDWR } else { OFlags::RDONLY })
     }
@@ -113,43 +108,61 @@ impl DiskFile {
         Ok(path)
     }
 
-    /// Identifies the file on this machine, whatever name or fd it was opened by.
-    pub fn id(&self) -> FileId {
-        self.id
-    }
-
-    /// Whether it may be written.
-    pub fn is_writable(&self) -> bool {
-        self.writable
-    }
-
-    /// Whether it has no name, so that it is deleted when no process has it open.
-    pub fn is_temporary(&self) -> bool {
-        self.temporary
-    }
-
-    /// The size of the region in bytes.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
     /// Whether I/O bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// Whether its space is reserved.
-    pub fn is_preallocated(&self) -> bool {
-        self.preallocated
-    }
-
-    /// Offsets, sizes and memory addresses of I/O must be multiples of this.
-    pub fn io_alignment(&self) -> u64 {
-        self.io_alignment
-    }
-
     /// Flushes written data to the medium.
     pub fn sync(&self) -> Result<()> {
         retried::fdatasync(&self.fd).map_err(|errno| Error::errno("flush a file to the medium", errno))
+    }
+}
+
+impl Backing for DiskFile {
+    fn tier(&self) -> Tier {
+        Tier::Disk
+    }
+
+    fn address(&self) -> u64 {
+        0
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn properties(&self) -> Properties {
+        Properties {
+            is_direct: self.direct,
+            is_preallocated: self.preallocated,
+            is_temporary: self.temporary,
+            ..Properties::default()
+        }
+    }
+
+    fn address_space(&self) -> AddressSpace {
+        AddressSpace::File(self.id)
+    }
+
+    fn file_id(&self) -> Option<FileId> {
+        Some(self.id)
+    }
+
+    fn export(&self) -> Result<Export<'_>> {
+        Ok(Export::DiskFile)
+    }
+
+    fn device_id(&self) -> u64 {
+        self.fd.as_raw_fd() as u64
+    }
+
+    fn read_only_because(&self) -> Option<&'static str> {
+        (!self.writable).then_some("it was opened with KVMEM_DISK_READ_ONLY")
+    }
+
+    /// Offsets, sizes and memory addresses of I/O must be multiples of this.
+    fn io_alignment(&self) -> u64 {
+        self.io_alignment
     }
 }

@@ -29,6 +29,7 @@ mod tests {
 
     use super::*;
     use crate::base::error::Status;
+    use crate::region::Backing;
 
     fn config(size: u64, path: Option<PathBuf>) -> DiskConfig {
         DiskConfig { size, path, ..DiskConfig::default() }
