@@ -1004,9 +1004,9 @@ kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **
 /// Destroys a region handle. The memory is freed when nothing refers to it any more.
 ///
 /// The driver frees page-locked memory, and memory of kvmem_region_create_device, only when the GPU has
-/// finished its work. On a GPU on which kvmem has found work that ran for long, it waits on a thread; the
-/// memory stays allocated meanwhile, and an allocation of GPU memory that finds none looks for it first. On
-/// another GPU this call waits for the work, as cuMemFree does.
+/// finished its work. If that takes longer than 20 ms, a thread frees the memory, which stays allocated
+/// meanwhile; an allocation that finds no memory waits for what can be freed. To learn whether the GPU has
+/// finished invalidates captures in its primary context, as cudaFree does: see docs/streams.md.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);

@@ -4,10 +4,14 @@
 
 #include "streams.h"
 
+/* Ends the kernel after PATIENCE, so that a call that waits for the kernel returns. */
+typedef struct busy_guard busy_guard;
+
 typedef struct busy {
     stream stream;
     CUmodule module;
     volatile uint32_t *words; /* page-locked: the kernel sets the second when it runs, and ends when the first is set */
+    busy_guard *guard;
 } busy;
 
 /* CTAs of the kernel: one, or more than all multiprocessors execute at a time. */
@@ -15,5 +19,5 @@ enum { BUSY_ONE = 1, BUSY_ALL = 4096 };
 
 /* Starts the kernel on device 0 and waits until it runs. With the stand-in driver, all submitted work is held back. */
 void busy_begin(busy *busy, unsigned ctas);
-/* Lets the kernel end, and waits for that. */
+/* Lets the kernel end, and waits for that. Fails if it had to be ended before, because a call waited for it. */
 void busy_end(busy *busy);

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first transfers on a GPU that is busy with a kernel of the engine, which waits for the host: creating and destroying them and
 // their memory returns, and delays no other call of the engine. What needs the copy kernels is possible once the device has been
-// idle. The durations are printed; on a GPU creation should take less than 50 ms.
+// idle. The same for a kernel that starts after all kernels of kvmem are loaded. The durations are printed; on a GPU each should be
+// less than 50 ms.
 //
 // Each call that would wait for the kernel of the engine would never return, because this thread ends that kernel later.
 #include "busy.h"
 #include "gpu_flight.h"
 #include "patience.h"
 #include "rates_blob.h"
+#include "shared_memory.h"
 #include "threads.h"
 #include "caller_context.h"
+
+#include <stdatomic.h>
+
+OWNER_ROLE
 
 CONTEXTS_END /* and with them the kernels, so that each case loads them */
 
@@ -95,6 +101,50 @@ static void *get_rates(void *argument) {
     return NULL;
 }
 
+/* A transfer by this path that has run. */
+static void run_by(flight *flight, uint32_t path) {
+    flight_create(flight, it.path = path);
+    flight_run(flight);
+}
+
+/* All kernels are loaded and all objects exist before the kernel of the engine starts. */
+static void destroy_everything(unsigned ctas) {
+    printf("        %s, kernels loaded before\n", ctas == BUSY_ONE ? "one CTA" : "all multiprocessors");
+    keep_device();
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    OPENED(flight, to_device, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    OPENED(flight, to_host, .from = PLACE_DEVICE, .to = PLACE_PINNED);
+    OPENED(flight, on_device, .from = PLACE_ELASTIC, .to = PLACE_DEVICE, .has_queue = true);
+    OPENED(shared_memory, shared, MIB, 3);
+    OPENED(stream, stream, 0);
+    await_kernel(&to_device);
+    flight_run(&to_device);
+    run_by(&to_host, KVMEM_PATH_CUDA_STAGED);
+    run_by(&on_device, KVMEM_PATH_CUDA_KERNEL);
+    kvmem_region *opened = open_ipc(&shared.options);
+    kvmem_region *plain = NULL;
+    EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = 64 * MIB)), &plain, ERR));
+    kvmem_region *elastic = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(REF(OPTIONS(kvmem_elastic_options, it.size = 64 * MIB)), &elastic, ERR));
+    EXPECT_OK(kvmem_region_commit(elastic, 0, 64 * MIB, ERR));
+    busy busy = {0};
+    busy_begin(&busy, ctas);
+    TIMED("destruction of memory, the first", DESTROYED(kvmem_region, plain));
+    const freed freed = destroy_regions();
+    TIMED("destruction of elastic memory", DESTROYED(kvmem_region, elastic));
+    TIMED("destruction of opened memory", DESTROYED(kvmem_region, opened));
+    TIMED("destruction of the first layouts", drop_handles(&to_device));
+    TIMED("destruction of layouts with staging memory", drop_handles(&to_host));
+    TIMED("destruction of the last layouts", drop_handles(&on_device));
+    const uint64_t memory = work_as_the_engine(&stream);
+    busy_end(&busy);
+    await_freed(&freed);
+    engine_free(0, memory);
+}
+
+TEST_CALL(everything_is_destroyed_beside_one_cta, destroy_everything(BUSY_ONE))
+TEST_CALL(everything_is_destroyed_beside_all_multiprocessors, destroy_everything(BUSY_ALL))
+
 /* The statuses of threads are their arguments. */
 static void first_transfers(unsigned ctas, bool with_default_rates) {
     printf("        %s, %s\n", ctas == BUSY_ONE ? "one CTA" : "all multiprocessors",
@@ -159,4 +209,90 @@ TEST(later_transfers_on_a_busy_device) {
     flight_run(&flight);
     rates_get(0); /* waits for the measurement that has begun */
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+}
+
+/* A call of the driver on a thread of its own. */
+typedef struct call {
+    const char *name;
+    void (*prepare)(struct call *call);
+    CUresult (*make)(struct call *call);
+    bool may_wait; /* kvmem makes it only when the device has finished its work */
+    uint64_t address;
+    void *object;
+    CUresult result;
+    atomic_bool has_ended;
+} call;
+
+static void prepare_memory(call *call) { CU_ON(0, cuMemAlloc_v2(&call->address, MIB)); }
+static void prepare_stream(call *call) { CU_ON(0, cuStreamCreate((CUstream *)&call->object, CU_STREAM_NON_BLOCKING)); }
+static void prepare_event(call *call) { CU_ON(0, cuEventCreate((CUevent *)&call->object, CU_EVENT_DISABLE_TIMING)); }
+static void prepare_locked(call *call) {
+    call->object = aligned_alloc(4096, MIB);
+    CHECK(call->object != NULL);
+    CU_ON(0, cuMemHostRegister_v2(call->object, MIB, 0));
+}
+static CUresult free_memory_of(call *call) { return driver_get()->cuMemFree_v2(call->address); }
+static CUresult unlock_memory(call *call) { return driver_get()->cuMemHostUnregister(call->object); }
+static CUresult destroy_stream(call *call) { return driver_get()->cuStreamDestroy_v2(call->object); }
+static CUresult destroy_event(call *call) { return driver_get()->cuEventDestroy_v2(call->object); }
+/* Stream-ordered, of memory of cuMemAlloc, on the legacy stream. Without the function the memory is leaked. */
+static CUresult free_in_order(call *call) {
+    CUresult (*cuMemFreeAsync)(CUdeviceptr, CUstream) = NULL;
+    void *symbol = driver_symbol("cuMemFreeAsync");
+    memcpy(&cuMemFreeAsync, &symbol, sizeof(symbol));
+    return symbol == NULL ? CUDA_ERROR_NOT_SUPPORTED : cuMemFreeAsync(call->address, call->object);
+}
+static void prepare_in_order(call *call) {
+    prepare_memory(call);
+    prepare_stream(call);
+}
+static CUresult close_opened(call *call) { return driver_get()->cuIpcCloseMemHandle(call->address); }
+
+static void *make_call(void *argument) {
+    call *call = argument;
+    enter_device(0);
+    call->result = call->make(call);
+    leave_device(0);
+    call->has_ended = true;
+    return NULL;
+}
+
+static void make_beside_a_kernel(call *call) {
+    if (call->prepare != NULL) call->prepare(call);
+    busy busy = {0};
+    threads thread;
+    busy_begin(&busy, BUSY_ONE);
+    threads_start(&thread, 1, make_call, call, 0);
+    const uint64_t begun = patience_now();
+    while (!call->has_ended && patience_now() < begun + SECONDS(1) / 4) sched_yield();
+    const bool has_waited = !call->has_ended;
+    printf("        %7.2f ms  %s%s\n", (double)(patience_now() - begun) * 1e-6, call->name, has_waited ? " waits" : "");
+    busy_end(&busy);
+    threads_join(&thread);
+    CHECK(!has_waited || call->may_wait);
+}
+
+/* What kvmem relies on: calls that it makes on the thread of a caller do not wait for the kernel of an engine. */
+TEST(the_driver_waits_in_no_call_that_kvmem_makes_at_once) {
+    keep_device();
+    OPENED(shared_memory, shared, MIB, 5);
+    CUipcMemHandle handle;
+    memcpy(&handle, shared.options.handle, sizeof(handle));
+    call close = {.name = "cuIpcCloseMemHandle", .make = close_opened, .may_wait = true};
+    CU_ON(0, cuIpcOpenMemHandle_v2(&close.address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    call calls[] = {
+        {.name = "cuMemFree", .prepare = prepare_memory, .make = free_memory_of, .may_wait = true},
+        {.name = "cuMemHostUnregister", .prepare = prepare_locked, .make = unlock_memory, .may_wait = true},
+        {.name = "cuStreamDestroy", .prepare = prepare_stream, .make = destroy_stream},
+        {.name = "cuEventDestroy", .prepare = prepare_event, .make = destroy_event},
+        {.name = "cuMemFreeAsync of cuMemAlloc", .prepare = prepare_in_order, .make = free_in_order, .may_wait = true},
+    };
+    make_beside_a_kernel(&close);
+    for (size_t i = 0; i < NUM(calls); i++) {
+        make_beside_a_kernel(&calls[i]);
+        if (calls[i].result == CUDA_ERROR_NOT_SUPPORTED) printf("        %s is missing\n", calls[i].name);
+    }
+    free(calls[1].object);
+    if (calls[4].result != CUDA_SUCCESS) CU_ON(0, cuMemFree_v2(calls[4].address));
+    CU_ON(0, cuStreamDestroy_v2(calls[4].object));
 }

@@ -211,11 +211,10 @@ TEST(the_first_capture_loads_no_kernel) {
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
 
+/* Elastic memory is freed without a question, which invalidates captures. */
 static void create_and_destroy_regions(void) {
-    const kvmem_device_options device = OPTIONS(kvmem_device_options, it.size = MIB);
-    const kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options, it.size = MIB);
-    OWN(kvmem_region, region, kvmem_region_create_device, &device);
-    OWN(kvmem_region, host_region, kvmem_region_create_pinned, &pinned);
+    OWN(kvmem_region, elastic, kvmem_region_create_elastic, REF(OPTIONS(kvmem_elastic_options, it.size = MIB)));
+    EXPECT_OK(kvmem_region_commit(elastic, 0, MIB, ERR));
 }
 
 /* With a queue, a thread of kvmem waits for the end. */
@@ -235,6 +234,8 @@ TEST(kvmem_does_not_invalidate_captures) {
         OPENED(work, other, PLACE_PINNED, PLACE_DEVICE, 0);
         stream_begin_capture(&captured.stream, modes[i]);
         create_and_destroy_regions();
+        OWN(kvmem_region, device, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
+        OWN(kvmem_region, pinned, kvmem_region_create_pinned, REF(OPTIONS(kvmem_pinned_options, it.size = MIB)));
         flight_submit_on(&captured.flight, captured.stream.handle);
         move_with_a_queue(&other.flight);
         flight_submit_on(&other.flight, other.stream.handle);

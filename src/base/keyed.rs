@@ -35,4 +35,9 @@ impl<K: PartialEq, V: Default> Keyed<K, V> {
         all.push((key, value.clone()));
         value
     }
+
+    /// All values.
+    pub fn all(&self) -> Vec<Arc<V>> {
+        self.0.lock().iter().map(|(_, value)| value.clone()).collect()
+    }
 }

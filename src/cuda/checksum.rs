@@ -70,17 +70,16 @@ impl Tiles {
 /// The kernel in a context.
 pub struct ChecksumKernel {
     function: LazyFunction,
-    context: Arc<Context>,
     max_ctas: u32,
 }
 
 impl ChecksumKernel {
     /// Loads it.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
-        let function = LazyFunction::new(PTX, c"kvmem_checksum_blocks");
-        function.get(context, PATIENCE)?;
+        let function = LazyFunction::new(context, PTX, c"kvmem_checksum_blocks");
+        function.get(PATIENCE)?;
         let max_ctas = CTAS * context.device().multiprocessors();
-        Ok(Self { function, context: context.clone(), max_ctas })
+        Ok(Self { function, max_ctas })
     }
 
     /// Starts it.
@@ -91,6 +90,6 @@ impl ChecksumKernel {
     pub unsafe fn launch(&self, on: &Active<'_>, tiles: &Tiles) -> Result<()> {
         let ctas = tiles.total().div_ceil(TILES).clamp(1, self.max_ctas);
         // SAFETY: the kernel's parameter; the caller's promise.
-        unsafe { self.function.get(&self.context, PATIENCE)?.launch(on, ctas, THREADS, tiles) }
+        unsafe { self.function.get(PATIENCE)?.launch(on, ctas, THREADS, tiles) }
     }
 }

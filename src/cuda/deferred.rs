@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Objects that the driver frees only when all work of their context has ended (see `quiet`). Dropped beside work that runs for
-//! long, they are kept, and a thread frees them when the device has finished it. Until then they hold their memory and the
-//! context.
+//! Objects that the driver frees only when all work of their context has ended (see `quiet`). They are freed at once if it has, or
+//! does within [`PATIENCE`]. Otherwise a thread frees them when the device has finished the work: one thread for each device that
+//! has such objects. Until then they hold their memory and the context.
 #![forbid(unsafe_code)]
 
 use std::any::Any;
@@ -12,18 +12,23 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::ending::means_lost;
-use super::event::Event;
-use super::quiet::{PATIENCE, Work, runs_long_work};
+use super::quiet::{ContextWork, PATIENCE, Waited, Work};
 use crate::base::error::{Result, Status};
 use crate::base::guarded::guarded;
+use crate::base::keyed::Keyed;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread;
 
-/// Between two polls of the thread; doubled each time.
-const POLL: Duration = Duration::from_millis(1);
-const LONGEST_POLL: Duration = Duration::from_millis(100);
+/// Between two looks of a thread: as long as the work has run, within these limits.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+/// How long an engine may submit work without a pause, each part of which ends soon, before an object is freed nevertheless: the
+/// driver then waits for the work of the last milliseconds.
+const FED: Duration = Duration::from_secs(1);
+/// How long an allocation waits for a thread that looks, or that frees an object. It takes longer only for large memory.
+const ALLOCATION: Duration = Duration::from_secs(1);
 
 /// An object of a context whose end may wait for the work of the context.
 pub struct Deferred<T: Send + Sync + 'static> {
@@ -48,145 +53,201 @@ impl<T: Send + Sync> Deref for Deferred<T> {
 
 impl<T: Send + Sync> Drop for Deferred<T> {
     fn drop(&mut self) {
-        if !runs_long_work(&self.context) {
-            return;
-        }
-        let mut object = Waiting { work: None, _object: self.object.clone(), context: self.context.clone() };
-        if !object.is_over() {
-            keep(object);
+        let work = ContextWork::of(&self.context);
+        // Asked twice after a failure, because what is kept is freed later.
+        if !is_idle(&work, &self.context)
+            .or_else(|_| is_idle(&work, &self.context))
+            .unwrap_or_else(|error| means_lost(&error))
+        {
+            let queue = queues().get(self.context.device().ordinal());
+            Queue::keep(
+                &queue,
+                Waiting { _object: self.object.clone(), context: self.context.clone(), work },
+            );
         }
     }
+}
+
+/// Whether all work of the context ends soon.
+fn is_idle(work: &ContextWork, context: &Arc<Context>) -> Result<bool> {
+    if work.is_known_to_be_long() {
+        return Ok(false);
+    }
+    let until = Instant::now() + PATIENCE;
+    work.wait(context, || until).map(|waited| waited == Waited::Idle)
 }
 
 struct Waiting {
-    /// What it waits for, if that could be found.
-    work: Option<Event>,
     _object: Arc<dyn Any + Send + Sync>,
     context: Arc<Context>,
+    work: Arc<ContextWork>,
 }
 
-impl Waiting {
-    /// Whether it can be freed without waiting. Work that was submitted after its end counts, too.
-    fn is_over(&mut self) -> bool {
-        if let Some(event) = &self.work
-            && matches!(event.is_done(), Ok(false))
-        {
-            return false;
-        }
-        self.work = None;
-        match Work::new(&self.context) {
-            Ok(Work::Finished) => true,
-            Ok(Work::Running(event)) => {
-                self.work = Some(event);
-                false
-            }
-            // A lost context has no work. After another failure, such as one for lack of memory, it is asked again.
-            Err(error) => means_lost(&error),
-        }
-    }
+/// The objects of one device that wait.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
 #[derive(Default)]
-struct List {
+struct State {
     waiting: VecDeque<Waiting>,
-    /// How many objects a thread has taken to ask for their work and to free them.
-    taken: usize,
+    has_thread: bool,
+    is_freeing: bool,
     /// How many objects were freed.
     freed: u64,
-    has_thread: bool,
+    /// When the thread last looked for the end of work.
+    looked: Option<Instant>,
+    /// How many allocations wait for memory.
+    allocations: usize,
 }
 
-impl List {
-    fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.taken == 0
-    }
-}
-
-/// An object that was taken from the list, until it is freed or kept again.
-struct Taken;
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        list().taken -= 1;
+impl State {
+    /// How long an allocation still waits that began at a time. The thread looks first, and then work may end.
+    fn left(&self, begun: Instant) -> Option<Duration> {
+        if self.waiting.is_empty() && !self.is_freeing {
+            return None;
+        }
+        let has_looked = self.looked.is_some_and(|looked| looked > begun);
+        let patience = if has_looked && !self.is_freeing { PATIENCE } else { ALLOCATION };
+        patience.checked_sub(begun.elapsed())
     }
 }
 
 /// Per process, because a forked child must not free them.
-fn list() -> MutexGuard<'static, List> {
-    static LIST: PerProcess<Mutex<List>> = PerProcess::new();
-    LIST.get(Mutex::default).lock()
+fn queues() -> &'static Keyed<i32, Queue> {
+    static QUEUES: PerProcess<Keyed<i32, Queue>> = PerProcess::new();
+    QUEUES.get(Keyed::default)
 }
 
-fn keep(object: Waiting) {
-    let mut list = list();
-    list.waiting.push_back(object);
-    if list.has_thread {
-        return;
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
-    list.has_thread = true;
-    drop(list);
-    if let Err(error) = thread::spawn("kvmem-free", free_all) {
+
+    fn keep(this: &Arc<Self>, object: Waiting) {
         log!(
-            Warn,
-            "start a thread: {error}; memory is freed at the next call that frees or needs memory of a busy GPU"
+            Debug,
+            "an object of device {} is freed when its work has ended",
+            object.context.device().ordinal()
         );
-        self::list().has_thread = false;
+        this.state().waiting.push_back(object);
+        Self::ensure_thread(this);
     }
-}
 
-/// Frees all of them, each when its work has ended.
-fn free_all() {
-    let mut pause = POLL;
-    loop {
-        std::thread::sleep(pause);
-        pause = (2 * pause).min(LONGEST_POLL);
-        if let Err(panic) = guarded(sweep) {
-            log!(Error, "free memory of a GPU: {panic}");
-        }
-        let mut list = list();
-        if list.waiting.is_empty() {
-            list.has_thread = false;
+    /// Starts the thread if objects wait without one.
+    fn ensure_thread(this: &Arc<Self>) {
+        let mut state = this.state();
+        if state.has_thread || state.waiting.is_empty() {
             return;
         }
-    }
-}
-
-/// Frees those whose work has ended. Each is freed before the next is asked: work that begins meanwhile would be waited for.
-fn sweep() {
-    let count = list().waiting.len();
-    for _ in 0..count {
-        // Asked and freed without the lock, which every thread that frees memory needs.
-        let Some(mut object) = take() else { return };
-        let _taken = Taken;
-        if object.is_over() {
-            drop(object);
-            list().freed += 1;
-        } else {
-            keep(object);
+        state.has_thread = true;
+        drop(state);
+        let queue = this.clone();
+        if let Err(error) = thread::spawn("kvmem-free", move || queue.free_all()) {
+            log!(
+                Warn,
+                "start a thread: {error}; memory is freed after the next call that frees or needs memory of a busy GPU"
+            );
+            this.state().has_thread = false;
         }
     }
+
+    /// Frees all of them, each when the work of its context has ended.
+    fn free_all(&self) {
+        while let Some((context, work)) = self.first() {
+            self.wait(&context, &work);
+            drop((context, work));
+            // Freed without the lock, which every thread that frees memory needs.
+            let mut state = self.state();
+            let object = state.waiting.pop_front();
+            state.is_freeing = true;
+            drop(state);
+            if let Err(panic) = guarded(|| drop(object)) {
+                log!(Error, "free memory of a GPU: {panic}");
+            }
+            let mut state = self.state();
+            state.is_freeing = false;
+            state.freed += 1;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The context of the first object, which stays first. Without one, the thread ends.
+    fn first(&self) -> Option<(Arc<Context>, Arc<ContextWork>)> {
+        let mut state = self.state();
+        let first = state.waiting.front().map(|first| (first.context.clone(), first.work.clone()));
+        state.has_thread = first.is_some();
+        first
+    }
+
+    /// Waits until the device has finished the work of the context. Work that was submitted after the end of the object counts,
+    /// too: the driver would wait for it.
+    fn wait(&self, context: &Arc<Context>, work: &ContextWork) {
+        let mut fed = None;
+        loop {
+            let begun = Instant::now();
+            let pause = match guarded(|| work.look(context)).and_then(|looked| looked) {
+                Ok(Work::Finished) => return,
+                Ok(Work::Running(since)) if since.elapsed() <= PATIENCE => {
+                    if fed.get_or_insert(begun).elapsed() > FED && since >= begun {
+                        return;
+                    }
+                    since.elapsed()
+                }
+                Ok(Work::Running(since)) => {
+                    fed = None;
+                    since.elapsed()
+                }
+                Ok(Work::Captured) => MAX_PAUSE,
+                // A lost context has no work. After another failure, such as one for lack of memory, it is asked again.
+                Err(error) if means_lost(&error) => return,
+                Err(_) => MAX_PAUSE,
+            };
+            self.pause(begun, pause.clamp(MIN_PAUSE, MAX_PAUSE));
+        }
+    }
+
+    /// Lets a time pass after a look, or less if an allocation waits for memory.
+    fn pause(&self, looked: Instant, pause: Duration) {
+        let mut state = self.state();
+        state.looked = Some(looked);
+        self.changed.notify_all();
+        loop {
+            let pause = if state.allocations > 0 { MIN_PAUSE } else { pause };
+            let Some(left) = (looked + pause).checked_duration_since(Instant::now()) else { return };
+            state = self.changed.wait_timeout(state, left).0;
+        }
+    }
+
+    /// Waits until its objects have been freed, or work prevents that. Returns whether any was freed.
+    fn hurry(this: &Arc<Self>) -> bool {
+        let begun = Instant::now();
+        Self::ensure_thread(this);
+        let mut state = this.state();
+        let freed = state.freed;
+        state.allocations += 1;
+        this.changed.notify_all();
+        while state.has_thread
+            && let Some(left) = state.left(begun)
+        {
+            state = this.changed.wait_timeout(state, left).0;
+        }
+        state.allocations -= 1;
+        state.freed != freed
+    }
 }
 
-fn take() -> Option<Waiting> {
-    let mut list = list();
-    let object = list.waiting.pop_front()?;
-    list.taken += 1;
-    Some(object)
-}
-
-/// Allocates. If there is no memory, frees what waits for work of a device, and tries again.
-pub fn allocate<T>(allocate: impl Fn() -> Result<T>) -> Result<T> {
-    let freed = list().freed;
+/// Allocates memory of a device, or of the host. If there is none, waits for what is about to be freed, and tries again.
+pub fn allocate<T>(ordinal: Option<i32>, allocate: impl Fn() -> Result<T>) -> Result<T> {
     let failed = match allocate() {
         Err(error) if error.status() == Status::OutOfMemory => error,
         other => return other,
     };
-    let until = Instant::now() + PATIENCE;
-    sweep();
-    // Another thread may be freeing an object now.
-    while !list().is_idle() && Instant::now() < until {
-        std::thread::sleep(POLL);
-        sweep();
-    }
-    if list().freed != freed { allocate() } else { Err(failed) }
+    let queues = ordinal.map_or_else(|| queues().all(), |ordinal| vec![queues().get(ordinal)]);
+    // Each of them, so that all look.
+    let freed = queues.iter().filter(|queue| Queue::hurry(queue)).count();
+    if freed > 0 { allocate() } else { Err(failed) }
 }

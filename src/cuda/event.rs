@@ -21,6 +21,14 @@ pub struct Event {
     context: Arc<Context>,
 }
 
+/// What an event of a context has recorded.
+pub(super) enum Recorded {
+    /// All work of the context.
+    Work,
+    /// Nothing: a stream of the context is being captured.
+    Captured,
+}
+
 // SAFETY: an event may be used from any thread.
 unsafe impl Send for Event {}
 // SAFETY: see above; the driver guards it.
@@ -60,18 +68,17 @@ impl Event {
         }
     }
 
-    /// Records all work that was submitted to the context. Returns false if the driver cannot: it is older than CUDA 12.5, or
-    /// a stream of the context is being captured.
-    pub(super) fn record_context(&self) -> Result<bool> {
+    /// Records all work that was submitted to the context. A driver that cannot ([`Driver::can_record_contexts`]) records nothing.
+    pub(super) fn record_context(&self) -> Result<Recorded> {
         let driver = self.context.driver();
-        let Some(record) = driver.api.ctx_record_event else { return Ok(false) };
+        let Some(record) = driver.api.ctx_record_event else { return Ok(Recorded::Work) };
         let entered = self.context.enter()?;
         // SAFETY: a live event of the current context.
         let result = entered.call(|| unsafe { record.call(self.context.raw(), self.raw) })?;
         if result.code == STREAM_CAPTURE_UNSUPPORTED {
-            return Ok(false);
+            return Ok(Recorded::Captured);
         }
-        driver.check(result, "record the work of a context").map(|()| true)
+        driver.check(result, "record the work of a context").map(|()| Recorded::Work)
     }
 
     /// Seconds since another event, by the device's clock. Both must have timing and be complete.

@@ -267,18 +267,16 @@ pub struct CopyKernel {
     rows: LazyFunction,
     transpose: LazyFunction,
     vectors: LazyFunction,
-    context: Arc<Context>,
 }
 
 impl CopyKernel {
     /// The kernels of a context, each loaded when it is first needed.
     pub fn new(context: &Arc<Context>) -> Self {
         Self {
-            blocks: LazyFunction::new(BLOCKS, c"kvmem_copy_blocks"),
-            rows: LazyFunction::new(ROWS, c"kvmem_copy_rows"),
-            transpose: LazyFunction::new(TRANSPOSE, c"kvmem_transpose_blocks"),
-            vectors: LazyFunction::new(VECTORS, c"kvmem_transpose_vectors"),
-            context: context.clone(),
+            blocks: LazyFunction::new(context, BLOCKS, c"kvmem_copy_blocks"),
+            rows: LazyFunction::new(context, ROWS, c"kvmem_copy_rows"),
+            transpose: LazyFunction::new(context, TRANSPOSE, c"kvmem_transpose_blocks"),
+            vectors: LazyFunction::new(context, VECTORS, c"kvmem_transpose_vectors"),
         }
     }
 
@@ -289,12 +287,12 @@ impl CopyKernel {
 
     /// Loads the one for units. Fails with BUSY if the device is busy with other work for longer than `patience`.
     pub fn provide_blocks(&self, patience: Duration) -> Result<()> {
-        self.blocks.get(&self.context, patience).map(drop)
+        self.blocks.get(patience).map(drop)
     }
 
     /// Loads the one for rows. Returns whether other work of the device has ended within `patience`, so that it is loaded.
     pub fn provide_rows(&self, patience: Duration) -> Result<bool> {
-        match self.rows.get(&self.context, patience) {
+        match self.rows.get(patience) {
             Err(error) if error.status() == Status::Busy => Ok(false),
             loaded => loaded.map(|_| true),
         }
@@ -308,7 +306,7 @@ impl CopyKernel {
             _ if blocks.are_rows() => &self.rows,
             _ => &self.blocks,
         };
-        kernel.get(&self.context, PATIENCE)
+        kernel.get(PATIENCE)
     }
 
     /// Starts the one that a launch is for.

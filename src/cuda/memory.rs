@@ -31,7 +31,7 @@ const READ_AND_WRITE: u64 = 3;
 /// A memory type.
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
-/// Plain memory of a device. It is freed once no work of the device runs for long.
+/// Plain memory of a device. It is freed when the device has finished its work.
 pub struct Allocation(Deferred<Plain>);
 
 struct Plain {
@@ -45,7 +45,7 @@ impl Allocation {
     pub fn new(ordinal: i32, size: u64) -> Result<Self> {
         ensure!(size > 0, InvalidArgument, "the size of a device region is 0 bytes; it must be at least 1");
         let context = Arc::new(Context::retain(Device::get(ordinal)?)?);
-        let address = deferred::allocate(|| allocate(&context, size))?;
+        let address = deferred::allocate(Some(ordinal), || allocate(&context, size))?;
         Ok(Self(Deferred::new(&context.clone(), Plain { context, address, size })))
     }
 

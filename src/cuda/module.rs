@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 
 use super::context::Context;
 use super::deferred::Deferred;
-use super::quiet::{PATIENCE, busy, ensure_quiet, recently_busy};
+use super::quiet::{ContextWork, PATIENCE, Waited, busy};
 use super::stream::Active;
 use crate::base::error::{Error, Result, Status};
 use crate::base::guarded::guarded;
@@ -86,6 +86,8 @@ const COMPILATION: Duration = Duration::from_secs(10);
 pub struct LazyFunction {
     ptx: &'static str,
     name: &'static CStr,
+    context: Arc<Context>,
+    work: Arc<ContextWork>,
     loaded: OnceCell<Function>,
     /// What the thread shares. When a caller has the kernel, the thread holds nothing of the context any more.
     exchange: Arc<Exchange>,
@@ -138,18 +140,27 @@ impl Attempt {
 }
 
 impl LazyFunction {
-    /// A kernel of a text that ends with a NUL.
-    pub fn new(ptx: &'static str, name: &'static CStr) -> Self {
-        Self { ptx, name, loaded: OnceCell::new(), exchange: Arc::default() }
+    /// A kernel of a text that ends with a NUL, for a context.
+    pub fn new(context: &Arc<Context>, ptx: &'static str, name: &'static CStr) -> Self {
+        let (context, work) = (context.clone(), ContextWork::of(context));
+        Self { ptx, name, context, work, loaded: OnceCell::new(), exchange: Arc::default() }
     }
 
-    /// The kernel, loaded in `context`, which is the same at each call. Fails with BUSY if the device does not finish other work,
-    /// for which the driver would wait, within `patience`. A failure is returned again for a second.
-    pub fn get(&self, context: &Arc<Context>, patience: Duration) -> Result<&Function> {
-        if let Some(loaded) = self.loaded.get() {
-            return Ok(loaded);
+    /// The kernel, loaded in its context. Fails with BUSY if the device does not finish other work, for which the driver would wait,
+    /// within `patience`. Another failure is returned again for a second.
+    pub fn get(&self, patience: Duration) -> Result<&Function> {
+        match self.loaded.get() {
+            Some(loaded) => Ok(loaded),
+            None => self.load(patience),
         }
-        let (begun, mut turns) = (Instant::now(), 0);
+    }
+
+    #[cold]
+    fn load(&self, patience: Duration) -> Result<&Function> {
+        if patience <= PATIENCE && self.work.is_known_to_be_long() {
+            return Err(busy(&self.context));
+        }
+        let (begun, mut turns, mut has_waited) = (Instant::now(), 0, false);
         let mut state = self.exchange.state.lock();
         loop {
             if let Some(function) = state.function.take() {
@@ -164,44 +175,48 @@ impl LazyFunction {
                 {
                     return Err(error.clone());
                 }
-                if (patience <= PATIENCE || begun.elapsed() >= patience)
-                    && let Some(error) = recently_busy(context)
-                {
-                    return Err(error);
+                // An attempt has ended because the device was busy.
+                if has_waited && begun.elapsed() >= patience {
+                    return Err(busy(&self.context));
                 }
                 let until = (begun + patience).max(Instant::now() + PATIENCE);
                 state.attempt = Some(Attempt { until, phase: Phase::Starting });
                 drop(state);
-                self.start(context);
+                self.start();
                 state = self.exchange.state.lock();
                 continue;
             };
+            has_waited = true;
             attempt.until = attempt.until.max(begun + patience);
             let pause = if patience.is_zero() { None } else { attempt.pause(begun, patience, &mut turns) };
-            let Some(pause) = pause else { return Err(busy(context)) };
+            let Some(pause) = pause else { return Err(busy(&self.context)) };
             state = self.exchange.changed.wait_timeout(state, pause).0;
         }
     }
 
-    /// Starts a thread for the attempt; without one, this thread makes it.
-    fn start(&self, context: &Arc<Context>) {
+    /// Starts a thread for the attempt. Without one, the attempt fails: on this thread it could wait for the device.
+    fn start(&self) {
         let (ptx, name) = (self.ptx, self.name);
-        let (exchange, of) = (self.exchange.clone(), context.clone());
-        if let Err(error) = thread::spawn("kvmem-load", move || exchange.attempt(ptx, name, of)) {
-            log!(Warn, "start a thread to load kernels: {error}");
-            self.exchange.attempt(ptx, name, context.clone());
+        let (exchange, context, work) = (self.exchange.clone(), self.context.clone(), self.work.clone());
+        if let Err(error) = thread::spawn("kvmem-load", move || exchange.attempt(ptx, name, context, work)) {
+            let message = format!("start a thread to load kernels: {error}");
+            self.exchange.end(Err(Error::new(Status::OutOfMemory, message)));
         }
     }
 }
 
 impl Exchange {
-    fn attempt(&self, ptx: &str, name: &CStr, context: Arc<Context>) {
-        let outcome = guarded(|| self.load(ptx, name, &context)).and_then(|loaded| loaded);
+    fn attempt(&self, ptx: &str, name: &CStr, context: Arc<Context>, work: Arc<ContextWork>) {
+        let outcome = guarded(|| self.load(ptx, name, &context, &work)).and_then(|loaded| loaded);
         // Before the caller continues, who may be about to release the context.
-        drop(context);
+        drop((context, work));
+        self.end(outcome);
+    }
+
+    fn end(&self, outcome: Result<Function>) {
         let mut state = self.state.lock();
         state.attempt = None;
-        // That the device is busy is known of the device, not of a kernel.
+        // That the device is busy is known of the context, not of a kernel.
         (state.function, state.failed) = match outcome {
             Ok(function) => (Some(function), None),
             Err(error) if error.status() == Status::Busy => (None, None),
@@ -211,13 +226,16 @@ impl Exchange {
         self.changed.notify_all();
     }
 
-    fn load(&self, ptx: &str, name: &CStr, context: &Arc<Context>) -> Result<Function> {
+    fn load(&self, ptx: &str, name: &CStr, context: &Arc<Context>, work: &ContextWork) -> Result<Function> {
         let broken = |_| Error::new(Status::Unsupported, "the kernels hold a NUL");
         let ptx = CStr::from_bytes_with_nul(ptx.as_bytes()).map_err(broken)?;
         let asked = self.enter(Phase::Asking);
         // Other callers may have more patience. A thread that began late has its time, too.
         let until = || self.state.lock().attempt.as_ref().map_or(asked, |attempt| attempt.until);
-        ensure_quiet(context, || until().max(asked + PATIENCE))?;
+        match work.wait(context, || until().max(asked + PATIENCE))? {
+            Waited::Idle | Waited::Fed => {}
+            Waited::Busy | Waited::Captured => return Err(busy(context)),
+        }
         self.enter(Phase::Compiling);
         Module::load(context, ptx)?.function(name)
     }

@@ -6,10 +6,7 @@
 #include "patience.h"
 #include "caller_context.h"
 
-/* kvmem learns that work of the context runs for long when it cannot load a kernel. */
-static void learn_that_work_is_long(flight *flight) {
-    flight_refuse(flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile", it.path = KVMEM_PATH_CUDA_KERNEL);
-}
+#include <sys/resource.h>
 
 static kvmem_status allocate(uint64_t size, kvmem_region **region) {
     return kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = size)), region, ERR);
@@ -20,12 +17,10 @@ TEST(an_allocation_gets_memory_that_was_destroyed_beside_long_work) {
     CU_GET(size_t, memory, cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t most = memory / 5 * 4;
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     kvmem_region *region = NULL;
     EXPECT_OK(allocate(most, &region));
     busy busy = {0};
     busy_begin(&busy, BUSY_ONE);
-    learn_that_work_is_long(&flight);
     DESTROYED(kvmem_region, region);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, allocate(most, &region));
     busy_end(&busy);
@@ -43,7 +38,6 @@ TEST(later_work_is_waited_for) {
     const uint64_t address = region_info(region).address;
     busy first = {0}, second = {0};
     busy_begin(&first, BUSY_ONE);
-    learn_that_work_is_long(&flight);
     DESTROYED(kvmem_region, region);
     const uint64_t freed = SIM(sim_calls("cuMemFree_v2"));
     busy_begin(&second, BUSY_ONE); /* the stand-in holds both back until the end of the hold */
@@ -55,15 +49,115 @@ TEST(later_work_is_waited_for) {
     while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed when the device is idle");
 }
 
-/* In a context in which no work has run for long, memory is free when its destruction returns, and no capture is invalidated by a question. */
-TEST(without_long_work_memory_is_freed_at_once) {
+/* Memory is free when its destruction returns. */
+TEST(without_work_memory_is_freed_at_once) {
     SIM(sim_reset());
-    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    flight_create(&flight, it.path = KVMEM_PATH_CUDA_KERNEL);
+    RETAIN_DEVICE(0);
     kvmem_region *region = NULL;
     EXPECT_OK(allocate(MIB, &region));
     const uint64_t address = region_info(region).address, asked = SIM(sim_calls("cuCtxRecordEvent"));
     DESTROYED(kvmem_region, region);
     CHECK_EQ(driver_memory_type(address), 0);
+    CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), asked + 1);
+}
+
+static void await_free(uint64_t address) {
+    const uint64_t end = patience_end();
+    while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed when the device is idle");
+}
+
+/* The question is put once, and not again before the work has ended. */
+TEST(a_busy_device_is_asked_once) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile", it.path = KVMEM_PATH_CUDA_KERNEL);
+    const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent")), end = patience_now() + SECONDS(3) / 2;
+    CHECK(asked > 0);
+    for (int i = 0; i < 10 || patience_now() < end; i++) {
+        CHECK_EQ(flight_try(&flight, it.path = KVMEM_PATH_CUDA_KERNEL), KVMEM_STATUS_BUSY);
+        if (i >= 10) continue;
+        kvmem_region *region = NULL;
+        EXPECT_OK(allocate(MIB, &region));
+        DESTROYED(kvmem_region, region);
+    }
     CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), asked);
+    busy_end(&busy);
+}
+
+/* The question invalidates the capture. It is not repeated at once, so that the engine can capture again. */
+TEST(while_a_stream_is_captured_memory_is_kept) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    OPENED(stream, stream, 0);
+    kvmem_region *region = NULL;
+    EXPECT_OK(allocate(MIB, &region));
+    const uint64_t address = region_info(region).address;
+    stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    DESTROYED(kvmem_region, region);
+    const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
+    CHECK(driver_memory_type(address) != 0);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.path = KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), asked);
+    CUgraph graph = NULL;
+    enter_device(0);
+    CHECK_EQ(driver_get()->cuStreamEndCapture(stream.handle, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    leave_device(0);
+    await_free(address);
+}
+
+/* Each device has a thread of its own. */
+TEST(a_free_that_waits_delays_no_other_device) {
+    SIM(sim_reset());
+    RETAIN_DEVICE(0);
+    RETAIN_DEVICE(1);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    kvmem_region *regions[2] = {NULL};
+    uint64_t addresses[2];
+    for (int i = 0; i < 2; i++) {
+        EXPECT_OK(kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = MIB, it.device = i)), &regions[i], ERR));
+        addresses[i] = region_info(regions[i]).address;
+    }
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    OPENED(stream, stream, 1);
+    CU_ON(1, cuMemsetD8Async((uint64_t)(uintptr_t)busy.words, 1, 4, stream.handle));
+    for (int i = 0; i < 2; i++) DESTROYED(kvmem_region, regions[i]);
+    SIM(sim_hold_call("cuMemFree_v2"));
+    busy_end(&busy);
+    const uint64_t end = patience_end();
+    while (SIM(sim_held_calls()) == 0) patience_wait(end, "a thread to free memory");
+    while (driver_memory_type(addresses[0]) != 0 && driver_memory_type(addresses[1]) != 0)
+        patience_wait(end, "the other thread to free memory");
+    CHECK_EQ(SIM(sim_held_calls()), 1);
+    SIM(sim_go_calls());
+    await_free(addresses[0]);
+    await_free(addresses[1]);
+}
+
+/* Host memory that was destroyed beside work is looked for when host memory is exhausted, here by a limit on addresses. */
+TEST(an_allocation_gets_host_memory_that_was_destroyed_beside_work) {
+    const uint64_t size = 256 * MIB;
+    SIM(sim_reset());
+    RETAIN_DEVICE(0);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    kvmem_region *pinned = NULL, *system = NULL;
+    EXPECT_OK(kvmem_region_create_pinned(REF(OPTIONS(kvmem_pinned_options, it.size = size)), &pinned, ERR));
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    DESTROYED(kvmem_region, pinned);
+    const struct rlimit usual = limit_addresses(size / 2);
+    const kvmem_system_options options = OPTIONS(kvmem_system_options, it.size = size);
+    const kvmem_status beside = kvmem_region_create_system(&options, &system, NULL);
+    busy_end(&busy);
+    const kvmem_status after = kvmem_region_create_system(&options, &system, NULL); /* at once */
+    CHECK_EQ(setrlimit(RLIMIT_AS, &usual), 0);
+    CHECK_EQ(beside, KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(after, KVMEM_STATUS_OK);
+    DESTROYED(kvmem_region, system);
 }

@@ -32,6 +32,27 @@ TEST(submitting_a_copy_fails_if_no_thread_can_watch_it) {
     flight_run(&copy); /* with the pairs that it was created with */
 }
 
+typedef struct creation {
+    flight *flight;
+    uint32_t path;
+} creation;
+
+static kvmem_status create(void *argument) {
+    const creation *creation = argument;
+    return flight_try(creation->flight, it.path = creation->path);
+}
+
+/* On the calling thread the driver could wait for the device. */
+TEST(kernels_are_not_loaded_if_no_thread_can_be_started) {
+    reset();
+    OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
+    SIM(sim_reset());
+    CHECK_EQ(without_new_threads(create, &(creation){&copy, KVMEM_PATH_CUDA_KERNEL}), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(without_new_threads(create, &(creation){&copy, 0}), KVMEM_STATUS_OK);
+    CHECK(flight_info(&copy).path != KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), 0);
+}
+
 /* The thread that watches the copy does not serve io_uring before the copy is complete. */
 TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     if (!can_test_io_uring()) return;

@@ -33,7 +33,11 @@ pub struct PhysicalMemory {
 impl PhysicalMemory {
     /// Creates memory; `size` must be a multiple of the granularity.
     pub fn create(size: u64, properties: AllocationProperties) -> Result<Arc<Self>> {
-        deferred::allocate(|| Self::create_now(size, properties))
+        let ordinal = match properties.location {
+            Location::Device(ordinal) => Some(ordinal),
+            Location::HostNuma(_) => None,
+        };
+        deferred::allocate(ordinal, || Self::create_now(size, properties))
     }
 
     fn create_now(size: u64, properties: AllocationProperties) -> Result<Arc<Self>> {

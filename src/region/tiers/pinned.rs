@@ -58,7 +58,7 @@ pub struct PinnedConfig {
     pub write_sealed: bool,
 }
 
-/// Page-locked host memory. It is unlocked once no work of the device runs for long.
+/// Page-locked host memory. It is unlocked when the device has finished its work.
 pub struct PinnedMemory {
     locked: Deferred<LockedMemory>,
     ordinal: i32,
@@ -83,10 +83,9 @@ impl PinnedMemory {
         );
         let device = Device::get(config.ordinal)?;
         let size = host_size("a pinned region", config.size)?;
-        let memory = deferred::allocate(|| {
-            ensure_available(size as u64, config.numa_node.map(NumaPlacement::Bind))?;
-            SystemMemory::allocate(&system_config(config, device))
-        })?;
+        let numa = config.numa_node.map(NumaPlacement::Bind);
+        deferred::allocate(None, || ensure_available(size as u64, numa))?;
+        let memory = SystemMemory::allocate(&system_config(config, device))?;
         let lock = PageLock::new(Arc::new(Context::retain(device)?));
         Self::pinned(LockedMemory { lock, memory }, config.ordinal, chunk, |locked| {
             locked.pin(config, chunk as usize, progress)
@@ -107,7 +106,7 @@ impl PinnedMemory {
 
     /// Page-locks memory that another process has shared.
     pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
-        ensure_available_for(&memory)?;
+        deferred::allocate(None, || ensure_available_for(&memory))?;
         let context = Arc::new(Context::retain(Device::get(ordinal)?)?);
         let lock = if writable { PageLock::new(context) } else { PageLock::new_read_only(context)? };
         Self::pinned(LockedMemory { lock, memory }, ordinal, CHUNK, |locked| {

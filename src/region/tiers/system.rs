@@ -9,6 +9,7 @@ use crate::base::advice;
 use crate::base::error::{Cause, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::base::retried::madvise;
+use crate::cuda::deferred;
 use crate::region::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
 use crate::region::host_size::host_size;
 use crate::region::mapping::{FilePart, Mapping, Pages};
@@ -95,6 +96,10 @@ pub struct SystemMemory {
 impl SystemMemory {
     /// Maps memory as configured, or changes nothing.
     pub fn allocate(config: &SystemConfig) -> Result<Self> {
+        deferred::allocate(None, || Self::allocate_now(config))
+    }
+
+    fn allocate_now(config: &SystemConfig) -> Result<Self> {
         let size = host_size("a system region", config.size)?;
         let mut memory = Self::map(size, config)
             .map_err(|error| error.context(format!("allocate {size} bytes of host memory")))?;
