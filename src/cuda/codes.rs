@@ -13,6 +13,7 @@ pub type Code = c_uint;
 /// CUDA_ERROR codes that are handled in different ways.
 pub(super) const INVALID_VALUE: Code = 1;
 pub(super) const OUT_OF_MEMORY: Code = 2;
+pub(super) const DEINITIALIZED: Code = 4;
 pub(super) const NO_DEVICE: Code = 100;
 pub(super) const INVALID_DEVICE: Code = 101;
 pub(super) const INVALID_CONTEXT: Code = 201;

@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::codes::{DEINITIALIZED, has_code};
 use super::context::Context;
 use super::ending::means_lost;
 use super::quiet::{ContextWork, PATIENCE, Waited, Work};
@@ -157,7 +158,9 @@ impl Queue {
     /// Frees all of them, each when the work of its context has ended.
     fn free_all(&self) {
         while let Some((context, work)) = self.first() {
-            self.wait(&context, &work);
+            if !self.wait(&context, &work) {
+                return;
+            }
             drop((context, work));
             // Freed without the lock, which every thread that frees memory needs.
             let mut state = self.state();
@@ -184,16 +187,16 @@ impl Queue {
     }
 
     /// Waits until the device has finished the work of the context. Work that was submitted after the end of the object counts,
-    /// too: the driver would wait for it.
-    fn wait(&self, context: &Arc<Context>, work: &ContextWork) {
+    /// too: the driver would wait for it. Returns false if the process exits, and the driver has freed everything.
+    fn wait(&self, context: &Arc<Context>, work: &ContextWork) -> bool {
         let mut fed = None;
         loop {
             let begun = Instant::now();
             let pause = match guarded(|| work.look(context)).and_then(|looked| looked) {
-                Ok(Work::Finished) => return,
+                Ok(Work::Finished) => return true,
                 Ok(Work::Running(since)) if since.elapsed() <= PATIENCE => {
                     if fed.get_or_insert(begun).elapsed() > FED && since >= begun {
-                        return;
+                        return true;
                     }
                     since.elapsed()
                 }
@@ -202,8 +205,9 @@ impl Queue {
                     since.elapsed()
                 }
                 Ok(Work::Captured) => MAX_PAUSE,
+                Err(error) if has_code(&error, &[DEINITIALIZED]) => return false,
                 // A lost context has no work. After another failure, such as one for lack of memory, it is asked again.
-                Err(error) if means_lost(&error) => return,
+                Err(error) if means_lost(&error) => return true,
                 Err(_) => MAX_PAUSE,
             };
             self.pause(begun, pause.clamp(MIN_PAUSE, MAX_PAUSE));

@@ -66,6 +66,28 @@ static void await_free(uint64_t address) {
     while (driver_memory_type(address) != 0) patience_wait(end, "memory to be freed when the device is idle");
 }
 
+/* The engine submits work without a pause, each part of which ends soon. */
+TEST(memory_is_freed_also_if_the_device_is_never_idle) {
+    SIM(sim_reset());
+    RETAIN_DEVICE(0);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OPENED(stream, stream, 0);
+    const uint64_t work = engine_allocate(0, 64);
+    kvmem_region *region = NULL;
+    EXPECT_OK(allocate(MIB, &region));
+    const uint64_t address = region_info(region).address, end = patience_end();
+    SIM(sim_hold());
+    CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
+    DESTROYED(kvmem_region, region);
+    while (driver_memory_type(address) != 0) {
+        CU_ON(0, cuMemsetD8Async(work, 2, 64, stream.handle));
+        SIM(sim_advance(1));
+        patience_wait(end, "memory to be freed beside short work");
+    }
+    SIM(sim_go());
+    engine_free(0, work);
+}
+
 /* The question is put once, and not again before the work has ended. */
 TEST(a_busy_device_is_asked_once) {
     SIM(sim_reset());

@@ -134,7 +134,7 @@ static void hold(const row *row) {
     threads_start(&thread, 1, act, &actor, 0);
     const uint64_t end = patience_end();
     while (SIM(sim_held_calls()) == 0 && !actor.is_over) patience_wait(end, row->function);
-    CHECK_EQ(SIM(sim_held_calls()), 1);
+    CHECK(SIM(sim_held_calls()) > 0); /* another thread of the operation may make the same call */
     query(&flight);
     use_host_memory();
     use_the_other_gpu(row->path);
