@@ -54,8 +54,8 @@ impl<T: Send + Sync> Deref for Deferred<T> {
 
 impl<T: Send + Sync> Drop for Deferred<T> {
     fn drop(&mut self) {
-        let work = ContextWork::of(&self.context);
-        // Asked twice after a failure, because what is kept is freed later.
+        let work = ContextWork::shared(&self.context);
+        // Tried twice, because what is kept is freed later.
         if !is_idle(&work, &self.context)
             .or_else(|_| is_idle(&work, &self.context))
             .unwrap_or_else(|error| means_lost(&error))
@@ -206,7 +206,7 @@ impl Queue {
                 }
                 Ok(Work::Captured) => MAX_PAUSE,
                 Err(error) if has_code(&error, &[DEINITIALIZED]) => return false,
-                // A lost context has no work. After another failure, such as one for lack of memory, it is asked again.
+                // A lost context has no work. After another failure, such as one for lack of memory, it is looked up again.
                 Err(error) if means_lost(&error) => return true,
                 Err(_) => MAX_PAUSE,
             };

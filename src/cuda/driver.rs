@@ -104,7 +104,7 @@ impl Driver {
         self.api.memcpy_batch_async.is_some()
     }
 
-    /// Whether it tells when all work of a context has ended: since CUDA 12.5.
+    /// Whether it reports when all work of a context has ended: since CUDA 12.5.
     pub(super) fn can_record_contexts(&self) -> bool {
         self.api.ctx_record_event.is_some()
     }

@@ -142,7 +142,7 @@ impl Attempt {
 impl LazyFunction {
     /// A kernel of a text that ends with a NUL, for a context.
     pub fn new(context: &Arc<Context>, ptx: &'static str, name: &'static CStr) -> Self {
-        let (context, work) = (context.clone(), ContextWork::of(context));
+        let (context, work) = (context.clone(), ContextWork::shared(context));
         Self { ptx, name, context, work, loaded: OnceCell::new(), exchange: Arc::default() }
     }
 

@@ -8,10 +8,10 @@
 //! prevent for ever, on whichever thread it is made. So kvmem makes these calls only when the device has finished its work: it
 //! loads kernels by [`super::module`], and frees by [`super::deferred`].
 //!
-//! Only cuCtxRecordEvent tells of the work of all streams. It invalidates each capture of the context, whatever the mode of the
-//! thread and of the capture, and no call of the driver tells beforehand whether there is one: streams are queried one by one, and
-//! kvmem does not know those of the engine. So the question is put rarely: its answer is an event, which is queried without harm to
-//! captures, and all that need the answer share it. The next question is put after the event has completed.
+//! Only cuCtxRecordEvent reports the work of all streams. It invalidates each capture of the context, whatever the mode of the
+//! thread and of the capture, and no call of the driver reports beforehand whether there is one: streams are queried one by one, and
+//! kvmem does not know those of the engine. So this query is rare: its result is an event, which is queried without harm to
+//! captures, and all users of a context share it. The next query is made after the event has completed.
 #![forbid(unsafe_code)]
 
 use std::mem;
@@ -29,23 +29,23 @@ pub const PATIENCE: Duration = Duration::from_millis(20);
 /// How long the thread polls before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(100);
 const SLEEP: Duration = Duration::from_micros(100);
-/// How long no question is put after one that has met a capture.
+/// How long no query is made after one that has found a capture.
 const CAPTURE: Duration = Duration::from_secs(1);
 
-/// The work that was submitted to a context before a question.
+/// The work that was submitted to a context before a query.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     /// The device has finished it, or the driver is too old to tell.
     Finished,
-    /// It was running when it was asked for at this time, and still is.
+    /// It was running at this time, and still is.
     Running(Instant),
     /// Unknown: a stream is being captured, or was within the last second.
     Captured,
 }
 
-/// The answer to the last question.
+/// The result of the last query.
 #[derive(Clone)]
-enum Answer {
+enum Found {
     Finished,
     /// The event completes with the work before this time.
     Running(Arc<Event>, Instant),
@@ -65,53 +65,53 @@ pub(super) enum Waited {
     Captured,
 }
 
-/// What is known of the work of a context. It lives as long as its users, because an answer retains the context.
+/// What is known of the work of a context. It lives as long as its users, because an event retains the context.
 pub(super) struct ContextWork {
     /// The id of the context.
     context: u64,
-    answer: Mutex<Answer>,
+    found: Mutex<Found>,
 }
 
 static KNOWN: Keyed<i32, Mutex<Weak<ContextWork>>> = Keyed::new();
 
 impl ContextWork {
-    /// What the users of a context share.
-    pub fn of(context: &Context) -> Arc<Self> {
+    /// What all users of a context share.
+    pub fn shared(context: &Context) -> Arc<Self> {
         let slot = KNOWN.get(context.device().ordinal());
-        // Dropped after the lock: the last holder of an answer destroys an event.
+        // Dropped after the lock: the last holder destroys an event.
         let known: Option<Arc<Self>>;
         let mut slot = slot.lock();
         known = slot.upgrade();
         if let Some(known) = known.as_ref().filter(|known| known.context == context.number()) {
             return known.clone();
         }
-        let fresh = Arc::new(Self { context: context.number(), answer: Mutex::new(Answer::Finished) });
+        let fresh = Arc::new(Self { context: context.number(), found: Mutex::new(Found::Finished) });
         *slot = Arc::downgrade(&fresh);
         fresh
     }
 
-    /// The work now. The driver is asked only if the last answer has become obsolete.
+    /// The work now. The driver is queried only if the last result has become obsolete.
     pub fn look(&self, context: &Arc<Context>) -> Result<Work> {
         if let Some(work) = self.known()? {
             return Ok(work);
         }
-        let (answer, work) = ask(context)?;
-        let obsolete = mem::replace(&mut *self.answer.lock(), answer);
+        let (found, work) = query(context)?;
+        let obsolete = mem::replace(&mut *self.found.lock(), found);
         drop(obsolete);
         Ok(work)
     }
 
-    /// The last answer, unless it has become obsolete.
+    /// The last result, unless it has become obsolete.
     fn known(&self) -> Result<Option<Work>> {
-        let answer = self.answer.lock().clone();
-        Ok(match answer {
-            Answer::Running(event, since) if !event.is_done()? => Some(Work::Running(since)),
-            Answer::Captured(at) if at.elapsed() < CAPTURE => Some(Work::Captured),
+        let found = self.found.lock().clone();
+        Ok(match found {
+            Found::Running(event, since) if !event.is_done()? => Some(Work::Running(since)),
+            Found::Captured(at) if at.elapsed() < CAPTURE => Some(Work::Captured),
             _ => None,
         })
     }
 
-    /// Whether work is known to have run for longer than [`PATIENCE`], or a stream to be captured. Asks the driver nothing new.
+    /// Whether work is known to have run for longer than [`PATIENCE`], or a stream to be captured. Makes no new query.
     pub fn is_known_to_be_long(&self) -> bool {
         match self.known() {
             Ok(Some(Work::Running(since))) => since.elapsed() > PATIENCE,
@@ -142,17 +142,17 @@ impl ContextWork {
     }
 }
 
-/// Asks the driver.
-fn ask(context: &Arc<Context>) -> Result<(Answer, Work)> {
+/// Queries the driver.
+fn query(context: &Arc<Context>) -> Result<(Found, Work)> {
     if !context.driver().can_record_contexts() {
-        return Ok((Answer::Finished, Work::Finished));
+        return Ok((Found::Finished, Work::Finished));
     }
     let event = Event::new(context)?;
     let now = Instant::now();
     Ok(match event.record_context()? {
-        Recorded::Captured => (Answer::Captured(now), Work::Captured),
-        Recorded::Work if !event.is_done()? => (Answer::Running(Arc::new(event), now), Work::Running(now)),
-        Recorded::Work => (Answer::Finished, Work::Finished),
+        Recorded::Captured => (Found::Captured(now), Work::Captured),
+        Recorded::Work if !event.is_done()? => (Found::Running(Arc::new(event), now), Work::Running(now)),
+        Recorded::Work => (Found::Finished, Work::Finished),
     })
 }
 
