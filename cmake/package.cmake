@@ -72,7 +72,7 @@ install(FILES "${KVMEM_STAGE}/${KVMEM_SONAME}" DESTINATION "${CMAKE_INSTALL_LIBD
 install(FILES LICENSE "${licences}" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Runtime)
 
 install(FILES "${KVMEM_STAGE}/${KVMEM_LINK_NAME}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
-install(FILES include/kvmem.h include/kvmem_cuda.h include/kvmem_nixl.h include/kvmem.hpp
+install(FILES include/kvmem.h include/kvmem.hpp
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT Development)
 install(DIRECTORY include/kvmem DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT Development)
 install(FILES "${generated}/kvmem-config.cmake" "${generated}/kvmem-config-version.cmake"

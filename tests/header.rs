@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The headers in include/ match src/ffi. `make header` writes them again.
 //!
-//! A template in src/ffi/headers has the text and the order of a header; each of its lines `@FILE` stands for the
-//! declarations of that file of src/ffi, which cbindgen makes, in the order of the file.
+//! A template in src/ffi/headers has the text and the order of a header. A line `@FILE NAME...` stands for declarations of that
+//! file of src/ffi, which cbindgen makes; `@FILE` stands for all that no such line names. They are in the order of the file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +12,19 @@ use std::path::{Path, PathBuf};
 #[path = "support/reference.rs"]
 mod reference;
 
-const HEADERS: [&str; 3] = ["kvmem.h", "kvmem_cuda.h", "kvmem_nixl.h"];
+/// The headers in the order in which a reader meets them.
+const HEADERS: [&str; 10] = [
+    "kvmem.h",
+    "kvmem/base.h",
+    "kvmem/region.h",
+    "kvmem/layout.h",
+    "kvmem/transfer.h",
+    "kvmem/share.h",
+    "kvmem/cuda.h",
+    "kvmem/nixl.h",
+    "kvmem/directory.h",
+    "kvmem/nixl_raw.h",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -26,33 +38,47 @@ fn template(header: &str) -> String {
     read(&root().join("src/ffi/headers").join(format!("{header}.in")))
 }
 
-/// The files of src/ffi that a template includes, in its order.
-fn included(template: &str) -> Vec<&str> {
-    template.lines().filter_map(|line| line.strip_prefix('@')).collect()
+/// The lines of all templates that include declarations: the file of src/ffi, and the names.
+fn inclusions() -> Vec<(String, Vec<String>)> {
+    let templates = HEADERS.map(template);
+    templates.iter().flat_map(|text| text.lines().filter_map(inclusion)).collect()
+}
+
+fn inclusion(line: &str) -> Option<(String, Vec<String>)> {
+    let mut words = line.strip_prefix('@')?.split(' ').map(str::to_string);
+    Some((words.next()?, words.collect()))
 }
 
 fn generated(header: &str) -> String {
-    let line = |line: &str| match line.strip_prefix('@') {
-        Some(file) => declarations(&root().join("src/ffi").join(file)),
+    let named = |file: &str| -> Vec<String> {
+        inclusions().into_iter().filter(|(other, _)| other == file).flat_map(|(_, names)| names).collect()
+    };
+    let line = |line: &str| match inclusion(line) {
+        Some((file, names)) if names.is_empty() => {
+            let elsewhere = named(&file);
+            declarations(&file, |name| !elsewhere.iter().any(|other| other == name))
+        }
+        Some((file, names)) => declarations(&file, |name| names.iter().any(|other| other == name)),
         None => line.to_string(),
     };
     template(header).lines().map(|text| line(text) + "\n").collect()
 }
 
-/// Returns the declarations of a file, in its order. Adjacent constants of the file are adjacent in the header.
+/// Returns the chosen declarations of a file, in its order. Adjacent constants of the file are adjacent in the header.
 /// cbindgen also reads the submodules of a `mod.rs`. Their declarations are left out, because a template includes those
 /// files.
-fn declarations(file: &Path) -> String {
-    let source = read(file);
-    let names = source.lines().filter_map(item).filter(|name| is_exported(name));
-    let mut declared = by_name(&cbindgen_output(file, names.map(str::to_string).collect()));
+fn declarations(file: &str, is_chosen: impl Fn(&str) -> bool) -> String {
+    let path = root().join("src/ffi").join(file);
+    let source = read(&path);
+    let names = exported(&source);
+    let mut declared = by_name(&cbindgen_output(&path, names.iter().map(|name| name.to_string()).collect()));
     let mut text = String::new();
     let mut is_adjacent = false;
     for line in source.lines() {
         if line.is_empty() {
             is_adjacent = false;
         }
-        let Some(name) = item(line).filter(|name| is_exported(name)) else { continue };
+        let Some(name) = item(line).filter(|name| is_exported(name) && is_chosen(name)) else { continue };
         let declaration =
             declared.remove(name).unwrap_or_else(|| panic!("cbindgen has no declaration of {name}"));
         if !text.is_empty() {
@@ -61,7 +87,13 @@ fn declarations(file: &Path) -> String {
         text += &declaration;
         is_adjacent = declaration.contains("#define");
     }
+    assert!(!text.is_empty(), "a template includes nothing of {file}");
     text
+}
+
+/// The names that a file of src/ffi declares for C.
+fn exported(source: &str) -> Vec<&str> {
+    source.lines().filter_map(item).filter(|name| is_exported(name)).collect()
 }
 
 fn is_exported(name: &str) -> bool {
@@ -149,20 +181,25 @@ fn the_committed_headers_are_the_generated_ones() {
 }
 
 #[test]
-fn every_file_with_declarations_is_in_one_header() {
-    let templates = HEADERS.map(template);
-    let mut included: Vec<_> = templates.iter().flat_map(|text| included(text)).map(str::to_string).collect();
-    included.sort();
+fn every_declaration_is_in_one_header() {
     let folder = root().join("src/ffi");
-    let mut declaring = files_below(&folder);
-    declaring.retain(|path| {
-        let is_rust = path.extension().is_some_and(|extension| extension == "rs");
-        is_rust && read(path).lines().filter_map(item).any(is_exported)
-    });
-    let mut declaring: Vec<_> =
-        declaring.iter().map(|path| path.strip_prefix(&folder).unwrap().display().to_string()).collect();
-    declaring.sort();
-    assert_eq!(included, declaring);
+    let inclusions = inclusions();
+    for path in files_below(&folder) {
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let source = read(&path);
+        let file = path.strip_prefix(&folder).unwrap().display().to_string();
+        let of_file: Vec<_> = inclusions.iter().filter(|(other, _)| *other == file).map(|it| &it.1).collect();
+        let rests = of_file.iter().filter(|names| names.is_empty()).count();
+        for name in exported(&source) {
+            let times = of_file.iter().filter(|names| names.iter().any(|other| other == name)).count();
+            assert_eq!(if times == 0 { rests } else { times }, 1, "{name} of {file}");
+        }
+        let unknown =
+            of_file.iter().flat_map(|names| *names).find(|name| !exported(&source).contains(&name.as_str()));
+        assert_eq!(unknown, None, "{file} does not declare it");
+    }
 }
 
 /// All files of a folder and its folders.
@@ -176,10 +213,12 @@ fn no_line_is_longer_than_110_columns() {
     let headers = files_below(&root().join("include"));
     let cpp = headers.iter().filter(|path| path.extension().is_some_and(|extension| extension == "hpp"));
     assert!(cpp.count() > 10, "headers for C++ are missing in {headers:?}");
-    for header in &headers {
-        for (index, line) in read(header).lines().enumerate() {
+    let written = headers.iter().filter(|path| path.extension().is_some_and(|extension| extension == "hpp"));
+    let texts = written.map(|path| (path.display().to_string(), read(path)));
+    for (name, text) in texts.chain(HEADERS.map(|header| (header.to_string(), generated(header)))) {
+        for (index, line) in text.lines().enumerate() {
             let columns = line.chars().count();
-            assert!(columns <= 110, "{}:{} has {columns} columns", header.display(), index + 1);
+            assert!(columns <= 110, "{name}:{} has {columns} columns", index + 1);
         }
     }
 }

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <kvmem.h>
-#include <kvmem_cuda.h>
-#include <kvmem_nixl.h>
+#include <kvmem/cuda.h>
+#include <kvmem/nixl.h>
 
 #include <memory>
 #include <stdexcept>

@@ -4,8 +4,9 @@
 #define KVMEM_GO_SHIM_H
 
 #include <kvmem.h>
-#include <kvmem_cuda.h>
-#include <kvmem_nixl.h>
+#include <kvmem/cuda.h>
+#include <kvmem/directory.h>
+#include <kvmem/nixl_raw.h>
 #include <stdlib.h>
 #include <string.h>
 

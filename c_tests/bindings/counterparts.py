@@ -22,7 +22,7 @@ def code(path):
 
 def main():
     include, binding, suffixes = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
-    declared = {name for header in include.glob("kvmem*.h") for name in FUNCTION.findall(code(header))}
+    declared = {name for header in include.rglob("*.h") for name in FUNCTION.findall(code(header))}
     if len(declared) < 150:
         sys.exit(f"{include} declares only {len(declared)} functions: are the headers there?")
     files = [path for suffix in suffixes for path in binding.rglob(f"*{suffix}")

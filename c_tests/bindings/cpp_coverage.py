@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cpp_coverage.py: compares the headers of C with those of C++.
 
-Every function, constant and field of options of include/*.h is used in include/kvmem/*.hpp, or has a line with a reason
+Every function, constant and field of options of the headers for C is used in include/kvmem/*.hpp, or has a line with a reason
 in the table "Without a counterpart" of docs/cpp.md. No line of that table is obsolete."""
 
 import pathlib
@@ -21,7 +21,7 @@ SET_BY_CALLERS = {"progress", "release", "user_data"}
 
 
 def main():
-    c = "\n".join(path.read_text() for path in sorted((ROOT / "include").glob("kvmem*.h")))
+    c = "\n".join(path.read_text() for path in sorted((ROOT / "include").rglob("*.h")))
     cpp = {path.name: COMMENT.sub("", path.read_text()) for path in sorted((ROOT / "include/kvmem").glob("*.hpp"))}
     page = (ROOT / "docs/cpp.md").read_text()
     check_the_check(c, cpp, page)

@@ -159,7 +159,7 @@ def check_the_check(headers, binding, listed):
 
 def main():
     include, folder = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
-    headers = "\n".join(path.read_text() for path in sorted(include.glob("kvmem*.h")))
+    headers = "\n".join(path.read_text() for path in sorted(include.rglob("*.h")))
     binding = Zig(folder) if (folder / "build.zig").exists() else Go(folder)
     listed = LISTED.findall((folder / "without-counterpart.txt").read_text())
     check_the_check(headers, binding, listed)

@@ -5,8 +5,9 @@
 #define WORDS_H
 
 #include <kvmem.h>
-#include <kvmem_cuda.h>
-#include <kvmem_nixl.h>
+#include <kvmem/cuda.h>
+#include <kvmem/directory.h>
+#include <kvmem/nixl_raw.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -6,7 +6,7 @@
 #include "peer.h"
 
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/nixl_raw.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 

@@ -5,8 +5,9 @@
 #include "skip.h"
 
 #include <kvmem.h>
-#include <kvmem_cuda.h>
-#include <kvmem_nixl.h>
+#include <kvmem/cuda.h>
+#include <kvmem/directory.h>
+#include <kvmem/nixl_raw.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/nixl.h>
 #include <stdbool.h>
 #include <stdint.h>
 

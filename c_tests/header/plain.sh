@@ -8,8 +8,8 @@ compiler=$1 header=$2
 stumbling_blocks() {
     local code
     code=$("$compiler" -fpreprocessed -dD -E -P -x c - | grep -v '^#define __') # without comments
-    refuse 'includes more than stddef.h, stdint.h, stdbool.h and kvmem.h' \
-        '^ *# *include' '<(stddef|stdint|stdbool)\.h>|"kvmem\.h"'
+    refuse 'includes more than stddef.h, stdint.h, stdbool.h and headers of kvmem' \
+        '^ *# *include' '<(stddef|stdint|stdbool)\.h>|"(kvmem/)?[a-z_]+\.h"'
     refuse 'a union' '\bunion\b'
     refuse 'an inline function' '\binline\b|\)[[:space:]]*\{'
     refuse 'a bitfield' ':[[:space:]]*[0-9]+[[:space:]]*;'

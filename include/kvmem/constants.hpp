@@ -6,9 +6,10 @@
 #define KVMEM_CONSTANTS_HPP
 
 #include "../kvmem.h"
-#include "../kvmem_cuda.h"
-#include "../kvmem_nixl.h"
+#include "cuda.h"
+#include "directory.h"
 #include "mode.hpp"
+#include "nixl_raw.h"
 
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 #ifndef KVMEM_CUDA_HPP
 #define KVMEM_CUDA_HPP
 
-#include "../kvmem_cuda.h"
+#include "cuda.h"
 #include "region.hpp"
 
 #include <array>

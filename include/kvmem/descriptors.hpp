@@ -3,7 +3,7 @@
 #ifndef KVMEM_DESCRIPTORS_HPP
 #define KVMEM_DESCRIPTORS_HPP
 
-#include "../kvmem_nixl.h"
+#include "nixl_raw.h"
 #include "queue.hpp"
 #include "region.hpp"
 

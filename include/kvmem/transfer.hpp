@@ -3,7 +3,7 @@
 #ifndef KVMEM_TRANSFER_HPP
 #define KVMEM_TRANSFER_HPP
 
-#include "../kvmem_cuda.h"
+#include "cuda.h"
 #include "layout.hpp"
 #include "queue.hpp"
 

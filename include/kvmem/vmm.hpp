@@ -3,7 +3,7 @@
 #ifndef KVMEM_VMM_HPP
 #define KVMEM_VMM_HPP
 
-#include "../kvmem_cuda.h"
+#include "cuda.h"
 #include "common.hpp"
 
 KVMEM_HPP_BEGIN

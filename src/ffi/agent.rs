@@ -11,7 +11,7 @@ use crate::nixl::{Agent, MemoryType};
 use crate::region::Registration;
 
 /// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
-/// Registrations, layouts and transfers keep the agent alive. kvmem_nixl.h has its functions.
+/// Registrations, layouts and transfers keep the agent alive. nixl.h has its functions.
 ///
 /// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
 /// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
@@ -32,7 +32,7 @@ pub struct Named {
 }
 
 /// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
-/// memory is freed. kvmem_nixl.h has its functions.
+/// memory is freed. nixl.h has its functions.
 ///
 /// Threads: all functions may use one registration at the same time, except kvmem_registration_destroy.
 pub struct kvmem_registration {

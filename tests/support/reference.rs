@@ -4,10 +4,16 @@
 use std::fmt::Write as _;
 
 /// The headers in the order in which the page lists them, each with what it contains.
-const HEADERS: [(&str, &str); 3] = [
-    ("kvmem.h", "what every engine needs"),
-    ("kvmem_cuda.h", "the CUDA driver: devices, streams, copy rates, IPC handles, virtual memory management"),
-    ("kvmem_nixl.h", "NIXL: agents, registrations, metadata, layouts of peers, notifications"),
+const HEADERS: [(&str, &str); 9] = [
+    ("kvmem/base.h", "statuses, errors, blobs, log, versions"),
+    ("kvmem/region.h", "memory on one tier"),
+    ("kvmem/layout.h", "where each block is located in regions"),
+    ("kvmem/transfer.h", "blocks are moved between two layouts; queues of completions"),
+    ("kvmem/share.h", "regions and layouts for other processes; brokers"),
+    ("kvmem/cuda.h", "the CUDA driver: streams, devices, IPC handles, virtual memory management, copy rates"),
+    ("kvmem/nixl.h", "NIXL: agents, metadata, layouts of peers, registrations, notifications"),
+    ("kvmem/directory.h", "agents and layouts found by name, in a folder or in etcd"),
+    ("kvmem/nixl_raw.h", "NIXL as it is: requests on raw descriptors, views, queries, plugins, telemetry"),
 ];
 
 const INTRODUCTION: &str = "\

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <kvmem.h>
-#include <kvmem_cuda.h>
-#include <kvmem_nixl.h>
+#include <kvmem/cuda.h>
+#include <kvmem/directory.h>
+#include <kvmem/nixl_raw.h>

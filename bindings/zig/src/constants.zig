@@ -235,10 +235,12 @@ pub const TransferFlags = packed struct(u64) {
     /// After all blocks have moved, compare the CRC32C of each destination block with that of its source
     /// block. The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then
     /// nothing may write to the blocks. With a range of heads or block tables, only what has moved is
-    /// compared, token by token; then files with direct I/O are not supported. Blocks of a peer are read
-    /// once more for the comparison, by the peer itself if it serves the layout (kvmem_layout_serve), to
-    /// memory that has random bytes before: a read that reports success and moves nothing is found, too.
-    /// Set `checksums` instead to compare with checksums that were computed before.
+    /// compared, token by token; then files with direct I/O are not supported. If a peer serves its layout
+    /// (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums, the other
+    /// side compares what has arrived and what its blocks then have, and nothing is read twice over the
+    /// network. Blocks of other peers, or with another path, are read once more, to memory that has random
+    /// bytes before: a read that reports success and moves nothing is found, too. Set `checksums` instead
+    /// to compare with checksums that were computed before.
     verify: bool = false,
     _: u60 = 0,
 };

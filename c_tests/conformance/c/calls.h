@@ -6,8 +6,8 @@
 #include "../fields.h"
 #include "world.h"
 
-#include <kvmem_cuda.h>
-#include <kvmem_nixl.h>
+#include <kvmem/cuda.h>
+#include <kvmem/nixl.h>
 
 /* A call by its name in the tables. Lists end with an empty one. */
 struct call {

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "world.h"
 
-#include <kvmem_nixl.h>
+#include <kvmem/nixl.h>
 
 #include <dirent.h>
 #include <pthread.h>

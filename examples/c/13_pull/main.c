@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process reads a KV block from another's memory by NIXL, with the fewest calls that two peers need.
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/nixl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 // A process serves its cache in GPU memory to a peer without a GPU: its GPU gathers what the peer reads.
 #include "../two_processes.h"
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/nixl.h>
 #include <string.h>
 
 static void check(kvmem_status status, kvmem_error **error)

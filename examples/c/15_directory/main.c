@@ -2,7 +2,7 @@
 // A process publishes its cache under a name; another one finds it by that name, reads a block, and notices when it
 // ends.
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/directory.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

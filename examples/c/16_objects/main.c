@@ -3,7 +3,7 @@
 // their checksums: objects ENDPOINT BUCKET. NIXL's plugin finds the access keys as the tools of AWS do, for
 // example in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/nixl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // Blocks of a KV cache are offloaded to a device, and restored to other blocks with their checksums:
 // block_storage FILE. The device is a file here, which NIXL's plugin GUSLI needs no server for.
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/nixl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // Blocks are loaded from host memory to a GPU on a stream of the engine, between its kernels. The host never waits.
 #include <dlfcn.h>
 #include <kvmem.h>
-#include <kvmem_cuda.h>
+#include <kvmem/cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "../two_processes.h"
 
 #include <kvmem.h>
-#include <kvmem_cuda.h>
+#include <kvmem/cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // NIXL without layouts: one agent writes to memory of another one, and the message of each write arrives in a queue.
 // Both agents are in this process; between processes, the metadata and the descriptors are sent over any connection.
 #include <kvmem.h>
-#include <kvmem_nixl.h>
+#include <kvmem/nixl_raw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

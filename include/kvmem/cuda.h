@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvmem: the CUDA driver. Generated from src/ffi; do not edit.
- *
- * Devices, transfers on streams, copy rates, IPC handles, virtual memory management (VMM).
- * kvmem.h describes what all functions have in common: errors, handles, options, strings, threads.
+/* kvmem: the CUDA driver: transfers on streams, devices, IPC handles, virtual memory management (VMM), copy
+ * rates. Generated from src/ffi; do not edit.
+ * kvmem.h describes what all functions have in common.
  *
  * A GPU is an ordinal, in the order of CUDA_VISIBLE_DEVICES. Ordinals differ between processes, UUIDs do not.
  * VMM memory is memory of cuMemCreate, which is mapped with cuMemMap.
@@ -13,109 +12,11 @@
 #ifndef KVMEM_CUDA_H
 #define KVMEM_CUDA_H
 
-#include "kvmem.h"
+#include "transfer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- Driver and devices ---- */
-
-/// The CUDA driver of this machine.
-typedef struct kvmem_cuda_info {
-    /// The CUDA version that the driver implements: 1000 × major + 10 × minor.
-    int32_t driver_version;
-    /// Number of GPUs that this process may use, at least 1.
-    int32_t device_count;
-} kvmem_cuda_info;
-
-/// Finds and initialises the CUDA driver, and returns its version. Creates no context.
-///
-/// @param info receives the version and the number of GPUs
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
-///           says which
-///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
-///         KVMEM_STATUS_CUDA
-kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info, kvmem_error **error);
-
-/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
-#define KVMEM_CUDA_VMM 1
-/// VMM memory can be exported as a file descriptor: verified by a test export.
-#define KVMEM_CUDA_POSIX_FD 2
-/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
-/// is not reliable.
-#define KVMEM_CUDA_FABRIC 4
-/// VMM memory can be registered for RDMA.
-#define KVMEM_CUDA_RDMA_WITH_VMM 8
-/// Memory can be exported as a DMA-BUF.
-#define KVMEM_CUDA_DMA_BUF 16
-/// Supports stream-ordered memory pools.
-#define KVMEM_CUDA_MEMORY_POOLS 32
-/// VMM memory can be created on a NUMA node of the host.
-#define KVMEM_CUDA_HOST_NUMA_VMM 64
-/// The driver accepts many copies in one call.
-#define KVMEM_CUDA_BATCH_COPIES 128
-
-/// Properties of a GPU, as its driver reports them.
-typedef struct kvmem_cuda_device_info {
-    /// Name, NUL-terminated.
-    char name[64];
-    /// UUID. Unlike the ordinal, it is the same in every process.
-    uint8_t uuid[16];
-    /// Size of its memory in bytes.
-    uint64_t total_memory;
-    /// KVMEM_CUDA_* flags.
-    uint64_t capabilities;
-    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
-    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
-    uint64_t minimum_granularity;
-    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
-    uint64_t recommended_granularity;
-    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
-    /// have no bit; use kvmem_cuda_can_access.
-    uint64_t can_access;
-    /// Major number of the compute capability: 9 of 9.0.
-    uint32_t compute_capability_major;
-    /// Minor number of the compute capability: 0 of 9.0.
-    uint32_t compute_capability_minor;
-    /// Number of multiprocessors.
-    uint32_t multiprocessors;
-    /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
-    int32_t numa_node;
-} kvmem_cuda_device_info;
-
-/// Returns the properties of a GPU.
-///
-/// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
-/// has no free memory, it takes the driver's attributes for the handles.
-///
-/// @param device the GPU
-/// @param info receives the properties
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *info, kvmem_error **error);
-
-/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
-/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
-///
-/// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
-/// @param device receives the ordinal in this process
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
-
-/// Returns whether a GPU can map the memory of another GPU.
-///
-/// @param device the GPU that maps the memory
-/// @param owner the GPU that the memory is located on
-/// @param can_access receives the result; true if both are the same GPU
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_access, kvmem_error **error);
 
 /* ---- Transfers on streams ---- */
 
@@ -227,133 +128,103 @@ kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
                                            struct CUstream_st *stream,
                                            kvmem_error **error);
 
-/* ---- Copy rates ---- */
+/* ---- Driver and devices ---- */
 
-/// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
-#define KVMEM_RATES_DEFAULT 0
-/// Measured by the process that saved them.
-#define KVMEM_RATES_MEASURED 1
-/// Set by the caller of the process that saved them.
-#define KVMEM_RATES_LOADED 2
+/// The CUDA driver of this machine.
+typedef struct kvmem_cuda_info {
+    /// The CUDA version that the driver implements: 1000 × major + 10 × minor.
+    int32_t driver_version;
+    /// Number of GPUs that this process may use, at least 1.
+    int32_t device_count;
+} kvmem_cuda_info;
 
-/// Returns the copy rates of a GPU, by which transfers select their path. Keep them in a file, and set them
-/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same paths.
+/// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
-/// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
-/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some
-/// host memory, most of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot
-/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
-/// number.
+/// @param info receives the version and the number of GPUs
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
+///           says which
+///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info, kvmem_error **error);
+
+/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
+#define KVMEM_CUDA_VMM 1
+/// VMM memory can be exported as a file descriptor: verified by a test export.
+#define KVMEM_CUDA_POSIX_FD 2
+/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
+/// is not reliable.
+#define KVMEM_CUDA_FABRIC 4
+/// VMM memory can be registered for RDMA.
+#define KVMEM_CUDA_RDMA_WITH_VMM 8
+/// Memory can be exported as a DMA-BUF.
+#define KVMEM_CUDA_DMA_BUF 16
+/// Supports stream-ordered memory pools.
+#define KVMEM_CUDA_MEMORY_POOLS 32
+/// VMM memory can be created on a NUMA node of the host.
+#define KVMEM_CUDA_HOST_NUMA_VMM 64
+/// The driver accepts many copies in one call.
+#define KVMEM_CUDA_BATCH_COPIES 128
+
+/// Properties of a GPU, as its driver reports them.
+typedef struct kvmem_cuda_device_info {
+    /// Name, NUL-terminated.
+    char name[64];
+    /// UUID. Unlike the ordinal, it is the same in every process.
+    uint8_t uuid[16];
+    /// Size of its memory in bytes.
+    uint64_t total_memory;
+    /// KVMEM_CUDA_* flags.
+    uint64_t capabilities;
+    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
+    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
+    uint64_t minimum_granularity;
+    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
+    uint64_t recommended_granularity;
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
+    /// have no bit; use kvmem_cuda_can_access.
+    uint64_t can_access;
+    /// Major number of the compute capability: 9 of 9.0.
+    uint32_t compute_capability_major;
+    /// Minor number of the compute capability: 0 of 9.0.
+    uint32_t compute_capability_minor;
+    /// Number of multiprocessors.
+    uint32_t multiprocessors;
+    /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
+    int32_t numa_node;
+} kvmem_cuda_device_info;
+
+/// Returns the properties of a GPU.
 ///
-/// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
-/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
-/// the copy kernel, which the driver does not load while a kernel of the engine runs.
+/// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
+/// has no free memory, it takes the driver's attributes for the handles.
 ///
 /// @param device the GPU
-/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
-///         blob
+/// @param info receives the properties
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
-///         KVMEM_STATUS_CUDA: the GPU has no usable context
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
-///
-/// Notes: kvmem also observes rates while transfers run, and uses them to select paths. They are not
-/// included.
-kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem_error **error);
-
-/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
-/// path.
-///
-/// @param device the GPU
-/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
-///        with size 0 discards the rates, so that they are measured when they are needed next
-/// @param size number of bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
-kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t size, kvmem_error **error);
+kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *info, kvmem_error **error);
 
-/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
-/// 16 MiB of the memory of each.
+/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
+/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
 ///
-/// @param device the GPU that does the work: that of the destination, or the one that memory of another
-///        process was opened for
-/// @param peer the other GPU. No context is created on it, unless the first cannot access it
-/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
-///         blob
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
+/// @param device receives the ordinal in this process
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
-///         KVMEM_STATUS_CUDA: the GPU has no usable context
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
-kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
 
-/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
+/// Returns whether a GPU can map the memory of another GPU.
 ///
-/// @param device the GPU that does the work
-/// @param peer the other GPU
-/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
-///        the rates
-/// @param size number of bytes
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
-///         any other status of kvmem_cuda_set_copy_rates
-kvmem_status kvmem_cuda_set_peer_rates(int32_t device,
-                                       int32_t peer,
-                                       const void *data,
-                                       size_t size,
-                                       kvmem_error **error);
-
-/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
-/// measured.
-///
-/// The rates between two GPUs are set for copies that either of them executes.
-///
-/// @param device the GPU
+/// @param device the GPU that maps the memory
+/// @param owner the GPU that the memory is located on
+/// @param can_access receives the result; true if both are the same GPU
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
-kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
-
-/// Summary of copy rates.
-typedef struct kvmem_rates_info {
-    /// UUID of the GPU; for rates between two, of the one that does the work.
-    uint8_t uuid[16];
-    /// UUID of the other GPU; zeroes for rates of one GPU.
-    uint8_t peer_uuid[16];
-    /// Bytes per second of a large copy to the GPU: from page-locked host memory, or from the other GPU.
-    double read_bytes_per_second;
-    /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
-    double write_bytes_per_second;
-    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
-    double launch_ns;
-    /// KVMEM_RATES_* value.
-    uint32_t source;
-    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
-    /// Between GPUs without peer access these are the rates of kernels.
-    uint32_t num_defaults;
-} kvmem_rates_info;
-
-/// Describes copy rates. Needs neither a GPU nor a driver.
-///
-/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
-/// @param size number of bytes
-/// @param info receives the summary; may be NULL
-/// @param text receives all rates as text for people; the caller destroys the blob; may be NULL
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
-///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
-kvmem_status kvmem_cuda_describe_rates(const void *data,
-                                       size_t size,
-                                       kvmem_rates_info *info,
-                                       kvmem_blob **text,
-                                       kvmem_error **error);
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_access, kvmem_error **error);
 
 /* ---- IPC handles ---- */
 
@@ -709,6 +580,134 @@ kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
 ///
 /// @param mapping a mapping that no other call uses; NULL does nothing
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
+
+/* ---- Copy rates ---- */
+
+/// Built-in rates: those of one H200 with PCIe 5 x16, and of two with NVLink.
+#define KVMEM_RATES_DEFAULT 0
+/// Measured by the process that saved them.
+#define KVMEM_RATES_MEASURED 1
+/// Set by the caller of the process that saved them.
+#define KVMEM_RATES_LOADED 2
+
+/// Returns the copy rates of a GPU, by which transfers select their path. Keep them in a file, and set them
+/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same paths.
+///
+/// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
+/// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
+/// memory: eight times the level 2 cache, and at most an eighth of the free memory. It also uses some
+/// host memory, most of which stays page-locked while kvmem has layouts on the GPU. Rates that cannot
+/// be measured are defaults; the log has the reason, and kvmem_cuda_describe_rates returns their
+/// number.
+///
+/// Waits up to 30 s for other work of the GPU and for the measurement. Creating a transfer waits up to
+/// 30 ms, and uses default rates until they are measured. Call this when an engine starts: it also loads
+/// the copy kernel, which the driver does not load while a kernel of the engine runs.
+///
+/// @param device the GPU
+/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
+///         blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_BUSY: other work occupies the GPU for 30 s, so nothing is measured yet
+///         KVMEM_STATUS_CUDA: the GPU has no usable context
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///
+/// Notes: kvmem also observes rates while transfers run, and uses them to select paths. They are not
+/// included.
+kvmem_status kvmem_cuda_get_copy_rates(int32_t device, kvmem_blob **rates, kvmem_error **error);
+
+/// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
+/// path.
+///
+/// @param device the GPU
+/// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL
+///        with size 0 discards the rates, so that they are measured when they are needed next
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of another GPU, or of two GPUs
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+kvmem_status kvmem_cuda_set_copy_rates(int32_t device, const void *data, size_t size, kvmem_error **error);
+
+/// Returns the copy rates between two GPUs, as kvmem_cuda_get_copy_rates does for one. They are measured with
+/// 16 MiB of the memory of each.
+///
+/// @param device the GPU that does the work: that of the destination, or the one that memory of another
+///        process was opened for
+/// @param peer the other GPU. No context is created on it, unless the first cannot access it
+/// @param rates receives the rates, as opaque bytes with a version and a checksum; the caller destroys the
+///         blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: both are the same GPU
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_BUSY: other work occupies the GPU, so nothing is measured yet
+///         KVMEM_STATUS_CUDA: the GPU has no usable context
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+kvmem_status kvmem_cuda_get_peer_rates(int32_t device, int32_t peer, kvmem_blob **rates, kvmem_error **error);
+
+/// Sets the copy rates between two GPUs, as kvmem_cuda_set_copy_rates does for one.
+///
+/// @param device the GPU that does the work
+/// @param peer the other GPU
+/// @param data bytes of kvmem_cuda_get_peer_rates for these GPUs, in this order; NULL with size 0 discards
+///        the rates
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the rates are of other GPUs, or of one; or both are the same GPU
+///         any other status of kvmem_cuda_set_copy_rates
+kvmem_status kvmem_cuda_set_peer_rates(int32_t device,
+                                       int32_t peer,
+                                       const void *data,
+                                       size_t size,
+                                       kvmem_error **error);
+
+/// Sets the copy rates of a GPU, and between it and each other GPU, to the built-in ones: nothing is
+/// measured.
+///
+/// The rates between two GPUs are set for copies that either of them executes.
+///
+/// @param device the GPU
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+kvmem_status kvmem_cuda_use_default_rates(int32_t device, kvmem_error **error);
+
+/// Summary of copy rates.
+typedef struct kvmem_rates_info {
+    /// UUID of the GPU; for rates between two, of the one that does the work.
+    uint8_t uuid[16];
+    /// UUID of the other GPU; zeroes for rates of one GPU.
+    uint8_t peer_uuid[16];
+    /// Bytes per second of a large copy to the GPU: from page-locked host memory, or from the other GPU.
+    double read_bytes_per_second;
+    /// Bytes per second of a large copy from the GPU: to page-locked host memory, or to the other GPU.
+    double write_bytes_per_second;
+    /// Nanoseconds from the launch of a copy kernel until it moves bytes; 0 for rates between two GPUs.
+    double launch_ns;
+    /// KVMEM_RATES_* value.
+    uint32_t source;
+    /// Number of rates that could not be measured, or were implausible, and were replaced by scaled defaults.
+    /// Between GPUs without peer access these are the rates of kernels.
+    uint32_t num_defaults;
+} kvmem_rates_info;
+
+/// Describes copy rates. Needs neither a GPU nor a driver.
+///
+/// @param data bytes of kvmem_cuda_get_copy_rates or kvmem_cuda_get_peer_rates
+/// @param size number of bytes
+/// @param info receives the summary; may be NULL
+/// @param text receives all rates as text for people; the caller destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not copy rates
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+kvmem_status kvmem_cuda_describe_rates(const void *data,
+                                       size_t size,
+                                       kvmem_rates_info *info,
+                                       kvmem_blob **text,
+                                       kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvmem: directories: agents and layouts are found by name, in a folder or in etcd.
+ * Generated from src/ffi; do not edit.
+ * kvmem.h describes what all functions have in common.
+ *
+ * A process publishes its agent and named layouts with kvmem_directory_publish. A peer finds it with
+ * kvmem_directory_wait_for, and imports a layout with kvmem_directory_entry_import_layout.
+ */
+
+#ifndef KVMEM_DIRECTORY_H
+#define KVMEM_DIRECTORY_H
+
+#include "nixl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Directories ---- */
+
+/// A directory, in which agents publish their metadata and layouts, and peers find them by name. It is a
+/// folder of one machine, or in etcd. An entry exists while the process that published it lives: in etcd
+/// until its lease ends.
+///
+/// No call waits longer than 100 ms after its timeout; a timeout of 0 asks once, and waits so long for the
+/// response. With etcd none waits longer than 10 seconds, also with
+/// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
+///
+/// Any process that can write to the directory can write anything. An invalid entry is reported as
+/// KVMEM_STATUS_CORRUPT with its name, and is not used. A directory does not prove which process published an
+/// entry: its permissions determine which processes can write to it.
+///
+/// Threads: all functions may use one directory at the same time, except kvmem_directory_destroy.
+typedef struct kvmem_directory kvmem_directory;
+
+/// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
+/// time.
+typedef struct kvmem_directory_entry kvmem_directory_entry;
+
+/// Events that were taken from a directory. They never change, so any threads may read them at the same time.
+typedef struct kvmem_directory_events kvmem_directory_events;
+
+/// Options of kvmem_directory_create.
+typedef struct kvmem_directory_options {
+    /// sizeof(kvmem_directory_options)
+    size_t struct_size;
+    /// Path of a folder of this machine, which all processes use. A relative path begins in the present
+    /// working directory, also after that has changed. It is created with mode 0700 if it does not
+    /// exist, but not its parents. Its permissions determine which processes can publish. NULL for etcd.
+    const char *folder;
+    /// URLs of the servers of etcd, such as "https://10.0.0.1:2379", with http or https. NULL for a folder.
+    const char *const *endpoints;
+    /// Number of endpoints, at most 64; 0 for a folder.
+    size_t endpoint_count;
+    /// Prefix of all keys; directories with different prefixes are independent. NULL for "kvmem", and for a
+    /// folder.
+    const char *prefix;
+    /// Path of a file with the certificates of the authorities that sign those of the servers, in PEM.
+    /// Required for https, otherwise NULL.
+    const char *ca_file;
+    /// Path of a file with the certificate of this client, in PEM; NULL for none. It needs https and
+    /// key_file.
+    const char *certificate_file;
+    /// Path of a file with the key of that certificate, in PEM; NULL for none.
+    const char *key_file;
+    /// Name of the user in etcd; NULL for none.
+    const char *user;
+    /// Password of the user, which is never part of a message or of the log. Required with user.
+    const char *password;
+    /// Seconds after the end of a process until etcd removes its entries, 2 to 3600; 0 for 10. For a folder
+    /// 0, because the kernel reports the end of a process.
+    uint32_t lease_seconds;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_directory_options;
+
+/// A layout to publish.
+typedef struct kvmem_named_layout {
+    /// Name, unique among the layouts of the agent.
+    const char *name;
+    /// A layout that was built with the agent, as for kvmem_layout_export.
+    const kvmem_layout *layout;
+} kvmem_named_layout;
+
+/// Creates a directory handle. Does not need NIXL. Opens the folder, or connects to etcd.
+///
+/// @param options location and options of the directory
+/// @param directory receives the directory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: a parent of the folder, or a file of the options, does not exist
+///         KVMEM_STATUS_PERMISSION_DENIED: access to the folder or a file, or etcd rejects the user, the
+///           password or the prefix
+///         KVMEM_STATUS_IO: the folder cannot be opened, or no server of etcd is reached; the message has the
+///           reason
+///         KVMEM_STATUS_TIMED_OUT: etcd or the file system of the folder has not responded for 5 seconds
+///         KVMEM_STATUS_UNSUPPORTED: libkvmem_etcd.so is not installed beside libkvmem.so
+///         KVMEM_STATUS_OUT_OF_MEMORY: a thread or a file descriptor could not be created
+///
+/// Notes: the client of etcd is a separate library, which is loaded here. It runs one thread per directory.
+kvmem_status kvmem_directory_create(const kvmem_directory_options *options,
+                                    kvmem_directory **directory,
+                                    kvmem_error **error);
+
+/// Publishes the metadata and layouts of an agent under its name. Replaces the entry of that name, also that
+/// of another process: a restarted agent replaces its predecessor.
+///
+/// Call it again after further memory was registered. Peers find the old entry until the new one is complete.
+/// The entry exists until it is withdrawn, the directory is destroyed, or the process ends. If it is removed
+/// or damaged by another process, it is published again.
+///
+/// @param directory a directory
+/// @param agent an agent with a backend that reaches peers
+/// @param layouts layouts of the agent; NULL with count 0 for none
+/// @param count number of layouts, at most 1024
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a name is empty, too long or not unique, or a layout is of another
+///           agent
+///         KVMEM_STATUS_INVALID_STATE, KVMEM_STATUS_UNSUPPORTED: as for kvmem_layout_export
+///         KVMEM_STATUS_OUT_OF_RANGE: the entry would have more than 1 MiB
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond, and the entry may still be published; or a
+///           call of NIXL has not returned 100 ms after the timeout
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO: the entry cannot be
+///           stored, or etcd is not reached; the message has the reason
+///         KVMEM_STATUS_NIXL: the agent has no metadata
+///
+/// Notes: a name has at most 200 bytes. Every byte other than A-Z a-z 0-9 - _ and . counts as three.
+kvmem_status kvmem_directory_publish(const kvmem_directory *directory,
+                                     kvmem_agent *agent,
+                                     const kvmem_named_layout *layouts,
+                                     size_t count,
+                                     uint64_t timeout_ns,
+                                     kvmem_error **error);
+
+/// Removes an entry that was published with this directory handle.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the agent was not published with this handle
+///         KVMEM_STATUS_STALE: another process has published an agent of that name since; its entry remains
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the entry ends at the latest when its
+///           lease does
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+kvmem_status kvmem_directory_withdraw(const kvmem_directory *directory,
+                                      const char *agent,
+                                      uint64_t timeout_ns,
+                                      kvmem_error **error);
+
+/// Finds the entry of an agent. The entry is a copy, which later changes of the directory do not affect.
+///
+/// Does not wait for an agent that is not published: kvmem_directory_wait_for does.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait for the response of the directory; KVMEM_TIMEOUT_FOREVER for no
+///        limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the agent was not published, was withdrawn, or its process has ended
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+kvmem_status kvmem_directory_look_up(const kvmem_directory *directory,
+                                     const char *agent,
+                                     uint64_t timeout_ns,
+                                     kvmem_directory_entry **entry,
+                                     kvmem_error **error);
+
+/// Waits until an agent is published, and returns its entry. Returns at once if it is published, also with
+/// a timeout of 0.
+///
+/// @param directory a directory
+/// @param agent name of the agent
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param entry receives the entry; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the agent was not published in time, or the directory does not respond
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+///
+/// Notes: no events are reported for it, unless the agent is watched.
+kvmem_status kvmem_directory_wait_for(const kvmem_directory *directory,
+                                      const char *agent,
+                                      uint64_t timeout_ns,
+                                      kvmem_directory_entry **entry,
+                                      kvmem_error **error);
+
+/// Checks that an entry is still the current one of its agent.
+///
+/// @param directory a directory
+/// @param entry an entry that was found in it
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the agent has published again since, or was restarted; the message says which
+///         KVMEM_STATUS_NOT_FOUND: the agent was withdrawn, or its process has ended
+///         KVMEM_STATUS_CORRUPT: another process has stored an invalid entry under that name
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond
+///         KVMEM_STATUS_OUT_OF_MEMORY: this process lacks the file descriptors or the memory to read entries
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED
+kvmem_status kvmem_directory_check(const kvmem_directory *directory,
+                                   const kvmem_directory_entry *entry,
+                                   uint64_t timeout_ns,
+                                   kvmem_error **error);
+
+/// Begins to watch an agent, or all agents. The first events report the current state, later events the
+/// changes.
+///
+/// @param directory a directory
+/// @param agent name of the agent, which need not be published yet; NULL for all agents
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; nothing is watched
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: nothing is watched
+///
+/// Notes: watch single agents if there are thousands. At most 65536 agents are kept, which bounds the memory.
+/// Others are not reported, but KVMEM_DIRECTORY_FULL is. With etcd the call fails if all agents cannot be
+/// listed within the timeout, or 10 seconds.
+kvmem_status kvmem_directory_watch(const kvmem_directory *directory,
+                                   const char *agent,
+                                   uint64_t timeout_ns,
+                                   kvmem_error **error);
+
+/// Ends the watch of an agent, or of all agents. Events of agents that are not watched any more are
+/// discarded.
+///
+/// @param directory a directory
+/// @param agent name of the agent; NULL ends the watch of all, and keeps those of single agents
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: it is not watched
+///         KVMEM_STATUS_TIMED_OUT: the directory does not respond; the watch has ended nevertheless
+///         KVMEM_STATUS_IO: as for KVMEM_STATUS_TIMED_OUT
+kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory,
+                                     const char *agent,
+                                     uint64_t timeout_ns,
+                                     kvmem_error **error);
+
+/// Returns all events of a directory, and waits for one if there is none. Each event is returned once.
+///
+/// Changes of an agent that were not taken become one event: the difference between the last event that was
+/// taken and the current state. So memory is bounded, however many changes there are.
+///
+/// @param directory a directory
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @param events receives the events, at least one; the caller destroys them
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: no event has arrived in time
+kvmem_status kvmem_directory_take_events(const kvmem_directory *directory,
+                                         uint64_t timeout_ns,
+                                         kvmem_directory_events **events,
+                                         kvmem_error **error);
+
+/// Has a queue report that a directory has events, so that no thread needs to wait for them.
+///
+/// When events arrive and none waited before, the queue gets a completion with status KVMEM_STATUS_OK and 0
+/// bytes. Take the events with kvmem_directory_take_events then, with timeout 0. The next completion follows
+/// when events arrive after that.
+///
+/// @param directory a directory
+/// @param queue the queue, which replaces the one before; NULL ends the reports
+/// @param user_data user_data of the completions
+/// @return KVMEM_STATUS_OK
+kvmem_status kvmem_directory_report_events(const kvmem_directory *directory,
+                                           kvmem_queue *queue,
+                                           uint64_t user_data,
+                                           kvmem_error **error);
+
+/// Destroys a directory handle. Withdraws the entries that were published with it, and waits at most two
+/// seconds for that. Entries and events that were returned remain valid.
+///
+/// @param directory a directory that no other call uses; NULL does nothing
+void kvmem_directory_destroy(kvmem_directory *directory);
+
+/* ---- Entries ---- */
+
+/// The content of an entry. The pointers are valid as long as the kvmem_directory_entry.
+typedef struct kvmem_directory_entry_info {
+    /// Name of the agent.
+    const char *agent;
+    /// A random number of the agent that published the entry, not 0. A restarted agent has another one.
+    uint64_t incarnation;
+    /// Counts the publications of the agent, from 1.
+    uint64_t version;
+    /// NIXL's metadata of the agent.
+    const void *metadata;
+    /// Number of bytes of the metadata.
+    size_t metadata_size;
+    /// Number of layouts.
+    size_t layout_count;
+} kvmem_directory_entry_info;
+
+/// A layout in an entry. The pointers are valid as long as the kvmem_directory_entry.
+typedef struct kvmem_published_layout {
+    /// Name under which it was published.
+    const char *name;
+    /// Bytes of kvmem_layout_export.
+    const void *descriptor;
+    /// Number of bytes.
+    size_t size;
+} kvmem_published_layout;
+
+/// Returns the content of an entry.
+///
+/// @param entry an entry
+/// @param info receives the content
+/// @return KVMEM_STATUS_OK
+kvmem_status kvmem_directory_entry_get_info(const kvmem_directory_entry *entry,
+                                            kvmem_directory_entry_info *info,
+                                            kvmem_error **error);
+
+/// Returns one of the layouts of an entry.
+///
+/// @param entry an entry
+/// @param index less than layout_count
+/// @param layout receives the layout
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry,
+                                              size_t index,
+                                              kvmem_published_layout *layout,
+                                              kvmem_error **error);
+
+/// Loads the metadata of an entry, so that an agent can access the memory of the agent that published it.
+///
+/// If the peer was restarted since its metadata was loaded, the old metadata is removed first: layouts
+/// that were imported before then fail with KVMEM_STATUS_STALE.
+///
+/// @param entry an entry
+/// @param agent the agent that will access the memory
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
+///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
+///           loaded; nothing has changed. Look the peer up again
+///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
+///           peer
+kvmem_status kvmem_directory_entry_load(const kvmem_directory_entry *entry,
+                                        kvmem_agent *agent,
+                                        kvmem_error **error);
+
+/// Creates a remote layout from a layout of an entry, as kvmem_layout_import does.
+///
+/// @param entry an entry, which kvmem_directory_entry_load has loaded
+/// @param agent the agent that will access the layout
+/// @param name name under which the layout was published
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the entry has no layout of that name, its metadata is not loaded, or does
+///           not cover the memory of the layout
+///         KVMEM_STATUS_CORRUPT: the descriptor is damaged, malicious, or of another agent
+///         KVMEM_STATUS_VERSION_MISMATCH: the descriptor has a version that this library cannot read
+///         KVMEM_STATUS_PEER_LOST: the process that published the layout has ended
+kvmem_status kvmem_directory_entry_import_layout(const kvmem_directory_entry *entry,
+                                                 kvmem_agent *agent,
+                                                 const char *name,
+                                                 kvmem_layout **layout,
+                                                 kvmem_error **error);
+
+/// Destroys an entry.
+///
+/// @param entry an entry that no other call uses; NULL does nothing
+void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
+
+/* ---- Events ---- */
+
+/// An agent has an entry, and had none.
+#define KVMEM_DIRECTORY_PUBLISHED 1
+/// An agent was restarted: its entry is that of another incarnation.
+#define KVMEM_DIRECTORY_RESTARTED 2
+/// An agent has published again.
+#define KVMEM_DIRECTORY_UPDATED 3
+/// An agent has no entry any more: it was withdrawn, or its process has ended.
+#define KVMEM_DIRECTORY_WITHDRAWN 4
+/// The entry of an agent is invalid.
+#define KVMEM_DIRECTORY_INVALID 5
+/// Another process has published an agent that this handle had published. The entry of the other process
+/// remains. It is reported also if nothing is watched.
+#define KVMEM_DIRECTORY_SUPERSEDED 6
+/// The directory cannot be reached. kvmem tries again; changes are reported later.
+#define KVMEM_DIRECTORY_INTERRUPTED 7
+/// The directory is reached again. All changes in the meantime are reported, before or after this event.
+#define KVMEM_DIRECTORY_RESUMED 8
+/// An entry that this handle has published was missing or damaged, and is published again: its lease had
+/// ended, because the process was stopped or no server was reached, or another program has removed it.
+/// Watchers may have received KVMEM_DIRECTORY_WITHDRAWN. It is reported also if nothing is watched.
+#define KVMEM_DIRECTORY_RESTORED 9
+
+/// There are more than 65536 entries, invalid ones included, and those beyond are not reported: the memory
+/// of a watch is bounded. It is reported once, and again only after the watch of all agents has ended. End
+/// that watch (kvmem_directory_unwatch with NULL), then watch single agents.
+#define KVMEM_DIRECTORY_FULL 10
+
+/// An event. The pointers are valid as long as the kvmem_directory_events.
+typedef struct kvmem_directory_event {
+    /// Name of the agent; empty for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_DIRECTORY_RESUMED and
+    /// KVMEM_DIRECTORY_FULL.
+    const char *agent;
+    /// Incarnation of the entry; of the last entry for KVMEM_DIRECTORY_WITHDRAWN; 0 for other kinds.
+    uint64_t incarnation;
+    /// Version of the entry; as incarnation.
+    uint64_t version;
+    /// Why the entry is not valid, why the directory cannot be reached, or that it has more agents than are
+    /// reported; empty for other kinds.
+    const char *message;
+    /// KVMEM_DIRECTORY_* value.
+    uint32_t kind;
+    /// KVMEM_STATUS_CORRUPT for KVMEM_DIRECTORY_INVALID, KVMEM_STATUS_STALE for KVMEM_DIRECTORY_SUPERSEDED,
+    /// the status of the failure for KVMEM_DIRECTORY_INTERRUPTED, KVMEM_STATUS_OUT_OF_MEMORY for
+    /// KVMEM_DIRECTORY_FULL, KVMEM_STATUS_OK for other kinds.
+    kvmem_status status;
+} kvmem_directory_event;
+
+/// Returns the number of events.
+///
+/// @param events events; NULL returns 0
+size_t kvmem_directory_events_count(const kvmem_directory_events *events);
+
+/// Returns one of the events. Those of one agent are in order.
+///
+/// @param events events
+/// @param index less than the count
+/// @param event receives the event
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_directory_events_get(const kvmem_directory_events *events,
+                                        size_t index,
+                                        kvmem_directory_event *event,
+                                        kvmem_error **error);
+
+/// Destroys events.
+///
+/// @param events events that no other call uses; NULL does nothing
+void kvmem_directory_events_destroy(kvmem_directory_events *events);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVMEM_DIRECTORY_H */

@@ -1,0 +1,561 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvmem: layouts: where each block of a KV cache is located in regions.
+ * Generated from src/ffi; do not edit.
+ *
+ *     kvmem_layout_config config = {
+ *         .struct_size = sizeof config, .num_blocks = 1024, .num_layers = 32, .outer_dim = 2,
+ *         .page_size = 16, .inner_dim = 1024, .dtype_width = 2, .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS,
+ *     };
+ *     kvmem_layout_options options = {
+ *         .struct_size = sizeof options, .config = &config, .source = KVMEM_LAYOUT_REGIONS,
+ *         .regions = &region, .count = 1,
+ *     };
+ *     kvmem_layout *layout = NULL;
+ *     kvmem_status status = kvmem_layout_build(&options, &layout, &error);
+ */
+
+#ifndef KVMEM_LAYOUT_H
+#define KVMEM_LAYOUT_H
+
+#include "region.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Layouts ---- */
+
+/// Location of each block of a KV cache. A layout keeps its regions and registrations alive.
+///
+/// Threads: all functions may use one layout at the same time, except kvmem_layout_destroy.
+typedef struct kvmem_layout kvmem_layout;
+
+/* ---- Agents and registrations: see nixl.h ---- */
+
+/// A NIXL agent. A thread of kvmem makes its NIXL calls, or a thread that waits for one of its transfers.
+/// Registrations, layouts and transfers keep the agent alive. nixl.h has its functions.
+///
+/// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
+/// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
+/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them. A
+/// function without a timeout fails with KVMEM_STATUS_TIMED_OUT after call_timeout_ns of the agent, which is
+/// 10 minutes by default, also if its comment does not list that status; docs/nixl.md has the limits.
+typedef struct kvmem_agent kvmem_agent;
+
+/// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
+/// memory is freed. nixl.h has its functions.
+///
+/// Threads: all functions may use one registration at the same time, except kvmem_registration_destroy.
+typedef struct kvmem_registration kvmem_registration;
+
+/// Host memory.
+#define KVMEM_MEMORY_DRAM 1
+/// GPU memory.
+#define KVMEM_MEMORY_VRAM 2
+/// A file.
+#define KVMEM_MEMORY_FILE 3
+/// A block device, or a store of blocks.
+#define KVMEM_MEMORY_BLOCK 4
+/// An object store.
+#define KVMEM_MEMORY_OBJECT 5
+
+/* ---- Shape ---- */
+
+/// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R +
+/// outer·R
+#define KVMEM_LAYOUT_FULLY_CONTIGUOUS 1
+/// One region per layer. block_dim selects the order within it.
+#define KVMEM_LAYOUT_LAYER_SEPARATE 2
+/// Any other order of axes, or strides that are not tight. `order` and the strides of kvmem_layout_config
+/// select it.
+#define KVMEM_LAYOUT_ORDERED 3
+
+/// base[layer] + block·⌈O·R⌉ + outer·R
+#define KVMEM_BLOCK_DIM_FIRST 1
+/// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
+#define KVMEM_BLOCK_DIM_SECOND 2
+
+/// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set
+/// one of the two. docs/layouts.md has the order of each engine. num_blocks, num_layers, outer_dim,
+/// page_size, inner_dim and dtype_width are required, the other fields have defaults. All sizes are those of
+/// this memory: with tensor parallelism, num_heads and inner_dim count the heads of this rank. In the
+/// formulas of the kinds B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim ×
+/// dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
+typedef struct kvmem_layout_config {
+    /// sizeof(kvmem_layout_config)
+    size_t struct_size;
+    /// Blocks, 1 to 4294967295.
+    uint64_t num_blocks;
+    /// Layers of the model, at least 1.
+    uint64_t num_layers;
+    /// Outer slots per layer: 2 if keys and values are separate, 1 if they are combined (MLA).
+    uint64_t outer_dim;
+    /// Tokens per block, at least 1.
+    uint64_t page_size;
+    /// Elements per token in one layer and outer slot, such as KV heads × head size; at least 1.
+    uint64_t inner_dim;
+    /// Bytes per element: 1, 2, 4 or 8.
+    uint64_t dtype_width;
+    /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
+    /// given one must be a multiple of it.
+    uint64_t alignment;
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order with H
+    /// requires it.
+    uint64_t num_heads;
+    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE. With an order: KVMEM_LAYOUT_ORDERED or
+    /// 0.
+    uint32_t kind;
+    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND requires
+    /// KVMEM_LAYOUT_LAYER_SEPARATE. With an order: 0.
+    uint32_t block_dim;
+    /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
+    /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
+    /// once, and one that is missing must have one index. Axes before '/' have separate regions, and the
+    /// last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
+    /// elements of a token, and num_heads must be 0 or 1.
+    const char *order;
+    /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
+    /// indices, rounded up to the alignment. A larger one describes padded blocks.
+    uint64_t block_stride;
+    /// Bytes from one layer to the next; 0 if tight, and if layers have separate regions.
+    uint64_t layer_stride;
+    /// Bytes from one outer slot to the next; 0 if tight, and if outer slots have separate regions.
+    uint64_t outer_stride;
+    /// Bytes from one token to the next; 0 if tight, and if tokens have separate regions.
+    uint64_t token_stride;
+    /// Bytes from one head to the next; 0 if tight, and if heads have separate regions.
+    uint64_t head_stride;
+    /// Bytes from one element of a head to the next; 0 if tight: dtype_width if C is the innermost axis.
+    uint64_t element_stride;
+} kvmem_layout_config;
+
+/// Memory that a shape needs.
+typedef struct kvmem_layout_requirements {
+    /// Regions: the product of the sizes of the axes before '/', such as num_layers for
+    /// KVMEM_LAYOUT_LAYER_SEPARATE; 1 if there are none.
+    uint64_t num_regions;
+    /// Bytes of each region: to the end of its last element, rounded up to the alignment.
+    uint64_t region_size;
+    /// Bytes of all regions.
+    uint64_t total_size;
+    /// Bytes of one allocation that contains all regions. Each region starts at a multiple of the alignment;
+    /// from the second one on, also at a multiple of 512 bytes. The allocation itself must start at a
+    /// multiple of 256 bytes, as those of cuMemAlloc do.
+    uint64_t allocation_size;
+} kvmem_layout_requirements;
+
+/// Returns the memory that a shape needs. Allocates nothing.
+///
+/// @param config the shape
+/// @param requirements receives the sizes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the message has the field
+kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
+                                           kvmem_layout_requirements *requirements,
+                                           kvmem_error **error);
+
+/* ---- Building and destruction ---- */
+
+/// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
+/// multiple of 512 bytes.
+#define KVMEM_LAYOUT_ALLOCATE 1
+/// Use regions of the caller. With an agent, each is registered with it. If one is a view of an elastic
+/// region, of objects or of block storage, the region that it is a part of is registered instead.
+/// The caller commits and decommits an elastic region. It must start at an extent, and the size of an extent
+/// must be a multiple of the block stride, so that no block spans two extents.
+/// An object has the bytes of at most one block.
+#define KVMEM_LAYOUT_REGIONS 2
+/// Use regions that are registered, all with one agent.
+#define KVMEM_LAYOUT_REGISTRATIONS 3
+
+/// Options of kvmem_layout_build.
+typedef struct kvmem_layout_options {
+    /// sizeof(kvmem_layout_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Shape.
+    const kvmem_layout_config *config;
+    /// Agent that registers the regions, which access by peers and transfers of objects and block storage
+    /// require; NULL for none.
+    kvmem_agent *agent;
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Set exactly one of system, disk, pinned,
+    /// device and elastic.
+    const kvmem_system_options *system;
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
+    /// the layout, which is checked when the file is opened again; see docs/files.md.
+    const kvmem_disk_options *disk;
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked host memory to allocate, with size 0.
+    const kvmem_pinned_options *pinned;
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory to allocate, with size 0.
+    const kvmem_device_options *device;
+    /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
+    /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
+    const kvmem_elastic_options *elastic;
+    /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_LAYOUT_LAYER_SEPARATE, or one per
+    /// index of the axes before '/' in the order, of which the last varies fastest.
+    kvmem_region *const *regions;
+    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
+    kvmem_registration *const *registrations;
+    /// Number of regions or registrations.
+    size_t count;
+    /// KVMEM_LAYOUT_ALLOCATE, KVMEM_LAYOUT_REGIONS or KVMEM_LAYOUT_REGISTRATIONS.
+    uint32_t source;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_layout_options;
+
+/// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
+/// nothing.
+///
+/// @param options shape and memory
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid; the options do not fit the source; the number
+///           of regions is wrong; or regions differ in kind, overlap, are not aligned, or belong to another
+///           agent
+///         KVMEM_STATUS_OUT_OF_RANGE: a region is too small
+///         KVMEM_STATUS_INVALID_STATE: a registration was deregistered
+///         KVMEM_STATUS_CORRUPT: the file exists and has no fingerprint of a layout
+///         KVMEM_STATUS_VERSION_MISMATCH: the fingerprint has a later version
+///         any status of kvmem_region_register, and of the kvmem_region_create_* of the memory. For an
+///           existing file, KVMEM_STATUS_INVALID_ARGUMENT: it contains another layout, or it is empty and
+///           KVMEM_DISK_OPEN_EXISTING is set
+kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
+                                kvmem_layout **layout,
+                                kvmem_error **error);
+
+/// Destroys a layout handle. The layout is destroyed when nothing refers to it any more.
+///
+/// @param layout a layout that no other call uses; NULL does nothing
+void kvmem_layout_destroy(kvmem_layout *layout);
+
+/* ---- Addresses ---- */
+
+/// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
+/// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
+/// head·head_stride + element·element_stride. Unless the kind is KVMEM_LAYOUT_ORDERED, a block in one layer
+/// and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride +
+/// outer·outer_stride.
+typedef struct kvmem_layout_strides {
+    /// Start of each region. Valid as long as the layout.
+    const uint64_t *bases;
+    /// Number of bases: the number of regions.
+    uint64_t num_bases;
+    /// Bytes from one block to the next.
+    uint64_t block_stride;
+    /// Bytes from one layer to the next; 0 if layers have separate regions, as in
+    /// KVMEM_LAYOUT_LAYER_SEPARATE.
+    uint64_t layer_stride;
+    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
+    uint64_t outer_stride;
+    /// Bytes from one token to the next; 0 if tokens have separate regions.
+    uint64_t token_stride;
+    /// Bytes from one head to the next; 0 if heads have separate regions.
+    uint64_t head_stride;
+    /// Bytes from one element of a head to the next.
+    uint64_t element_stride;
+    /// Bases from one layer to the next; 0 if layers share regions.
+    uint64_t layer_step;
+    /// Bases from one outer slot to the next; 0 if outer slots share regions.
+    uint64_t outer_step;
+    /// Bases from one token to the next; 0 if tokens share regions.
+    uint64_t token_step;
+    /// Bases from one head to the next; 0 if heads share regions.
+    uint64_t head_step;
+    /// Bytes of one block in one layer and outer slot, R, if they are contiguous; otherwise 0.
+    uint64_t size;
+    /// Contiguous bytes of one head of one token: all of its elements, or dtype_width if other elements are
+    /// in between.
+    uint64_t row_size;
+} kvmem_layout_strides;
+
+/// Returns the numbers to compute addresses with.
+///
+/// @param layout a layout
+/// @param strides receives the numbers
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts, each with its own numbers
+kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout,
+                                      kvmem_layout_strides *strides,
+                                      kvmem_error **error);
+
+/// Range of contiguous bytes: of one block in one layer and outer slot, or of one head of one token in it.
+typedef struct kvmem_block {
+    /// First byte: an address in the process that the memory belongs to, or an offset in the file.
+    uint64_t address;
+    /// Bytes.
+    uint64_t size;
+} kvmem_block;
+
+/// Returns the range of one block in one layer and outer slot.
+///
+/// @param layout a layout
+/// @param block block id, less than num_blocks
+/// @param layer less than num_layers
+/// @param outer less than outer_dim
+/// @param out receives the range
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer or outer slot
+///         KVMEM_STATUS_UNSUPPORTED: the bytes are not contiguous; call kvmem_layout_get_row or
+///           kvmem_layout_get_strides. Or the layout has parts; call kvmem_layout_get_part
+kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
+                                    uint32_t block,
+                                    uint64_t layer,
+                                    uint64_t outer,
+                                    kvmem_block *out,
+                                    kvmem_error **error);
+
+/// Returns the range of one head of one token of a block. Every layout has it, whatever its order.
+///
+/// @param layout a layout
+/// @param block block id, less than num_blocks
+/// @param layer less than num_layers
+/// @param outer less than outer_dim
+/// @param token less than page_size
+/// @param head less than num_heads; 0 if that is 0
+/// @param out receives the range. If the elements are not contiguous, it is that of the first: dtype_width
+///        bytes, and the next one is element_stride bytes further
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot, token or head
+///         KVMEM_STATUS_UNSUPPORTED: the layout has parts; call kvmem_layout_get_part
+kvmem_status kvmem_layout_get_row(const kvmem_layout *layout,
+                                  uint32_t block,
+                                  uint64_t layer,
+                                  uint64_t outer,
+                                  uint64_t token,
+                                  uint64_t head,
+                                  kvmem_block *out,
+                                  kvmem_error **error);
+
+/* ---- Information ---- */
+
+/// Only this process can access it: it has no agent.
+#define KVMEM_LOCALITY_LOCAL 1
+/// This process can access it, and peers of its agent.
+#define KVMEM_LOCALITY_REGISTERED 2
+/// It belongs to a peer. Only transfers can access it.
+#define KVMEM_LOCALITY_REMOTE 3
+/// It belongs to another process and is mapped here: this process can access it like its own memory.
+#define KVMEM_LOCALITY_MAPPED 4
+
+/// Properties of a layout.
+typedef struct kvmem_layout_info {
+    /// As configured.
+    uint64_t num_blocks;
+    /// As configured.
+    uint64_t num_layers;
+    /// As configured.
+    uint64_t outer_dim;
+    /// As configured.
+    uint64_t page_size;
+    /// As configured.
+    uint64_t inner_dim;
+    /// As configured.
+    uint64_t dtype_width;
+    /// As configured; 1 if that was 0.
+    uint64_t alignment;
+    /// As configured.
+    uint64_t num_heads;
+    /// Device id of the first region in NIXL: 0 for host memory, the ordinal of a GPU, the fd of a file.
+    uint64_t device_id;
+    /// Number of regions.
+    uint64_t num_regions;
+    /// KVMEM_LAYOUT_* value. An order and strides that give the same addresses as a kind are that kind.
+    uint32_t kind;
+    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_LAYOUT_ORDERED.
+    uint32_t block_dim;
+    /// KVMEM_TIER_* value.
+    uint32_t tier;
+    /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
+    /// is either mapped as a whole or remote as a whole.
+    uint32_t locality;
+    /// KVMEM_MEMORY_* value.
+    uint32_t memory_type;
+    /// Number of parts that it was combined from; 0 if it was not combined. If it was, each part has its own
+    /// shape: only num_blocks, device_id, num_regions, tier, locality and memory_type are set, and the others
+    /// are 0.
+    uint32_t num_parts;
+    /// Order of the axes, NUL-terminated, such as "L/OBNHC". Unless kind is KVMEM_LAYOUT_ORDERED, it has no O
+    /// if outer_dim is 1, and no H if num_heads is 0.
+    char order[8];
+    /// Bytes from one block to the next.
+    uint64_t block_stride;
+    /// Bytes from one layer to the next; 0 if layers have separate regions.
+    uint64_t layer_stride;
+    /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
+    uint64_t outer_stride;
+    /// Bytes from one token to the next; 0 if tokens have separate regions.
+    uint64_t token_stride;
+    /// Bytes from one head to the next; 0 if heads have separate regions.
+    uint64_t head_stride;
+    /// Bytes from one element of a head to the next.
+    uint64_t element_stride;
+} kvmem_layout_info;
+
+/// Returns the properties of a layout.
+///
+/// @param layout a layout
+/// @param info receives the properties
+kvmem_status kvmem_layout_get_info(const kvmem_layout *layout, kvmem_layout_info *info, kvmem_error **error);
+
+/// Returns one of the regions of a layout.
+///
+/// @param layout a layout
+/// @param index less than num_regions
+/// @param region receives a new handle, which the caller destroys
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote
+kvmem_status kvmem_layout_get_region(const kvmem_layout *layout,
+                                     size_t index,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
+/* ---- Parts ---- */
+
+/// A layout that becomes a part of another one.
+typedef struct kvmem_layout_part {
+    /// Name, 1 to 64 bytes of UTF-8 without control characters, such as "keys" or "scales"; copied.
+    const char *name;
+    /// Layout that was built, imported or opened, and was not combined itself.
+    const kvmem_layout *layout;
+} kvmem_layout_part;
+
+/// Combines layouts that share block ids to one layout: keys and values of different width, data and scales,
+/// an indexer, a recurrent state, groups of layers with other sizes. Exporting, sharing, importing, resizing,
+/// checksums and transfers then work on all parts at once. Nothing is copied or allocated.
+///
+///     const kvmem_layout_part parts[] = {{"data", data}, {"scales", scales}};
+///     status = kvmem_layout_combine(parts, 2, &cache, &error);
+///
+/// The parts must have the same number of blocks, and be on one tier and device, with the same agent. They
+/// may be in the same regions, and may alternate in them, as long as no byte belongs to two parts. The order
+/// of the parts does not matter: they are sorted by name. The new layout keeps the parts alive, so their
+/// handles may be destroyed.
+///
+/// A part has its own shape, so functions that return one (kvmem_layout_get_block, kvmem_layout_get_row,
+/// kvmem_layout_get_strides) fail for the new layout with KVMEM_STATUS_UNSUPPORTED; call them with a part
+/// from kvmem_layout_get_part. A transfer moves parts to the parts of the same names.
+///
+/// @param parts the parts
+/// @param num_parts number of parts, 1 to 1024
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a name is invalid or occurs twice; the parts overlap in memory; or
+///           they differ in the number of blocks, tier, device or agent
+///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the list of this process's mappings cannot be read
+kvmem_status kvmem_layout_combine(const kvmem_layout_part *parts,
+                                  size_t num_parts,
+                                  kvmem_layout **layout,
+                                  kvmem_error **error);
+
+/// Returns one part of a layout that was combined, as a separate layout. It has the addresses, shape and
+/// memory of the part, and can be used like any other layout, also alone in a transfer.
+///
+/// @param layout a layout
+/// @param name name of the part
+/// @param part receives a new handle, which the caller destroys
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: there is no such part
+kvmem_status kvmem_layout_get_part(const kvmem_layout *layout,
+                                   const char *name,
+                                   kvmem_layout **part,
+                                   kvmem_error **error);
+
+/// Returns the name of one of the parts of a layout.
+///
+/// @param layout a layout
+/// @param index less than num_parts of kvmem_layout_info; parts are in the order of their names
+/// @param name receives the name as UTF-8 text; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the layout was not combined
+kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout,
+                                        size_t index,
+                                        kvmem_blob **name,
+                                        kvmem_error **error);
+
+/* ---- Growth, checksums, pictures ---- */
+
+/// Allocates memory for the first blocks of an elastic layout and frees that of the others, in whole extents.
+/// Addresses, strides and block ids do not change.
+///
+/// @param layout a layout that was built with elastic options
+/// @param num_blocks blocks in use, 0 to num_blocks of the layout
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the layout has fewer blocks
+///         KVMEM_STATUS_INVALID_STATE: the layout is not elastic
+///         KVMEM_STATUS_BUSY: a transfer or a share uses memory to be freed, or an agent is still
+///           deregistering it
+///         KVMEM_STATUS_OUT_OF_MEMORY, KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
+kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvmem_error **error);
+
+/// Computes the CRC32C (Castagnoli, as in iSCSI) of blocks.
+///
+/// A checksum is of the elements of a block in the order of layers, outer slots, tokens and heads, without
+/// padding. Blocks with the same content have the same checksum, whatever the kind, order, alignment or tier
+/// of their layouts. In a layout with parts it is of all parts, in the order of their names. The call returns
+/// when all checksums are computed. Nothing may write to the blocks during the call: work on streams of the
+/// caller must have completed before.
+///
+/// @param layout a layout that is not remote
+/// @param blocks block ids, in any order
+/// @param num_blocks number of block ids, at least 1
+/// @param checksums receives one checksum per block, in the order of the ids
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory; the context of adopted GPU memory was
+///           destroyed; or a layout of objects or block storage has no agent
+///         any other status: how reading a file or GPU memory failed
+///
+/// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
+/// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
+/// memory, 16 MiB or one block at a time. So are those of objects and block storage, by NIXL, which has no
+/// limit of time: kvmem_layout_checksum_within has one.
+kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
+                                   const uint32_t *blocks,
+                                   size_t num_blocks,
+                                   uint32_t *checksums,
+                                   kvmem_error **error);
+
+/// Computes checksums like kvmem_layout_checksum, within a limit of time.
+///
+/// @param layout a layout that is not remote
+/// @param blocks block ids, in any order
+/// @param num_blocks number of block ids, at least 1
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: not all checksums were computed after `timeout_ns`; for objects, the
+///           message has the first object that was being read and its store
+///         any other status: as of kvmem_layout_checksum
+///
+/// Notes: blocks of files, objects and block storage are copied by a run with this limit. After a timeout
+/// its buffer, and what it holds of the layout, are released when the read ends. Blocks that are read in
+/// place are checked against the limit every 64 MiB.
+kvmem_status kvmem_layout_checksum_within(const kvmem_layout *layout,
+                                          const uint32_t *blocks,
+                                          size_t num_blocks,
+                                          uint64_t timeout_ns,
+                                          uint32_t *checksums,
+                                          kvmem_error **error);
+
+/// Draws a layout as an SVG picture: its axes as nested boxes in the order of addresses, strides, padding,
+/// and one block highlighted. Reads no memory of the layout.
+///
+/// @param layout a layout
+/// @param block block id to highlight, less than num_blocks
+/// @param svg receives the picture as UTF-8 text; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
+kvmem_status kvmem_layout_draw(const kvmem_layout *layout,
+                               uint32_t block,
+                               kvmem_blob **svg,
+                               kvmem_error **error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVMEM_LAYOUT_H */

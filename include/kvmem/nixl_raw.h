@@ -1,0 +1,892 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvmem: NIXL as it is: requests on raw descriptors, prepared lists, memory views, queries, plugins,
+ * telemetry, metadata by address. Generated from src/ffi; do not edit.
+ * kvmem.h describes what all functions have in common.
+ *
+ * For an engine that computes addresses itself, or that uses a backend without layouts.
+ */
+
+#ifndef KVMEM_NIXL_RAW_H
+#define KVMEM_NIXL_RAW_H
+
+#include "nixl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Options of calls ---- */
+
+/// Send the notification, also if it has no bytes.
+#define KVMEM_NIXL_NOTIFY 1
+/// NIXL does not merge neighbouring descriptors.
+#define KVMEM_NIXL_SKIP_MERGE 2
+
+/// Options of functions that take raw descriptors. A function fails with KVMEM_STATUS_INVALID_ARGUMENT for a
+/// field that it does not use; its comment lists the fields that it uses.
+typedef struct kvmem_nixl_options {
+    /// sizeof(kvmem_nixl_options)
+    size_t struct_size;
+    /// KVMEM_NIXL_* flags.
+    uint64_t flags;
+    /// Plugins of the backends to use, each once, in order of preference; NULL with count 0 for all backends
+    /// of the agent.
+    const char *const *backends;
+    /// Number of backends.
+    size_t backend_count;
+    /// Bytes for the peer, which gets them when the request is complete; NULL with size 0 for none.
+    const void *notification;
+    /// Number of those bytes.
+    size_t notification_size;
+    /// Bytes that the backend understands; NULL with size 0 for none.
+    const void *custom_parameter;
+    /// Number of those bytes.
+    size_t custom_parameter_size;
+    /// Receives a completion for each run of a request; may be NULL.
+    kvmem_queue *queue;
+    /// user_data of the completions.
+    uint64_t user_data;
+    /// Nanoseconds that a run of a request may take, or that the call waits; 0 or KVMEM_TIMEOUT_FOREVER for
+    /// no limit. A run that takes longer ends with KVMEM_STATUS_TIMED_OUT, also if a call of NIXL does not
+    /// return, and NIXL may use its memory until the request can be posted again. Runs with a limit are
+    /// posted by the thread of the agent, which has to wake up first.
+    uint64_t timeout_ns;
+} kvmem_nixl_options;
+
+/* ---- Descriptors ---- */
+
+/// A list of descriptors of one memory type: memory, files, objects or blocks, as NIXL addresses them. It is
+/// the input of registrations, requests, queries, partial metadata and memory views, which copy it. The
+/// memory need not belong to kvmem.
+///
+/// Threads: all functions may use one list at the same time, except kvmem_descriptors_destroy. What
+/// kvmem_descriptors_get returns is valid until the list is changed.
+typedef struct kvmem_descriptors kvmem_descriptors;
+
+/// One descriptor.
+typedef struct kvmem_descriptor {
+    /// Address, or offset in a file or object.
+    uint64_t address;
+    /// Size in bytes.
+    uint64_t size;
+    /// 0 for host memory, the ordinal of a GPU, the file descriptor of a file, the number of an object or
+    /// block device.
+    uint64_t device_id;
+    /// For registrations and queries: what the backend needs, such as the key of an object or the path of a
+    /// file; NULL with size 0 for none.
+    const void *metadata;
+    /// Number of bytes of metadata.
+    size_t metadata_size;
+    /// For memory views of peers: name of the agent that owns the memory; otherwise NULL.
+    const char *agent;
+} kvmem_descriptor;
+
+/// Creates an empty list.
+///
+/// @param memory_type KVMEM_MEMORY_* value
+/// @param descriptors receives the list; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: memory_type is not a KVMEM_MEMORY_* value
+kvmem_status kvmem_descriptors_create(uint32_t memory_type,
+                                      kvmem_descriptors **descriptors,
+                                      kvmem_error **error);
+
+/// Adds descriptors to the end of a list: all of them, or none if the call fails.
+///
+/// @param descriptors a list
+/// @param added the descriptors, which are copied with their metadata and names
+/// @param count number of descriptors
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor exceeds the address space, or the list would have more
+///           than 2147483647 descriptors
+kvmem_status kvmem_descriptors_add(kvmem_descriptors *descriptors,
+                                   const kvmem_descriptor *added,
+                                   size_t count,
+                                   kvmem_error **error);
+
+/// Adds the memory of a region to a list, as one descriptor per span that is registered.
+///
+/// Descriptors of objects and block storage have the keys or the metadata. Of these, the whole region is
+/// added, also if a view of it is given. The list and each request on it keep the region alive. A request
+/// also keeps the region's registration with the agent.
+///
+/// @param descriptors a list of the memory type of the region
+/// @param region a region
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the list has another memory type
+kvmem_status kvmem_descriptors_add_region(kvmem_descriptors *descriptors,
+                                          const kvmem_region *region,
+                                          kvmem_error **error);
+
+/// Replaces a descriptor of a list.
+///
+/// @param descriptors a list
+/// @param index less than the count
+/// @param descriptor the new descriptor, which is copied
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large, or the descriptor exceeds the address space
+kvmem_status kvmem_descriptors_set(kvmem_descriptors *descriptors,
+                                   size_t index,
+                                   const kvmem_descriptor *descriptor,
+                                   kvmem_error **error);
+
+/// Returns a descriptor of a list.
+///
+/// @param descriptors a list
+/// @param index less than the count
+/// @param descriptor receives the descriptor; its pointers are valid until the list is changed or destroyed
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_descriptors_get(const kvmem_descriptors *descriptors,
+                                   size_t index,
+                                   kvmem_descriptor *descriptor,
+                                   kvmem_error **error);
+
+/// Removes a descriptor from a list. The indices of later ones decrease by one.
+///
+/// @param descriptors a list
+/// @param index less than the count
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_descriptors_remove(kvmem_descriptors *descriptors, size_t index, kvmem_error **error);
+
+/// Changes the number of descriptors of a list. Removes the last ones, or adds descriptors of zeroes, which
+/// kvmem_descriptors_set replaces.
+///
+/// @param descriptors a list
+/// @param count the new number
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: count is more than 2147483647
+///         KVMEM_STATUS_OUT_OF_MEMORY
+kvmem_status kvmem_descriptors_resize(kvmem_descriptors *descriptors, size_t count, kvmem_error **error);
+
+/// Removes all descriptors of a list.
+///
+/// @param descriptors a list
+kvmem_status kvmem_descriptors_clear(kvmem_descriptors *descriptors, kvmem_error **error);
+
+/// Frees the memory that a list does not need for its descriptors.
+///
+/// @param descriptors a list
+kvmem_status kvmem_descriptors_trim(kvmem_descriptors *descriptors, kvmem_error **error);
+
+/// Returns the number of descriptors of a list.
+///
+/// @param descriptors a list; NULL returns 0
+size_t kvmem_descriptors_count(const kvmem_descriptors *descriptors);
+
+/// Returns the memory type of a list, a KVMEM_MEMORY_* value.
+///
+/// @param descriptors a list; NULL returns 0
+uint32_t kvmem_descriptors_memory_type(const kvmem_descriptors *descriptors);
+
+/// Returns a list as text: a line for the list, and one for each descriptor.
+///
+/// @param descriptors a list
+/// @param text receives the text; the caller destroys the blob
+kvmem_status kvmem_descriptors_print(const kvmem_descriptors *descriptors,
+                                     kvmem_blob **text,
+                                     kvmem_error **error);
+
+/// Serializes a list for another process, with a version and a checksum.
+///
+/// @param descriptors a list
+/// @param data receives the bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the bytes would be more than 4 GiB
+kvmem_status kvmem_descriptors_export(const kvmem_descriptors *descriptors,
+                                      kvmem_blob **data,
+                                      kvmem_error **error);
+
+/// Creates a list from the bytes of kvmem_descriptors_export. The bytes are not trusted; NIXL checks
+/// addresses in them when the list is used.
+///
+/// @param data the bytes
+/// @param size number of bytes
+/// @param descriptors receives the list; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, or not a list
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+kvmem_status kvmem_descriptors_import(const void *data,
+                                      size_t size,
+                                      kvmem_descriptors **descriptors,
+                                      kvmem_error **error);
+
+/// Destroys a list. Objects that were created from it are unchanged.
+///
+/// @param descriptors a list that no other call uses; NULL does nothing
+void kvmem_descriptors_destroy(kvmem_descriptors *descriptors);
+
+/* ---- Registered descriptors ---- */
+
+/// Descriptors that an agent has registered: memory that is in no region, objects and blocks. It keeps the
+/// agent alive, and those regions whose memory was added by kvmem_descriptors_add_region.
+///
+/// Threads: all functions may use it at the same time, except kvmem_segments_destroy.
+typedef struct kvmem_segments kvmem_segments;
+
+/// Registers descriptors with an agent. The memory must stay valid until they are deregistered.
+///
+/// @param agent an agent
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for all backends that accept the memory type
+/// @param segments receives the registered descriptors; the caller destroys them
+/// @return KVMEM_STATUS_OK: all given backends have accepted the descriptors; without backends at least one
+///         KVMEM_STATUS_ALREADY_EXISTS: a descriptor is registered with the agent, or is in the list twice
+///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of a given name
+///         KVMEM_STATUS_UNSUPPORTED: a given backend does not accept the memory type, or a custom parameter
+///           is given, and the loaded NIXL has none
+///         KVMEM_STATUS_TIMED_OUT: see call_timeout_ns of kvmem_agent_options
+///         KVMEM_STATUS_NIXL: no backend has accepted the descriptors, or a given backend has not; no backend
+///           has them now
+kvmem_status kvmem_segments_register(kvmem_agent *agent,
+                                     const kvmem_descriptors *descriptors,
+                                     const kvmem_nixl_options *options,
+                                     kvmem_segments **segments,
+                                     kvmem_error **error);
+
+/// Deregisters descriptors, and reports whether that failed. kvmem_segments_destroy deregisters them too, but
+/// reports no failure. Requests and prepared lists of the agent that use the memory become stale: the next
+/// run of such a request ends with KVMEM_STATUS_STALE, and kvmem_request_make fails with it.
+///
+/// @param segments registered descriptors; the handle stays valid and must be destroyed
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: a request on the descriptors is in flight
+///         KVMEM_STATUS_INVALID_STATE: the descriptors were already deregistered
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned within call_timeout_ns of the agent
+///         KVMEM_STATUS_NIXL: NIXL failed
+///         After the last two the memory may still be in use and must not be freed.
+kvmem_status kvmem_segments_deregister(kvmem_segments *segments, kvmem_error **error);
+
+/// Destroys registered descriptors, and deregisters them. If a request on them is in flight, the agent
+/// deregisters them when it has ended. Wait for requests before this call. If NIXL does not return within
+/// call_timeout_ns of the agent, they stay registered: kvmem_segments_deregister reports that.
+///
+/// @param segments registered descriptors that no other call uses; NULL does nothing
+void kvmem_segments_destroy(kvmem_segments *segments);
+
+/* ---- Prepared lists of descriptors ---- */
+
+/// A list of descriptors that NIXL has resolved once, for one side of requests. It keeps the agent alive.
+///
+/// Threads: all functions may use one list at the same time, except kvmem_prepared_destroy.
+typedef struct kvmem_prepared kvmem_prepared;
+
+/// Prepares a list of descriptors, for requests that choose from it by index.
+///
+/// @param agent the agent that will post the requests
+/// @param owner name of the agent that owns the memory, for the remote side of requests: a peer whose
+///        metadata is loaded, or the agent itself for files and objects; NULL for the local side
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param prepared receives the prepared list; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the memory is not registered, its owner is not loaded or its loaded
+///           metadata does not cover the memory, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in the list is being
+///           deregistered, or was
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_prepared_create(kvmem_agent *agent,
+                                   const char *owner,
+                                   const kvmem_descriptors *descriptors,
+                                   const kvmem_nixl_options *options,
+                                   kvmem_prepared **prepared,
+                                   kvmem_error **error);
+
+/// Destroys a prepared list. Requests that were made from it keep it until they are destroyed.
+///
+/// @param prepared a prepared list that no other call uses; NULL does nothing
+void kvmem_prepared_destroy(kvmem_prepared *prepared);
+
+/* ---- Requests ---- */
+
+/// A request: one NIXL transfer between raw descriptors. It can be posted repeatedly, and keeps its
+/// agent, prepared lists and the regions of its lists alive. Other memory must stay valid until the request
+/// is complete.
+///
+/// Threads: all functions may use one request at the same time, except kvmem_request_destroy.
+typedef struct kvmem_request kvmem_request;
+
+/// From the remote side to the local side.
+#define KVMEM_REQUEST_READ 1
+/// From the local side to the remote side.
+#define KVMEM_REQUEST_WRITE 2
+
+/// Creates a request on two lists of descriptors, which correspond by index.
+///
+/// @param agent an agent
+/// @param operation KVMEM_REQUEST_* value
+/// @param local memory of the agent
+/// @param owner name of the agent that owns the remote side: a peer whose metadata is loaded, or the agent
+///        itself for files and objects
+/// @param remote memory of the owner, with as many descriptors of the same sizes
+/// @param options all fields; NULL for the defaults
+/// @param request receives the request; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a list is empty, or the lists differ in number or sizes
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered, the owner is not loaded, its loaded metadata
+///           does not cover the memory, no backend reaches it, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_BUSY, KVMEM_STATUS_INVALID_STATE: the registration of a region in local is being
+///           deregistered, or was
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_request_create(kvmem_agent *agent,
+                                  uint32_t operation,
+                                  const kvmem_descriptors *local,
+                                  const char *owner,
+                                  const kvmem_descriptors *remote,
+                                  const kvmem_nixl_options *options,
+                                  kvmem_request **request,
+                                  kvmem_error **error);
+
+/// Creates a request on descriptors of two prepared lists. NIXL merges descriptors that are neighbours on
+/// both sides, unless KVMEM_NIXL_SKIP_MERGE is set.
+///
+/// @param operation KVMEM_REQUEST_* value
+/// @param local a list that was prepared for the local side
+/// @param local_indices indices in that list
+/// @param remote a list that was prepared for the remote side, by the same agent
+/// @param remote_indices indices in that list, which correspond to those of the local side by position
+/// @param count number of indices of each side, at least 1
+/// @param options all fields; NULL for the defaults
+/// @param request receives the request; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the lists were prepared by different agents or for the wrong sides,
+///           or sizes differ
+///         KVMEM_STATUS_OUT_OF_RANGE: an index is too large
+///         KVMEM_STATUS_NOT_FOUND: no backend has both sides, or the agent has no backend of a given name
+///         KVMEM_STATUS_STALE: the metadata of the owner was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_request_make(uint32_t operation,
+                                const kvmem_prepared *local,
+                                const uint32_t *local_indices,
+                                const kvmem_prepared *remote,
+                                const uint32_t *remote_indices,
+                                size_t count,
+                                const kvmem_nixl_options *options,
+                                kvmem_request **request,
+                                kvmem_error **error);
+
+/// Starts a run of a request. After the run has ended, the request can be posted again.
+///
+/// The bytes of the notification are those of the options that the request was created with, unless this call
+/// has others.
+///
+/// @param request a request
+/// @param notification bytes for the peer, for this run; NULL with size 0 for those of the request
+/// @param size number of bytes
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out
+///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches limits could not be started
+///
+/// The completion of the run can be in the queue before this call has returned. Destroy the request only
+/// after both.
+///
+/// Notes: NIXL copies host memory of a peer within its call. A request to a peer, of at most 1 MiB in at most
+/// 128 descriptors, is therefore posted by the calling thread, if no other thread uses the agent; a larger
+/// one by the thread of the agent.
+kvmem_status kvmem_request_post(kvmem_request *request,
+                                const void *notification,
+                                size_t size,
+                                kvmem_error **error);
+
+/// Returns the state of the last run of a request. Never waits.
+///
+/// @param request a request
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_TIMED_OUT: the run has ended, because it took longer than timeout_ns of its options
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+kvmem_status kvmem_request_poll(const kvmem_request *request, kvmem_error **error);
+
+/// Waits for the end of the last run of a request.
+///
+/// @param request a request
+/// @param timeout_ns nanoseconds to wait; 0 does not wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK: the run has succeeded
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, or has ended because it took longer than
+///           timeout_ns of its options; kvmem_request_poll distinguishes them
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted
+///         KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_STALE, KVMEM_STATUS_UNSUPPORTED, KVMEM_STATUS_NOT_FOUND,
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_PANIC: the run has failed
+kvmem_status kvmem_request_wait(const kvmem_request *request, uint64_t timeout_ns, kvmem_error **error);
+
+/// Returns the plugin of the backend that NIXL chose for a request.
+///
+/// @param request a request
+/// @param plugin receives the name as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+kvmem_status kvmem_request_get_backend(const kvmem_request *request,
+                                       kvmem_blob **plugin,
+                                       kvmem_error **error);
+
+/// NIXL's estimate of the duration of a request.
+typedef struct kvmem_request_cost {
+    /// Estimated duration in nanoseconds.
+    uint64_t duration_ns;
+    /// Margin of error of duration_ns, in nanoseconds.
+    uint64_t margin_ns;
+    /// 0 if the backend has calculated it; other values are NIXL's.
+    uint32_t method;
+    /// 0.
+    uint32_t reserved;
+} kvmem_request_cost;
+
+/// Estimates how long a request takes.
+///
+/// @param request a request
+/// @param cost receives the estimate
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the backend has no estimate
+///
+/// Notes: NIXL estimates in whole microseconds. UCX returns 0 for host memory of a peer on the same machine,
+/// also for 1 MiB (NIXL 1.5).
+kvmem_status kvmem_request_estimate(const kvmem_request *request,
+                                    kvmem_request_cost *cost,
+                                    kvmem_error **error);
+
+/// NIXL's measurements of the last run of a request.
+typedef struct kvmem_request_telemetry {
+    /// When the run was posted: nanoseconds of CLOCK_MONOTONIC.
+    uint64_t start_ns;
+    /// Duration of the call that posted it, in nanoseconds.
+    uint64_t post_ns;
+    /// Duration of the transfer, in nanoseconds.
+    uint64_t duration_ns;
+    /// Bytes moved.
+    uint64_t bytes;
+    /// Number of descriptors, after NIXL has merged neighbours.
+    uint64_t descriptors;
+} kvmem_request_telemetry;
+
+/// Returns NIXL's measurements of the last run of a request.
+///
+/// @param request a request of an agent that was created with KVMEM_AGENT_TELEMETRY
+/// @param telemetry receives the measurements
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the request was not posted, or the agent has no telemetry
+///         KVMEM_STATUS_BUSY: the run is in flight
+///         KVMEM_STATUS_STALE: the request was released, because it failed or its peer was invalidated
+///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND
+kvmem_status kvmem_request_get_telemetry(const kvmem_request *request,
+                                         kvmem_request_telemetry *telemetry,
+                                         kvmem_error **error);
+
+/// Destroys a request. A run in flight continues, and its end is reported to the queue: NIXL cannot cancel a
+/// run. The memory must stay valid until then.
+///
+/// A completion can be in the queue before kvmem_request_post has returned in another thread. That call still
+/// uses the request: destroy it after both.
+///
+/// @param request a request that no other call uses; NULL does nothing
+void kvmem_request_destroy(kvmem_request *request);
+
+/* ---- Memory views ---- */
+
+/// A memory view of NIXL: registered memory that kernels on a GPU can access through NIXL's device API. It is
+/// not a region; kvmem_region_create_view creates a region that is a part of another one. It keeps the agent
+/// alive.
+typedef struct kvmem_view kvmem_view;
+
+/// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
+///
+/// @param agent an agent
+/// @param descriptors a list with at least one descriptor, which is copied
+/// @param options backends, custom_parameter; NULL for NIXL's choice
+/// @param view receives the view; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the metadata of an agent is not loaded, or memory is not registered
+///         KVMEM_STATUS_STALE: the metadata of an agent was invalidated
+///         KVMEM_STATUS_UNSUPPORTED: the loaded NIXL has no memory views
+///         KVMEM_STATUS_NIXL: no backend has views of this memory; UCX has none on a host without a GPU
+///
+/// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
+/// allocate GPU memory, which it does for views of any memory. NIXL's other plugins have no views.
+kvmem_status kvmem_view_create(kvmem_agent *agent,
+                               const kvmem_descriptors *descriptors,
+                               const kvmem_nixl_options *options,
+                               kvmem_view **view,
+                               kvmem_error **error);
+
+/// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
+///
+/// @param view a view; NULL returns NULL
+void *kvmem_view_handle(const kvmem_view *view);
+
+/// Destroys a memory view. No kernel may use it any more.
+///
+/// @param view a view that no other call uses; NULL does nothing
+void kvmem_view_destroy(kvmem_view *view);
+
+/* ---- Queries ---- */
+
+/// Results of a backend. They never change, so any threads may read them at the same time.
+typedef struct kvmem_query kvmem_query;
+
+/// The result for one descriptor. The pointer is valid as long as the kvmem_query.
+typedef struct kvmem_query_result {
+    /// Properties of the file, object or memory. The backend defines their names.
+    const kvmem_parameter *parameters;
+    /// Number of properties.
+    size_t parameter_count;
+    /// 1 if it exists, otherwise 0.
+    uint32_t exists;
+    /// 0.
+    uint32_t reserved;
+} kvmem_query_result;
+
+/// Queries a backend for the existence and the properties of files, objects or memory.
+///
+/// @param agent an agent
+/// @param descriptors a list; "POSIX" needs the path of each file in metadata, "OBJ" the key of each object
+/// @param options backends: one, timeout_ns; NULL if only one backend accepts the memory type
+/// @param query receives a result per descriptor, in their order; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: several backends accept the memory type, and none is given; or the
+///           list is empty, or a file has no metadata
+///         KVMEM_STATUS_NOT_FOUND: the agent has no backend of the given name
+///         KVMEM_STATUS_UNSUPPORTED: the given backend does not accept the memory type
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns
+///         KVMEM_STATUS_NIXL: no backend accepts the memory type; or the backend cannot be queried, or failed
+kvmem_status kvmem_agent_query(kvmem_agent *agent,
+                               const kvmem_descriptors *descriptors,
+                               const kvmem_nixl_options *options,
+                               kvmem_query **query,
+                               kvmem_error **error);
+
+/// Returns the number of results.
+///
+/// @param query results; NULL returns 0
+size_t kvmem_query_count(const kvmem_query *query);
+
+/// Returns a result.
+///
+/// @param query results
+/// @param index less than the count
+/// @param result receives the result
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_query_get(const kvmem_query *query,
+                             size_t index,
+                             kvmem_query_result *result,
+                             kvmem_error **error);
+
+/// Destroys results.
+///
+/// @param query results that no other call uses; NULL does nothing
+void kvmem_query_destroy(kvmem_query *query);
+
+/* ---- Plugins, backends, connections ---- */
+
+/// A list of plugins or backends. It never changes, so any threads may read it at the same time.
+typedef struct kvmem_plugins kvmem_plugins;
+
+/// A plugin of NIXL, or a backend that an agent has created from one. The pointers are valid as long as the
+/// kvmem_plugins.
+typedef struct kvmem_plugin {
+    /// Name of the plugin.
+    const char *name;
+    /// Why the plugin does not load, such as the name of a missing library; NULL if it loads.
+    const char *failure;
+    /// Parameters: defaults of a plugin, the actual ones of a backend.
+    const kvmem_parameter *parameters;
+    /// Number of parameters.
+    size_t parameter_count;
+    /// The memory types that it accepts: bit 1 << KVMEM_MEMORY_* for each.
+    uint32_t memory_types;
+    /// 0.
+    uint32_t reserved;
+} kvmem_plugin;
+
+/// Lists the plugins that NIXL finds. Loads each of them, to get its parameters and memory types. A plugin
+/// that does not load is in the list with the reason.
+///
+/// @param agent an agent
+/// @param plugins receives the list, sorted by name; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_get_plugins(kvmem_agent *agent, kvmem_plugins **plugins, kvmem_error **error);
+
+/// Lists the backends of an agent.
+///
+/// @param agent an agent
+/// @param backends receives the list, sorted by name; the caller destroys it
+/// @return KVMEM_STATUS_OK: the list may be empty
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_get_backends(kvmem_agent *agent, kvmem_plugins **backends, kvmem_error **error);
+
+/// Returns the number of plugins or backends of a list.
+///
+/// @param plugins a list; NULL returns 0
+size_t kvmem_plugins_count(const kvmem_plugins *plugins);
+
+/// Returns a plugin or backend of a list.
+///
+/// @param plugins a list
+/// @param index less than the count
+/// @param plugin receives the plugin
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
+kvmem_status kvmem_plugins_get(const kvmem_plugins *plugins,
+                               size_t index,
+                               kvmem_plugin *plugin,
+                               kvmem_error **error);
+
+/// Destroys a list of plugins or backends.
+///
+/// @param plugins a list that no other call uses; NULL does nothing
+void kvmem_plugins_destroy(kvmem_plugins *plugins);
+
+/// Connects an agent to a peer now. Without this call, the first transfer or notification connects, and takes
+/// longer.
+///
+/// @param agent an agent
+/// @param remote name of a peer whose metadata is loaded
+/// @param options backends, custom_parameter, timeout_ns; NULL for all backends
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded, or the agent has no backend of a
+///           given name
+///         KVMEM_STATUS_TIMED_OUT: NIXL has not returned 100 ms after timeout_ns; it may connect later
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own, or options has another field set
+///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended; known only if a layout of the peer was
+///           imported
+///         KVMEM_STATUS_UNSUPPORTED: a custom parameter is given, and the loaded NIXL has none
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_connect(kvmem_agent *agent,
+                                 const char *remote,
+                                 const kvmem_nixl_options *options,
+                                 kvmem_error **error);
+
+/* ---- Metadata by address, and of some regions ---- */
+
+/// Requests the metadata of a peer from its listen thread.
+///
+/// If no metadata of the peer is loaded, the call waits until it is. If older metadata is loaded, the call
+/// returns as soon as the request is queued, because NIXL does not report the arrival of newer metadata.
+/// Until it arrives, kvmem_layout_import fails with KVMEM_STATUS_NOT_FOUND for newer layouts.
+///
+/// NIXL rejects the metadata of a restarted peer while older metadata is loaded. To wait for the arrival in
+/// all cases, call kvmem_agent_invalidate_remote_metadata first. While requests to the earlier process are in
+/// flight, only kvmem_agent_load_remote_metadata and directories can load its successor.
+///
+/// @param agent an agent that has a listen thread itself
+/// @param name name of the peer
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
+/// @param port listen port of the peer, 1 to 65535
+/// @param timeout_ns nanoseconds to wait; KVMEM_TIMEOUT_FOREVER for no limit
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, the port is
+///           not in 1 to 65535, or the name is the agent's own
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_BUSY: requests to an earlier process of that name are in flight
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time, or the host was not found in time
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
+///         KVMEM_STATUS_NIXL
+///
+/// Notes: if nothing listens at the address, the call fails after about half a second. With a shorter
+/// timeout, it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address,
+/// kvmem may connect to it and reset the connection. The NIXL of the peer reports that on its stderr.
+kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
+                                               const char *name,
+                                               const char *address,
+                                               uint32_t port,
+                                               uint64_t timeout_ns,
+                                               kvmem_error **error);
+
+/// Sends the metadata of an agent to the listen thread of a peer, which loads it.
+///
+/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
+///         KVMEM_STATUS_NIXL
+///
+/// Notes: kvmem first connects to the address, for at most a second, and resets the connection, because NIXL
+/// does not report a failed connection. The NIXL of the peer reports the reset on its stderr.
+kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
+                                             const char *address,
+                                             uint32_t port,
+                                             kvmem_error **error);
+
+/// Returns metadata of some of an agent's memory. A peer adds it to the metadata that it has loaded.
+///
+/// The metadata of an empty list is the connection information; that of other lists does not have it. So a
+/// peer first loads the metadata of an empty list, or all metadata. Before it imports a layout, it also loads
+/// that of some host memory, or all metadata: these identify the agent.
+///
+/// @param agent an agent
+/// @param descriptors registered memory
+/// @param options backends; NULL for all
+/// @param metadata receives NIXL's bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: memory is not registered, or the agent has no backend of a given name
+///         KVMEM_STATUS_NIXL: the agent has no backend that reaches peers
+kvmem_status kvmem_agent_get_partial_metadata(kvmem_agent *agent,
+                                              const kvmem_descriptors *descriptors,
+                                              const kvmem_nixl_options *options,
+                                              kvmem_blob **metadata,
+                                              kvmem_error **error);
+
+/// Sends metadata of some of an agent's memory to the listen thread of a peer, which adds it to the loaded
+/// metadata.
+///
+/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param descriptors registered memory; an empty list sends the connection information only
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the metadata is queued. Its arrival is not certain
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known, or memory is not
+///           registered
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_send_partial_metadata(kvmem_agent *agent,
+                                               const kvmem_descriptors *descriptors,
+                                               const char *address,
+                                               uint32_t port,
+                                               kvmem_error **error);
+
+/// Requests that the listen thread of a peer removes the metadata of an agent. Call it before the agent ends.
+///
+/// @param agent an agent that has a listen thread itself
+/// @param address IPv4 address or host name of the peer, such as "127.0.0.1" or "node7.example.com"
+/// @param port listen port of the peer, 1 to 65535
+/// @return KVMEM_STATUS_OK: the message is queued. Its arrival is not certain
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is neither an IPv4 address nor a host name, or the port
+///           is not in 1 to 65535
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address, or the host is not known
+///         KVMEM_STATUS_IO, KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached
+///         KVMEM_STATUS_TIMED_OUT: the name servers have not found the host in 5 seconds
+///         KVMEM_STATUS_OUT_OF_MEMORY: no thread could be started to look up the host
+///         KVMEM_STATUS_NIXL
+///
+/// If the peer uses kvmem, its layouts of this agent then fail with KVMEM_STATUS_STALE, also after it has
+/// loaded the metadata again. Layouts that are exported from here on can be imported with metadata from here
+/// on only, also by other peers.
+///
+/// Notes: NIXL removes the metadata at the peer at once, also during transfers of the peer with this agent,
+/// which fail.
+kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent,
+                                                   const char *address,
+                                                   uint32_t port,
+                                                   kvmem_error **error);
+
+/// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
+///
+/// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
+/// only if a function was called with its name before, such as kvmem_agent_check_remote_metadata.
+///
+/// @param agent an agent
+/// @param count receives the number of peers; may be NULL
+/// @return KVMEM_STATUS_OK: also if there was none
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_invalidate_all_remote_metadata(kvmem_agent *agent,
+                                                        size_t *count,
+                                                        kvmem_error **error);
+
+/* ---- Layouts over descriptors of a peer ---- */
+
+/// Creates a remote layout over raw memory of a peer. The peer need not use kvmem, and may send the addresses
+/// by any connection.
+///
+/// @param agent the agent that will access the layout
+/// @param owner name of the peer that owns the memory; its metadata must be loaded
+/// @param config shape of the blocks, as they are in the memory of the peer
+/// @param descriptors one descriptor per region of the layout, in their order, each at least as large
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the shape is invalid, the number of descriptors is wrong, one is
+///           not aligned, or two of them overlap in the bytes that the layout needs
+///         KVMEM_STATUS_OUT_OF_RANGE: a descriptor is too small, or exceeds the address space
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the descriptors
+///         KVMEM_STATUS_UNSUPPORTED: the descriptors are neither host memory nor GPU memory
+///
+/// Notes: kvmem does not know the process of the owner. If the owner has ended, a transfer fails with
+/// KVMEM_STATUS_NIXL when NIXL detects it, and is in flight until then.
+kvmem_status kvmem_layout_create_remote(kvmem_agent *agent,
+                                        const char *owner,
+                                        const kvmem_layout_config *config,
+                                        const kvmem_descriptors *descriptors,
+                                        kvmem_layout **layout,
+                                        kvmem_error **error);
+
+/* ---- Telemetry of agents ---- */
+
+/// NIXL's measurements of an agent since it was created: sums over all runs of its requests, those of
+/// transfers included.
+typedef struct kvmem_agent_telemetry {
+    /// Runs that have succeeded.
+    uint64_t succeeded;
+    /// Runs that have failed.
+    uint64_t failed;
+    /// Runs that are in flight now.
+    uint64_t in_flight;
+    /// Bytes that were read from peers, files and objects.
+    uint64_t bytes_read;
+    /// Bytes that were written to peers, files and objects.
+    uint64_t bytes_written;
+    /// Descriptors of those runs, after NIXL has merged neighbours.
+    uint64_t descriptors;
+    /// Sum of the durations of the calls that posted the runs, in nanoseconds.
+    uint64_t post_ns;
+    /// Sum of the durations of the runs that have succeeded, in nanoseconds. Runs may overlap.
+    uint64_t duration_ns;
+    /// The longest of these durations, in nanoseconds.
+    uint64_t longest_ns;
+    /// Notifications that were sent without a request.
+    uint64_t notifications_sent;
+    /// Notifications that have arrived, also those that were lost because too many waited.
+    uint64_t notifications_received;
+} kvmem_agent_telemetry;
+
+/// Returns NIXL's measurements of an agent since it was created.
+///
+/// @param agent an agent that was created with KVMEM_AGENT_TELEMETRY
+/// @param telemetry receives the sums
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the agent has no telemetry
+///
+/// Notes: a transfer consists of one or several requests; kvmem_transfer_get_info has their number. NIXL
+/// measures in microseconds.
+kvmem_status kvmem_agent_get_telemetry(kvmem_agent *agent,
+                                       kvmem_agent_telemetry *telemetry,
+                                       kvmem_error **error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVMEM_NIXL_RAW_H */

@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvmem: regions: memory on one tier.
+ * Generated from src/ffi; do not edit.
+ *
+ *     kvmem_system_options options = {.struct_size = sizeof options, .size = 1 << 30};
+ *     kvmem_region *region = NULL;
+ *     kvmem_status status = kvmem_region_create_system(&options, &region, &error);
+ *
+ * kvmem_region_create_pinned, _device, _elastic and _disk create memory of the other tiers.
+ * kvmem_region_adopt_host, _device and _file make a region of memory that the engine has allocated.
+ */
+
+#ifndef KVMEM_REGION_H
+#define KVMEM_REGION_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Regions ---- */
+
+/// A range of memory on one tier: host memory, GPU memory, a file, objects or block storage. Views,
+/// registrations, layouts, shares and transfers keep the memory of their regions allocated, so handles may be
+/// destroyed in any order.
+///
+/// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
+typedef struct kvmem_region kvmem_region;
+
+/// Host memory.
+#define KVMEM_TIER_SYSTEM 1
+/// A file.
+#define KVMEM_TIER_DISK 2
+/// Page-locked host memory, which GPUs access by DMA.
+#define KVMEM_TIER_PINNED 3
+/// GPU memory.
+#define KVMEM_TIER_DEVICE 4
+/// GPU memory that grows and shrinks at fixed addresses.
+#define KVMEM_TIER_ELASTIC 5
+/// Objects of an object store, which NIXL reads and writes.
+#define KVMEM_TIER_OBJECT 6
+/// Block storage, which NIXL reads and writes.
+#define KVMEM_TIER_BLOCK 7
+
+/* ---- Host memory ---- */
+
+/// Ask the kernel for transparent huge pages for a region of any size, and report their absence:
+/// KVMEM_REGION_HUGE_PAGE_FALLBACK. Without this flag kvmem asks for them for regions of at least one huge
+/// page (2 MiB on x86-64).
+#define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
+/// Fail if the requested page size is not available. Without this flag smaller pages are used, and the info
+/// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
+#define KVMEM_SYSTEM_HUGE_PAGES_REQUIRED 2
+/// Bind the memory to `numa_node`.
+#define KVMEM_SYSTEM_NUMA_BIND 4
+/// Allocate from a memory file, so that the region can be shared with other processes.
+#define KVMEM_SYSTEM_SHAREABLE 8
+/// Use ordinary pages only. For memory of which small parts far from each other are accessed: with huge pages
+/// the first access to a byte allocates 2 MiB.
+#define KVMEM_SYSTEM_NO_HUGE_PAGES 16
+/// With KVMEM_SYSTEM_SHAREABLE: no other process can ever map the memory for writing, whatever it opens. It
+/// can be shared with KVMEM_SHARE_READ_ONLY only.
+#define KVMEM_SYSTEM_WRITE_SEALED 32
+
+/// Options of kvmem_region_create_system.
+typedef struct kvmem_system_options {
+    /// sizeof(kvmem_system_options)
+    size_t struct_size;
+    /// KVMEM_SYSTEM_* flags.
+    uint64_t flags;
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
+    uint64_t size;
+    /// Page size in bytes, from a reserved pool of the system (hugetlbfs), for example 2097152 or 1073741824;
+    /// 0 for other pages. /sys/kernel/mm/hugepages lists the sizes of a system. With
+    /// KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the kernel cannot
+    /// reserve pages of a node.
+    uint64_t huge_page_size;
+    /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
+    uint32_t numa_node;
+    /// Threads that touch every page before the call returns; 0: pages are allocated on first access.
+    uint32_t prefault_threads;
+} kvmem_system_options;
+
+/// Allocates host memory. It is page-aligned and zeroed.
+///
+/// @param options what to allocate
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
+///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
+///           KVMEM_SYSTEM_SHAREABLE
+///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
+kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/* ---- Page-locked host memory ---- */
+
+/// Use ordinary pages only.
+#define KVMEM_PINNED_NO_HUGE_PAGES 1
+/// Bind the memory to `numa_node`.
+#define KVMEM_PINNED_NUMA_BIND 2
+/// Allocate from a memory file, so that the region can be shared with other processes.
+#define KVMEM_PINNED_SHAREABLE 4
+/// With KVMEM_PINNED_SHAREABLE: as KVMEM_SYSTEM_WRITE_SEALED.
+#define KVMEM_PINNED_WRITE_SEALED 8
+
+/// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
+/// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
+/// Must not unwind.
+typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
+
+/// Options of kvmem_region_create_pinned.
+typedef struct kvmem_pinned_options {
+    /// sizeof(kvmem_pinned_options)
+    size_t struct_size;
+    /// KVMEM_PINNED_* flags.
+    uint64_t flags;
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
+    uint64_t size;
+    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
+    /// page locks fails; kvmem splits its own copies there.
+    uint64_t chunk_size;
+    /// Called between chunks; may be NULL. Not called for a layout.
+    kvmem_progress_callback progress;
+    /// Passed to progress.
+    void *user_data;
+    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
+    /// GPU while it has free pages.
+    int32_t device;
+    /// NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
+    uint32_t numa_node;
+    /// Threads that touch the pages; 0 for one per core, at most 8.
+    uint32_t threads;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_pinned_options;
+
+/// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
+/// all contexts. A failure leaves nothing allocated.
+///
+/// @param options what to allocate
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the NUMA node or the control group has less memory. This
+///           is checked before a page is touched; the message has the bytes requested and available
+///         KVMEM_STATUS_CANCELLED: progress returned another value than 0
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/* ---- GPU memory ---- */
+
+/// Options of kvmem_region_create_device.
+typedef struct kvmem_device_options {
+    /// sizeof(kvmem_device_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
+    uint64_t size;
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_device_options;
+
+/// Allocates GPU memory. Its content is undefined.
+///
+/// @param options what to allocate
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options are invalid
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the GPU has less free memory. The message has the bytes requested,
+///           free and in total
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/* ---- Memory of the caller ---- */
+
+/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
+///
+/// kvmem calls it on a dedicated thread, one release callback at a time. It may call any function of kvmem
+/// and may block: only other release callbacks wait for it. It is called after the last handle, layout,
+/// registration, share and transfer that uses the memory was destroyed or has ended, often after the
+/// destroying function returned.
+///
+/// Notes: callbacks that are still pending when the process ends may not be called. A forked child calls none
+/// of its parent's release callbacks.
+typedef void (*kvmem_release_callback)(void *user_data);
+
+/// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
+/// transfers, and cannot be registered with an agent.
+#define KVMEM_ADOPT_READ_ONLY 1
+/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+#define KVMEM_ADOPT_KEEP_SEALS 2
+
+/// Memory of the caller to adopt.
+typedef struct kvmem_adopt_options {
+    /// sizeof(kvmem_adopt_options)
+    size_t struct_size;
+    /// KVMEM_ADOPT_READ_ONLY or 0.
+    uint64_t flags;
+    /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
+    /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
+    void *address;
+    /// Bytes, at least 1.
+    uint64_t size;
+    /// Called when kvmem no longer uses the memory; may be NULL.
+    kvmem_release_callback release;
+    /// Passed to release.
+    void *user_data;
+} kvmem_adopt_options;
+
+/// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
+///
+/// If all of the memory is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs
+/// use the page locks. There may be several, and a block may span two of them. If only a part is page-locked,
+/// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
+/// exists.
+///
+/// @param options the memory
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
+///           PROT_WRITE
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for that list, or no thread for the release
+///           callback
+///
+/// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
+/// per mapping of the process.
+kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
+/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
+/// called.
+///
+/// The driver confirms that all of it is memory of that GPU, and that the GPU may read and write it, or only
+/// read it with KVMEM_ADOPT_READ_ONLY. It may span several allocations and VMM mappings. Adopt it again after
+/// the access of a mapping has been reduced.
+///
+/// @param options the memory; its address is a device pointer
+/// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
+///           another GPU
+///         KVMEM_STATUS_PERMISSION_DENIED: the GPU may not access it, or only read it
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///
+/// Notes: the memory is gone when its context is destroyed or reset; destroy the region before that.
+/// Otherwise, transfers, checksums, shares and registrations of the region fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is accessed. A transfer in flight fails, and may destroy the
+/// primary context of the GPU. Handles can be destroyed as usual, and release is called.
+kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
+                                       int32_t device,
+                                       kvmem_region **region,
+                                       kvmem_error **error);
+
+/// Part of a memory file to adopt.
+typedef struct kvmem_adopt_file_options {
+    /// sizeof(kvmem_adopt_file_options)
+    size_t struct_size;
+    /// KVMEM_ADOPT_* flags.
+    uint64_t flags;
+    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
+    uint64_t offset;
+    /// Bytes, at least 1. The part must be within the file.
+    uint64_t size;
+    /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
+    /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
+    void *address;
+    /// Called when kvmem no longer uses the memory; may be NULL.
+    kvmem_release_callback release;
+    /// Passed to release.
+    void *user_data;
+    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call. Not 0, which
+    /// is a field that was not set: duplicate a file that is open as fd 0 (dup).
+    int32_t fd;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_adopt_file_options;
+
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
+/// fails, release is not called.
+///
+/// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
+/// kvmem_share_create_layout share it: importers map the same pages.
+///
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
+/// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
+/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
+/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
+/// region or an importer uses it.
+///
+/// @param options the memory
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is 0, not open, not open as the flags require, or not a memory
+///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
+///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
+///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
+///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
+///           release callback
+///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///
+/// Notes: importers receive the file, and can access all of it, whatever part was adopted and shared. Any
+/// process that can open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
+/// reading with processes of another user.
+kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
+/* ---- Information and destruction ---- */
+
+/// kvmem allocated it.
+#define KVMEM_ORIGIN_ALLOCATED 1
+/// It is memory of the caller.
+#define KVMEM_ORIGIN_ADOPTED 2
+/// It is a part of another region.
+#define KVMEM_ORIGIN_VIEW 3
+/// It is memory of another process.
+#define KVMEM_ORIGIN_IMPORTED 4
+
+/// Disk: I/O bypasses the page cache.
+#define KVMEM_REGION_DIRECT_IO 1
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened
+/// from a share.
+#define KVMEM_REGION_PREALLOCATED 2
+/// Disk: the file has no name, and is deleted with the region.
+#define KVMEM_REGION_TEMPORARY 4
+/// System and pinned: pages are smaller than requested.
+#define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
+/// System and pinned: the memory is a memory file, which can be shared with other processes.
+#define KVMEM_REGION_SHAREABLE 16
+/// The region can only be read: it was shared, adopted or opened for reading.
+#define KVMEM_REGION_READ_ONLY 32
+
+/// Properties of a region.
+typedef struct kvmem_region_info {
+    /// First byte: a host address, a device address, or an offset in the file or block device. Objects are
+    /// one behind the other, from 0.
+    uint64_t address;
+    /// Bytes.
+    uint64_t size;
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
+    /// for object; the system's page size for others.
+    uint64_t page_size;
+    /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
+    uint64_t alignment;
+    /// KVMEM_REGION_* flags.
+    uint64_t flags;
+    /// KVMEM_TIER_* value.
+    uint32_t tier;
+    /// KVMEM_ORIGIN_* value.
+    uint32_t origin;
+    /// GPU that the memory is located on, or was page-locked for; -1 for none. The id in NIXL, which
+    /// kvmem_layout_info has, is another number.
+    int32_t device_id;
+    /// NUMA node of the pages; -1 for any.
+    int32_t numa_node;
+    /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
+    int32_t fd;
+    /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
+    uint32_t registration_count;
+} kvmem_region_info;
+
+/// Returns the properties of a region.
+///
+/// @param region a region
+/// @param info receives the properties
+kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
+
+/// Destroys a region handle. The memory is freed when nothing refers to it any more.
+///
+/// The driver frees page-locked memory, and memory of kvmem_region_create_device, only when the GPU has
+/// finished its work. If that takes longer than 20 ms, a thread frees the memory, which stays allocated
+/// meanwhile; an allocation that finds no memory waits for what can be freed. To learn whether the GPU has
+/// finished invalidates captures in its primary context, as cudaFree does: see docs/streams.md.
+///
+/// @param region a region that no other call uses; NULL does nothing
+void kvmem_region_destroy(kvmem_region *region);
+
+/* ---- Files ---- */
+
+/// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
+#define KVMEM_DISK_BUFFERED 1
+/// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead, and
+/// the info of the region lacks KVMEM_REGION_DIRECT_IO.
+#define KVMEM_DISK_DIRECT_REQUIRED 2
+/// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
+#define KVMEM_DISK_OPEN_EXISTING 4
+/// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
+#define KVMEM_DISK_OPEN_OR_CREATE 8
+/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be the source of transfers.
+/// It can be open while a writer has the file open.
+#define KVMEM_DISK_READ_ONLY 16
+/// Do not lock the file against other writers: the caller excludes them.
+#define KVMEM_DISK_NO_LOCK 32
+
+/// Options of kvmem_region_create_disk.
+typedef struct kvmem_disk_options {
+    /// sizeof(kvmem_disk_options)
+    size_t struct_size;
+    /// KVMEM_DISK_* flags.
+    uint64_t flags;
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. Must be 0 in the options of a
+    /// layout, which computes it.
+    uint64_t size;
+    /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
+    /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
+    /// the process.
+    const char *path;
+    /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
+    const char *directory;
+} kvmem_disk_options;
+
+/// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
+/// supports that. A call that fails leaves the file as it was before: absent or empty.
+///
+/// While the region exists, a named file is locked against other writers: opening it again fails with
+/// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
+/// takes none.
+///
+/// @param options what to create or open
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
+///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
+///         KVMEM_STATUS_BUSY: the file is already open for writing
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
+///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
+///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor; or the file is
+///           on tmpfs, and exceeds the memory of the machine or of the control group
+///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
+kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
+                                      kvmem_region **region,
+                                      kvmem_error **error);
+
+/// Returns the absolute path of the file of a disk region.
+///
+/// @param region a region
+/// @param path receives the path as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
+///           share, or was renamed or unlinked
+kvmem_status kvmem_region_get_path(const kvmem_region *region, kvmem_blob **path, kvmem_error **error);
+
+/// Waits until the written data of a disk region is durable. Does nothing for other regions.
+///
+/// @param region a region
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
+kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
+
+/* ---- GPU memory that grows and shrinks ---- */
+
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
+/// enabled later.
+#define KVMEM_ELASTIC_FABRIC 1
+
+/// Options of kvmem_region_create_elastic.
+typedef struct kvmem_elastic_options {
+    /// sizeof(kvmem_elastic_options)
+    size_t struct_size;
+    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
+    uint64_t flags;
+    /// Maximum size in bytes, rounded up to whole extents. Must be 0 in the options of a layout, which
+    /// computes it.
+    uint64_t size;
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
+    /// duration of growth. Must be 0 in the options of a layout, which computes it.
+    uint64_t extent_size;
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_elastic_options;
+
+/// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
+/// allocates it.
+///
+/// @param options what to reserve
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
+///           exceeds any address space
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
+///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
+///           control block, in which other processes see changes (64 bytes, and 4 per extent)
+///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
+///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
+                                         kvmem_region **region,
+                                         kvmem_error **error);
+
+/// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
+/// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
+/// changes nothing.
+///
+/// @param region an elastic region, not a view
+/// @param offset bytes from the start of the region
+/// @param size bytes, at least 1; every extent that overlaps the range gets memory
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
+///           if the process has the primary context of the GPU
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
+///           again
+///         KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
+kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
+
+/// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
+/// kernel or copy of its own uses the extents any more. Transfers of kvmem are checked.
+///
+/// @param region an elastic region, not a view
+/// @param offset bytes from the start of the region, a multiple of the extent size
+/// @param size bytes, a multiple of the extent size
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
+///           extents
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
+///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent, or an agent is still deregistering memory
+///           of a destroyed registration. The call does not wait for either
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; decommit in the process of its owner
+///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
+///           memory stays mapped, and is used again if the extent is committed again
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_decommit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
+
+/// State of an elastic region.
+typedef struct kvmem_elastic_info {
+    /// Bytes per extent.
+    uint64_t extent_size;
+    /// Extents that the addresses can hold.
+    uint64_t num_extents;
+    /// Extents that have memory.
+    uint64_t num_committed;
+    /// Number of times that the memory at any address has changed.
+    uint64_t generation;
+} kvmem_elastic_info;
+
+/// Returns the state of an elastic region.
+///
+/// @param region an elastic region, or a view of one
+/// @param info receives the state
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
+                                           kvmem_elastic_info *info,
+                                           kvmem_error **error);
+
+/* ---- Views ---- */
+
+/// Creates a region that is a part of another region. It keeps the memory of its parent. A view of a view is
+/// a view of the region.
+///
+/// @param region the parent
+/// @param offset bytes from the start of the parent
+/// @param size bytes, at least 1
+/// @param view receives the view; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
+kvmem_status kvmem_region_create_view(const kvmem_region *region,
+                                      uint64_t offset,
+                                      uint64_t size,
+                                      kvmem_region **view,
+                                      kvmem_error **error);
+
+/* ---- Objects and block storage ---- */
+
+/// Options of kvmem_region_create_object.
+typedef struct kvmem_object_options {
+    /// sizeof(kvmem_object_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Prefix of all keys, UTF-8, 1 to 1014 bytes: "model/" for the keys "model/0000000000",
+    /// "model/0000000001" and so on. It has no control characters. No segment before a slash is empty, "." or
+    /// "..": NIXL's plugin would remove it from the key.
+    const char *key_prefix;
+    /// Maximum size of an object in bytes, usually the block stride of the layout.
+    uint64_t object_size;
+    /// Number of objects, 1 to 2147483647; usually the number of blocks of the layout.
+    uint64_t count;
+} kvmem_object_options;
+
+/// Creates a region of objects of an object store, such as an S3 bucket. The call only names them: nothing is
+/// read or written, and destroying the region deletes no object.
+///
+/// The key of object i, from 0, is key_prefix and i as 10 decimal digits. Object i starts at offset
+/// i * object_size of the region. Each object contains the bytes of one block, or of a part of one block:
+/// kvmem_layout_build fails for other layouts, and names the axis that prevents it. If object_size is larger
+/// than the block, the object contains only the block.
+///
+/// Transfers need a layout over the region that was built with an agent. The agent has a backend of NIXL's
+/// plugin OBJ, which names the bucket. The other layout is in host or GPU memory, and was built with the same
+/// agent. Transfers write whole objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and
+/// KVMEM_PATH_NIXL_OBJECT_WRITE. Regions with the same prefix, in this process or in others, name the same
+/// objects of a bucket.
+///
+/// This process has no addresses of objects: they cannot be shared, exported, or mapped.
+///
+/// @param options the objects
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the prefix is missing, too long, not UTF-8, or has a segment or a
+///           character that keys cannot have; object_size or count is 0; count is too large, or all objects
+///           are more than 2^63 - 1 bytes
+///
+/// Notes: requests address objects by device ids, which the process numbers from 2^48: do not register raw
+/// descriptors of objects with such ids. Registering a region registers all of its objects, also for a layout
+/// over a view: an agent keeps about 600 bytes per object, and deregisters them when nothing uses them.
+kvmem_status kvmem_region_create_object(const kvmem_object_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/// Options of kvmem_region_create_block.
+typedef struct kvmem_block_options {
+    /// sizeof(kvmem_block_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Number of the device in the configuration of the backend. The plugin GUSLI needs 0.
+    uint64_t device_id;
+    /// Bytes from the start of the device.
+    uint64_t offset;
+    /// Bytes, at least 1.
+    uint64_t size;
+    /// Offsets, sizes and host addresses of I/O must be multiples of this power of two; 0 for 1. Usually the
+    /// size of a block of the device.
+    uint64_t alignment;
+    /// Bytes that the backend needs to register the part; NULL with size 0 for none. They are copied.
+    const void *metadata;
+    /// Number of bytes of metadata.
+    size_t metadata_size;
+} kvmem_block_options;
+
+/// Creates a region of block storage: a part of a device that a backend of NIXL accesses, such as one of the
+/// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
+///
+/// Transfers need a layout over the region that was built with an agent. The agent has a backend that accepts
+/// KVMEM_MEMORY_BLOCK. The paths are KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other
+/// layout is in memory that the backend accepts (GUSLI: host memory), and was built with the same agent.
+///
+/// This process has no addresses of it: it cannot be shared, exported, or mapped.
+///
+/// @param options the part
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: size is 0; the part ends after 2^63 - 1 bytes; alignment is not a
+///           power of two, or offset and size are not multiples of it
+kvmem_status kvmem_region_create_block(const kvmem_block_options *options,
+                                       kvmem_region **region,
+                                       kvmem_error **error);
+
+/* ---- Holders, owners, pages in memory ---- */
+
+/// References to the memory of a region at one moment. References to a view count for the view only; here the
+/// view counts once.
+typedef struct kvmem_region_holders {
+    /// References in this process: one per handle, view, registration and share; one or more per layout. A
+    /// transfer in flight may add some. 1: only this handle.
+    uint64_t references;
+    /// Views of it, including views of its views, and those that a layout created for its parts. 0 for a
+    /// view.
+    uint64_t views;
+    /// Agents that it is registered with.
+    uint64_t registrations;
+    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions.
+    uint64_t shares;
+    /// Number of times that other processes have it open, each with a separate mapping; at most 1,024 are
+    /// counted. A process that has ended does not count.
+    uint64_t importers;
+    /// Handles to it that are not destroyed, including this one.
+    uint64_t handles;
+} kvmem_region_holders;
+
+/// Returns the number of references to a region, in this process and in others.
+///
+/// @param region a region
+/// @param holders receives the numbers
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
+///           report its importers, for example because a system call filter rejects F_OFD_GETLK
+kvmem_status kvmem_region_get_holders(const kvmem_region *region,
+                                      kvmem_region_holders *holders,
+                                      kvmem_error **error);
+
+/// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
+/// region of this process is its own owner.
+///
+/// @param region a region
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
+kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
+
+/// Resident memory of a region, in bytes.
+typedef struct kvmem_region_residency {
+    /// In memory, on pages of any size.
+    uint64_t resident_bytes;
+    /// In memory, on transparent huge pages.
+    uint64_t transparent_huge_bytes;
+    /// Swapped out.
+    uint64_t swapped_bytes;
+} kvmem_region_residency;
+
+/// Returns the number of bytes of a region that are resident in memory. For a view, returns the figures of
+/// the whole underlying region.
+///
+/// @param region a system or pinned region
+/// @param residency receives the figures
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
+///           cannot be read
+///
+/// Notes: for diagnosis. The kernel walks the pages of all mappings of the process (/proc/self/smaps), which
+/// takes milliseconds, and more with much memory. Pages of an adjacent mapping that the kernel merged with
+/// the region's may be included; no figure exceeds the size of the region.
+kvmem_status kvmem_region_get_residency(const kvmem_region *region,
+                                        kvmem_region_residency *residency,
+                                        kvmem_error **error);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVMEM_REGION_H */

@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvmem: transfers: blocks of one layout are moved to blocks of another.
+ * Generated from src/ffi; do not edit.
+ *
+ *     kvmem_transfer *transfer = NULL;
+ *     kvmem_status status = kvmem_transfer_start(source, destination, &options, &transfer, &error);
+ *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, timeout_ns, &error);
+ *
+ * A transfer is created once and run any number of times: with the same blocks by kvmem_transfer_submit, with
+ * other blocks by kvmem_transfer_submit_pairs. cuda.h has the functions that run transfers on streams.
+ */
+
+#ifndef KVMEM_TRANSFER_H
+#define KVMEM_TRANSFER_H
+
+#include "layout.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Transfers ---- */
+
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
+/// times. It keeps both layouts alive.
+///
+/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
+/// is in flight at a time.
+///
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
+/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
+typedef struct kvmem_transfer kvmem_transfer;
+
+/// A queue of completions, with an event fd. Transfers keep their queue alive. No completion is lost,
+/// whatever the number in flight. A completion may arrive shortly after kvmem_transfer_wait has returned.
+///
+/// Threads: all functions may use one queue at the same time, except kvmem_queue_destroy.
+typedef struct kvmem_queue kvmem_queue;
+
+/// A block and its destination.
+typedef struct kvmem_block_pair {
+    /// Block id in the source layout.
+    uint32_t source;
+    /// Block id in the destination layout.
+    uint32_t destination;
+} kvmem_block_pair;
+
+/// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
+/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token
+/// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
+/// i·token_step of the table.
+typedef struct kvmem_block_table {
+    /// Block ids; copied.
+    const uint32_t *blocks;
+    /// Number of block ids.
+    size_t num_blocks;
+    /// First token that is moved; 0 for the first of the table.
+    uint64_t first_token;
+    /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
+    /// parallelism).
+    uint64_t token_step;
+} kvmem_block_table;
+
+/// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory of
+/// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
+/// Excludes all paths to a peer, because NIXL does not report what its backends do.
+#define KVMEM_TRANSFER_ZERO_COPY 1
+/// Exclude paths through host memory that is neither source nor destination: all paths between a file and a
+/// GPU except GPUDirect Storage, and all paths to a peer.
+#define KVMEM_TRANSFER_NO_HOST_BOUNCE 2
+/// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
+/// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are
+/// then moved layer by layer, which makes transfers of small fully contiguous blocks slower;
+/// kvmem_transfer_explain reports by how much.
+#define KVMEM_TRANSFER_BY_LAYER 4
+/// After all blocks have moved, compare the CRC32C of each destination block with that of its source block.
+/// The run ends after the comparison, with KVMEM_STATUS_CORRUPT if they differ. Until then nothing may write
+/// to the blocks. With a range of heads or block tables, only what has moved is compared, token by token;
+/// then files with direct I/O are not supported. If a peer serves its layout (kvmem_layout_serve), the
+/// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
+/// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
+/// another path, are read once more, to memory that has random bytes before: a read that reports success and
+/// moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed before.
+#define KVMEM_TRANSFER_VERIFY 8
+
+/// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
+/// use few CTAs.
+#define KVMEM_COMPUTE_MAY_RUN 0
+/// The GPU is idle during the transfer. Copies may use all of it.
+#define KVMEM_COMPUTE_IDLE 1
+
+/// Options of kvmem_transfer_create, kvmem_transfer_start and kvmem_transfer_start_on_stream.
+typedef struct kvmem_transfer_options {
+    /// sizeof(kvmem_transfer_options)
+    size_t struct_size;
+    /// KVMEM_TRANSFER_* flags.
+    uint64_t flags;
+    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
+    const kvmem_block_pair *pairs;
+    /// Number of pairs, at least 1; 0 if block tables are given.
+    size_t num_pairs;
+    /// First layer in the source.
+    uint64_t source_layer;
+    /// First layer in the destination.
+    uint64_t destination_layer;
+    /// Number of layers; 0 for all: then both first layers must be 0, and both layouts have the same number
+    /// of layers.
+    uint64_t num_layers;
+    /// First outer slot in the source: 0 for keys, 1 for values.
+    uint64_t source_outer;
+    /// First outer slot in the destination.
+    uint64_t destination_outer;
+    /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
+    /// number.
+    uint64_t num_outers;
+    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
+    const void *notification;
+    /// Bytes of the notification.
+    size_t notification_size;
+    /// Queue that receives a completion per run; NULL for none.
+    kvmem_queue *queue;
+    /// Returned in completions.
+    uint64_t user_data;
+    /// KVMEM_COMPUTE_* value.
+    uint32_t compute;
+    /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
+    uint32_t max_ctas;
+    /// Bytes of staging memory; 0 for the default.
+    /// For copies through staging memory on the GPU: 128 MiB by default, or 64 MiB with KVMEM_COMPUTE_IDLE.
+    /// While long kernels run, it must hold the bytes that the link moves during one of them. All transfers
+    /// of a GPU share two such buffers, one per direction; each is as large as the largest request and is
+    /// allocated on first use.
+    /// Between a file and GPU memory: page-locked host memory in four slots, each of which holds at least one
+    /// piece; 64 MiB by default. All transfers of a GPU with files on one file system share it.
+    /// For a peer: registered memory in eight slots; 16 MiB by default, or 64 MiB in GPU memory. All
+    /// transfers of an agent with the same size share it. Slots that peers which do not respond keep are
+    /// replaced, up to eight times this size in all.
+    /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
+    /// eight objects.
+    uint64_t staging_size;
+    /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
+    uint32_t path;
+    /// Must be 0.
+    uint32_t reserved;
+    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
+    /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
+    /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
+    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
+    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
+    const uint32_t *checksums;
+    /// First head in the source.
+    uint64_t source_head;
+    /// First head in the destination.
+    uint64_t destination_head;
+    /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
+    /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
+    /// A range requires num_heads in both layouts.
+    uint64_t num_heads;
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    const kvmem_block_table *source_table;
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
+    const kvmem_block_table *destination_table;
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
+    uint64_t num_tokens;
+    /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
+    /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
+    /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
+    /// its own, without a range of heads.
+    const char *const *parts;
+    /// Number of names; 0 for all parts.
+    size_t num_parts;
+    /// For transfers with a peer: nanoseconds without progress after which a run ends with
+    /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
+    /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
+    /// KVMEM_STATUS_BUSY.
+    uint64_t stall_timeout_ns;
+    /// Nanoseconds that a run may take, from its submission on, by any path; 0 or KVMEM_TIMEOUT_FOREVER: no
+    /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
+    /// message has the path, the limit and the minimum of bytes that have moved. Parts that had started use
+    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
+    /// the run waits for, and verification. Not supported in a graph.
+    uint64_t timeout_ns;
+} kvmem_transfer_options;
+
+/* ---- Creating, running, destroying ---- */
+
+/// Checks, plans and prepares a transfer. Moves nothing.
+///
+/// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
+/// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
+/// are transposed. The layouts must be equal in dtype_width and in the number of elements per head; in
+/// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
+/// block tables. A layout with num_heads 0 has as many heads as the other one. Both layouts stay in use until
+/// the transfer is destroyed and its last run has ended.
+///
+/// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
+/// the pairs or tables of each run, any valid pair or tables will do here.
+///
+/// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
+/// paths.
+///
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param transfer receives the transfer; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); a destination
+///           occurs twice; memory is both read and written; the layouts have different agents; direct I/O
+///           cannot access a range; staging_size is too small for a piece; heads are selected, and a layout
+///           does not have num_heads; or both pairs and block tables are given
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot or head, or a block table is
+///           too short for the tokens
+///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
+///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
+///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
+///           exclude every path; the requested path is not possible; the transfer cannot be verified; or
+///           tokens of a layout have separate regions, and block tables move parts of blocks, or block
+///           sizes differ
+///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
+///           memory or page locks was reset or destroyed
+///         KVMEM_STATUS_STALE: the peer was invalidated
+///
+/// Notes: the first transfer on a GPU creates per-device state (streams, events, staging), so it is slower.
+/// The state lives as long as any layout on that GPU.
+/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
+/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
+/// peer that is mapped here.
+kvmem_status kvmem_transfer_create(const kvmem_layout *source,
+                                   const kvmem_layout *destination,
+                                   const kvmem_transfer_options *options,
+                                   kvmem_transfer **transfer,
+                                   kvmem_error **error);
+
+/// Creates a transfer and starts its first run, in one call.
+///
+/// If blocks move between the same layouts repeatedly, kvmem_transfer_submit_pairs is faster: it reuses the
+/// parts of the plan that depend on the layouts.
+///
+/// @param source layout to read from
+/// @param destination layout to write to
+/// @param options what to move
+/// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
+///         no run has started, and the queue receives no completion
+/// @return any status of kvmem_transfer_create and kvmem_transfer_submit
+kvmem_status kvmem_transfer_start(const kvmem_layout *source,
+                                  const kvmem_layout *destination,
+                                  const kvmem_transfer_options *options,
+                                  kvmem_transfer **transfer,
+                                  kvmem_error **error);
+
+/// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
+///
+/// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
+/// previous run.
+///
+/// @param transfer a transfer
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight
+///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
+///           transfer was created
+///         KVMEM_STATUS_STALE: the peer was invalidated
+///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
+///           transfer again
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
+///           started
+///
+/// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
+/// A run between host memory and a peer, of at most 1 MiB in at most 128 ranges, is executed by the calling
+/// thread, if no other thread uses the agent: NIXL copies memory of a peer on the same machine within its
+/// calls, this much in less than 1 ms. The agent's thread executes larger runs, and those that wait longer.
+/// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
+/// cache. kvmem_region_sync makes them durable.
+kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error);
+
+/// Returns the state of the last run. Never waits.
+///
+/// @param transfer a transfer
+/// @return KVMEM_STATUS_OK: all blocks have moved
+///         KVMEM_STATUS_IN_PROGRESS: the run is in flight
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         KVMEM_STATUS_CANCELLED: the run was cancelled before all its parts had started
+///         KVMEM_STATUS_TIMED_OUT: the run was not complete after `timeout_ns`, or a transfer with a peer
+///           made no progress for `stall_timeout_ns`. While its memory is in use, submit fails with
+///           KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_CORRUPT: all blocks have moved, and a checksum differs
+///         KVMEM_STATUS_IO: reading or writing a file failed, for example past the end of a truncated file
+///         KVMEM_STATUS_OUT_OF_MEMORY: the file system is full, or a thread for I/O or verification could not
+///           be started
+///         KVMEM_STATUS_PEER_LOST: the process of the peer has ended. Requests that NIXL cannot cancel use
+///           their memory until NIXL releases them; until then submit fails with KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_NOT_FOUND: an object that is read, or its bucket, does not exist
+///         any other status: how the run failed. After a failure any part of the destination blocks may have
+///           been written
+kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer, kvmem_error **error);
+
+/// Waits for the end of the last run.
+///
+/// @param transfer a transfer
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @return any status of kvmem_transfer_poll, and
+///         KVMEM_STATUS_TIMED_OUT: the run is still in flight, and kvmem_transfer_poll returns
+///           KVMEM_STATUS_IN_PROGRESS; or the run has ended with this status
+///
+/// Notes: the waiting thread takes part in a copy between host layouts, and checks the timeout after each
+/// MiB. With KVMEM_TIMEOUT_FOREVER, and for a transfer without `timeout_ns`, it also makes the NIXL calls of
+/// a transfer over NIXL, if no other thread makes them: such a call may not return. Otherwise the thread of
+/// the agent makes them, and the wait ends in time.
+kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error);
+
+/// Cancels the parts of the last run that have not started. Never waits.
+///
+/// The run ends with KVMEM_STATUS_CANCELLED, or with its normal status if all parts had started. Poll, wait
+/// and the queue report the end. Started parts complete and use their memory until then: copies on a stream,
+/// a chunk of a host copy, I/O requests in the kernel, requests in NIXL. Any part of the destination blocks
+/// may have been written.
+///
+/// @param transfer a transfer; cancelling again, or after the end of the run, does nothing
+/// @return KVMEM_STATUS_OK: the status of the run reports the outcome
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
+
+/// Destroys a transfer handle. A run in flight continues, keeps what it uses alive, and reports to its queue.
+///
+/// @param transfer a transfer that no other call uses; NULL does nothing
+void kvmem_transfer_destroy(kvmem_transfer *transfer);
+
+/* ---- Other blocks in every run ---- */
+
+/// Options of kvmem_transfer_submit_pairs: the blocks of the next run.
+typedef struct kvmem_submit_options {
+    /// sizeof(kvmem_submit_options)
+    size_t struct_size;
+    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
+    const kvmem_block_pair *pairs;
+    /// Number of pairs, at least 1; 0 if block tables are given.
+    size_t num_pairs;
+    /// Returned in the completion; 0 by default, whatever the transfer was created with.
+    uint64_t user_data;
+    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
+    const void *notification;
+    /// Bytes of the notification.
+    size_t notification_size;
+    /// Expected CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
+    /// kvmem_transfer_options.
+    const uint32_t *checksums;
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    const kvmem_block_table *source_table;
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
+    const kvmem_block_table *destination_table;
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
+    uint64_t num_tokens;
+    /// Nanoseconds that runs with these blocks may take; 0 for `timeout_ns` of the transfer;
+    /// KVMEM_TIMEOUT_FOREVER for no limit. See `timeout_ns` of kvmem_transfer_options.
+    uint64_t timeout_ns;
+} kvmem_submit_options;
+
+/// Starts a run of a transfer with new pairs or block tables. This is the call for blocks that differ in
+/// every step: layouts, layers, outer slots, heads, queue and flags stay as they were when the transfer was
+/// created.
+///
+///     const kvmem_submit_options step = {
+///         .struct_size = sizeof step, .pairs = pairs, .num_pairs = num_pairs, .user_data = request_id,
+///     };
+///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
+///
+/// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
+/// path is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report them.
+/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and limit.
+/// A transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
+///
+/// If the call fails, no run has started, and the transfer keeps its previous blocks.
+///
+/// @param transfer a transfer
+/// @param options the new pairs or block tables
+/// @return KVMEM_STATUS_OK: the run has started
+///         KVMEM_STATUS_BUSY: a run is in flight
+///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
+///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
+///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, they cannot be verified, or
+///           tokens have separate regions, as for kvmem_transfer_create
+///         any other status of kvmem_transfer_submit
+kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
+                                         const kvmem_submit_options *options,
+                                         kvmem_error **error);
+
+/* ---- Queues of completions ---- */
+
+/// End of one run of a transfer.
+typedef struct kvmem_completion {
+    /// user_data of the transfer, or of the kvmem_submit_options of the run.
+    uint64_t user_data;
+    /// Bytes moved; 0 after a failure.
+    uint64_t bytes;
+    /// KVMEM_STATUS_OK, or how the run failed; kvmem_transfer_poll returns the message.
+    kvmem_status status;
+    /// 0.
+    uint32_t reserved;
+} kvmem_completion;
+
+/// Creates an empty queue.
+///
+/// @param queue receives the queue; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_MEMORY: no free file descriptor
+kvmem_status kvmem_queue_create(kvmem_queue **queue, kvmem_error **error);
+
+/// Returns the event fd of a queue, for poll and epoll: it is readable while the queue has completions. The
+/// caller must neither read nor close it.
+///
+/// @param queue a queue
+/// @param fd receives the fd, which is valid as long as the queue
+kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_error **error);
+
+/// Removes completions from a queue. Never waits.
+///
+/// @param queue a queue
+/// @param completions receives the completions, oldest first
+/// @param capacity elements of completions, at least 1
+/// @param count receives the number of completions; may be 0
+kvmem_status kvmem_queue_poll(kvmem_queue *queue,
+                              kvmem_completion *completions,
+                              size_t capacity,
+                              size_t *count,
+                              kvmem_error **error);
+
+/// Removes completions from a queue, and waits for one if there is none.
+///
+/// @param queue a queue
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param completions receives the completions, oldest first
+/// @param capacity elements of completions, at least 1
+/// @param count receives the number of completions, at least 1
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: no completion arrived in time
+kvmem_status kvmem_queue_wait(kvmem_queue *queue,
+                              uint64_t timeout_ns,
+                              kvmem_completion *completions,
+                              size_t capacity,
+                              size_t *count,
+                              kvmem_error **error);
+
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are
+/// discarded.
+///
+/// @param queue a queue that no other call uses; NULL does nothing
+void kvmem_queue_destroy(kvmem_queue *queue);
+
+/* ---- Layers ---- */
+
+/// Returns how many layers of the last run have moved. The blocks of these layers, counted from the first,
+/// can be used. Never waits.
+///
+/// Without KVMEM_TRANSFER_BY_LAYER the number is 0 until the run has ended, then that of all layers. After a
+/// failed run it is the number of layers that had moved.
+///
+/// @param transfer a transfer
+/// @param num_layers receives the number
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+kvmem_status kvmem_transfer_get_layers(const kvmem_transfer *transfer,
+                                       uint64_t *num_layers,
+                                       kvmem_error **error);
+
+/// Waits until the first layers of the last run have moved. Their blocks can be used while the others are in
+/// flight.
+///
+/// @param transfer a transfer with KVMEM_TRANSFER_BY_LAYER; without it, all layers have moved when the run
+///         has ended
+/// @param num_layers number of layers, counted from the first that is moved; 0 for all
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @return KVMEM_STATUS_OK: the layers have moved, whatever happens to the others
+///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
+///         KVMEM_STATUS_TIMED_OUT: the layers have not moved in time
+///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
+///         any status of kvmem_transfer_poll: how the run failed before the layers had moved
+kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
+                                        uint64_t num_layers,
+                                        uint64_t timeout_ns,
+                                        kvmem_error **error);
+
+/* ---- Paths and information ---- */
+
+/// Properties of a transfer.
+typedef struct kvmem_transfer_info {
+    /// Bytes to move.
+    uint64_t bytes;
+    /// Pieces: one per block, layer and outer slot; with block tables one per layer, outer slot and span of
+    /// tokens that is within one block on both sides.
+    uint64_t num_pieces;
+    /// Contiguous ranges, after adjacent pieces were merged.
+    uint64_t num_moves;
+    /// Requests of NIXL, or reads or writes of a file; 0 for other paths.
+    uint64_t num_requests;
+    /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
+    uint64_t duration_ns;
+    /// KVMEM_PATH_* value.
+    uint32_t path;
+    /// 0.
+    uint32_t reserved;
+} kvmem_transfer_info;
+
+/// Returns the properties of a transfer.
+///
+/// @param transfer a transfer
+/// @param info receives the properties
+kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
+                                     kvmem_transfer_info *info,
+                                     kvmem_error **error);
+
+/// Estimate of a transfer.
+typedef struct kvmem_transfer_explanation {
+    /// Contiguous ranges.
+    uint64_t num_moves;
+    /// Estimated throughput in bytes per second. It follows from
+    /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
+    /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
+    ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
+    /// - files, objects and peers: earlier runs of this process on the same path with the same file or peer.
+    uint64_t bytes_per_second;
+    /// KVMEM_PATH_* value.
+    uint32_t path;
+    /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
+    /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
+    /// bytes. Otherwise 0.
+    uint32_t assumed;
+} kvmem_transfer_explanation;
+
+/// Returns the path of a transfer, its estimated throughput, and why other paths are not used. Moves nothing.
+///
+/// @param transfer a transfer
+/// @param explanation receives the estimate; may be NULL
+/// @param text receives text for people: the loops over the moved elements, the bytes that are read in
+///         excess, and a line per path that was compared, as docs/transfers.md explains; the caller destroys
+///         the blob; may be NULL
+///
+/// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
+/// some milliseconds.
+kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
+                                    kvmem_transfer_explanation *explanation,
+                                    kvmem_blob **text,
+                                    kvmem_error **error);
+
+/// The transfer takes the path. The reason is a remark, or empty.
+#define KVMEM_CHOICE_USED 1
+/// The path is possible, and its estimate is no better. The reason is empty.
+#define KVMEM_CHOICE_SLOWER 2
+/// The path is possible, and is not used for the given reason.
+#define KVMEM_CHOICE_NOT_USED 3
+/// The path is not possible, and the reason says why.
+#define KVMEM_CHOICE_IMPOSSIBLE 4
+
+/// A path that was compared with others for a transfer.
+typedef struct kvmem_path_choice {
+    /// Estimated throughput in bytes per second; 0 if unknown.
+    uint64_t bytes_per_second;
+    /// KVMEM_PATH_* value.
+    uint32_t path;
+    /// KVMEM_CHOICE_* value.
+    uint32_t choice;
+} kvmem_path_choice;
+
+/// Returns a path that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
+/// reports as text, for programs. Moves nothing.
+///
+/// @param transfer a transfer
+/// @param index 0 for the path that the transfer takes; 1, 2 and so on for the others. Submitting other pairs
+///        compares the paths again
+/// @param choice receives the path and the outcome
+/// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: fewer paths were compared
+kvmem_status kvmem_transfer_get_path_choice(const kvmem_transfer *transfer,
+                                            size_t index,
+                                            kvmem_path_choice *choice,
+                                            kvmem_blob **reason,
+                                            kvmem_error **error);
+
+/// Host threads copy by memcpy.
+#define KVMEM_PATH_MEMCPY 1
+/// NIXL reads from a peer.
+#define KVMEM_PATH_NIXL_READ 2
+/// NIXL writes to a peer.
+#define KVMEM_PATH_NIXL_WRITE 3
+/// NIXL reads from a file.
+#define KVMEM_PATH_NIXL_FILE_READ 4
+/// NIXL writes to a file.
+#define KVMEM_PATH_NIXL_FILE_WRITE 5
+/// The CUDA driver copies, one call per contiguous range.
+#define KVMEM_PATH_CUDA_COPY 6
+
+/// The CUDA driver copies, one call for all ranges.
+#define KVMEM_PATH_CUDA_BATCH 7
+/// The CUDA driver copies rows of blocks at regular distances.
+#define KVMEM_PATH_CUDA_2D 8
+/// A kernel reads and writes both sides directly.
+#define KVMEM_PATH_CUDA_KERNEL 9
+/// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
+#define KVMEM_PATH_CUDA_STAGED 10
+/// io_uring reads or writes a file.
+#define KVMEM_PATH_URING 11
+/// Threads read or write a file by preadv and pwritev.
+#define KVMEM_PATH_PREAD 12
+/// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
+/// driver the GPU.
+#define KVMEM_PATH_URING_STAGED 13
+/// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
+#define KVMEM_PATH_PREAD_STAGED 14
+
+/// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows from
+/// there.
+#define KVMEM_PATH_NIXL_READ_STAGED 15
+/// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from there.
+#define KVMEM_PATH_NIXL_WRITE_STAGED 16
+
+/// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
+#define KVMEM_PATH_NIXL_READ_SERVED 17
+/// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
+#define KVMEM_PATH_NIXL_WRITE_SERVED 18
+
+/// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
+#define KVMEM_PATH_NIXL_OBJECT_READ 19
+/// NIXL writes whole objects from contiguous host memory.
+#define KVMEM_PATH_NIXL_OBJECT_WRITE 20
+/// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
+#define KVMEM_PATH_NIXL_OBJECT_READ_STAGED 21
+/// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
+#define KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED 22
+/// NIXL reads from block storage, to memory that its backend accepts.
+#define KVMEM_PATH_NIXL_BLOCK_READ 23
+/// NIXL writes to block storage, from memory that its backend accepts.
+#define KVMEM_PATH_NIXL_BLOCK_WRITE 24
+
+/// Returns the name of a path, such as "NIXL read". The string is static.
+///
+/// @param path any value; the name of an unknown one is "unknown"
+const char *kvmem_path_name(uint32_t path);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* KVMEM_TRANSFER_H */
