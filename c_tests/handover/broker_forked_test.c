@@ -68,6 +68,34 @@ TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {
     }
 }
 
+/* Role: another program that listens at a path, forks and ends; its child serves clients. */
+ROLE(forking_program) {
+    task task;
+    frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
+    listen_raw(task.path);
+    frame_send(socket, TAG_OPEN, NULL, 0);
+    frame_await(socket, TAG_FORK);
+    child_start(socket, task.by_clone != 0);
+    frame_send(socket, TAG_FORKED, NULL, 0);
+    pause();
+}
+
+TEST(a_program_that_listens_by_a_child_keeps_its_path) {
+    SCRATCH_FILE(path, "program");
+    task task = {0};
+    CHECK(strlen(path) < sizeof(task.path));
+    strcpy(task.path, path);
+    peer program = peer_start("forking_program");
+    frame_send(program.socket, TAG_TASK, &task, sizeof(task));
+    frame_await(program.socket, TAG_OPEN);
+    const int child = fork_and_kill(&program);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "a child of process", kvmem_broker_create,
+           REF(WITH(server_options(), it.path = path)));
+    close(connect_raw(path));
+    close(child);
+    CHECK_EQ(unlink(path), 0);
+}
+
 /* The child neither reads the clients' requests nor keeps their connections open. */
 TEST(a_child_of_a_killed_broker_keeps_no_client_connected) {
     SCRATCH_FILE(path, "broker");

@@ -18,6 +18,7 @@ pub(crate) mod paths;
 pub mod process;
 pub(crate) mod random;
 pub(crate) mod retried;
+pub(crate) mod shared_objects;
 pub(crate) mod sorting;
 pub(crate) mod sync;
 pub(crate) mod thread;

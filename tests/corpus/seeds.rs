@@ -140,7 +140,14 @@ fn served() -> Vec<(&'static str, Vec<u8>)> {
     let open = |plan: &Plan, writes, bytes, chunk_size| {
         let terms = plan.led_by(1).unwrap().whole().terms(0).unwrap();
         let process = ProcessIdentity::unknown();
-        message(Body::Open(std::sync::Arc::new(Open { process, writes, bytes, chunk_size, terms })))
+        message(Body::Open(std::sync::Arc::new(Open {
+            process,
+            writes,
+            bytes,
+            chunk_size,
+            verifies: writes,
+            terms,
+        })))
     };
     let read = open(&plan, false, plan.bytes(), 4096);
     let cut = read[..60].to_vec();
@@ -151,8 +158,8 @@ fn served() -> Vec<(&'static str, Vec<u8>)> {
         ("write-one-layer", open(&part, true, part.bytes(), 4096)),
         ("lie-about-bytes", open(&plan, false, u64::MAX, 4096)),
         ("lie-about-chunks", open(&plan, false, plan.bytes(), 0)),
-        ("progress", message(Body::Progress(3))),
-        ("progress-of-all", message(Body::Progress(u64::MAX))),
+        ("progress", message(Body::progress(3))),
+        ("progress-of-all", message(Body::progress(u64::MAX))),
         ("close", message(Body::Close)),
         ("damaged-cut", cut),
     ]

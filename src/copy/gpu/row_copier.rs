@@ -40,7 +40,7 @@ impl RowCopier {
         Ok(Arc::new(Self { device, max_ctas, launches: Mutex::default() }))
     }
 
-    /// Starts to copy rows, whose order may change. It drops what it holds when the copy has ended. After the first copies it allocates
+    /// Starts to copy rows, whose order may change. It holds `held` until it is dropped. After the first copies it allocates
     /// nothing.
     ///
     /// # Safety
@@ -106,8 +106,8 @@ impl RowCopier {
         held: H,
         started: Result<()>,
     ) -> RowsInFlight<H> {
-        let in_flight = InFlight { resources, _slot: slot, _held: held, device: self.device.clone() };
-        RowsInFlight { in_flight: Some(in_flight), failure: started.err() }
+        let in_flight = InFlight { resources, _slot: slot, device: self.device.clone() };
+        RowsInFlight { in_flight: Some(in_flight), held: Some(held), failure: started.err() }
     }
 
     unsafe fn enqueue(
@@ -154,20 +154,20 @@ unsafe fn enqueue_by_driver(rows: &[Matrix], resources: &RunResources) -> Result
 
 /// A copy that was started, and what it uses until it has ended.
 pub struct RowsInFlight<H: Send + 'static> {
-    in_flight: Option<InFlight<H>>,
+    in_flight: Option<InFlight>,
+    held: Option<H>,
     failure: Option<Error>,
 }
 
-struct InFlight<H: Send + 'static> {
+struct InFlight {
     resources: RunResources,
     /// The runs that the kernels read.
     _slot: Option<DescriptorSlot>,
-    _held: H,
     device: Arc<DeviceState>,
 }
 
 impl<H: Send + 'static> RowsInFlight<H> {
-    /// Whether it has ended. Then it holds nothing, and has its failure, if it has failed.
+    /// Whether it has ended. Then it needs nothing of what it holds, and has its failure, if it has failed.
     pub fn is_done(&mut self) -> bool {
         let Some(InFlight { resources, .. }) = &self.in_flight else { return true };
         if !resources.is_done(&mut self.failure) {
@@ -191,6 +191,11 @@ impl<H: Send + 'static> RowsInFlight<H> {
         self.failure().map_or(Ok(()), Err)
     }
 
+    /// What it holds, once it has ended.
+    pub fn take_held(&mut self) -> Option<H> {
+        self.held.take_if(|_| self.in_flight.is_none())
+    }
+
     /// Why it has failed.
     pub fn failure(&mut self) -> Option<Error> {
         self.failure.take()
@@ -201,7 +206,7 @@ impl<H: Send + 'static> Drop for RowsInFlight<H> {
     /// The device may still use what it holds.
     fn drop(&mut self) {
         if !self.is_done() {
-            leak::intentionally(self.in_flight.take());
+            leak::intentionally((self.in_flight.take(), self.held.take()));
         }
     }
 }

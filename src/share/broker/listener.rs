@@ -7,6 +7,7 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -188,6 +189,12 @@ fn lock_directory(path: &Path) -> Option<LocalFd> {
     let until = Instant::now() + LOCK_TIME;
     while let Err(errno) = retried::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         if errno != Errno::WOULDBLOCK || Instant::now() >= until {
+            log!(
+                Warn,
+                "{} cannot be locked ({errno}), perhaps because another process keeps it locked: sockets that killed brokers have \
+                 left there are not removed",
+                directory.display()
+            );
             return None;
         }
         std::thread::sleep(LOCK_PAUSE);
@@ -273,19 +280,31 @@ enum Found {
 
 fn look(address: &SocketAddrUnix) -> Result<Found> {
     let socket = socket()?;
-    let listener = match retried::connect(&socket, address) {
+    let (listener, is_broker) = match retried::connect(&socket, address) {
         Err(Errno::CONNREFUSED) => return Ok(Found::Stale),
-        Ok(()) => peer_pid(socket.as_fd()),
+        Ok(()) => (peer_pid(socket.as_fd()), is_bound_by_broker(&socket)),
         // Its queue is full, or it takes no clients of this kind or of this user.
-        Err(_) => None,
+        Err(_) => (None, false),
     };
     Ok(match listener {
         Some(pid) if pid == std::process::id() => Found::Listener("this process itself".to_string()),
         // A child of a broker that was killed may still have its socket open, and serves no client.
-        Some(pid) if pid_has_ended(pid) => Found::Stale,
+        Some(pid) if pid_has_ended(pid) && is_broker => Found::Stale,
+        // A program that has begun to listen, forked and ended: its child serves clients.
+        Some(pid) if pid_has_ended(pid) => {
+            Found::Listener(format!("a child of process {pid}, which has ended,"))
+        }
         Some(pid) => Found::Listener(format!("process {pid}")),
         None => Found::Listener("another process".to_string()),
     })
+}
+
+/// Whether a broker has bound the socket that this one is connected to: it was bound to a temporary name.
+fn is_bound_by_broker(socket: &LocalFd) -> bool {
+    let bound =
+        net::getpeername(socket).ok().flatten().and_then(|address| SocketAddrUnix::try_from(address).ok());
+    let path = bound.as_ref().and_then(|bound| bound.path_bytes());
+    path.and_then(|path| Path::new(OsStr::from_bytes(path)).file_name()).is_some_and(is_temporary)
 }
 
 fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {

@@ -3,15 +3,14 @@
 //! drained. A file system that does not respond keeps its slots, so each has its own.
 #![forbid(unsafe_code)]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
 use super::inbox::Inbox;
 use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystems;
-use crate::base::keyed::Keyed;
 use crate::base::process::PerProcess;
-use crate::base::sync::Mutex;
+use crate::base::shared_objects::SharedObjects;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, ContextIdentity, Device, Event};
 use crate::region::{PinnedConfig, PinnedMemory};
@@ -36,24 +35,13 @@ pub struct StagingRing {
     pub inbox: Arc<Inbox>,
 }
 
-/// The rings of a device for some file systems.
-type Rings = Mutex<Vec<Weak<StagingRing>>>;
-
 impl StagingRing {
     /// A ring of a device, for files on these file systems, with slots of at least `slot` bytes: an existing one, or a new one.
     pub fn for_device(ordinal: i32, on: &FileSystems, slot: u64) -> Result<Arc<Self>> {
-        static RINGS: PerProcess<Keyed<(i32, FileSystems), Rings>> = PerProcess::new();
-        let rings = RINGS.get(Keyed::default).get((ordinal, on.clone()));
-        // Held while memory is allocated: the next transfer on this GPU uses the same ring.
-        let mut rings = rings.lock();
-        rings.retain(|ring| ring.strong_count() > 0);
-        let suits = |ring: &Arc<Self>| ring.slot_size >= slot && ring.is_usable();
-        if let Some(ring) = rings.iter().filter_map(Weak::upgrade).find(suits) {
-            return Ok(ring);
-        }
-        let ring = Arc::new(Self::allocate(ordinal, slot.next_multiple_of(PAGE))?);
-        rings.push(Arc::downgrade(&ring));
-        Ok(ring)
+        static RINGS: PerProcess<SharedObjects<(i32, FileSystems), StagingRing>> = PerProcess::new();
+        let suits = |ring: &Self| ring.slot_size >= slot && ring.is_usable();
+        let make = || Self::allocate(ordinal, slot.next_multiple_of(PAGE));
+        RINGS.get(SharedObjects::default).get((ordinal, on.clone()), suits, None, make)
     }
 
     fn allocate(ordinal: i32, slot_size: u64) -> Result<Self> {

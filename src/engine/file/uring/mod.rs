@@ -9,7 +9,7 @@ mod ring;
 mod ring_thread;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use self::ring::Ring;
 use self::ring_thread::UringSession;
@@ -18,9 +18,9 @@ use crate::base::error::{Error, Status};
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
-use crate::base::keyed::Keyed;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
+use crate::base::shared_objects::SharedObjects;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread_pool::{Pool, Shared};
 
@@ -41,15 +41,14 @@ struct State {
 impl Uring {
     /// Returns the ring of this process for files on these file systems. Fails with the reason if there is none.
     pub fn get(on: &FileSystems) -> Result<Arc<Self>, String> {
-        static RINGS: PerProcess<Keyed<FileSystems, Mutex<Weak<Uring>>>> = PerProcess::new();
-        let current = RINGS.get(Keyed::default).get(on.clone());
-        let mut current = current.lock();
-        if let Some(uring) = current.upgrade().filter(|uring| !uring.ring.is_broken()) {
-            return Ok(uring);
-        }
-        let uring = Arc::new(Self { ring: Arc::new(Ring::create()?), state: Mutex::default() });
-        *current = Arc::downgrade(&uring);
-        Ok(uring)
+        static RINGS: PerProcess<SharedObjects<FileSystems, Uring>> = PerProcess::new();
+        let make = || {
+            let ring = Ring::create().map_err(|reason| Error::new(Status::Unsupported, reason))?;
+            Ok(Self { ring: Arc::new(ring), state: Mutex::default() })
+        };
+        let uring =
+            RINGS.get(SharedObjects::default).get(on.clone(), |uring| !uring.ring.is_broken(), None, make);
+        uring.map_err(|error| error.message().to_string())
     }
 
     /// Passes work to the thread of the ring.

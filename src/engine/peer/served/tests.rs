@@ -306,6 +306,26 @@ fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
     assert!(matches!(state, SessionState::Open { slots, .. } if slots.len() == 4));
 }
 
+/// It was sent twice, because the owner did not know the session in time.
+#[test]
+fn a_request_that_arrives_again_after_its_session_has_ended_gets_no_slots() {
+    let stall_timeout = Some(Duration::from_secs(3600));
+    let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, ..ServeOptions::default() };
+    let Some(served) = Served::new(&options) else { return };
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    let ended = ProcessIdentity { pid: child.id(), ..ProcessIdentity::current().unwrap() };
+    served.open_by(ended, key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    assert_eq!(served.refusal(key(1)).0, Status::TimedOut);
+    served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.open(key(2), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    let state = served.wait(key(2), |state| matches!(state, SessionState::Open { .. }));
+    assert!(matches!(state, SessionState::Open { slots, .. } if slots.len() == 4), "key 1 has slots again");
+    served.say(key(1), Body::progress(0));
+    assert_eq!(served.refusal(key(1)).0, Status::TimedOut);
+    served.read_all();
+}
+
 /// Slots of ended writes, to which their requester may still write, count as slots of that peer.
 #[test]
 fn writes_that_stall_leave_slots_for_others() {

@@ -9,7 +9,6 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::shared::SharedObjects;
 use super::staging_memory::StagingMemory;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::guarded::guarded;
@@ -17,6 +16,7 @@ use crate::base::leak;
 use crate::base::leases::Leases;
 use crate::base::log::log;
 use crate::base::process::PerProcess;
+use crate::base::shared_objects::SharedObjects;
 use crate::base::sync::Mutex;
 use crate::base::thread;
 use crate::copy::gpu::row_copier::RowCopier;
@@ -185,7 +185,7 @@ impl Arena {
             let copier = kind.copier()?;
             Ok(Self { agent: agent.clone(), kind, copier, slot_size, slots: Mutex::new(slots) })
         };
-        ARENAS.get(SharedObjects::default).get(key, agent.call_deadline(), make)
+        ARENAS.get(SharedObjects::default).get(key, |_| true, agent.call_deadline(), make)
     }
 
     /// Takes a free slot, if there is one and the user has less than its share.

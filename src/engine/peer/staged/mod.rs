@@ -9,7 +9,6 @@ mod linear_copy;
 mod slot_copy;
 mod flow;
 pub mod staging_memory;
-mod shared;
 
 use std::sync::Arc;
 

@@ -34,10 +34,10 @@ pub struct SlotCopy {
 }
 
 struct OnDevice {
-    rows: RowsInFlight<Option<Arc<LinearCopy>>>,
+    rows: RowsInFlight<Option<LinearCopy>>,
     begun: Instant,
-    /// What computes the checksums afterwards.
-    checked: Option<(Arc<LinearCopy>, Arc<RowCopier>)>,
+    /// Computes the checksums afterwards, if the copy has any.
+    copier: Arc<RowCopier>,
 }
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ struct CopyWork {
     /// What is copied, or memory for the rows of `linear`.
     rows: Vec<Matrix>,
     is_streamed: bool,
-    linear: Option<Arc<LinearCopy>>,
+    linear: Option<LinearCopy>,
     /// The GPU that has made the copy, of which only checksums are missing.
     copied_by: Option<Arc<RowCopier>>,
     /// Memory for bytes of a layout.
@@ -96,7 +96,6 @@ impl SlotCopy {
         is_inline: bool,
     ) -> Result<()> {
         self.nanoseconds.store(0, Ordering::Relaxed);
-        let copy = Arc::new(copy);
         let mut work = self.work.lock();
         if let Some(copier) = copier.filter(|_| copy.slot.is_some()) {
             let rows = &mut work.rows;
@@ -114,14 +113,12 @@ impl SlotCopy {
         &self,
         copier: &Arc<RowCopier>,
         rows: &mut [Matrix],
-        linear: Option<Arc<LinearCopy>>,
+        linear: Option<LinearCopy>,
     ) -> Result<()> {
         let begun = Instant::now();
-        let checked = linear.clone().filter(|linear| linear.check.is_some());
-        let checked = checked.map(|linear| (linear, copier.clone()));
         // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
         let rows = unsafe { copier.start(rows, linear) }?;
-        *self.on_device.lock() = Some(OnDevice { rows, begun, checked });
+        *self.on_device.lock() = Some(OnDevice { rows, begun, copier: copier.clone() });
         self.state.store(RUNNING, Ordering::Relaxed);
         Ok(())
     }
@@ -140,11 +137,13 @@ impl SlotCopy {
         // Before the other: a thread that computes checksums begins after that.
         let state = self.state.load(Ordering::Acquire);
         let mut on_device = self.on_device.lock();
-        if let Some(OnDevice { rows, begun, checked }) = &mut *on_device {
+        if let Some(OnDevice { rows, begun, copier }) = &mut *on_device {
             if !rows.is_done() {
                 return Ok(None);
             }
-            let (failure, seconds, checked) = (rows.failure(), begun.elapsed().as_secs_f64(), checked.take());
+            let (failure, seconds) = (rows.failure(), begun.elapsed().as_secs_f64());
+            let checked = rows.take_held().flatten().filter(|linear| linear.check.is_some());
+            let checked = checked.map(|linear| (linear, copier.clone()));
             *on_device = None;
             drop(on_device);
             self.nanoseconds.store((seconds * 1e9) as u64, Ordering::Relaxed);

@@ -39,9 +39,9 @@ pub(super) struct Admission {
     free_slots: Vec<u32>,
     slots: Leases<String, SlotsOf>,
     waiting: Leases<String, Waiting>,
-    /// Sessions that their requesters have closed, the last ones. A request is large, so that it may arrive after the message
-    /// that closes it.
-    closed: Leases<String, SessionKey>,
+    /// Sessions that have ended, the last ones. A request is large, so that it may arrive after the message that closes it; and a requester may
+    /// have sent it twice.
+    closed: Leases<String, Closed>,
     refusals: Leases<String, Refusal>,
     /// Entries of the control block for refusals.
     free_entries: Vec<usize>,
@@ -61,6 +61,12 @@ struct SlotsOf {
 struct Waiting {
     key: SessionKey,
     open: Arc<Open>,
+}
+
+struct Closed {
+    key: SessionKey,
+    /// The owner has ended it, rather than its requester.
+    by_owner: bool,
 }
 
 struct Refusal {
@@ -94,7 +100,12 @@ impl Admission {
     pub fn knows(&self, key: SessionKey) -> bool {
         self.slots.iter().any(|lease| lease.item.key == key)
             || self.waiting.iter().any(|lease| lease.item.key == key)
-            || self.closed.iter().any(|lease| lease.item == key)
+            || self.closed.iter().any(|lease| lease.item.key == key)
+    }
+
+    /// Whether the owner has ended a session of this peer that has no slots any more. The requester may not have read the reason.
+    pub fn has_ended(&self, key: SessionKey, sender: &str) -> bool {
+        self.closed.iter().any(|lease| lease.item.key == key && lease.item.by_owner && lease.peer == *sender)
     }
 
     /// Whether another peer has requested a session of this key. Peers find the keys of others in the control block.
@@ -153,6 +164,10 @@ impl Admission {
 
     /// Ends the use of a session's slots. They are kept for a while if its requester may still write to them.
     pub fn end_session(&mut self, key: SessionKey, may_be_written: bool) {
+        let peer = self.slots.iter().find(|lease| lease.item.key == key).map(|lease| lease.peer.clone());
+        if let Some(peer) = peer.filter(|_| !self.closed.iter().any(|lease| lease.item.key == key)) {
+            self.closed.replace(peer, Closed { key, by_owner: true });
+        }
         if !may_be_written {
             return self.free(|lease| lease.item.key == key);
         }
@@ -164,12 +179,16 @@ impl Admission {
 
     /// Notes that a requester has closed its session. The session of another agent stays open.
     pub fn close(&mut self, key: SessionKey, sender: &str) {
-        if self.is_of_another(key, sender) || self.closed.iter().any(|lease| lease.item == key) {
+        if self.is_of_another(key, sender) {
             return;
         }
         self.waiting.end(|lease| lease.item.key == key);
         self.free(|lease| lease.item.key == key && lease.item.is_quarantined);
-        self.closed.replace(sender.to_string(), key);
+        if let Some(lease) = self.closed.iter_mut().find(|lease| lease.item.key == key) {
+            lease.item.by_owner &= lease.peer != sender;
+            return;
+        }
+        self.closed.replace(sender.to_string(), Closed { key, by_owner: false });
     }
 
     /// The entry of the control block for a refusal: the one that the session has, a free one, or that of an older refusal.
@@ -344,8 +363,9 @@ mod tests {
         admission.end_session(key(1), true);
         admission.close(key(1), "b");
         assert!(admission.has_slots_in_use(), "it was closed by another agent");
+        assert!(admission.has_ended(key(1), "a") && !admission.has_ended(key(1), "b"));
         admission.close(key(1), "a");
-        assert!(!admission.has_slots_in_use());
+        assert!(!admission.has_slots_in_use() && !admission.has_ended(key(1), "a"));
         assert!(admission.knows(key(1)), "a request that arrives late gets no slots");
     }
 
@@ -356,6 +376,7 @@ mod tests {
         admission.close(key(1), "b");
         assert_eq!(admission.closed.iter().count(), 0);
         admission.end_session(key(1), false);
+        assert!(admission.knows(key(1)), "its request may arrive once more");
         admission.close(key(1), "a");
         (2..=250).for_each(|number| admission.close(key(number), "b"));
         assert!(admission.knows(key(1)), "b has replaced its own closed sessions only");

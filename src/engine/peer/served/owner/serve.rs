@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use super::admission::{Admission, Admitted, silence};
 use super::service::{Service, ServiceMemory};
-use super::session::{Session, silent, stalled};
+use super::session::{Session, over, silent, stalled};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
+use crate::engine::peer::served::protocol::chunk_checksums::ChunkChecksums;
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, SessionState};
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
@@ -240,12 +241,18 @@ impl ServeTask {
                 }
             }
             Body::Progress { chunks, checksums } => {
-                match self.session(key, &sender).map(|session| session.report(chunks, &checksums)) {
+                match self
+                    .session(key, &sender)
+                    .map(|session| session.report(chunks, ChunkChecksums(checksums)))
+                {
                     Some(Ok(())) => {}
                     Some(Err(error)) => self.end(key, service, SessionState::failed(&error)),
-                    None if self.admission.knows(key) => self.admission.renew(key, &sender),
                     // Its requester has not read the reason yet.
                     None if self.admission.has_refused(key) => {}
+                    None if self.admission.has_ended(key, &sender) => {
+                        self.put(service, key, &sender, &over())
+                    }
+                    None if self.admission.knows(key) => self.admission.renew(key, &sender),
                     None => self.put(service, key, &sender, &SessionState::Unknown),
                 }
             }

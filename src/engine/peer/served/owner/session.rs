@@ -113,9 +113,9 @@ impl Session {
         SessionState::Open { slots: self.slots, chunks: self.ended, checksums: self.checksums.0 }
     }
 
-    /// Notes how many chunks the requester has read or written, and the checksums of the last that it has written. Fails for a number that is
-    /// not possible, and if a checksum is missing.
-    pub fn report(&mut self, chunks: u64, checksums: &[u32]) -> Result<()> {
+    /// Notes how many chunks the requester has read or written, and the checksums of the last that it has written to each slot. Fails for
+    /// a number that is not possible.
+    pub fn report(&mut self, chunks: u64, checksums: ChunkChecksums) -> Result<()> {
         self.heard = Instant::now();
         let most = match self.writes {
             true => (self.ended + self.slots.len() as u64).min(self.chunks()),
@@ -125,26 +125,11 @@ impl Session {
             fail!(InvalidArgument, "chunk {chunks} was reported, and {most} are possible");
         }
         if chunks > self.reported {
-            if self.writes && self.is_checked {
-                self.note_checksums(chunks, checksums)?;
+            if self.writes {
+                self.checksums = checksums;
             }
             self.reported = chunks;
             self.last_progress = Instant::now();
-        }
-        Ok(())
-    }
-
-    /// Notes the checksums of chunks that were not reported before.
-    fn note_checksums(&mut self, chunks: u64, checksums: &[u32]) -> Result<()> {
-        let new = usize::try_from(chunks - self.reported).unwrap_or(usize::MAX);
-        ensure!(
-            new <= checksums.len(),
-            InvalidArgument,
-            "{chunks} chunks were reported with {} checksums, and {new} are new",
-            checksums.len()
-        );
-        for (chunk, checksum) in (self.reported..chunks).zip(&checksums[checksums.len() - new..]) {
-            self.checksums.set(&self.slots, chunk, *checksum);
         }
         Ok(())
     }
@@ -276,5 +261,11 @@ pub(super) fn stalled(stall_timeout: Duration) -> SessionState {
          threads run, or have the owner increase stall_timeout_ns",
         stall_timeout.as_millis()
     );
+    SessionState::Ended { status: Status::TimedOut as i32, reason }
+}
+
+/// Why a session has no slots any more, if its requester asks after the reason was replaced.
+pub(super) fn over() -> SessionState {
+    let reason = "it has ended the session before, because this process was silent or has made no progress for too long".to_string();
     SessionState::Ended { status: Status::TimedOut as i32, reason }
 }

@@ -20,6 +20,9 @@ pub const MAX_BYTES: usize = 256 << 10;
 /// The maximum size of the terms of a request. Its other fields have less than the rest.
 pub const MAX_TERMS: usize = MAX_BYTES - 512;
 
+/// The maximum number of slots of a session.
+pub const MAX_SLOTS: usize = 8;
+
 /// 128 random bits that identify a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionKey(#[serde(with = "serde_bytes")] pub [u8; 16]);
@@ -42,8 +45,8 @@ pub enum Body {
     Progress {
         /// Number of chunks, from the first on.
         chunks: u64,
-        /// Those of the last of them, if they were written.
-        checksums: Vec<u32>,
+        /// That of the last chunk that was written to each slot.
+        checksums: [u32; MAX_SLOTS],
     },
     /// Ends the session. The requester accesses the arena no more.
     Close,
@@ -68,9 +71,8 @@ pub struct Open {
 
 impl Body {
     /// Progress without checksums.
-    #[cfg(test)]
     pub fn progress(chunks: u64) -> Self {
-        Self::Progress { chunks, checksums: Vec::new() }
+        Self::Progress { chunks, checksums: [0; MAX_SLOTS] }
     }
 }
 
@@ -138,7 +140,7 @@ mod tests {
             open(2),
             Message {
                 session: SessionKey([1; 16]),
-                body: Body::Progress { chunks: u64::MAX, checksums: vec![7; 8] },
+                body: Body::Progress { chunks: u64::MAX, checksums: [u32::MAX; MAX_SLOTS] },
             },
             Message { session: SessionKey([2; 16]), body: Body::Close },
         ] {

@@ -9,6 +9,7 @@
 use std::ops::Deref;
 use std::time::Duration;
 
+pub use super::message::MAX_SLOTS;
 use super::message::SessionKey;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::ServiceId;
@@ -19,8 +20,6 @@ pub const SIZE: usize = 4096;
 pub const ENTRY: usize = 256;
 /// Number of entries.
 pub const ENTRIES: usize = SIZE / ENTRY - 1;
-/// The maximum number of slots of a session.
-pub const MAX_SLOTS: usize = 8;
 
 /// The first word of an entry that was not read yet: no service and no session begins with it.
 pub const UNREAD: u64 = u64::MAX;

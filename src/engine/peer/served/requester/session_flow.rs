@@ -178,8 +178,7 @@ impl SessionFlow {
 
     fn report(&mut self, state: &mut AgentState) -> Result<()> {
         self.reported = self.mine;
-        let written = if self.plan.reads() { self.mine } else { self.theirs };
-        let checksums = (written..self.mine).map(|chunk| self.checksums.get(&self.slots, chunk)).collect();
+        let checksums = self.checksums.0;
         self.say(state, Body::Progress { chunks: self.mine, checksums })
     }
 

@@ -31,26 +31,31 @@ impl<K, T> Default for SharedObjects<K, T> {
 }
 
 impl<K: PartialEq, T> SharedObjects<K, T> {
-    /// The object of a key, or a new one if there is none. After a failure the next call makes one. Waits for another thread
-    /// that makes it until `deadline`.
-    pub fn get(&self, key: K, deadline: Option<Instant>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+    /// The object of a key, or a new one if there is none that suits, which then replaces it here. After a failure the next call makes
+    /// one. Waits for another thread that makes it until `deadline`.
+    pub fn get(
+        &self,
+        key: K,
+        suits: impl Fn(&T) -> bool,
+        deadline: Option<Instant>,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        // Dropped after the lock: freeing the object may take long.
+        let known;
         let cell = self.cell(key);
         let mut current = cell.current.lock();
         while current.is_making {
             current = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => cell.made.wait(current),
                 Some(left) => {
-                    ensure!(
-                        !left.is_zero(),
-                        TimedOut,
-                        "another thread still prepares the same staging memory"
-                    );
+                    ensure!(!left.is_zero(), TimedOut, "another thread still prepares the same memory");
                     cell.made.wait_timeout(current, left).0
                 }
             };
         }
-        if let Some(known) = current.object.upgrade() {
-            return Ok(known);
+        known = current.object.upgrade();
+        if let Some(known) = known.as_ref().filter(|known| suits(known)) {
+            return Ok(known.clone());
         }
         current.is_making = true;
         drop(current);
@@ -106,7 +111,7 @@ mod tests {
     type Numbers = SharedObjects<&'static str, u32>;
 
     fn get(numbers: &Numbers, key: &'static str, number: u32) -> Arc<u32> {
-        numbers.get(key, None, || Ok(number)).unwrap()
+        numbers.get(key, |_| true, None, || Ok(number)).unwrap()
     }
 
     fn make_at(gate: &Receiver<()>, number: u32) -> Result<u32> {
@@ -125,11 +130,11 @@ mod tests {
         });
         scope(|scope| {
             let (done, ends) = channel();
-            let first = scope.spawn(move || numbers.get("slow", None, slow).unwrap());
+            let first = scope.spawn(move || numbers.get("slow", |_| true, None, slow).unwrap());
             begins.recv_timeout(PATIENCE).unwrap();
             scope.spawn(move || done.send(get(numbers, "other", 4)).unwrap());
             assert_eq!(ends.recv_timeout(PATIENCE).map(|other| *other), Ok(4));
-            let late = numbers.get("slow", Some(Instant::now()), || unreachable!());
+            let late = numbers.get("slow", |_| true, Some(Instant::now()), || unreachable!());
             assert_eq!(late.unwrap_err().status(), Status::TimedOut);
             let again = scope.spawn(|| get(numbers, "slow", 6));
             open.send(()).unwrap();
@@ -141,12 +146,21 @@ mod tests {
     #[test]
     fn an_object_is_made_again_after_a_failure_and_its_end() {
         let numbers = Numbers::default();
-        let failing = numbers.get("a", None, || Err(Error::new(Status::Nixl, "deliberate")));
+        let failing = numbers.get("a", |_| true, None, || Err(Error::new(Status::Nixl, "deliberate")));
         assert_eq!(failing.unwrap_err().status(), Status::Nixl);
         let first = get(&numbers, "a", 2);
         assert!(Arc::ptr_eq(&first, &get(&numbers, "a", 4)));
         drop(first);
         assert_eq!(*get(&numbers, "a", 4), 4);
+    }
+
+    #[test]
+    fn an_object_that_does_not_suit_is_replaced_and_remains_with_its_users() {
+        let numbers = Numbers::default();
+        let first = get(&numbers, "a", 2);
+        let larger = numbers.get("a", |known| *known >= 3, None, || Ok(4)).unwrap();
+        assert_eq!((*first, *larger), (2, 4));
+        assert!(Arc::ptr_eq(&larger, &get(&numbers, "a", 6)));
     }
 
     #[test]
