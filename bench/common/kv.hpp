@@ -5,6 +5,7 @@
 #include <kvmem.h>
 #include <kvmem/cuda.h>
 #include <kvmem/nixl.h>
+#include <kvmem/nixl_raw.h>
 
 #include <memory>
 #include <stdexcept>
