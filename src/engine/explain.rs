@@ -164,9 +164,8 @@ mod tests {
     use super::*;
 
     fn explained(runs: Option<RunEstimate>) -> Explanation {
-        let candidate = |path, seconds| Candidate { path, seconds, reason: None, is_impossible: false };
         let candidates =
-            [candidate(TransferPath::NixlRead, 1.0), candidate(TransferPath::NixlReadStaged, 2.0)];
+            [Candidate::new(TransferPath::NixlRead, 1.0), Candidate::new(TransferPath::NixlReadStaged, 2.0)];
         let summary = Summary { bytes: 6_000_000_000, moves: 3, ..Summary::default() };
         explain(TransferPath::NixlRead, summary, ["", ""], &candidates, None, runs)
     }

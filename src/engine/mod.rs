@@ -15,9 +15,9 @@ pub mod runs;
 pub mod select;
 pub mod single_move;
 
-use std::borrow::Cow;
 use std::time::Instant;
 
+pub use self::cost::outcome::Candidate;
 use self::preferences::Preferences;
 use super::plan::Plan;
 use super::run::Run;
@@ -26,22 +26,6 @@ use crate::cuda::stream::CallerStream;
 use crate::nixl::RemoteHold;
 use crate::region::Contexts;
 use crate::run::path::TransferPath;
-
-/// Why a path is not taken. Most reasons are known before, and allocate nothing: few callers read them.
-pub type Reason = Cow<'static, str>;
-
-/// A path that was compared with the others.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    /// The path.
-    pub path: TransferPath,
-    /// Estimated duration of a run; 0 if unknown.
-    pub seconds: f64,
-    /// Why it is not taken.
-    pub reason: Option<Reason>,
-    /// The path is not possible. Otherwise the reason only says why another one is better, or was requested.
-    pub is_impossible: bool,
-}
 
 /// Begins a run. Fails if one is in flight, or if memory that it needs no longer exists.
 pub type BeginRun<'a> = &'a dyn Fn() -> Result<Run>;

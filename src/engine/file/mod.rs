@@ -19,7 +19,7 @@ use self::file_sides::FileSides;
 use self::host_io::{HostIo, HostStart};
 use self::io::{Io, IoMethod, Reasons};
 use self::staged::{StagedIo, StagedStart};
-use super::{BeginRun, Candidate, Engine, Reason};
+use super::{BeginRun, Candidate, Engine};
 use crate::base::error::Result;
 use crate::cuda::ContextIdentity;
 use crate::engine::peer::{NixlMove, NixlStart};
@@ -225,5 +225,5 @@ fn candidates(
 
 /// A candidate without an estimate: the throughput of files is unknown.
 fn candidate(path: TransferPath, reason: Option<String>) -> Candidate {
-    Candidate { path, seconds: 0.0, reason: reason.map(Reason::from), is_impossible: false }
+    Candidate::new(path, 0.0).with_reason(reason.map(Into::into))
 }

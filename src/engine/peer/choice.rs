@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::served::ServedDivision;
 use super::staged::{Division, StagingMemory, slot_size};
 use crate::base::error::{Error, Result, Status};
+use crate::engine::cost::outcome::{Candidate, Tolerance, best, put_first};
 use crate::engine::cost::requests::{Rates, ServedSize};
 use crate::engine::preferences::Preferences;
-use crate::engine::{Candidate, Reason};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::run::path::TransferPath;
@@ -25,6 +25,8 @@ const MIN_SPANS: u64 = 64;
 /// Another path must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
 const MIN_GAIN: f64 = 0.9;
 const MIN_SAVED: f64 = 100e-6;
+/// Any estimate is compared.
+const ANY: Tolerance = Tolerance { longer: 0.0, later: f64::INFINITY };
 
 /// The chosen path to a peer, and the others.
 pub(super) struct Choice {
@@ -41,13 +43,9 @@ impl Choice {
     /// The path without an arena instead, because the chosen one failed.
     pub fn without_arena(mut self, direct: TransferPath, error: &Error) -> Self {
         if let Some(failed) = self.candidates.first_mut() {
-            failed.reason = Some(Reason::from(error.message().to_string()));
-            failed.is_impossible = true;
+            failed.exclude(error);
         }
-        if let Some(at) = self.candidates.iter().position(|candidate| candidate.path == direct) {
-            self.candidates.swap(0, at);
-            self.candidates[0].reason = None;
-        }
+        put_first(&mut self.candidates, direct);
         Self { path: direct, ..self }
     }
 }
@@ -87,30 +85,27 @@ impl Choosing<'_> {
         let of_staged =
             self.compared(staged, |spans| !self.are_long(spans) || may_be_served(spans), || self.staged())?;
         let of_served = self.compared(served, |spans| self.is_served_faster(spans), || self.served())?;
-        let mut path = self.preferences.path.unwrap_or(direct);
-        if self.preferences.path.is_none() {
-            let mut best = direct_seconds;
-            for (other, seconds) in [(staged, seconds_of(&of_staged)), (served, seconds_of(&of_served))] {
-                if seconds < (best * MIN_GAIN).min(best - MIN_SAVED) {
-                    (path, best) = (other, seconds);
-                }
-            }
-        }
+        let mut candidates = vec![Candidate::new(direct, direct_seconds)];
+        candidates.extend(of_staged.as_ref().ok().map(|rated| Candidate::new(staged, rated.seconds)));
+        candidates.extend(of_served.as_ref().ok().map(|rated| Candidate::new(served, rated.seconds)));
+        let chosen = self.preferences.path.or_else(|| {
+            best(&candidates, &ANY, |other| {
+                let doubt = (other.seconds * (1.0 / MIN_GAIN - 1.0)).max(MIN_SAVED);
+                if other.path == direct { 0.0 } else { doubt }
+            })
+        });
+        let path = chosen.unwrap_or(direct);
         let saves_too_little = path == direct;
         let (division, staged_one) = settled(of_staged, [staged, path], saves_too_little);
         let (served, served_one) = settled(of_served, [served, path], saves_too_little);
-        let mut candidates = vec![candidate(direct, direct_seconds, None), staged_one, served_one];
-        // The reason of the chosen one is why the others are not taken.
-        let chosen = candidates.iter().position(|candidate| candidate.path == path).unwrap_or(0);
-        candidates.swap(0, chosen);
-        if chosen > 0 {
-            let reason = match self.preferences.path {
+        candidates = vec![Candidate::new(direct, direct_seconds), staged_one, served_one];
+        if path != direct {
+            // The reason of the chosen one is why the others are not taken.
+            candidates[0].reason = match self.preferences.path {
                 Some(_) => Some("another path was requested".into()),
-                None => candidates[0].reason.clone(),
+                None => candidates.iter().find(|each| each.path == path).and_then(|each| each.reason.clone()),
             };
-            candidates[0].reason = None;
-            let plain = &mut candidates[chosen];
-            plain.reason = plain.reason.take().or(reason);
+            put_first(&mut candidates, path);
         }
         Ok(Choice { path, division, served, candidates })
     }
@@ -137,13 +132,12 @@ impl Choosing<'_> {
                 Ok(rated) => return Ok(Ok(rated)),
                 Err(error) if matches!(error.status(), Status::Unsupported | Status::OutOfMemory) => {
                     let reason = Some(error.message().to_string().into());
-                    let of_path = Candidate { is_impossible: true, ..candidate(path, 0.0, reason) };
-                    return Ok(Err(of_path));
+                    return Ok(Err(Candidate::new(path, 0.0).impossible_if(reason)));
                 }
                 Err(error) => return Err(error),
             }
         };
-        Ok(Err(candidate(path, 0.0, Some(reason.into()))))
+        Ok(Err(Candidate::new(path, 0.0).with_reason(Some(reason.into()))))
     }
 
     /// Whether spans are so long that even the requests of an arena take as long, without its copies. The whole estimate sorts the
@@ -203,10 +197,6 @@ impl Choosing<'_> {
     }
 }
 
-fn seconds_of<T>(compared: &Compared<T>) -> f64 {
-    compared.as_ref().map_or(f64::INFINITY, |rated| rated.seconds)
-}
-
 /// The division of a path, if it was chosen, and what is said of the path. Later runs change the estimates, and not the choice.
 fn settled<T>(
     compared: Compared<T>,
@@ -216,20 +206,16 @@ fn settled<T>(
     match compared {
         Err(candidate) => (None, candidate),
         Ok(Rated { division, seconds, reason }) if path == chosen => {
-            (Some(division), candidate(path, seconds, Some(reason.into())))
+            (Some(division), Candidate::new(path, seconds).with_reason(Some(reason.into())))
         }
         Ok(Rated { seconds, reason, .. }) => {
             let reason = match saves_too_little {
                 true => format!("{reason}, which saves too little"),
                 false => format!("path {chosen} had the better estimate when it was chosen"),
             };
-            (None, candidate(path, seconds, Some(reason.into())))
+            (None, Candidate::new(path, seconds).with_reason(Some(reason.into())))
         }
     }
-}
-
-fn candidate(path: TransferPath, seconds: f64, reason: Option<Reason>) -> Candidate {
-    Candidate { path, seconds, reason, is_impossible: false }
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ use self::staged::StagedPlan;
 use super::{BeginRun, Candidate, Engine};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
+use crate::engine::cost::outcome;
 use crate::engine::cost::requests::Rates;
 use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
@@ -67,7 +68,7 @@ impl NixlMove {
         notification: Option<Vec<u8>>,
     ) -> Result<Self> {
         let shared = prepare([source, destination], path, plan, notification)?;
-        let candidates = vec![Candidate { path, seconds: 0.0, reason: None, is_impossible: false }];
+        let candidates = vec![Candidate::new(path, 0.0)];
         Self::new(shared, candidates)
     }
 
@@ -233,9 +234,8 @@ impl Engine for PartSequence<NixlMove> {
     /// The estimates follow from the costs of requests that were measured. Those of a path without a choice are unknown: NIXL
     /// does not report how it moves bytes.
     fn candidates(&self) -> Vec<Candidate> {
-        let parts = self.parts().len() as f64;
         let mut candidates = self.first().candidates.clone();
-        candidates.iter_mut().for_each(|candidate| candidate.seconds *= parts);
+        outcome::repeat(&mut candidates, self.parts().len() as u64);
         // What cannot be listed is not known.
         let (excess, sessions) = (self.excess().unwrap_or_default(), self.sum(NixlMove::sessions));
         let remark = if excess > 0 {

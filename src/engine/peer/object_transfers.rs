@@ -83,17 +83,13 @@ fn candidates(
     direct_reason: Option<&'static str>,
     can_be_direct: bool,
 ) -> Vec<Candidate> {
-    let of = |path, reason: Option<&'static str>, is_impossible| Candidate {
-        path,
-        seconds: 0.0,
-        reason: reason.map(Into::into),
-        is_impossible,
-    };
+    let other = |path, reason: &'static str| Candidate::new(path, 0.0).with_reason(Some(reason.into()));
     if path == staged {
         let reason = direct_reason.unwrap_or("another path was requested");
-        return vec![of(staged, None, false), of(direct, Some(reason), !can_be_direct)];
+        let direct = Candidate { is_impossible: !can_be_direct, ..other(direct, reason) };
+        return vec![Candidate::new(staged, 0.0), direct];
     }
-    vec![of(direct, None, false), of(staged, Some("staging memory would be copied once more"), false)]
+    vec![Candidate::new(direct, 0.0), other(staged, "staging memory would be copied once more")]
 }
 
 /// The maximum number of bytes that the layout uses of one of its objects.

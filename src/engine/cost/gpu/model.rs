@@ -21,6 +21,7 @@ use super::rates::Rates;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
+use crate::engine::cost::outcome::{self, Candidate, Tolerance};
 use crate::run::path::TransferPath;
 
 /// The properties of a copy that its duration depends on.
@@ -120,9 +121,8 @@ const HAND_OVER: f64 = 45.0 * US;
 const CHUNK: f64 = 1.6 * US;
 /// The duration from which the submission is a negligible part of a transfer.
 const SHORT: f64 = 60.0 * US;
-/// How much longer than the fastest path another one may take that is chosen for its short calls: a fraction, and seconds.
-const LONGER: f64 = 0.05;
-const LATER: f64 = 1.0 * US;
+/// How much longer than the fastest path another one may take that is chosen for its short calls.
+const TOLERANCE: Tolerance = Tolerance { longer: 0.05, later: 1.0 * US };
 /// A call of the driver for one copy between host and device, in CPU time.
 const COPY_CALL: f64 = 1.5 * US;
 /// A launch of the kernel, in CPU time: 5.4 us on an H200 host.
@@ -190,25 +190,12 @@ fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// The best path, each with its estimated duration: the fastest, or one that takes little longer and less CPU time of
-/// the submitting thread.
-pub fn best(
-    paths: impl Iterator<Item = (TransferPath, f64)> + Clone,
-    case: &CopyCase,
-    rates: &Rates,
-) -> Option<TransferPath> {
-    let least = paths.clone().map(|(_, seconds)| seconds).fold(f64::INFINITY, f64::min);
-    let most = least * (1.0 + LONGER) + LATER;
-    let close = paths.filter(|(_, seconds)| *seconds <= most);
-    let weighed = close.map(|(path, seconds)| (path, weight(path, seconds, case, rates)));
-    weighed.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(path, _)| path)
-}
-
-/// The value by which such paths are compared: the duration. For a short transfer, the CPU time of its submission is added:
-/// an engine submits small transfers in every step, and the submitting thread has other work.
-fn weight(path: TransferPath, seconds: f64, case: &CopyCase, rates: &Rates) -> f64 {
-    let share = (1.0 - seconds / SHORT).max(0.0);
-    seconds + share * submission(path, case, rates)
+/// The best path: the fastest, or one that takes little longer and less CPU time of the submitting thread, which counts for a
+/// short transfer: an engine submits small transfers in every step, and the submitting thread has other work.
+pub fn best(candidates: &[Candidate], case: &CopyCase, rates: &Rates) -> Option<TransferPath> {
+    outcome::best(candidates, &TOLERANCE, |candidate| {
+        (1.0 - candidate.seconds / SHORT).max(0.0) * submission(candidate.path, case, rates)
+    })
 }
 
 /// CPU time of a path's driver calls, in seconds.

@@ -19,8 +19,8 @@ use crate::engine::cost::gpu::quick::is_quick;
 use crate::engine::cost::gpu::rates::known;
 use crate::engine::cost::gpu::rates::known::Costs;
 use crate::engine::cost::gpu::rates::observed::{CostObserver, Measurement};
+use crate::engine::cost::outcome::{Candidate, Reason};
 use crate::engine::preferences::Preferences;
-use crate::engine::{Candidate, Reason};
 use crate::plan::Plan;
 use crate::run::path::TransferPath;
 
@@ -101,8 +101,7 @@ impl<'a> Comparison<'a> {
             }
             let reason = comparison.reason_against(path);
             let seconds = cost::seconds(path, &comparison.case, &comparison.costs.rates);
-            let is_impossible = reason.is_some();
-            comparison.candidates.push(Candidate { path, seconds, reason, is_impossible });
+            comparison.candidates.push(Candidate::new(path, seconds).impossible_if(reason));
         }
         let rates = comparison.costs.rates;
         comparison.compare_rows(&rates);
@@ -249,19 +248,15 @@ impl<'a> Comparison<'a> {
     }
 
     fn best(&self) -> Option<TransferPath> {
-        let possible = self.candidates.iter().filter(|candidate| candidate.reason.is_none());
-        let paths = possible.map(|candidate| (candidate.path, candidate.seconds));
-        cost::best(paths, &self.case, &self.costs.rates)
+        cost::best(&self.candidates, &self.case, &self.costs.rates)
     }
 
     /// Stores why a path could not be prepared. Fails if the driver failed: that says nothing about this path.
     #[cold]
     fn exclude(&mut self, path: TransferPath, error: &Error) -> Result<()> {
         self.sides.locks.check()?;
-        for candidate in self.candidates.iter_mut().filter(|candidate| candidate.path == path) {
-            candidate.reason = Some(error.message().to_string().into());
-            candidate.is_impossible = true;
-        }
+        let failed = self.candidates.iter_mut().filter(|candidate| candidate.path == path);
+        failed.for_each(|candidate| candidate.exclude(error));
         self.lacks_memory |= error.status() == Status::OutOfMemory;
         Ok(())
     }

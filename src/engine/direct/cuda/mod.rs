@@ -25,6 +25,7 @@ use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::gpu_sides::CudaSides;
 use crate::cuda::stream::CallerStream;
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
+use crate::engine::cost::outcome;
 use crate::engine::preferences::Preferences;
 use crate::engine::{BeginRun, Candidate, Engine, OnStreams};
 use crate::layout::Layout;
@@ -181,7 +182,7 @@ impl Compared {
         let mut in_graphs = comparison.in_graphs(path, &plans)?;
         let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
         in_graphs.iter_mut().for_each(|graph| graph.seconds *= layers as f64);
-        candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
+        outcome::repeat(&mut candidates, layers);
         Ok(Self { tasks, path, candidates, busy, limits, in_graphs })
     }
 }

@@ -90,12 +90,7 @@ impl Engine for HostCopy {
         let seconds =
             cost::host::seconds(self.chunks.bytes(), self.chunks.rows(|| self.moves()), self.threads());
         let reason = seconds.as_ref().err().map(|_| "there is no memory to measure how fast it is".into());
-        vec![Candidate {
-            path: self.path(),
-            seconds: seconds.unwrap_or_default(),
-            reason,
-            is_impossible: false,
-        }]
+        vec![Candidate::new(self.path(), seconds.unwrap_or_default()).with_reason(reason)]
     }
 
     /// Counted at the first call: the copy needs no list of them.

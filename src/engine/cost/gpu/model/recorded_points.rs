@@ -128,8 +128,9 @@ impl Point {
     }
 
     fn chosen(&self, rates: &Rates) -> TransferPath {
-        let paths = self.measured.iter().map(|(path, _)| (*path, seconds(*path, &self.case, rates)));
-        best(paths, &self.case, rates).unwrap()
+        let paths =
+            self.measured.iter().map(|(path, _)| Candidate::new(*path, seconds(*path, &self.case, rates)));
+        best(&paths.collect::<Vec<_>>(), &self.case, rates).unwrap()
     }
 }
 

@@ -43,8 +43,8 @@ fn path_of_pairs(direction: CopyDirection, pairs: u64, computes: bool) -> (Trans
     let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
     let paths =
         [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
-    let estimates = paths.map(|path| (path, seconds(path, &case)));
-    (super::best(estimates.into_iter(), &case, &DEFAULT).unwrap(), case)
+    let estimates = paths.map(|path| Candidate::new(path, seconds(path, &case)));
+    (super::best(&estimates, &case, &DEFAULT).unwrap(), case)
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn the_driver_makes_a_single_short_copy() {
     for direction in HOST_OR_DEVICE {
         let one = case(direction, 2 << 10, 1, true);
         let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaCopy];
-        let paths = ways.map(|path| (path, seconds(path, &one)));
-        let best = super::best(paths.into_iter(), &one, &DEFAULT);
+        let paths = ways.map(|path| Candidate::new(path, seconds(path, &one)));
+        let best = super::best(&paths, &one, &DEFAULT);
         assert_eq!(best, Some(TransferPath::CudaCopy), "{direction:?}");
     }
 }
@@ -77,8 +77,9 @@ fn the_driver_makes_a_single_short_copy() {
 fn short_calls_are_worth_a_twentieth_of_the_duration_and_no_more() {
     let few = case(CopyDirection::ToDevice, 18 << 10, 6, true);
     let chosen = |kernel| {
-        let paths = [(TransferPath::CudaBatch, 18.7 * US), (TransferPath::CudaKernel, kernel)];
-        super::best(paths.into_iter(), &few, &DEFAULT)
+        let paths = [(TransferPath::CudaBatch, 18.7 * US), (TransferPath::CudaKernel, kernel)]
+            .map(|(path, seconds)| Candidate::new(path, seconds));
+        super::best(&paths, &few, &DEFAULT)
     };
     assert_eq!(chosen(20.5 * US), Some(TransferPath::CudaKernel));
     assert_eq!(chosen(21.0 * US), Some(TransferPath::CudaBatch));
@@ -360,12 +361,8 @@ fn a_kernel_copies_four_short_pieces_from_the_host() {
     for block in [18 << 10, 24 << 10] {
         for rates in [DEFAULT, h100(0.82 * US)] {
             let four = case(CopyDirection::ToDevice, block, 4, false);
-            let paths = DIRECT.map(|path| (path, super::seconds(path, &four, &rates)));
-            assert_eq!(
-                super::best(paths.into_iter(), &four, &rates),
-                Some(TransferPath::CudaKernel),
-                "{paths:?}"
-            );
+            let paths = DIRECT.map(|path| Candidate::new(path, super::seconds(path, &four, &rates)));
+            assert_eq!(super::best(&paths, &four, &rates), Some(TransferPath::CudaKernel), "{paths:?}");
         }
     }
 }
