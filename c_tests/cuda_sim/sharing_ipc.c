@@ -5,6 +5,7 @@
 #include "devices.h"
 #include "foreign_file.h"
 #include "memory.h"
+#include "queue.h"
 #include "spans.h"
 
 #include <string.h>
@@ -88,6 +89,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     DRIVER_CALL(cuIpcCloseMemHandle);
     span *opened = span_starting(SPAN_IPC, address);
     INVALID_IF(opened == NULL);
+    queue_drain(opened->context);
     opened->openings--;
     if (opened->openings == 0) span_remove(opened);
     return RELEASED(CUDA_SUCCESS);

@@ -12,6 +12,7 @@ use super::codes::{
     ALREADY_MAPPED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, has_code,
 };
 use super::context::{Context, ContextIdentity};
+use super::deferred::Deferred;
 use super::device::Device;
 use super::driver_structs::RawIpcHandle;
 use super::memory;
@@ -102,8 +103,12 @@ impl DevicePair {
     }
 }
 
-/// An allocation of another process, mapped here. It is closed when the last mapping of it is dropped.
-pub struct IpcMapping {
+/// An allocation of another process, mapped here. It is closed when the last mapping of it has been dropped, and the device has
+/// finished its work: the driver waits for it.
+pub struct IpcMapping(Deferred<Mapping>);
+
+/// One use of an open handle.
+struct Mapping {
     key: Key,
     address: u64,
     size: u64,
@@ -115,7 +120,7 @@ type Key = (DevicePair, IpcHandle);
 
 /// One open of a handle by the driver, and how many mappings use it.
 struct OpenAllocation {
-    context: Context,
+    context: Arc<Context>,
     address: u64,
     size: u64,
     /// The exporter's number for the allocation, if the share contains it.
@@ -140,7 +145,7 @@ impl IpcMapping {
     /// whether a handle that is open already still identifies the same allocation.
     pub fn open(place: DevicePair, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
         place.check_reach()?;
-        let context = Context::retain(Device::get(place.user)?)?;
+        let context = Arc::new(Context::retain(Device::get(place.user)?)?);
         let key = (place, *handle);
         let mut openings = openings();
         if let Some(opening) = openings.get_mut(&key)
@@ -160,51 +165,51 @@ impl IpcMapping {
 
     /// The context that it belongs to.
     pub fn identity(&self) -> ContextIdentity {
-        self.identity
+        self.0.identity
     }
 
     /// Its first byte here.
     pub fn address(&self) -> u64 {
-        self.address
+        self.0.address
     }
 
     /// Its size in bytes, according to the driver of this process.
     pub fn size(&self) -> u64 {
-        self.size
+        self.0.size
     }
 
     /// The device that it is located on, and the device for which it is open.
     pub fn place(&self) -> DevicePair {
-        self.key.0
+        self.0.key.0
     }
 
     /// The address of a part of it. Fails if the part exceeds the memory that the driver has mapped.
     pub fn part(&self, offset: u64, size: u64) -> Result<u64> {
         ensure!(
-            offset.checked_add(size).is_some_and(|end| end <= self.size),
+            offset.checked_add(size).is_some_and(|end| end <= self.size()),
             OutOfRange,
             "{size} bytes at offset {offset} exceed the {} bytes that the driver maps for this handle",
-            self.size
+            self.size()
         );
-        Ok(self.address + offset)
+        Ok(self.address() + offset)
     }
 
     /// Fails unless the allocation has the size that its exporter reported. A later allocation with the same handle seldom
     /// has.
     pub fn check_size(&self, reported: u64) -> Result<()> {
         ensure!(
-            self.size == reported,
+            self.size() == reported,
             Stale,
             "the handle opens {} bytes, its exporter reported {reported}: the exported memory was freed, and other memory \
              allocated",
-            self.size
+            self.size()
         );
         Ok(())
     }
 }
 
 impl OpenAllocation {
-    fn new(context: Context, (place, handle): Key, buffer_id: Option<u64>) -> Result<Self> {
+    fn new(context: Arc<Context>, (place, handle): Key, buffer_id: Option<u64>) -> Result<Self> {
         let address = open(&context, &handle)?;
         let mut opening = Self { context, address, size: 0, buffer_id, own_id: None, users: 1 };
         match opening.look(place) {
@@ -249,7 +254,8 @@ impl OpenAllocation {
                 opened == wanted,
                 Stale,
                 "the handle is open here as buffer {opened} of its process, and identifies buffer {wanted} now, so that \
-                 process has freed the memory: destroy all regions that were opened by the handle, then open it again"
+                 process has freed the memory: destroy all regions that were opened by the handle, then open it again. Those \
+                 that were destroyed are closed when the GPU has finished its work"
             );
         }
         self.buffer_id = self.buffer_id.or(buffer_id);
@@ -258,7 +264,9 @@ impl OpenAllocation {
     }
 
     fn mapping(&self, key: Key) -> IpcMapping {
-        IpcMapping { key, address: self.address, size: self.size, identity: self.context.identity() }
+        let mapping =
+            Mapping { key, address: self.address, size: self.size, identity: self.context.identity() };
+        IpcMapping(Deferred::new(&self.context, mapping))
     }
 
     /// Not retried: a second close could close an open by other code of this process.
@@ -273,7 +281,7 @@ impl OpenAllocation {
     }
 }
 
-impl Drop for IpcMapping {
+impl Drop for Mapping {
     fn drop(&mut self) {
         let mut openings = openings();
         let Some(opening) = openings.get_mut(&self.key) else { return };
