@@ -11,7 +11,7 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::generation;
 use crate::base::log::log;
@@ -73,44 +73,24 @@ impl Drop for LocalFd {
     }
 }
 
-/// The number of file descriptors per chunk, with a bit each.
-const CHUNK: usize = 1 << 16;
-const WORDS: usize = CHUNK / u64::BITS as usize;
-/// A process may have more file descriptors than these chunks cover; a forked child keeps those.
-const CHUNKS: usize = 1 << 10;
+/// File descriptors with higher numbers are kept by forked children. It takes as many open files to get one: the default limit
+/// of the kernel.
+const MAX_FDS: usize = 1 << 20;
 
-type Chunk = [AtomicU64; WORDS];
-
-/// A bit per file descriptor that forked children close. A forked child may read it at any moment, so it has no lock, and
-/// its chunks are never freed.
-static OPEN: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS];
+/// A bit per file descriptor that forked children close. A forked child may read it at any moment, so it has no lock. Its pages
+/// have memory once they are written.
+static OPEN: [AtomicU64; MAX_FDS / 64] = [const { AtomicU64::new(0) }; MAX_FDS / 64];
+/// The number of words of it that were ever written.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 fn set(fd: RawFd, is_open: bool) {
-    let fd = fd as usize;
-    let (word, bit) = (fd % CHUNK / u64::BITS as usize, 1 << (fd % u64::BITS as usize));
-    let Some(chunk) = OPEN.get(fd / CHUNK).map(chunk) else { return };
+    let (index, bit) = (fd as usize / 64, 1 << (fd as usize % 64));
+    let Some(word) = OPEN.get(index) else { return };
     if is_open {
-        chunk[word].fetch_or(bit, Ordering::SeqCst);
+        USED.fetch_max(index + 1, Ordering::SeqCst);
+        word.fetch_or(bit, Ordering::SeqCst);
     } else {
-        chunk[word].fetch_and(!bit, Ordering::SeqCst);
-    }
-}
-
-/// A chunk, allocated at its first use.
-fn chunk(slot: &'static AtomicPtr<Chunk>) -> &'static Chunk {
-    // SAFETY: a published chunk is never freed.
-    if let Some(chunk) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
-        return chunk;
-    }
-    let fresh = Box::into_raw(Box::new([const { AtomicU64::new(0) }; WORDS]));
-    match slot.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: published just now, and never freed.
-        Ok(_) => unsafe { &*fresh },
-        // SAFETY: `fresh` was not published; `other` was, by another thread, and is never freed.
-        Err(other) => unsafe {
-            drop(Box::from_raw(fresh));
-            &*other
-        },
+        word.fetch_and(!bit, Ordering::SeqCst);
     }
 }
 
@@ -147,17 +127,13 @@ unsafe extern "C" fn end_fork() {
 unsafe extern "C" fn close_all() {
     // This fork is over here, and no other one is in progress in this process.
     ENDED.store(BEGUN.load(Ordering::SeqCst), Ordering::SeqCst);
-    for (index, slot) in OPEN.iter().enumerate() {
-        // SAFETY: a published chunk is never freed.
-        let Some(chunk) = (unsafe { slot.load(Ordering::Acquire).as_ref() }) else { continue };
-        for (word, bits) in chunk.iter().enumerate() {
-            let mut open = bits.swap(0, Ordering::SeqCst);
-            while open != 0 {
-                let fd = index * CHUNK + word * u64::BITS as usize + open.trailing_zeros() as usize;
-                // SAFETY: a file descriptor of the parent that is not used in this child.
-                unsafe { libc::close(fd as RawFd) };
-                open &= open - 1;
-            }
+    for (index, word) in OPEN.iter().enumerate().take(USED.load(Ordering::SeqCst)) {
+        let mut open = word.swap(0, Ordering::SeqCst);
+        while open != 0 {
+            let fd = index * 64 + open.trailing_zeros() as usize;
+            // SAFETY: a file descriptor of the parent that is not used in this child.
+            unsafe { libc::close(fd as RawFd) };
+            open &= open - 1;
         }
     }
 }
