@@ -98,7 +98,7 @@ fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
         num_heads: None,
     };
     let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
+    Layout::allocate(dimensions, kind, memory).unwrap()
 }
 
 /// Returns scattered blocks, different ones in each round.
@@ -200,7 +200,7 @@ fn blocks_of(page_size: u64) -> Arc<Layout> {
         num_heads: Some(8),
     };
     let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::builder(dimensions).fully_contiguous().unwrap().allocate(memory).build().unwrap()
+    Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
 }
 
 /// Cases: whole blocks; blocks of different sizes, starting and ending inside a block; every second token.

@@ -150,9 +150,9 @@ mod tests {
     fn elements_that_are_apart_are_rows_of_pieces() {
         let dimensions = Dimensions { page_size: 16, inner_dim: 64, num_heads: None, ..Dimensions::small() };
         let order = Order::parse("L/OCBN").unwrap();
-        let builder = Layout::builder(dimensions).kind(LayoutKind::Ordered(Arrangement::tight(order)));
+        let kind = LayoutKind::Ordered(Arrangement::tight(order));
         let memory = AllocationConfig::System(SystemConfig::default());
-        let layout = builder.unwrap().allocate(memory).build().unwrap();
+        let layout = Layout::allocate(dimensions, kind, memory).unwrap();
         let pieces = Pieces::new(&layout, &Slots::all(layout.geometry()));
         assert_eq!((pieces.layers.len(), pieces.outers, pieces.size), (2 * 2 * 16, 64, 2));
         let mut expected = Vec::new();

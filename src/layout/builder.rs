@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Building a local layout, in the only order the types allow: dimensions, kind, memory, build.
+//! Building a local layout.
 
 use std::sync::Arc;
 
-use super::config::{BlockDim, Dimensions, LayoutKind};
+use super::config::{Dimensions, LayoutKind};
 use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory};
 use super::placement::Placement;
@@ -17,17 +17,6 @@ use crate::region::{
     self, DeviceConfig, DiskConfig, DiskFile, ElasticConfig, OwnedDevice, PinnedConfig, Region, Registration,
     RegistrationHold, SystemConfig, extent_granularity,
 };
-
-/// Dimensions are known, the kind is not.
-pub struct NeedsKind(Dimensions);
-/// The shape is known, the memory is not.
-pub struct NeedsMemory(Geometry);
-/// Everything is known.
-pub struct Ready {
-    geometry: Geometry,
-    source: Source,
-    agent: Option<Arc<Agent>>,
-}
 
 /// The memory to allocate for the whole layout. The layout determines the size.
 pub enum AllocationConfig {
@@ -44,80 +33,39 @@ pub enum AllocationConfig {
     Elastic(ElasticConfig),
 }
 
-enum Source {
+/// The memory of a new layout.
+pub enum LayoutSource {
+    /// One new allocation holds all regions.
     Allocate(AllocationConfig),
+    /// Regions of the caller. With an agent each is registered.
     Regions(Vec<Arc<Region>>),
+    /// Regions that are already registered with one agent.
     Registrations(Vec<Arc<Registration>>),
 }
 
-/// Builds a layout.
-pub struct Builder<State>(State);
-
 impl Layout {
-    /// Starts to build a local layout.
-    pub fn builder(dimensions: Dimensions) -> Builder<NeedsKind> {
-        Builder(NeedsKind(dimensions))
-    }
-}
-
-impl Builder<NeedsKind> {
-    /// One region, in which a block holds all its layers.
-    pub fn fully_contiguous(self) -> Result<Builder<NeedsMemory>> {
-        self.kind(LayoutKind::FullyContiguous)
-    }
-
-    /// One region per layer.
-    pub fn layer_separate(self, block_dim: BlockDim) -> Result<Builder<NeedsMemory>> {
-        self.kind(LayoutKind::LayerSeparate(block_dim))
-    }
-
-    /// The kind as a value.
-    pub fn kind(self, kind: LayoutKind) -> Result<Builder<NeedsMemory>> {
-        Geometry::new(self.0.0, kind).map(|geometry| Builder(NeedsMemory(geometry)))
-    }
-}
-
-impl Builder<NeedsMemory> {
-    /// The shape, for callers that allocate the memory themselves.
-    pub fn geometry(&self) -> &Geometry {
-        &self.0.0
-    }
-
-    /// One new allocation holds all regions.
-    pub fn allocate(self, allocation: AllocationConfig) -> Builder<Ready> {
-        self.memory(Source::Allocate(allocation))
-    }
-
-    /// Regions of the caller. With an agent each is registered.
-    pub fn regions(self, regions: Vec<Arc<Region>>) -> Builder<Ready> {
-        self.memory(Source::Regions(regions))
-    }
-
-    /// Regions that are already registered with one agent.
-    pub fn registrations(self, registrations: Vec<Arc<Registration>>) -> Builder<Ready> {
-        self.memory(Source::Registrations(registrations))
-    }
-
-    fn memory(self, source: Source) -> Builder<Ready> {
-        Builder(Ready { geometry: self.0.0, source, agent: None })
-    }
-}
-
-impl Builder<Ready> {
-    /// Registers the memory with an agent; without one the layout is local only.
-    pub fn agent(mut self, agent: Option<Arc<Agent>>) -> Self {
-        self.0.agent = agent;
-        self
-    }
-
-    /// Checks all arguments, then allocates and registers. A failure changes nothing.
-    pub fn build(self) -> Result<Arc<Layout>> {
-        let Ready { geometry, source, agent } = self.0;
+    /// Checks all arguments, then allocates and registers. A failure changes nothing. Without an agent the layout is local
+    /// only.
+    pub fn build(geometry: Geometry, source: LayoutSource, agent: Option<Arc<Agent>>) -> Result<Arc<Self>> {
         match source {
-            Source::Allocate(allocation) => allocate(geometry, allocation, agent),
-            Source::Regions(regions) => place(geometry, regions, agent),
-            Source::Registrations(registrations) => adopt(geometry, registrations, agent),
+            LayoutSource::Allocate(allocation) => allocate(geometry, allocation, agent),
+            LayoutSource::Regions(regions) => place(geometry, regions, agent),
+            LayoutSource::Registrations(registrations) => adopt(geometry, registrations, agent),
         }
+    }
+
+    /// A local layout in one new allocation.
+    pub fn allocate(
+        dimensions: Dimensions,
+        kind: LayoutKind,
+        allocation: AllocationConfig,
+    ) -> Result<Arc<Self>> {
+        Self::build(Geometry::new(dimensions, kind)?, LayoutSource::Allocate(allocation), None)
+    }
+
+    /// A local layout in regions of the caller.
+    pub fn place(dimensions: Dimensions, kind: LayoutKind, regions: Vec<Arc<Region>>) -> Result<Arc<Self>> {
+        Self::build(Geometry::new(dimensions, kind)?, LayoutSource::Regions(regions), None)
     }
 }
 

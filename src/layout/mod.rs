@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 pub use arrangement::{Arrangement, Strides};
 pub use axis::Axis;
-pub use builder::{AllocationConfig, Builder, NeedsMemory, Ready};
+pub use builder::{AllocationConfig, LayoutSource};
 pub use config::{BlockDim, Dimensions, LayoutKind};
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;

@@ -96,12 +96,7 @@ mod tests {
     fn layout() -> std::sync::Arc<Layout> {
         let memory = AllocationConfig::System(SystemConfig::default());
         let dimensions = Dimensions { num_blocks: 12, num_layers: 2, ..Dimensions::small() };
-        Layout::builder(dimensions)
-            .kind(LayoutKind::FullyContiguous)
-            .unwrap()
-            .allocate(memory)
-            .build()
-            .unwrap()
+        Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
     }
 
     fn plan(layout: &Layout, pairs: &[BlockPair], layers: Option<PairedRange>) -> Plan {
@@ -132,8 +127,7 @@ mod tests {
         let region = Region::system(&SystemConfig { size: 1 << 20, ..SystemConfig::default() }).unwrap();
         let side = |order: &str| {
             let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
-            let builder = Layout::builder(dimensions.clone()).kind(kind).unwrap();
-            builder.regions(vec![region.clone()]).build().unwrap()
+            Layout::place(dimensions.clone(), kind, vec![region.clone()]).unwrap()
         };
         let pair = |source, destination| BlockPair { source, destination };
         let (source, destination) = (side("BLONHC"), side("BLOHNC"));

@@ -118,8 +118,8 @@ mod tests {
 
     fn layout(num_layers: u64) -> Arc<Layout> {
         let dimensions = Dimensions { num_blocks: 12, num_layers, ..Dimensions::small() };
-        let builder = Layout::builder(dimensions).kind(LayoutKind::FullyContiguous).unwrap();
-        builder.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
+        let memory = AllocationConfig::System(SystemConfig::default());
+        Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
     }
 
     fn pair(source: &Layout, destination: &Layout, request: TransferRequest<'_>) -> Arc<LayoutPair> {

@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
     use crate::base::thread_pool::{Pool, Shared};
-    use crate::layout::{AllocationConfig, Dimensions, Layout};
+    use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
 
@@ -97,8 +97,7 @@ mod tests {
             alignment: 1,
             num_heads: None,
         };
-        let builder = Layout::builder(dimensions).fully_contiguous().unwrap();
-        builder.allocate(allocation).build().unwrap()
+        Layout::allocate(dimensions, LayoutKind::FullyContiguous, allocation).unwrap()
     }
 
     #[test]

@@ -213,12 +213,12 @@ mod tests {
     fn objects(object_size: u64) -> Arc<Layout> {
         let config = ObjectConfig { prefix: "a".to_string(), object_size, count: 6 * BLOCK / object_size };
         let region = Region::objects_named(config).unwrap();
-        Layout::builder(dimensions()).fully_contiguous().unwrap().regions(vec![region]).build().unwrap()
+        Layout::place(dimensions(), LayoutKind::FullyContiguous, vec![region]).unwrap()
     }
 
     fn host(kind: LayoutKind) -> Arc<Layout> {
         let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::builder(dimensions()).kind(kind).unwrap().allocate(memory).build().unwrap()
+        Layout::allocate(dimensions(), kind, memory).unwrap()
     }
 
     const SEPARATE: LayoutKind = LayoutKind::LayerSeparate(BlockDim::Second);

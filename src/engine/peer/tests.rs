@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::peer_run::NixlRun;
 use super::*;
 use crate::base::sync::Mutex;
-use crate::layout::{AllocationConfig, Dimensions};
+use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
 use crate::nixl::panic_in_step;
 use crate::plan::{BlockPair, Wanted};
 use crate::region::SystemConfig;
@@ -32,8 +32,8 @@ fn layout() -> Arc<Layout> {
         alignment: 1,
         num_heads: None,
     };
-    let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
-    blocks.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
+    let memory = AllocationConfig::System(SystemConfig::default());
+    Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
 }
 
 /// A transfer of one block.

@@ -19,7 +19,7 @@ use crate::ffi::region::elastic::{elastic_config, kvmem_elastic_options};
 use crate::ffi::region::kvmem_region;
 use crate::ffi::region::pinned::{kvmem_pinned_options, pinned_config};
 use crate::ffi::region::system::{kvmem_system_options, system_config};
-use crate::layout::{AllocationConfig, Layout};
+use crate::layout::{AllocationConfig, Geometry, Layout, LayoutSource};
 
 /// Allocate one range for all regions, each at a multiple of the alignment, and all but the first also at a
 /// multiple of 512 bytes.
@@ -138,20 +138,20 @@ unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc
         let (dimensions, kind) = shape(&read(options.config)?)?;
         let agent = borrow_nullable(scope, options.agent)?.map(|named| named.agent.clone());
         ensure_only_fields_of_source(options)?;
-        let builder = Layout::builder(dimensions).kind(kind)?;
-        let builder = match options.source {
-            KVMEM_LAYOUT_ALLOCATE => builder.allocate(allocation(options)?),
+        let geometry = Geometry::new(dimensions, kind)?;
+        let source = match options.source {
+            KVMEM_LAYOUT_ALLOCATE => LayoutSource::Allocate(allocation(options)?),
             KVMEM_LAYOUT_REGIONS => {
                 let regions = borrow_each(scope, options.regions, options.count, "regions")?;
-                builder.regions(regions.into_iter().map(|region| Arc::clone(region)).collect())
+                LayoutSource::Regions(regions.into_iter().map(|region| Arc::clone(region)).collect())
             }
             _ => {
                 let registrations =
                     borrow_each(scope, options.registrations, options.count, "registrations")?;
-                builder.registrations(registrations.into_iter().cloned().collect())
+                LayoutSource::Registrations(registrations.into_iter().cloned().collect())
             }
         };
-        builder.agent(agent).build()
+        Layout::build(geometry, source, agent)
     }
 }
 

@@ -10,7 +10,9 @@ use super::host::HostBlocks;
 use crate::base::error::{Error, Result};
 use crate::base::lists;
 use crate::engine::single_move::{WaitLimits, move_once};
-use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Layout, LayoutKind};
+use crate::layout::{
+    AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutKind, LayoutSource,
+};
 use crate::plan::{BlockPair, PairedRange, Wanted};
 use crate::plan::{Outline, Plan, Slots};
 use crate::region::SystemConfig;
@@ -79,10 +81,8 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
         LayoutKind::Ordered(arrangement) => LayoutKind::Ordered(Arrangement::tight(arrangement.order)),
         kind => kind,
     };
-    Layout::builder(Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() })
-        .kind(kind)?
-        .allocate(memory)
-        .agent(layout.agent_of_copies())
-        .build()
+    let dimensions = Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() };
+    let geometry = Geometry::new(dimensions, kind)?;
+    Layout::build(geometry, LayoutSource::Allocate(memory), layout.agent_of_copies())
         .map_err(|error| error.context("allocate memory for blocks to checksum"))
 }

@@ -199,7 +199,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
-    use crate::layout::{AllocationConfig, Dimensions};
+    use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
     use crate::plan::Slots;
     use crate::region::SystemConfig;
 
@@ -224,8 +224,8 @@ mod tests {
             alignment: 1,
             num_heads: None,
         };
-        let builder = Layout::builder(dimensions).fully_contiguous().unwrap();
-        let layout = builder.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap();
+        let memory = AllocationConfig::System(SystemConfig::default());
+        let layout = Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap();
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         // Occupies all threads of the pool, so that the work stays in its queue.

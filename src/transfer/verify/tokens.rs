@@ -11,7 +11,7 @@ use super::copied::{BUFFER, of_copies};
 use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::lists;
 use crate::engine::single_move::WaitLimits;
-use crate::layout::{AllocationConfig, Axis, Dimensions, Layout};
+use crate::layout::{AllocationConfig, Axis, Dimensions, Geometry, Layout, LayoutKind, LayoutSource};
 use crate::plan::{BlockTable, PairedRange, TokenTables, Wanted};
 use crate::plan::{Outline, Plan, Selection};
 use crate::region::SystemConfig;
@@ -146,8 +146,8 @@ impl Tokens {
             num_heads,
         };
         let memory = AllocationConfig::System(SystemConfig::default());
-        let built = Layout::builder(dimensions).fully_contiguous()?.allocate(memory);
-        let built = built.agent(layout.agent_of_copies()).build();
+        let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous)?;
+        let built = Layout::build(geometry, LayoutSource::Allocate(memory), layout.agent_of_copies());
         built.map_err(|error| error.context("allocate memory for tokens to verify"))
     }
 

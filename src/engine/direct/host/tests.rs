@@ -27,7 +27,7 @@ fn layout(kind: LayoutKind) -> Arc<Layout> {
         num_heads: None,
     };
     let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
+    Layout::allocate(dimensions, kind, memory).unwrap()
 }
 
 fn plan(source: &Layout, destination: &Layout, by_layer: bool) -> Plan {

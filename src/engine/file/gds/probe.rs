@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::engine::direct::cuda::CudaCopy;
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
-use crate::layout::{AllocationConfig, Builder, Dimensions, Layout, NeedsMemory, Ready};
+use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, LayoutSource};
 use crate::nixl::{Agent, MemoryType};
 use crate::plan::Plan;
 use crate::plan::{BlockPair, Wanted};
@@ -31,10 +31,13 @@ const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
 
 /// Moves bytes between a GPU and the file system of `file`, both ways, and compares them.
 pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Result<()> {
-    let known = |layout: Builder<Ready>| layout.agent(Some(agent.clone())).build();
-    let disk = known(block()?.regions(vec![Region::disk_beside(file, SIZE)?]))?;
-    let device = known(block()?.allocate(AllocationConfig::Device(DeviceConfig { ordinal, size: SIZE })))?;
-    let host = block()?.allocate(AllocationConfig::System(SystemConfig::default())).build()?;
+    let build = |source, agent| Layout::build(block()?, source, agent);
+    let known = |source| build(source, Some(agent.clone()));
+    let disk = known(LayoutSource::Regions(vec![Region::disk_beside(file, SIZE)?]))?;
+    let device = AllocationConfig::Device(DeviceConfig { ordinal, size: SIZE });
+    let device = known(LayoutSource::Allocate(device))?;
+    let host = AllocationConfig::System(SystemConfig::default());
+    let host = build(LayoutSource::Allocate(host), None)?;
     for (path, source, destination, salt) in [
         (TransferPath::NixlFileWrite, &device, &disk, 0x5a),
         (TransferPath::NixlFileRead, &disk, &device, 0xa4),
@@ -50,8 +53,8 @@ pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Resu
     Ok(())
 }
 
-/// A layout of one block.
-fn block() -> Result<Builder<NeedsMemory>> {
+/// The shape of one block.
+fn block() -> Result<Geometry> {
     let dimensions = Dimensions {
         num_blocks: 1,
         num_layers: 1,
@@ -62,7 +65,7 @@ fn block() -> Result<Builder<NeedsMemory>> {
         alignment: 1,
         num_heads: None,
     };
-    Layout::builder(dimensions).fully_contiguous()
+    Geometry::new(dimensions, LayoutKind::FullyContiguous)
 }
 
 /// Never 0, and different on each page.

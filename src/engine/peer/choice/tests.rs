@@ -70,7 +70,7 @@ fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
     };
     // No page is touched.
     let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
+    Layout::allocate(dimensions, kind, memory).unwrap()
 }
 
 fn fresh_rates() -> Rates {

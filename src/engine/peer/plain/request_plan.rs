@@ -310,7 +310,7 @@ mod tests {
             ..Dimensions::small()
         };
         let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
+        Layout::allocate(dimensions, kind, memory).unwrap()
     }
 
     /// From the layout of one kind to that of another, with requests of few bytes and descriptors.

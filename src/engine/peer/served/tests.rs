@@ -15,7 +15,7 @@ use crate::base::error::Status;
 use crate::base::process::ProcessIdentity;
 use crate::engine::peer::served::protocol::message::{Body, MAX_BYTES, Message, Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{Entry, SessionState};
-use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
+use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, LayoutSource};
 use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
 use crate::plan::Terms;
 use crate::region::SystemConfig;
@@ -42,10 +42,9 @@ fn layout(agent: &Arc<Agent>, num_blocks: u64) -> Arc<Layout> {
         alignment: 1,
         num_heads: None,
     };
-    let kind = LayoutKind::FullyContiguous;
-    let blocks = Layout::builder(dimensions).kind(kind).unwrap();
-    let ready = blocks.allocate(AllocationConfig::System(SystemConfig::default()));
-    ready.agent(Some(agent.clone())).build().unwrap()
+    let memory = LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
+    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+    Layout::build(geometry, memory, Some(agent.clone())).unwrap()
 }
 
 /// An owner that serves a layout, and a peer that knows it.

@@ -13,7 +13,7 @@ use crate::engine::peer::served::protocol::session_control::{
     self, ENTRY, GrantedSlots, MAX_SLOTS, SessionState,
 };
 use crate::engine::peer::served::protocol::words;
-use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind, Served};
+use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, LayoutSource, Served};
 use crate::nixl::{Agent, AgentConfig, Descriptor, MemoryType, ServiceId};
 use crate::region::{Region, Registration, RegistrationHold, SystemConfig, random};
 use crate::skip::skip;
@@ -42,9 +42,9 @@ fn layout(agent: &Arc<Agent>) -> Arc<Layout> {
         alignment: 1,
         num_heads: None,
     };
-    let blocks = Layout::builder(dimensions).kind(LayoutKind::FullyContiguous).unwrap();
-    let ready = blocks.allocate(AllocationConfig::System(SystemConfig::default()));
-    ready.agent(Some(agent.clone())).build().unwrap()
+    let memory = LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
+    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+    Layout::build(geometry, memory, Some(agent.clone())).unwrap()
 }
 
 /// An owner whose service is the test.

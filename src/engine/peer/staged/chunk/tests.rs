@@ -28,10 +28,8 @@ fn layout(order: &str) -> Arc<Layout> {
         alignment: 1,
         num_heads: Some(3),
     };
-    let blocks = Layout::builder(dimensions)
-        .kind(LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap())))
-        .unwrap();
-    blocks.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
+    let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
+    Layout::allocate(dimensions, kind, AllocationConfig::System(SystemConfig::default())).unwrap()
 }
 
 fn orders() -> impl Strategy<Value = &'static str> {
