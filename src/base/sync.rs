@@ -6,7 +6,8 @@
 //! only.
 //!
 //! With `--cfg kvmem_race` the locks are those of parking_lot. ThreadSanitizer sees the locks of a crate that is compiled
-//! with it, but not those of std, which is distributed compiled.
+//! with it, but not those of std, which is distributed compiled. The usual build keeps those of std: the table in which parking_lot
+//! lists waiting threads can be locked while another thread forks, and then stays locked in the child.
 
 #![forbid(unsafe_code)]
 
