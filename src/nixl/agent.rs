@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use super::agent_config::AgentConfig;
 use super::bell::Bell;
 use super::command::{Command, Released, Reply};
+use super::command_queue::CommandQueue;
+#[cfg(test)]
+use super::command_queue::Receiver;
 use super::executor::Executor;
 use super::exit::SharedPatience;
 use super::gds::GdsTrials;
@@ -20,8 +23,6 @@ use super::notification::Notification;
 use super::receive::ReceiveTask;
 use super::state::AgentState;
 use super::task::AgentTask;
-use super::unbounded::{self, unbounded};
-use super::wake_token::Token;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::base::log_id::LogId;
@@ -61,9 +62,7 @@ pub fn call_end(begun: Instant, call_timeout: Option<Duration>) -> Option<Instan
 pub struct Agent {
     log_id: LogId,
     name: String,
-    commands: unbounded::Sender<Command>,
-    /// Put after each command.
-    token: Arc<Token>,
+    commands: Arc<CommandQueue<Command>>,
     executor: Arc<Executor>,
     thread: Option<AgentThread>,
     thread_id: ThreadId,
@@ -90,13 +89,11 @@ impl Agent {
             "the agent's name is empty; peers identify the agent by it"
         );
         library::load(None)?;
-        let (commands, receiver) = unbounded();
-        let token = Arc::<Token>::default();
+        let (commands, receiver) = CommandQueue::new();
         let ((created, result), (end, ended)) = (handoff(), handoff::<()>());
         let log_id = LogId::next();
         let executor = Arc::new(Executor::new());
         let executing = executor.clone();
-        let woken_by = token.clone();
         let owned = (name.to_string(), config.clone());
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
         let handle = thread::spawn("kvmem-agent", move || {
@@ -104,7 +101,7 @@ impl Agent {
             match AgentState::create(&owned.0, log_id, &owned.1) {
                 Ok(state) => {
                     let _ = created.give(Ok(()));
-                    executing.run(state, receiver, &woken_by, idle_poll);
+                    executing.run(state, receiver, idle_poll);
                 }
                 Err(error) => drop(created.give(Err(error))),
             }
@@ -125,7 +122,6 @@ impl Agent {
             log_id,
             name: name.to_string(),
             commands,
-            token,
             executor,
             thread: Some(AgentThread { handle, ended }),
             thread_id,
@@ -199,7 +195,7 @@ impl Agent {
 
     /// What the agent's thread replies. It may be in a call of NIXL's at the deadline, which has no time limit: it is waited for
     /// a little longer, and no more.
-    fn taken<R>(&self, reply: Taker<Result<R>>, deadline: Option<Instant>) -> Result<R> {
+    pub(super) fn taken<R>(&self, reply: Taker<Result<R>>, deadline: Option<Instant>) -> Result<R> {
         match reply.take(deadline.and_then(|deadline| deadline.checked_add(GRACE))) {
             Taken::Value(outcome) => outcome,
             Taken::Gone => Err(thread_gone()),
@@ -238,7 +234,7 @@ impl Agent {
         match self.executor.begin_here(work) {
             Ok(has_more) => {
                 if has_more {
-                    self.token.put();
+                    self.commands.wake();
                 }
                 Ok(())
             }
@@ -265,9 +261,7 @@ impl Agent {
                 work.not_begun(&error);
             }
             error
-        })?;
-        self.token.put();
-        Ok(())
+        })
     }
 
     fn is_driven_here(&self) -> bool {
@@ -326,16 +320,9 @@ impl Agent {
         })
     }
 
-    /// An agent without a thread: calls wait until the receiver is dropped.
-    pub fn unattended() -> (Arc<Self>, unbounded::Receiver<Command>) {
-        let (agent, commands, _) = Self::of_this_thread();
-        (agent, commands)
-    }
-
-    /// An agent whose thread is the calling one, once that runs the executor.
-    fn of_this_thread() -> (Arc<Self>, unbounded::Receiver<Command>, Arc<Token>) {
-        let (commands, receiver) = unbounded();
-        let token = Arc::<Token>::default();
+    /// An agent whose thread is the calling one: calls wait until that runs the executor, or the receiver is dropped.
+    pub fn unattended() -> (Arc<Self>, Receiver<Command>) {
+        let (commands, receiver) = CommandQueue::new();
         let thread_id = std::thread::current().id();
         let (name, trials) = ("unattended".to_string(), GdsTrials::default());
         let executor = Arc::new(Executor::new());
@@ -344,7 +331,6 @@ impl Agent {
                 log_id: LogId::next(),
                 name,
                 commands,
-                token: token.clone(),
                 executor,
                 thread: None,
                 thread_id,
@@ -354,7 +340,6 @@ impl Agent {
                 trials,
             }),
             receiver,
-            token,
         )
     }
 }
@@ -380,7 +365,7 @@ pub fn in_call(name: &str) -> Error {
     Error::new(Status::TimedOut, message)
 }
 
-pub(super) fn thread_gone() -> Error {
+fn thread_gone() -> Error {
     Error::new(Status::Panic, "the agent's thread ended or panicked")
 }
 

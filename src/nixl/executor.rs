@@ -11,12 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::command::Command;
+use super::command_queue::{CommandQueue, Receiver};
 use super::exit;
 use super::state::AgentState;
 use super::task::AgentTask;
 use super::thread::{AWAKE, RoundOutcome, SPIN, TaskQueue, WaitPolicy, sleep_after};
-use super::unbounded::Receiver as CommandReceiver;
-use super::wake_token::Token;
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::yields_soon;
@@ -40,7 +39,7 @@ pub struct Executor {
 /// An agent that runs, and its work.
 pub(super) struct Running {
     state: AgentState,
-    commands: CommandReceiver<Command>,
+    commands: Receiver<Command>,
     tasks: TaskQueue,
 }
 
@@ -79,16 +78,10 @@ impl Executor {
         self.is_stuck.store(true, Ordering::Relaxed);
     }
 
-    /// Runs until it gets a stop command, then destroys the agent. `token` is put after each command. `idle_poll` is how
-    /// often an idle agent without a progress thread is driven.
-    pub fn run(
-        &self,
-        state: AgentState,
-        commands: CommandReceiver<Command>,
-        token: &Token,
-        idle_poll: Option<Duration>,
-    ) {
-        if let Some(running) = self.run_until_stopped(state, commands, token, idle_poll) {
+    /// Runs until it gets a stop command, then destroys the agent. `idle_poll` is how often an idle agent without a progress
+    /// thread is driven.
+    pub fn run(&self, state: AgentState, commands: Receiver<Command>, idle_poll: Option<Duration>) {
+        if let Some(running) = self.run_until_stopped(state, commands, idle_poll) {
             exit::destroy(running);
         }
     }
@@ -96,12 +89,12 @@ impl Executor {
     pub(super) fn run_until_stopped(
         &self,
         mut state: AgentState,
-        commands: CommandReceiver<Command>,
-        token: &Token,
+        commands: Receiver<Command>,
         idle_poll: Option<Duration>,
     ) -> Option<Running> {
         sleep_precisely();
         state.is_looking = self.is_looking.clone();
+        let queue = commands.queue();
         *self.lock() = Some(Running { state, commands, tasks: TaskQueue::default() });
         let mut last_progress = Instant::now();
         let mut locked = None;
@@ -115,18 +108,18 @@ impl Executor {
                 }
                 WaitPolicy::Spin => {
                     if !yields_soon() {
-                        token.wait(Some(BUSY_POLL));
+                        queue.wait(Some(BUSY_POLL));
                     }
                 }
-                WaitPolicy::Listen => listen(token, last_progress),
-                WaitPolicy::Sleep(time) => drop(token.wait(Some(time))),
+                WaitPolicy::Listen => queue.wait_awake(last_progress + AWAKE),
+                WaitPolicy::Sleep(time) => drop(queue.wait(Some(time))),
                 WaitPolicy::Idle(interval) => {
-                    while !token.wait(Some(interval)) {
+                    while !queue.wait(Some(interval)) {
                         self.drive_idle();
                     }
                 }
-                WaitPolicy::Watch => locked = self.watch(token, last_progress),
-                WaitPolicy::Forever => drop(token.wait(None)),
+                WaitPolicy::Watch => locked = self.watch(&queue, last_progress),
+                WaitPolicy::Forever => drop(queue.wait(None)),
             }
         }
         self.lock().take()
@@ -151,8 +144,12 @@ impl Executor {
 
     /// Waits until a command arrives, or for the next look for messages. Returns the lock if it is free. While another thread has
     /// the agent, that thread looks, as in [`Self::drive_idle`].
-    fn watch(&self, token: &Token, last_progress: Instant) -> Option<MutexGuard<'_, Option<Running>>> {
-        while !token.wait(Some(sleep_after(last_progress.elapsed()))) {
+    fn watch(
+        &self,
+        queue: &CommandQueue<Command>,
+        last_progress: Instant,
+    ) -> Option<MutexGuard<'_, Option<Running>>> {
+        while !queue.wait(Some(sleep_after(last_progress.elapsed()))) {
             let locked = self.running.try_lock();
             if locked.is_some() {
                 return locked;
@@ -291,17 +288,6 @@ impl Executor {
 /// How often requests in flight are polled while other threads keep the processors busy.
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
-/// Waits without sleeping until a command has arrived or [`AWAKE`] is over. This does not take the executor's lock, which threads
-/// that post take for each request.
-fn listen(token: &Token, last_progress: Instant) {
-    while last_progress.elapsed() < AWAKE && !token.take() {
-        if !yields_soon() {
-            token.wait(Some(AWAKE.saturating_sub(last_progress.elapsed())));
-            return;
-        }
-    }
-}
-
 /// Steps the agent's work; false if the agent's thread has to go on.
 fn step_until(
     running: &mut Option<Running>,
@@ -346,25 +332,11 @@ fn sleep_precisely() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nixl::unbounded::unbounded;
-
-    #[test]
-    fn an_awake_thread_that_listens_stops_at_a_command_or_after_a_while() {
-        let token = Token::default();
-        token.put();
-        let future = Instant::now() + Duration::from_secs(3600);
-        // Its progress is in the future, so only the token ends this.
-        listen(&token, future);
-        assert!(!token.take(), "the token is used");
-        token.put();
-        listen(&token, Instant::now().checked_sub(2 * AWAKE).unwrap());
-        assert!(token.take(), "the next wait finds the token");
-    }
 
     #[test]
     fn the_thread_that_has_the_agent_looks_for_messages_if_the_agents_thread_cannot() {
         let executor = Executor::new();
-        let (_commands, receiver) = unbounded();
+        let (_commands, receiver) = CommandQueue::new();
         let state = std::mem::ManuallyDrop::into_inner(AgentState::unloaded());
         *executor.lock() = Some(Running { state, commands: receiver, tasks: TaskQueue::default() });
         let is_look_due = || executor.is_look_due();

@@ -57,6 +57,11 @@ impl<T> Giver<T> {
         self.0.changed.notify_one();
         Ok(())
     }
+
+    /// Whether the taker still waits.
+    pub fn is_awaited(&self) -> bool {
+        matches!(*self.0.state.lock(), State::Waiting)
+    }
 }
 
 impl<T> Drop for Giver<T> {
@@ -69,19 +74,34 @@ impl<T> Drop for Giver<T> {
     }
 }
 
+impl<T> Drop for Taker<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if matches!(*state, State::Waiting) {
+            *state = State::TakerGone;
+        }
+    }
+}
+
 impl<T> Taker<T> {
-    /// Waits for the value; without a deadline for ever.
-    pub fn take(self, deadline: Option<Instant>) -> Taken<T> {
+    /// Waits until there is a value, or none will come; without a deadline for ever. False if the time is over.
+    pub fn wait(&self, deadline: Option<Instant>) -> bool {
         self.poll_briefly();
         let mut state = self.0.state.lock();
         while matches!(*state, State::Waiting) {
             state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 None => self.0.changed.wait(state),
-                Some(left) if left.is_zero() => break,
+                Some(left) if left.is_zero() => return false,
                 Some(left) => self.0.changed.wait_timeout(state, left).0,
             };
         }
-        match std::mem::replace(&mut *state, State::TakerGone) {
+        true
+    }
+
+    /// Waits for the value and takes it.
+    pub fn take(self, deadline: Option<Instant>) -> Taken<T> {
+        self.wait(deadline);
+        match std::mem::replace(&mut *self.0.state.lock(), State::TakerGone) {
             State::Given(value) => Taken::Value(value),
             State::GiverGone => Taken::Gone,
             State::Waiting | State::TakerGone => Taken::TooLate,
@@ -115,7 +135,18 @@ mod tests {
     #[test]
     fn a_value_after_the_deadline_is_returned_to_the_sender() {
         let (giver, taker) = handoff();
+        assert!(giver.is_awaited());
         assert_eq!(taker.take(Some(Instant::now())), Taken::TooLate);
+        assert!(!giver.is_awaited());
+        assert_eq!(giver.give(7), Err(7));
+    }
+
+    #[test]
+    fn dropping_the_receiver_ends_the_wait_of_the_sender() {
+        let (giver, taker) = handoff();
+        assert!(!taker.wait(Some(Instant::now())));
+        drop(taker);
+        assert!(!giver.is_awaited());
         assert_eq!(giver.give(7), Err(7));
     }
 

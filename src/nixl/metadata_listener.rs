@@ -7,16 +7,15 @@
 #![forbid(unsafe_code)]
 
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
-use super::agent::{self, Agent, thread_gone};
-use super::command::Command;
+use super::agent::{self, Agent};
+use super::command::{Command, Reply};
 use super::descriptors::Descriptors;
+use super::handoff::handoff;
 use super::host_names;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
@@ -72,24 +71,16 @@ impl Agent {
     }
 
     fn await_remote(&self, name: &str, listener: &SocketAddr, deadline: Option<Instant>) -> Result<()> {
-        let (reply, result) = bounded(1);
-        let waiter = Arc::new(());
-        let arrival =
-            MetadataArrival { name: name.to_string(), deadline, reply, waiter: Arc::downgrade(&waiter) };
-        self.start(Box::new(arrival))?;
+        let (reply, result) = handoff();
+        self.start(Box::new(MetadataArrival { name: name.to_string(), deadline, reply }))?;
         let mut patience = GRACE;
-        loop {
-            match result.recv_timeout(patience) {
-                Ok(outcome) => return outcome,
-                Err(RecvTimeoutError::Disconnected) => return Err(thread_gone()),
-                Err(RecvTimeoutError::Timeout) => {
-                    let is_over = deadline.is_some_and(|deadline| deadline + agent::GRACE < Instant::now());
-                    ensure!(!is_over, TimedOut, "{}", self.is_busy());
-                    ensure_listens(listener, deadline)?;
-                }
-            }
+        while !result.wait(Some(Instant::now() + patience)) {
+            let is_over = deadline.is_some_and(|deadline| deadline + agent::GRACE < Instant::now());
+            ensure!(!is_over, TimedOut, "{}", self.is_busy());
+            ensure_listens(listener, deadline)?;
             patience = CHECK;
         }
+        self.taken(result, deadline)
     }
 
     /// Sends the agent's metadata to the listen thread of a peer.
@@ -169,14 +160,12 @@ fn refusal(listener: &SocketAddr, error: &std::io::Error) -> Option<Error> {
 struct MetadataArrival {
     name: String,
     deadline: Option<Instant>,
-    reply: Sender<Result<()>>,
-    /// Gone when the caller no longer waits.
-    waiter: Weak<()>,
+    reply: Reply<()>,
 }
 
 impl AgentTask for MetadataArrival {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
-        if self.waiter.strong_count() == 0 {
+        if !self.reply.is_awaited() {
             return TaskStep::Done;
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -188,12 +177,12 @@ impl AgentTask for MetadataArrival {
             }
             arrived => arrived.map(|_| ()),
         };
-        let _ = self.reply.send(result);
+        let _ = self.reply.give(result);
         TaskStep::Done
     }
 
     fn abandon(&mut self, error: Error) {
-        let _ = self.reply.send(Err(error));
+        let _ = self.reply.give(Err(error));
     }
 }
 

@@ -11,6 +11,7 @@ mod backend;
 mod bell;
 mod call;
 mod command;
+mod command_queue;
 pub mod cufile;
 pub mod descriptor;
 pub mod descriptors;
@@ -40,9 +41,7 @@ mod sys;
 mod task;
 mod tcp_send;
 mod thread;
-mod wake_token;
 mod ucx_log;
-mod unbounded;
 #[cfg(test)]
 mod tests;
 

@@ -2,9 +2,9 @@
 //! A model of how the thread of an agent is woken: all orders of the steps of threads that send commands, begin tasks and drive
 //! the agent. In none the agent's thread sleeps for ever while there is a command or a task.
 //!
-//! Why: a thread adds a command or a task first and a token after that, and the agent's thread looks for commands and tasks with
-//! the lock held after it has taken a token. So what it does not see gets a token later. A thread that drives the agent may
-//! take commands and leave their tasks at any time, because it takes no token: that of the command wakes the agent's thread.
+//! Why: a thread adds a command or a task first and a wake-up after that, and the agent's thread looks for commands and tasks with
+//! the lock held after it has taken a wake-up. So what it does not see gets one later. A thread that drives the agent may
+//! take commands and leave their tasks at any time, because it takes no wake-up: that of the command wakes the agent's thread.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -13,19 +13,19 @@ use std::collections::HashSet;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The token is sent before the command.
-    TokenFirst,
-    /// A begun task that has further steps is left without a token.
-    TaskWithoutToken,
-    /// A driving thread takes the token of the commands that it takes.
-    DriverTakesToken,
+    /// The thread is woken before the command is sent.
+    WakesFirst,
+    /// A begun task that has further steps is left without a wake-up.
+    TaskWithoutWakeUp,
+    /// A driving thread takes the wake-up of the commands that it takes.
+    DriverTakesWakeUp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct State {
     commands: u8,
     tasks: u8,
-    token: bool,
+    is_woken: bool,
     /// The thread that has the agent.
     owner: Option<usize>,
     /// The next step of each thread.
@@ -40,7 +40,7 @@ const DRIVER: usize = 3;
 const AGENT: usize = 4;
 
 const DONE: u8 = 9;
-/// The agent's thread sleeps until there is a token.
+/// The agent's thread sleeps until it is woken.
 const ASLEEP: u8 = 3;
 
 impl State {
@@ -62,11 +62,11 @@ impl State {
     }
 
     fn sends(self, thread: usize, first: u8, fault: Fault) -> Vec<Self> {
-        let is_command = (self.at[thread] == first) != (fault == Fault::TokenFirst);
+        let is_command = (self.at[thread] == first) != (fault == Fault::WakesFirst);
         let next = if self.at[thread] == first { first + 1 } else { DONE };
         vec![self.with(thread, next, |state| match is_command {
             true => state.commands += 1,
-            false => state.token = true,
+            false => state.is_woken = true,
         })]
     }
 
@@ -75,10 +75,10 @@ impl State {
             // Another thread has the agent: the work is sent.
             0 => vec![self.locked(POSTER, 1).unwrap_or_else(|| self.with(POSTER, 3, |_| ()))],
             1 => {
-                let next = if fault == Fault::TaskWithoutToken { DONE } else { 2 };
+                let next = if fault == Fault::TaskWithoutWakeUp { DONE } else { 2 };
                 vec![self.with(POSTER, next, |state| (state.tasks, state.owner) = (state.tasks + 1, None))]
             }
-            2 => vec![self.with(POSTER, DONE, |state| state.token = true)],
+            2 => vec![self.with(POSTER, DONE, |state| state.is_woken = true)],
             _ => self.sends(POSTER, 3, fault),
         }
     }
@@ -88,7 +88,7 @@ impl State {
             0 => self.locked(DRIVER, 1).into_iter().chain([self.with(DRIVER, DONE, |_| ())]).collect(),
             1 => vec![self.with(DRIVER, 2, |state| {
                 (state.tasks, state.commands) = (state.tasks + state.commands, 0);
-                state.token &= fault != Fault::DriverTakesToken;
+                state.is_woken &= fault != Fault::DriverTakesWakeUp;
             })],
             _ => self.stepped(DRIVER, 0),
         }
@@ -107,9 +107,9 @@ impl State {
                 let asleep: Vec<_> = idle.map(|state| state.with(AGENT, ASLEEP, |_| ())).collect();
                 [stepped, asleep].concat()
             }
-            ASLEEP if !self.token => Vec::new(),
-            // Awake, or asleep with a limit: a token is taken if there is one.
-            _ => vec![self.with(AGENT, 0, |state| state.token = false)],
+            ASLEEP if !self.is_woken => Vec::new(),
+            // Awake, or asleep with a limit: a wake-up is taken if there is one.
+            _ => vec![self.with(AGENT, 0, |state| state.is_woken = false)],
         }
     }
 
@@ -129,7 +129,7 @@ impl State {
 
 /// Whether there is an order in which work waits for ever. Also returns the number of states.
 fn loses_a_wake_up(fault: Fault) -> (bool, usize) {
-    let begin = State { commands: 0, tasks: 0, token: false, owner: None, at: [0; THREADS] };
+    let begin = State { commands: 0, tasks: 0, is_woken: false, owner: None, at: [0; THREADS] };
     let (mut seen, mut open) = (HashSet::from([begin]), vec![begin]);
     let mut is_lost = false;
     while let Some(state) = open.pop() {
@@ -149,7 +149,7 @@ fn no_order_of_steps_loses_a_wake_up() {
 
 #[test]
 fn the_model_finds_the_faults_that_the_order_of_steps_prevents() {
-    for fault in [Fault::TokenFirst, Fault::TaskWithoutToken, Fault::DriverTakesToken] {
+    for fault in [Fault::WakesFirst, Fault::TaskWithoutWakeUp, Fault::DriverTakesWakeUp] {
         assert!(loses_a_wake_up(fault).0);
     }
 }

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::command::Command;
+use super::command_queue::Receiver;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
-use super::unbounded::Receiver;
 use crate::base::error::Error;
 use crate::base::guarded::guarded;
 use crate::base::leak;
@@ -276,7 +276,7 @@ mod tests {
 
     use super::*;
     use crate::base::error::Status;
-    use crate::nixl::unbounded::unbounded as queue;
+    use crate::nixl::command_queue::CommandQueue;
 
     struct Probe {
         panics: bool,
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn a_waiting_thread_does_work_and_keeps_the_order_of_commands() {
         let (reported, _) = unbounded();
-        let (sender, receiver) = queue();
+        let (sender, receiver) = CommandQueue::new();
         let (first, _) = probe(false, &reported);
         let (second, _) = probe(false, &reported);
         sender.send(Command::Start(first)).ok().unwrap();

@@ -137,9 +137,7 @@ impl NixlMove {
     /// Creates the requests now rather than in the first run; waits for the agent's thread.
     pub fn make_requests(&self) -> Result<()> {
         let shared = self.shared.clone();
-        self.shared
-            .agent
-            .call(|reply| Command::Start(Box::new(CreateRequests { shared, reply: Some(reply) })))
+        self.shared.agent.call(|reply| Command::Start(Box::new(CreateRequests { shared, reply })))
     }
 
     /// Number of contiguous spans that it moves.

@@ -193,26 +193,16 @@ impl PreparedRequests {
 /// Creates the requests that all runs use, for a thread that waits for that.
 pub(super) struct CreateRequests {
     pub shared: Arc<PreparedRequests>,
-    /// `None` once it has replied.
-    pub reply: Option<Reply<()>>,
-}
-
-impl CreateRequests {
-    fn reply(&mut self, outcome: Result<()>) {
-        if let Some(reply) = self.reply.take() {
-            let _ = reply.give(outcome);
-        }
-    }
+    pub reply: Reply<()>,
 }
 
 impl AgentTask for CreateRequests {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
-        let outcome = self.shared.create_requests(state);
-        self.reply(outcome);
+        let _ = self.reply.give(self.shared.create_requests(state));
         TaskStep::Done
     }
 
     fn abandon(&mut self, error: Error) {
-        self.reply(Err(error));
+        let _ = self.reply.give(Err(error));
     }
 }

@@ -31,12 +31,12 @@ impl Attended {
     fn begin() -> Self {
         let ((created, agents), (end, ended)) = (channel(), channel());
         spawn(move || {
-            let (agent, commands, token) = Agent::of_this_thread();
+            let (agent, commands) = Agent::unattended();
             let executor = agent.executor.clone();
             created.send((agent, std::fs::canonicalize("/proc/thread-self").unwrap())).unwrap();
             let state = std::mem::ManuallyDrop::into_inner(AgentState::unloaded());
             // NIXL would destroy the agent, and there is none.
-            std::mem::forget(executor.run_until_stopped(state, commands, &token, None));
+            std::mem::forget(executor.run_until_stopped(state, commands, None));
             end.send(()).unwrap();
         });
         let (agent, folder) = agents.recv().unwrap();
