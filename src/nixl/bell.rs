@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
@@ -22,35 +22,23 @@ impl Bell {
     pub fn new(ring: Box<dyn Fn() + Send + Sync>) -> (Arc<Self>, Box<dyn AgentTask>) {
         let bell = Arc::new(Self(ring));
         let weak = Arc::downgrade(&bell);
-        let task = RingTask { bell: weak, is_rung: false, taken: 0, last_look: None, failure: None };
+        let task = RingTask { bell: weak, is_rung: false, taken: 0 };
         (bell, Box::new(task))
     }
 }
 
-/// Looks for messages until the bell is gone.
+/// Rings for messages until the bell is gone.
 struct RingTask {
     bell: Weak<Bell>,
     /// The messages that wait were reported.
     is_rung: bool,
     /// How often messages were taken before the report.
     taken: u64,
-    last_look: Option<Instant>,
-    /// Why the last look failed. It is logged once.
-    failure: Option<String>,
 }
 
 impl AgentTask for RingTask {
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
         let Some(bell) = self.bell.upgrade() else { return TaskStep::Done };
-        if self.last_look.is_some_and(|last| last.elapsed() < INTERVAL) {
-            return TaskStep::Waiting;
-        }
-        self.last_look = Some(Instant::now());
-        let failure = state.receive().err().map(|error| error.to_string());
-        if let Some(failure) = failure.as_ref().filter(|failure| self.failure.as_ref() != Some(*failure)) {
-            log!(Warn, "{failure}");
-        }
-        self.failure = failure;
         let (are_there, taken) = (!state.inbox.is_empty(), state.inbox.taken());
         if !are_there || (self.is_rung && taken == self.taken) {
             self.is_rung &= are_there;
@@ -59,6 +47,10 @@ impl AgentTask for RingTask {
         (self.is_rung, self.taken) = (true, taken);
         (bell.0)();
         TaskStep::Progressed
+    }
+
+    fn look_interval(&self) -> Option<Duration> {
+        Some(INTERVAL)
     }
 
     fn only_listens(&self) -> bool {
@@ -74,6 +66,8 @@ impl AgentTask for RingTask {
 mod tests {
     use super::super::handoff::{Taken, handoff};
     use super::super::notification::Notification;
+    use std::time::Instant;
+
     use super::super::receive::ReceiveTask;
     use super::*;
 
@@ -82,11 +76,8 @@ mod tests {
         let mut state = AgentState::unloaded();
         let bell = Arc::new(Bell(Box::new(|| ())));
         let (weak, taken) = (Arc::downgrade(&bell), 0);
-        let mut task = RingTask { bell: weak, is_rung: false, taken, last_look: None, failure: None };
-        let mut look = |state: &mut AgentState| {
-            task.last_look = None;
-            task.step(state)
-        };
+        let mut task = RingTask { bell: weak, is_rung: false, taken };
+        let mut look = |state: &mut AgentState| task.step(state);
         assert_eq!(look(&mut state), TaskStep::Waiting);
         while !state.inbox.keep(Notification { agent: "peer".into(), data: Vec::new() }) {}
         for _ in ["messages", "loss"] {

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::handoff::Giver;
 use super::notification_inbox::Arrivals;
@@ -25,7 +25,6 @@ impl ReceiveTask {
     }
 
     fn poll(&self, state: &mut AgentState) -> Option<Result<Arrivals>> {
-        let received = state.receive();
         if let Some(arrivals) = state.inbox.take() {
             if let Arrivals::Messages(messages) = &arrivals {
                 let count = Count(messages.len() as u64, "notification");
@@ -33,8 +32,8 @@ impl ReceiveTask {
             }
             return Some(Ok(arrivals));
         }
-        if let Err(error) = received {
-            return Some(Err(error));
+        if let Some(error) = state.look_failure() {
+            return Some(Err(error.clone()));
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         over.then(|| Err(state.none_arrived()))
@@ -42,6 +41,10 @@ impl ReceiveTask {
 }
 
 impl AgentTask for ReceiveTask {
+    fn look_interval(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
         match self.poll(state) {
             Some(result) => {

@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use super::state::AgentState;
 use crate::base::error::Error;
 
@@ -23,6 +25,12 @@ pub enum TaskStep {
 pub trait AgentTask: Send {
     /// Takes one short step.
     fn step(&mut self, state: &mut AgentState) -> TaskStep;
+
+    /// How often it needs a look for messages of peers, if it handles any. One look before the steps of a round is that of all
+    /// tasks.
+    fn look_interval(&self) -> Option<Duration> {
+        None
+    }
 
     /// Whether it only waits for messages of peers. Then any thread that has the agent may take a step of it.
     fn only_listens(&self) -> bool {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::command::Command;
 use super::command_queue::Receiver;
+use super::pace::Pace;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
 use crate::base::error::Error;
@@ -28,45 +29,6 @@ pub const AWAKE: Duration = Duration::from_micros(100);
 const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
 const SLEEP_WAITING: Duration = Duration::from_micros(500);
-
-/// A step that takes this long has moved bytes. One that only looks whether others have takes 1 to 2 µs.
-const MOVING: Duration = Duration::from_micros(5);
-/// The consecutive steps that move nothing, after which the thread that has begun a task leaves it to the agent's thread: as long
-/// as the wake-up of that thread takes the caller.
-const QUIET_STEPS: usize = 3;
-/// How long the thread that has begun a task takes steps for it. UCX copies 1 MiB of a peer in 0.1 to 0.4 ms, depending on the
-/// caches.
-const LONGEST_BEGIN: Duration = Duration::from_millis(1);
-/// The largest task that the thread that begins it may execute, in bytes and descriptors: UCX makes a system call for each
-/// descriptor, and copies this much in less than [`LONGEST_BEGIN`].
-const SHORT: (u64, u64) = (1 << 20, 128);
-
-/// Whether a task with a peer is short enough for [`TaskQueue::begin`]: a wake-up of the agent's thread takes 10 to 50 µs.
-pub fn is_short(bytes: u64, descriptors: u64) -> bool {
-    bytes <= SHORT.0 && descriptors <= SHORT.1
-}
-
-/// How long the thread that posts executes a run itself: as long as its steps progress or move bytes.
-#[derive(Default)]
-pub struct Pace {
-    /// The end of the first step, which is the only one of most runs.
-    begun: Option<Instant>,
-    /// From then to the end of the last step.
-    spent: Duration,
-    /// The last steps that have moved nothing.
-    quiet: usize,
-}
-
-impl Pace {
-    /// Whether the thread takes another step after one with this result.
-    pub fn goes_on_after(&mut self, step: TaskStep) -> bool {
-        let now = Instant::now();
-        let spent = now - *self.begun.get_or_insert(now);
-        let has_moved = step == TaskStep::Progressed || spent.saturating_sub(self.spent) >= MOVING;
-        (self.spent, self.quiet) = (spent, if has_moved { 0 } else { self.quiet + 1 });
-        step != TaskStep::Waiting && self.quiet < QUIET_STEPS && spent <= LONGEST_BEGIN
-    }
-}
 
 /// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,8 +62,7 @@ pub struct TaskQueue {
     /// Commands that a waiting thread has left to the agent's thread.
     left: VecDeque<Command>,
     stopping: bool,
-    /// Why the idle agent could not be driven the last time.
-    idle_failure: Option<String>,
+    last_look: Option<Instant>,
 }
 
 impl TaskQueue {
@@ -169,8 +130,9 @@ impl TaskQueue {
         }
     }
 
-    /// Runs one step of each task. Returns whether any made progress.
+    /// Looks for messages, then runs one step of each task. Returns whether any made progress.
     pub fn step_all(&mut self, state: &mut AgentState) -> bool {
+        self.look(state);
         let (mut index, mut has_progressed) = (0, false);
         while let Some((work, last)) = self.work.get_mut(index) {
             match guarded(|| work.step(state)) {
@@ -197,21 +159,23 @@ impl TaskQueue {
         }
     }
 
-    /// Has NIXL serve its peers while the agent is idle, or its tasks only wait for messages. A failure that repeats is logged
-    /// once.
+    /// Has NIXL serve its peers while the agent is idle, or its tasks only wait for messages.
     pub fn drive_idle(&mut self, state: &mut AgentState) {
-        if !self.work.is_empty() {
-            if self.only_listen() {
-                self.step_all(state);
-            }
-            return;
+        if self.work.is_empty() {
+            logged(|| state.look());
+        } else if self.only_listen() {
+            self.step_all(state);
         }
-        let failure = logged(|| state.receive()).and_then(Result::err).map(|error| error.to_string());
-        if let Some(failure) = failure.as_ref().filter(|failure| self.idle_failure.as_ref() != Some(*failure))
-        {
-            log!(Warn, "{failure}");
+    }
+
+    /// Looks for messages, if a task needs that now.
+    fn look(&mut self, state: &mut AgentState) {
+        let intervals = self.work.iter().filter_map(|(work, _)| work.look_interval());
+        let Some(interval) = intervals.min() else { return };
+        if self.last_look.is_none_or(|last| last.elapsed() >= interval) {
+            logged(|| state.look());
+            self.last_look = Some(Instant::now());
         }
-        self.idle_failure = failure;
     }
 
     /// Whether all tasks only wait for messages.
@@ -277,6 +241,7 @@ mod tests {
     use super::*;
     use crate::base::error::Status;
     use crate::nixl::command_queue::CommandQueue;
+    use crate::nixl::pace::{MOVING, QUIET_STEPS};
 
     struct Probe {
         panics: bool,
@@ -370,10 +335,43 @@ mod tests {
         assert!(begun(&[Progressed, Waiting]));
     }
 
+    /// Waits for messages, for which it needs a look this often.
+    struct Listening(Option<Duration>);
+
+    impl AgentTask for Listening {
+        fn step(&mut self, _: &mut AgentState) -> TaskStep {
+            TaskStep::Waiting
+        }
+
+        fn look_interval(&self) -> Option<Duration> {
+            self.0
+        }
+
+        fn abandon(&mut self, _: Error) {}
+    }
+
     #[test]
-    fn tasks_of_few_bytes_and_few_descriptors_are_short() {
-        assert!(is_short(1 << 20, 128) && is_short(0, 1));
-        assert!(!is_short((1 << 20) + 1, 1) && !is_short(1 << 16, 129));
+    fn the_tasks_of_a_round_share_a_look_for_messages() {
+        let mut state = AgentState::unloaded();
+        let mut tasks = TaskQueue::default();
+        let (seldom, hour) = (Duration::from_secs(7200), Duration::from_secs(3600));
+        let mut looks = |intervals: &[Option<Duration>], before: Option<Instant>| {
+            let listening = |interval: &Option<Duration>| {
+                let task: Box<dyn AgentTask> = Box::new(Listening(*interval));
+                (task, TaskStep::Waiting)
+            };
+            (tasks.work, tasks.last_look) = (intervals.iter().map(listening).collect(), before);
+            tasks.step_all(&mut state);
+            tasks.last_look != before
+        };
+        let recent = Some(Instant::now());
+        assert!(!looks(&[None], None), "no task handles messages");
+        assert!(looks(&[None, Some(hour)], None));
+        assert!(!looks(&[Some(seldom), Some(hour)], recent), "the last look is recent");
+        assert!(
+            looks(&[Some(hour), Some(Duration::ZERO)], recent),
+            "the shortest interval is that of the look"
+        );
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct AgentState {
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
     known_senders: KnownSenders,
+    /// Why the last look for messages has failed.
+    look_failure: Option<Error>,
     /// Whether this looks for messages of peers, for threads that wait for the agent.
     pub(super) is_looking: Arc<AtomicBool>,
     /// The messages for services of this process.
@@ -129,6 +131,7 @@ impl AgentState {
             unreleased: Vec::new(),
             inbox: NotificationInbox::default(),
             known_senders: KnownSenders::default(),
+            look_failure: None,
             is_looking: Arc::default(),
             services: Services::default(),
             carrier: NotificationSupport::Unknown,

@@ -45,6 +45,23 @@ impl AgentState {
         Ok(())
     }
 
+    /// Looks for messages once, for all tasks of a round. A failure that repeats is logged once.
+    pub(in crate::nixl) fn look(&mut self) {
+        let failure = self.receive().err();
+        let is_known = |error: &Error| {
+            self.look_failure.as_ref().is_some_and(|known| known.message() == error.message())
+        };
+        if let Some(error) = failure.as_ref().filter(|error| !is_known(error)) {
+            log!(Warn, "{error}");
+        }
+        self.look_failure = failure;
+    }
+
+    /// Why the last look has failed.
+    pub fn look_failure(&self) -> Option<&Error> {
+        self.look_failure.as_ref()
+    }
+
     /// Moves received notifications to the inbox. Does nothing if no backend supports notifications. Without a progress thread this
     /// is also what drives the agent as a target.
     pub fn receive(&mut self) -> Result<()> {

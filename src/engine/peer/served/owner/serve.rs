@@ -114,12 +114,15 @@ struct ServeTask {
     /// Since when there was no long time between two checks, in which no message was received.
     attentive: Instant,
     last_progress: Instant,
-    /// Why messages could not be received the last time. It is logged once.
-    failure: Option<String>,
     has_warned: bool,
 }
 
 impl AgentTask for ServeTask {
+    fn look_interval(&self) -> Option<Duration> {
+        // The agent drops messages for a service that is not open.
+        self.is_open.then_some(Duration::ZERO)
+    }
+
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
         let Some(service) = self.service.upgrade() else { return self.linger(state) };
         if !self.is_open {
@@ -168,20 +171,18 @@ impl ServeTask {
             last_check: Instant::now(),
             attentive: Instant::now(),
             last_progress: Instant::now(),
-            failure: None,
             has_warned: false,
         }
     }
 
     /// After the layout was destroyed: keeps the arena until its sessions are closed, or their requesters gone or too slow.
     fn linger(&mut self, state: &mut AgentState) -> TaskStep {
-        let received = state.receive();
         for message in state.services.take(&self.id).messages {
             if let Ok(Message { session, body: Body::Close }) = Message::read(&message.data) {
                 self.close(session, &message.agent);
             }
         }
-        if received.is_err() || self.last_check.elapsed() >= LIVENESS {
+        if state.look_failure().is_some() || self.last_check.elapsed() >= LIVENESS {
             self.last_check = Instant::now();
             let stall_timeout = self.stall_timeout;
             for session in &mut self.sessions {
@@ -202,11 +203,6 @@ impl ServeTask {
 
     /// Handles some of the messages that have arrived. Returns whether there were any.
     fn receive(&mut self, state: &mut AgentState, service: &Service) -> bool {
-        let failure = state.receive().err().map(|error| error.to_string());
-        if let Some(failure) = failure.as_ref().filter(|failure| self.failure.as_ref() != Some(*failure)) {
-            log!(Warn, "{failure}");
-        }
-        self.failure = failure;
         let ServiceMail { messages, dropped } = state.services.take(&self.id);
         if dropped > 0 {
             self.warn(format_args!("{dropped} requests of peers were dropped, because too many waited"));
