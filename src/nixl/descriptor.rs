@@ -70,3 +70,9 @@ pub struct Descriptor {
     /// The kind of memory.
     pub memory_type: MemoryType,
 }
+
+/// A descriptor, for messages.
+pub(super) fn describe(descriptor: &Descriptor) -> String {
+    let Descriptor { address, size, device_id, memory_type } = descriptor;
+    format!("{} memory at {address:#x} of {size} bytes on device {device_id}", memory_type.name())
+}

@@ -76,6 +76,14 @@ impl Descriptors {
         Self { memory_type, entries: Vec::new() }
     }
 
+    /// A list of one descriptor.
+    pub(super) fn from_span(span: &Descriptor) -> Result<Self> {
+        let Descriptor { address, size, device_id, memory_type } = *span;
+        let mut this = Self::new(memory_type);
+        this.add(vec![DescriptorEntry { address, size, device_id, ..DescriptorEntry::default() }])?;
+        Ok(this)
+    }
+
     /// The type of the memory.
     pub fn memory_type(&self) -> MemoryType {
         self.memory_type

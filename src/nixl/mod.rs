@@ -33,6 +33,7 @@ mod pace;
 mod peer_metadata;
 mod raw_descriptors;
 mod receive;
+mod registration_table;
 mod remote;
 pub mod request_handle;
 pub mod service_mail;

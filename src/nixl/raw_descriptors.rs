@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::descriptor::MemoryType;
-use super::descriptors::Descriptors;
 use super::request_handle::Span;
 
 /// A plugin of NIXL, or a backend that was created from one.
@@ -84,12 +83,6 @@ pub struct SegmentsId(pub(super) u64);
 /// A memory view of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ViewId(pub(super) u64);
-
-/// Descriptors, and the plugins that they are registered with.
-pub(super) struct Segments {
-    pub list: Descriptors,
-    pub plugins: Vec<String>,
-}
 
 /// The memory type and the local memory of a request on raw descriptors.
 pub(super) type RawSpans = (MemoryType, Arc<[Span]>);

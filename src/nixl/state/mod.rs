@@ -33,10 +33,10 @@ use super::agent_config::AgentConfig;
 use super::agent_identity::Identity;
 use super::backend::Backend;
 use super::call::{c_string, check};
-use super::descriptor::Descriptor;
 use super::notification::{KnownSenders, NotificationSupport};
 use super::notification_inbox::NotificationInbox;
-use super::raw_descriptors::{AgentTelemetry, RawSpans, Segments, SegmentsId, ViewId};
+use super::raw_descriptors::{AgentTelemetry, RawSpans, ViewId};
+use super::registration_table::RegistrationTable;
 use super::remote::{LoadedPeer, Remote};
 use super::request_handle::{ById, ListId, PreparedList, RequestHandle, RequestId};
 use super::service_mail::Services;
@@ -53,12 +53,7 @@ pub struct AgentState {
     log_id: LogId,
     /// By plugin.
     pub(super) backends: BTreeMap<String, Backend>,
-    /// The plugins that each span is registered with.
-    pub(super) registered: HashMap<Descriptor, Vec<String>>,
-    /// Why a backend does not have memory that another one has accepted.
-    pub(super) refused: HashMap<Descriptor, String>,
-    /// Raw descriptors that are registered.
-    pub(super) segments: HashMap<SegmentsId, Segments>,
+    pub(super) registered: RegistrationTable,
     pub(super) views: HashMap<ViewId, sys::nixl_capi_mem_view_t>,
     /// The memory of this agent that requests on raw descriptors use, and prepared lists of them.
     pub(super) raw_requests: ById<RequestId, Vec<RawSpans>>,
@@ -117,9 +112,7 @@ impl AgentState {
             name,
             log_id,
             backends: BTreeMap::new(),
-            registered: HashMap::new(),
-            refused: HashMap::new(),
-            segments: HashMap::new(),
+            registered: RegistrationTable::default(),
             views: HashMap::new(),
             raw_requests: ById::default(),
             raw_lists: ById::default(),
@@ -194,15 +187,8 @@ impl Drop for AgentState {
                 log!(Warn, "{error}");
             }
         }
-        let segments: Vec<_> = self.segments.keys().copied().collect();
-        for id in segments {
+        for id in self.registered.ids() {
             if let Err(error) = self.deregister_segments(id) {
-                log!(Warn, "{error}");
-            }
-        }
-        let registered: Vec<_> = self.registered.keys().copied().collect();
-        for descriptor in registered {
-            if let Err(error) = self.deregister(&descriptor) {
                 log!(Warn, "{error}");
             }
         }

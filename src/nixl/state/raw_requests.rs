@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::AgentState;
 use super::discovery::raw;
-use super::registrations::describe;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::Count;
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
-use crate::nixl::descriptor::MemoryType;
+use crate::nixl::descriptor::{MemoryType, describe};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::new_request::{NewRequest, RequestSource};
 use crate::nixl::raw_descriptors::{CostEstimate, RawSpans};

@@ -86,7 +86,7 @@ impl AgentState {
         let _entered =
             again.as_ref().or(memory.context.as_ref()).map(|context| context.enter()).transpose()?;
         for (index, span) in spans.iter().enumerate() {
-            if let Err(error) = self.register(*span, memory.pages) {
+            if let Err(error) = self.register(span, memory.pages) {
                 let failure = SpanFailure::from(error);
                 return Err(match self.deregister_all(&spans[..index]) {
                     Ok(()) => failure,

@@ -1,88 +1,117 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Registering memory with an agent's backends.
+//! Registering memory with an agent's backends: regions span by span, and lists of descriptors.
 
 use std::ptr;
 
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::log::log;
-use crate::nixl::arguments::Arguments;
+use crate::base::log::{Count, log};
+use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::check;
-use crate::nixl::descriptor::{Descriptor, MemoryType};
+use crate::nixl::descriptor::{Descriptor, MemoryType, describe};
 use crate::nixl::descriptors::Descriptors;
+use crate::nixl::raw_descriptors::SegmentsId;
+use crate::nixl::registration_table::Segments;
 use crate::nixl::request_handle::Span;
 use crate::nixl::{HostPages, gusli, sys, ucx_log};
 
 impl AgentState {
     /// Registers a span with every backend that accepts its memory type. One of them is enough.
-    ///
-    /// Each backend gets a call of its own. NIXL reports success if one backend of a list accepts the span, and does not
+    pub fn register(&mut self, span: &Descriptor, pages: HostPages) -> Result<()> {
+        let list = Descriptors::from_span(span)?;
+        self.register_list(list, &CallOptions::default(), pages).map(drop)
+    }
+
+    /// Registers descriptors with the backends that the options name: with all of them, or not at all. Without a name it
+    /// registers them with each backend that accepts their memory type; one of these is enough.
+    pub fn register_segments(&mut self, list: Descriptors, options: &CallOptions) -> Result<SegmentsId> {
+        ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to register");
+        self.register_list(list, options, HostPages::Shared)
+    }
+
+    /// Each backend gets a call of its own. NIXL reports success if one backend of a list accepts the memory, and does not
     /// report which. It deregisters from every backend that has memory of the type, also from one that was added later
-    /// and does not have this span, and reports that as a failure. So the backends are stored with the span.
-    pub fn register(&mut self, descriptor: Descriptor, pages: HostPages) -> Result<()> {
-        ensure!(
-            !self.registered.contains_key(&descriptor),
-            AlreadyExists,
-            "{} is already registered with agent '{}'",
-            describe(&descriptor),
-            self.display_name()
-        );
-        self.uses_gpu |= descriptor.memory_type == MemoryType::Vram;
-        let list = RegistrationList::new(&descriptor)?;
-        let mut accepted = Vec::new();
-        let mut refused: Option<Error> = None;
-        for (plugin, _) in self.backends.iter().filter(|(_, backend)| backend.accepts(&descriptor)) {
-            match self.register_pages_with(plugin, &list, std::iter::once(descriptor), pages) {
-                Ok(()) => accepted.push(plugin.clone()),
-                Err(error) => {
-                    let error = error.context(format!("with its {plugin} backend"));
-                    refused = Some(match refused {
-                        Some(first) => first.followed_by(error),
-                        None => error,
-                    });
-                }
+    /// and does not have this memory, and reports that as a failure. So the backends are stored with the memory.
+    fn register_list(
+        &mut self,
+        list: Descriptors,
+        options: &CallOptions,
+        pages: HostPages,
+    ) -> Result<SegmentsId> {
+        let doing = format!("register {} with agent '{}'", describe_all(&list), self.display_name());
+        let prepared = self.registered.ensure_new(&list);
+        let prepared = prepared.and_then(|()| self.chosen_backends(options, list.memory_type()));
+        let chosen = prepared.map_err(|error| error.context(&doing))?;
+        self.uses_gpu |= list.memory_type() == MemoryType::Vram;
+        let raw = RegistrationList::from_descriptors(&list)?;
+        let (mut plugins, mut outcome) = (Vec::new(), Ok(()));
+        for plugin in chosen {
+            match self.register_pages_with(&plugin, &raw, &list, pages) {
+                Ok(()) => plugins.push(plugin),
+                Err(error) => outcome = and(outcome, error.context(format!("with its {plugin} backend"))),
             }
         }
-        if accepted.is_empty() {
-            return Err(self.registration_failure(&descriptor, refused));
+        if let Err(error) = &outcome {
+            if plugins.is_empty() || !options.backends.is_empty() {
+                let _ = self.deregister_from_all(&plugins, &raw);
+                return Err(error.clone().context(doing));
+            }
+            log!(Warn, "{doing}: {error}");
         }
-        if let Some(error) = refused {
-            log!(Warn, "register {} with agent '{}': {error}", describe(&descriptor), self.display_name());
-            self.refused.insert(descriptor, error.to_string());
-        }
-        self.registered.insert(descriptor, accepted);
-        Ok(())
+        let id = SegmentsId(self.next_id());
+        let refused = outcome.err().map(|error| error.to_string());
+        self.registered.add(id, Segments { list, plugins, refused });
+        Ok(id)
     }
 
     /// Registers memory with one backend. It fails without NIXL if the backend would end the process.
-    pub(super) fn register_pages_with(
+    fn register_pages_with(
         &self,
         plugin: &str,
-        list: &RegistrationList,
-        memory: impl Iterator<Item = Descriptor>,
+        raw: &RegistrationList,
+        list: &Descriptors,
         pages: HostPages,
     ) -> Result<()> {
         if plugin == gusli::PLUGIN {
-            let known = self.host_ranges_of(plugin);
-            for (index, descriptor) in memory.enumerate() {
+            let of_host = self.registered.of_type(MemoryType::Dram);
+            let is_with = |segments: &&Segments| segments.plugins.iter().any(|name| name == plugin);
+            let known: usize = of_host.filter(is_with).map(|segments| segments.list.entries().len()).sum();
+            for (index, descriptor) in list.descriptors().enumerate() {
                 gusli::ensure_memory(&descriptor, pages, known + index)?;
             }
         }
-        self.register_with(plugin, list).map_err(|error| error.with_status(Status::Nixl))
+        self.register_with(plugin, raw).map_err(|error| error.with_status(Status::Nixl))
     }
 
-    /// Number of ranges of host memory that a backend has.
-    fn host_ranges_of(&self, plugin: &str) -> usize {
-        let is_with = |plugins: &[String]| plugins.iter().any(|name| name == plugin);
-        let spans = self
-            .registered
-            .iter()
-            .filter(|(memory, plugins)| memory.memory_type == MemoryType::Dram && is_with(plugins));
-        let lists = self
-            .segments
-            .values()
-            .filter(|segments| segments.list.memory_type() == MemoryType::Dram && is_with(&segments.plugins));
-        spans.count() + lists.map(|segments| segments.list.entries().len()).sum::<usize>()
+    /// Deregisters a span from the backends it was registered with. After a failure the memory may still be in use and
+    /// must not be freed.
+    pub fn deregister(&mut self, span: &Descriptor) -> Result<()> {
+        let Some(id) = self.registered.find(span) else {
+            fail!(InvalidState, "{} is not registered with agent '{}'", describe(span), self.display_name());
+        };
+        self.deregister_segments(id)
+    }
+
+    /// Deregisters descriptors, and releases requests that use them. Fails while one of these is in flight.
+    pub fn deregister_segments(&mut self, id: SegmentsId) -> Result<()> {
+        let gone = || Error::new(Status::InvalidState, "the descriptors are not registered");
+        let list = self.registered.get(id).ok_or_else(gone)?.list.clone();
+        self.release_users_of(list.memory_type(), list.spans())?;
+        let Some(segments) = self.registered.remove(id) else { return Ok(()) };
+        let raw = RegistrationList::from_descriptors(&list)?;
+        self.deregister_from_all(&segments.plugins, &raw).map_err(|error| {
+            error.context(format!("deregister {} from agent '{}'", describe_all(&list), self.display_name()))
+        })
+    }
+
+    fn deregister_from_all(&self, plugins: &[String], list: &RegistrationList) -> Result<()> {
+        plugins.iter().fold(Ok(()), |outcome, plugin| match self.deregister_from(plugin, list) {
+            Ok(()) => outcome,
+            Err(error) => {
+                let error = error.context(format!("from its {plugin} backend"));
+                and(outcome, error.with_status(Status::Nixl))
+            }
+        })
     }
 
     /// Adds why a backend does not have the memory of a failed request, if that was only logged: another one accepted it.
@@ -93,8 +122,8 @@ impl AgentState {
         mut spans: impl Iterator<Item = Span>,
     ) -> Error {
         let reason = spans.find_map(|span| {
-            let mut refused = self.refused.iter();
-            refused.find(|(memory, _)| contains(memory, memory_type, &span)).map(|(_, reason)| reason)
+            let mut all = self.registered.of_type(memory_type).filter(|segments| segments.has(&span));
+            all.find_map(|segments| segments.refused.as_ref())
         });
         match reason {
             Some(reason) => error.followed_by(refused_then(reason)),
@@ -132,11 +161,8 @@ impl AgentState {
 
     /// The plugins that memory is registered with.
     fn holders(&self, memory_type: MemoryType, span: Span) -> impl Iterator<Item = &String> {
-        let has = move |memory: &Descriptor| contains(memory, memory_type, &span);
-        let spans = self.registered.iter().filter(move |(memory, _)| has(memory)).map(|(_, plugins)| plugins);
-        let lists =
-            self.segments.values().filter(move |segments| segments.list.descriptors().any(|m| has(&m)));
-        spans.chain(lists.map(|segments| &segments.plugins)).flatten()
+        let all = self.registered.of_type(memory_type).filter(move |segments| segments.has(&span));
+        all.flat_map(|segments| &segments.plugins)
     }
 
     /// Registers a list with one backend. If UCX refuses it, the attempt is repeated to collect what UCX logs.
@@ -151,47 +177,6 @@ impl AgentState {
         let outcome = register().or_else(|first| ucx_log::repeat_collecting(plugin, first, register));
         let is_gpu = list.memory_type == MemoryType::Vram && plugin.starts_with("UCX");
         if is_gpu { outcome.map_err(explain_vram) } else { outcome }
-    }
-
-    fn registration_failure(&self, descriptor: &Descriptor, refused: Option<Error>) -> Error {
-        let doing = format!("register {} with agent '{}'", describe(descriptor), self.display_name());
-        let memory_type = descriptor.memory_type.name();
-        let error = refused.unwrap_or_else(|| {
-            let has = self.backend_names();
-            let message = format!("it has {has}; create a backend that accepts {memory_type} memory first");
-            Error::new(Status::Nixl, message)
-        });
-        error.context(doing)
-    }
-
-    /// Deregisters a span from the backends it was registered with. After a failure the memory may still be in use and
-    /// must not be freed.
-    pub fn deregister(&mut self, descriptor: &Descriptor) -> Result<()> {
-        let span = Span::from(descriptor);
-        self.release_users_of(descriptor.memory_type, std::iter::once(span))?;
-        let Some(plugins) = self.registered.remove(descriptor) else {
-            fail!(
-                InvalidState,
-                "{} is not registered with agent '{}'",
-                describe(descriptor),
-                self.display_name()
-            );
-        };
-        self.refused.remove(descriptor);
-        let list = RegistrationList::new(descriptor)?;
-        let mut outcome: Result<()> = Ok(());
-        for plugin in &plugins {
-            if let Err(error) = self.deregister_from(plugin, &list) {
-                let error = error.context(format!("from its {plugin} backend")).with_status(Status::Nixl);
-                outcome = Err(match outcome {
-                    Ok(()) => error,
-                    Err(first) => first.followed_by(error),
-                });
-            }
-        }
-        outcome.map_err(|error| {
-            error.context(format!("deregister {} from agent '{}'", describe(descriptor), self.display_name()))
-        })
     }
 
     pub(super) fn deregister_from(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
@@ -214,12 +199,12 @@ fn explain_vram(error: Error) -> Error {
         .fold(error.followed_by(advice), |error, text| error.followed_by(text))
 }
 
-/// Whether a span begins in memory.
-fn contains(memory: &Descriptor, memory_type: MemoryType, span: &Span) -> bool {
-    memory.memory_type == memory_type
-        && memory.device_id == span.device_id
-        && memory.address <= span.address
-        && span.address - memory.address < memory.size
+/// Adds a later error.
+fn and(outcome: Result<()>, error: Error) -> Result<()> {
+    Err(match outcome {
+        Ok(()) => error,
+        Err(first) => first.followed_by(error),
+    })
 }
 
 /// Why a backend does not have memory, for the message of a later failure.
@@ -227,9 +212,15 @@ fn refused_then(reason: &str) -> String {
     format!("when memory was registered: {reason}")
 }
 
-pub(super) fn describe(descriptor: &Descriptor) -> String {
-    let Descriptor { address, size, device_id, memory_type } = descriptor;
-    format!("{} memory at {address:#x} of {size} bytes on device {device_id}", memory_type.name())
+/// A list, for messages.
+fn describe_all(list: &Descriptors) -> String {
+    let is_storage = matches!(list.memory_type(), MemoryType::Object | MemoryType::Block);
+    match (list.descriptors().next(), list.entries().len()) {
+        (Some(descriptor), 1) if !is_storage => describe(&descriptor),
+        (_, count) => {
+            format!("{} of {} memory", Count(count as u64, "descriptor"), list.memory_type().name())
+        }
+    }
 }
 
 /// NIXL's list of spans to register.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Segments: raw descriptors that are registered with chosen backends, and what backends report about them.
+//! Raw descriptors: what backends report about them, memory views, and partial metadata.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::AgentState;
 use super::discovery::raw;
-use super::registrations::{RegistrationList, describe};
+use super::registrations::RegistrationList;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::lists;
 use crate::base::log::{Count, log};
@@ -17,102 +17,11 @@ use crate::nixl::backend::Params;
 use crate::nixl::call::{check, too_old};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
-use crate::nixl::raw_descriptors::{Segments, SegmentsId, ViewId};
+use crate::nixl::raw_descriptors::ViewId;
 use crate::nixl::request_handle::RequestSide;
-use crate::nixl::{HostPages, sys};
+use crate::nixl::sys;
 
 impl AgentState {
-    /// Registers descriptors with the backends that the options name: with all of them, or not at all. Without a name it
-    /// registers them with each backend that accepts their memory type; one of these is enough.
-    pub fn register_segments(&mut self, list: Descriptors, options: &CallOptions) -> Result<SegmentsId> {
-        ensure!(!list.entries().is_empty(), InvalidArgument, "the list has no descriptor to register");
-        let doing = format!(
-            "register {} of {} memory with agent '{}'",
-            Count(list.entries().len() as u64, "descriptor"),
-            list.memory_type().name(),
-            self.display_name()
-        );
-        self.ensure_unregistered(&list).map_err(|error| error.context(&doing))?;
-        self.uses_gpu |= list.memory_type() == MemoryType::Vram;
-        let chosen =
-            self.chosen_backends(options, list.memory_type()).map_err(|error| error.context(&doing))?;
-        let raw = RegistrationList::from_descriptors(&list)?;
-        let mut plugins = Vec::new();
-        let mut failure: Option<Error> = None;
-        for plugin in chosen {
-            match self.register_pages_with(&plugin, &raw, list.descriptors(), HostPages::Shared) {
-                Ok(()) => plugins.push(plugin),
-                Err(error) => {
-                    let error = error.context(format!("with its {plugin} backend"));
-                    failure = Some(match failure {
-                        Some(first) => first.followed_by(error),
-                        None => error,
-                    });
-                }
-            }
-        }
-        if let Some(error) = failure {
-            if plugins.is_empty() || !options.backends.is_empty() {
-                let _ = self.deregister_from_all(&plugins, &raw);
-                return Err(error.context(doing));
-            }
-            log!(Warn, "{doing}: {error}");
-            let reason = error.to_string();
-            self.refused.extend(list.descriptors().map(|descriptor| (descriptor, reason.clone())));
-        }
-        let id = SegmentsId(self.next_id());
-        self.segments.insert(id, Segments { list, plugins });
-        Ok(id)
-    }
-
-    /// NIXL accepts a descriptor twice, and then deregisters both at once.
-    fn ensure_unregistered(&self, list: &Descriptors) -> Result<()> {
-        let same_type = self.segments.values().filter(|other| other.list.memory_type() == list.memory_type());
-        let mut known: std::collections::HashSet<_> =
-            same_type.flat_map(|other| other.list.descriptors()).collect();
-        for descriptor in list.descriptors() {
-            ensure!(
-                known.insert(descriptor) && !self.registered.contains_key(&descriptor),
-                AlreadyExists,
-                "{} is already registered, or is in the list twice",
-                describe(&descriptor)
-            );
-        }
-        Ok(())
-    }
-
-    /// Deregisters descriptors, and releases requests that use them. Fails while one of these is in flight.
-    pub fn deregister_segments(&mut self, id: SegmentsId) -> Result<()> {
-        let gone = || Error::new(Status::InvalidState, "the descriptors are not registered");
-        let list = self.segments.get(&id).ok_or_else(gone)?.list.clone();
-        self.release_users_of(list.memory_type(), list.spans())?;
-        let Some(segments) = self.segments.remove(&id) else { return Ok(()) };
-        segments.list.descriptors().for_each(|descriptor| drop(self.refused.remove(&descriptor)));
-        let raw = RegistrationList::from_descriptors(&segments.list)?;
-        self.deregister_from_all(&segments.plugins, &raw).map_err(|error| {
-            error.context(format!(
-                "deregister {} of {} memory from agent '{}'",
-                Count(segments.list.entries().len() as u64, "descriptor"),
-                segments.list.memory_type().name(),
-                self.display_name()
-            ))
-        })
-    }
-
-    fn deregister_from_all(&self, plugins: &[String], list: &RegistrationList) -> Result<()> {
-        let mut outcome: Result<()> = Ok(());
-        for plugin in plugins {
-            if let Err(error) = self.deregister_from(plugin, list) {
-                let error = error.context(format!("from its {plugin} backend")).with_status(Status::Nixl);
-                outcome = Err(match outcome {
-                    Ok(()) => error,
-                    Err(first) => first.followed_by(error),
-                });
-            }
-        }
-        outcome
-    }
-
     /// Queries one backend: the properties of each descriptor, `None` if it does not exist.
     pub fn query(
         &self,

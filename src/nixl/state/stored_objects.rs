@@ -80,7 +80,7 @@ impl AgentState {
 
     /// The store that registered objects are in, for messages.
     pub fn store_of(&self, id: SegmentsId) -> String {
-        let plugins = self.segments.get(&id).map(|segments| &segments.plugins[..]).unwrap_or_default();
+        let plugins = self.registered.get(id).map(|segments| &segments.plugins[..]).unwrap_or_default();
         let stores: Vec<_> = plugins.iter().map(|plugin| self.store(plugin)).collect();
         stores.join(" and ")
     }
@@ -119,8 +119,8 @@ impl AgentState {
     fn registered_object(&self, device_id: u64) -> Option<&DescriptorEntry> {
         let is_it = |entry: &&DescriptorEntry| entry.device_id == device_id;
         let lists = || {
-            let lists = self.segments.values().map(|segments| &segments.list);
-            lists.filter(|list| list.memory_type() == MemoryType::Object).map(Descriptors::entries)
+            let objects = self.registered.of_type(MemoryType::Object);
+            objects.map(|segments| segments.list.entries())
         };
         let at_offset = |entries: &'_ [DescriptorEntry]| {
             let offset = device_id.checked_sub(entries.first()?.device_id)?;
