@@ -85,29 +85,34 @@ impl Agent {
 
     /// Sends the agent's metadata to the listen thread of a peer.
     pub fn send_local(&self, address: &str, port: u16) -> Result<()> {
-        let listener = self.peer_listener(address, port, None)?;
-        let sending = || format!("send the metadata of agent '{}' to {address}:{port}", self.name());
-        ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
-        let host = listener.ip().to_string();
-        self.call(|reply| Command::SendLocal((host, port), reply))
+        let to = self.listening("send the metadata", "to", (address, port))?;
+        self.call(|reply| Command::SendLocal(to, reply))
     }
 
     /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
     pub fn send_partial(&self, list: Descriptors, address: &str, port: u16) -> Result<()> {
-        let listener = self.peer_listener(address, port, None)?;
-        let sending = || format!("send partial metadata of agent '{}' to {address}:{port}", self.name());
-        ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
-        let host = listener.ip().to_string();
-        self.call(|reply| Command::SendPartial(list, (host, port), reply))
+        let to = self.listening("send partial metadata", "to", (address, port))?;
+        self.call(|reply| Command::SendPartial(list, to, reply))
     }
 
     /// Has the listen thread of a peer remove this agent's metadata there.
     pub fn withdraw_local(&self, address: &str, port: u16) -> Result<()> {
+        let from = self.listening("withdraw the metadata", "from", (address, port))?;
+        self.call(|reply| Command::WithdrawLocal(from, reply))
+    }
+
+    /// The host and port of a peer's listen thread. Fails if none listens there.
+    fn listening(
+        &self,
+        doing: &str,
+        preposition: &str,
+        (address, port): (&str, u16),
+    ) -> Result<(String, u16)> {
         let listener = self.peer_listener(address, port, None)?;
-        let doing = || format!("withdraw the metadata of agent '{}' from {address}:{port}", self.name());
-        ensure_listens(&listener, None).map_err(|error| error.context(doing()))?;
-        let host = listener.ip().to_string();
-        self.call(|reply| Command::WithdrawLocal((host, port), reply))
+        ensure_listens(&listener, None).map_err(|error| {
+            error.context(format!("{doing} of agent '{}' {preposition} {address}:{port}", self.name()))
+        })?;
+        Ok((listener.ip().to_string(), port))
     }
 
     /// The address of a peer's listen thread, which this agent needs its own one to reach. NIXL takes no host names.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, MemoryType};
 use super::remote::Remote;
 use super::sys;
 
@@ -88,6 +88,7 @@ impl RequestSide {
 pub struct PreparedList {
     pub(super) raw: sys::nixl_capi_xfer_dlist_handle_t,
     pub(super) side: RequestSide,
+    pub(super) memory_type: MemoryType,
 }
 
 impl PreparedList {
@@ -192,18 +193,15 @@ impl Operation {
 }
 
 /// NIXL's list of spans.
-pub(super) struct DescriptorList(pub sys::nixl_capi_xfer_dlist_t);
-
-impl DescriptorList {
-    pub(super) fn raw(&self) -> sys::nixl_capi_xfer_dlist_t {
-        self.0
-    }
+pub(super) struct DescriptorList {
+    pub raw: sys::nixl_capi_xfer_dlist_t,
+    pub count: u64,
 }
 
 impl Drop for DescriptorList {
     fn drop(&mut self) {
         // SAFETY: created by this value, and not shared.
-        unsafe { sys::nixl_capi_destroy_xfer_dlist(self.0) };
+        unsafe { sys::nixl_capi_destroy_xfer_dlist(self.raw) };
     }
 }
 

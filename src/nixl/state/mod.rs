@@ -12,6 +12,7 @@ mod peers;
 mod raw_requests;
 mod region_memory;
 mod registrations;
+mod request_creation;
 mod requests;
 mod segments;
 mod telemetry;

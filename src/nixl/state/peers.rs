@@ -182,7 +182,7 @@ impl AgentState {
                 Some(self.descriptor_list(first.memory_type, spans)?)
             }
         };
-        let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw());
+        let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw);
         // SAFETY: live handles; a null list checks for the agent only.
         let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), raw) };
         check(status, || match status {

@@ -16,9 +16,7 @@ use crate::nixl::descriptor::{MemoryType, describe};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::new_request::{NewRequest, RequestSource};
 use crate::nixl::raw_descriptors::{CostEstimate, RawSpans};
-use crate::nixl::request_handle::{
-    ListId, ObjectRequest, Operation, PreparedList, RequestId, RequestSide, RequestState, Span,
-};
+use crate::nixl::request_handle::{ListId, ObjectRequest, RequestId, RequestSide, RequestState, Span};
 use crate::nixl::sys;
 
 impl AgentState {
@@ -50,8 +48,21 @@ impl AgentState {
                 let side = self.side_of(name)?;
                 (self.create_raw(new, &side)?, side)
             }
-            RequestSource::Prepared(lists) => self.make_raw(new, lists)?,
+            RequestSource::Prepared([local, remote]) => {
+                let side = self.lists.get(&remote.0).map_or(RequestSide::Local, |list| list.side.clone());
+                let sides = ((local.0, &local.1[..]), (remote.0, &remote.1[..]));
+                let is_object = new.remote.memory_type() == MemoryType::Object;
+                let objects =
+                    new.remote.entries().iter().filter(|_| is_object).map(|object| object.device_id);
+                let details = (ObjectRequest::from_devices(objects), &new.options);
+                let made = self.new_request_from_lists(new.operation, sides.0, sides.1, details);
+                (made.map_err(|error| explain(error, &side))?, side)
+            }
         };
+        // The remote side is memory of this agent, too, if the request is to the agent itself.
+        let is_own = !matches!(side, RequestSide::Peer(_));
+        let own = [&new.local].into_iter().chain(is_own.then_some(&new.remote)).map(raw_spans);
+        self.raw_requests.insert(id, own.collect());
         let storage = if new.names_storage { self.storage_of(id, &new.remote) } else { None };
         Ok((id, side, storage))
     }
@@ -85,29 +96,8 @@ impl AgentState {
         range: Range<usize>,
         options: &CallOptions,
     ) -> Result<ListId> {
-        let owner = self.list_owner(side)?;
-        let arguments = self.arguments(options)?;
         let spans = list.spans().skip(range.start).take(range.len());
-        let raw_list = self.descriptor_list(list.memory_type(), spans)?;
-        let mut prepared = ptr::null_mut();
-        // SAFETY: live handles; the list is copied.
-        let status = unsafe {
-            sys::nixl_capi_prep_xfer_dlist(
-                self.agent,
-                owner.as_ptr(),
-                raw_list.raw(),
-                &mut prepared,
-                raw(&arguments),
-            )
-        };
-        check(status, || {
-            let count = Count(range.len() as u64, "descriptor");
-            let memory_type = list.memory_type().name();
-            format!("prepare {count} of {memory_type} memory{}", self.whose(side))
-        })?;
-        let id = ListId(self.next_id());
-        self.lists.insert(id, PreparedList { raw: prepared, side: side.clone() });
-        Ok(id)
+        self.new_list(side, (list.memory_type(), spans), options)
     }
 
     /// Adds to NOT_FOUND of a list which descriptor is the first that NIXL does not find. NIXL does not report it: parts of the
@@ -145,50 +135,19 @@ impl AgentState {
     /// Like [`Self::create_request`], with options.
     fn create_raw(&mut self, new: &NewRequest, side: &RequestSide) -> Result<RequestId> {
         let NewRequest { operation, local, remote, options, .. } = new;
-        let name = self.agent_name(side)?;
-        let arguments = self.arguments(options)?;
-        let local_list = self.descriptor_list(local.memory_type(), local.spans())?;
-        let remote_list = self.descriptor_list(remote.memory_type(), remote.spans())?;
-        let mut request = ptr::null_mut();
-        // SAFETY: live handles; the lists are copied.
-        let status = unsafe {
-            sys::nixl_capi_create_xfer_req(
-                self.agent,
-                operation.raw(),
-                local_list.raw(),
-                remote_list.raw(),
-                name.as_ptr(),
-                &mut request,
-                raw(&arguments),
-            )
-        };
-        check(status, || {
-            format!(
-                "create a request of {} from {} to {} memory{}; agent '{}' has {}, of which one must have both sides \
-                 registered",
-                Count(local.entries().len() as u64, "descriptor"),
-                local.memory_type().name(),
-                remote.memory_type().name(),
-                self.whose(side),
-                self.display_name(),
-                self.backend_names()
-            )
-        })
-        .map_err(|error| {
+        let here = (local.memory_type(), local.spans());
+        let there = (side, remote.memory_type(), remote.spans());
+        self.new_request(*operation, here, there, options).map_err(|error| {
+            if error.status() == Status::Stale {
+                return error;
+            }
             let lists = [(&RequestSide::Local, local), (side, remote)];
-            let error = self.explain_missing(side, false, error);
-            let error = match error.status() {
-                Status::Stale => return error,
-                _ => self.unresolved(lists, options).unwrap_or_else(|| explain(error, side)),
-            };
+            let error = self.unresolved(lists, options).unwrap_or_else(|| explain(error, side));
             match remote.memory_type() {
                 MemoryType::Block => self.explain_refused(error, local.memory_type(), local.spans()),
                 _ => error,
             }
-        })?;
-        let id = self.keep_raw(request, *operation, side.clone(), [local, remote]);
-        self.ensure_unreplaced(id)?;
-        Ok(id)
+        })
     }
 
     /// Why NIXL does not create a request, if one of its lists is the cause. NIXL returns one code for all causes, but a
@@ -206,67 +165,6 @@ impl AgentState {
             }
             Err(error) => (error.status() == Status::NotFound).then(|| error.context("create a request")),
         })
-    }
-
-    /// Like [`Self::make_request`], with options.
-    fn make_raw(
-        &mut self,
-        new: &NewRequest,
-        [(local, local_indices), (remote, remote_indices)]: &[(ListId, Vec<i32>); 2],
-    ) -> Result<(RequestId, RequestSide)> {
-        let stale = || {
-            let message = "a prepared list was released, because the metadata of its peer was invalidated, or its memory \
-                           deregistered; prepare the list again";
-            Error::new(Status::Stale, message)
-        };
-        let arguments = self.arguments(&new.options)?;
-        let local = self.lists.get(local).ok_or_else(stale)?.raw;
-        let remote = self.lists.get(remote).ok_or_else(stale)?;
-        let side = remote.side.clone();
-        let mut request = ptr::null_mut();
-        // SAFETY: live handles of this agent's; the indices are copied.
-        let status = unsafe {
-            sys::nixl_capi_make_xfer_req(
-                self.agent,
-                new.operation.raw(),
-                local,
-                local_indices.as_ptr(),
-                local_indices.len(),
-                remote.raw,
-                remote_indices.as_ptr(),
-                remote_indices.len(),
-                &mut request,
-                raw(&arguments),
-            )
-        };
-        check(status, || {
-            let count = Count(local_indices.len() as u64, "index pair");
-            format!("create a request of {count}{}", self.whose(&side))
-        })
-        .map_err(|error| explain(self.explain_missing(&side, true, error), &side))?;
-        Ok((self.keep_raw(request, new.operation, side.clone(), [&new.local, &new.remote]), side))
-    }
-
-    /// The remote side is memory of this agent, too, if the request is to the agent itself.
-    fn keep_raw(
-        &mut self,
-        request: sys::nixl_capi_xfer_req_t,
-        operation: Operation,
-        side: RequestSide,
-        [local, remote]: [&Descriptors; 2],
-    ) -> RequestId {
-        let mut own = vec![raw_spans(local)];
-        if !matches!(side, RequestSide::Peer(_)) {
-            own.push(raw_spans(remote));
-        }
-        let objects = remote.entries().iter().filter(|_| remote.memory_type() == MemoryType::Object);
-        let objects = ObjectRequest::from_devices(objects.map(|object| object.device_id));
-        let id = self.keep(request, operation, side, objects);
-        if remote.memory_type() == MemoryType::Block {
-            self.note_block_parts(id, remote.entries().len());
-        }
-        self.raw_requests.insert(id, own);
-        id
     }
 
     /// Releases the requests and prepared lists that use some of the agent's memory, before the memory is deregistered: NIXL
@@ -377,13 +275,6 @@ impl AgentState {
         let chosen = Backend::around(backend);
         let unknown = || Error::new(Status::Nixl, "NIXL chose a backend that the agent does not have");
         self.backends.iter_mut().find(|(_, known)| known.is_same(&chosen)).ok_or_else(unknown)
-    }
-
-    fn whose(&self, side: &RequestSide) -> String {
-        match side {
-            RequestSide::Local | RequestSide::Own => format!(" of agent '{}'", self.display_name()),
-            RequestSide::Peer(remote) => format!(" of agent '{}'", remote.name()),
-        }
     }
 }
 

@@ -2,17 +2,16 @@
 //! Prepared descriptor lists and transfer requests.
 
 use std::ffi::CStr;
-use std::ptr;
 use std::sync::Arc;
 
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
+use crate::nixl::arguments::CallOptions;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::request_handle::{
-    DescriptorList, ListId, ObjectRequest, Operation, PreparedList, RequestHandle, RequestId, RequestSide,
-    RequestState, Span,
+    ListId, Operation, RequestHandle, RequestId, RequestSide, RequestState, Span,
 };
 use crate::nixl::{gusli, sys};
 
@@ -29,18 +28,8 @@ impl AgentState {
         memory_type: MemoryType,
         spans: impl Iterator<Item = Span>,
     ) -> Result<ListId> {
-        let owner = self.list_owner(side)?;
-        let list = self.descriptor_list(memory_type, spans)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles; the list is copied.
-        let status = unsafe {
-            sys::nixl_capi_prep_xfer_dlist(self.agent, owner.as_ptr(), list.raw(), &mut raw, ptr::null_mut())
-        };
-        check(status, || format!("prepare a list of {} memory", memory_type.name()))
-            .map_err(|error| self.explain_missing(side, false, error))?;
-        let id = ListId(self.next_id());
-        self.lists.insert(id, PreparedList { raw, side: side.clone() });
-        Ok(id)
+        self.new_list(side, (memory_type, spans), &CallOptions::default())
+            .map_err(|error| self.explain_missing(side, false, error))
     }
 
     /// Whether a list still exists: those of a peer go when it is invalidated.
@@ -64,37 +53,10 @@ impl AgentState {
     pub fn make_request(
         &mut self,
         operation: Operation,
-        (local, local_indices): (ListId, &[i32]),
-        (remote, remote_indices): (ListId, &[i32]),
+        local: (ListId, &[i32]),
+        remote: (ListId, &[i32]),
     ) -> Result<RequestId> {
-        let stale = || {
-            Error::new(
-                Status::Stale,
-                "a prepared list was released because its peer was invalidated; load the metadata again",
-            )
-        };
-        let local = self.lists.get(&local).ok_or_else(stale)?.raw;
-        let remote = self.lists.get(&remote).ok_or_else(stale)?;
-        let side = remote.side.clone();
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles of this agent's; the indices are copied.
-        let status = unsafe {
-            sys::nixl_capi_make_xfer_req(
-                self.agent,
-                operation.raw(),
-                local,
-                local_indices.as_ptr(),
-                local_indices.len(),
-                remote.raw,
-                remote_indices.as_ptr(),
-                remote_indices.len(),
-                &mut raw,
-                ptr::null_mut(),
-            )
-        };
-        check(status, || format!("create a request of {} blocks", local_indices.len()))
-            .map_err(|error| self.explain_missing(&side, true, error))?;
-        Ok(self.keep(raw, operation, side, None))
+        self.new_request_from_lists(operation, local, remote, (None, &CallOptions::default()))
     }
 
     /// A request over spans listed for it alone.
@@ -104,73 +66,11 @@ impl AgentState {
         (local_type, local): (MemoryType, impl Iterator<Item = Span>),
         (side, remote_type, remote): (&RequestSide, MemoryType, impl Iterator<Item = Span>),
     ) -> Result<RequestId> {
-        let name = self.agent_name(side)?;
-        let mut own = Vec::new();
-        let is_block = remote_type == MemoryType::Block;
-        let local =
-            self.descriptor_list(local_type, local.inspect(|span| own.extend(is_block.then_some(*span))))?;
-        let mut devices = Vec::new();
-        let is_object = remote_type == MemoryType::Object;
-        let remote = remote.inspect(|span| devices.extend(is_object.then_some(span.device_id)));
-        let remote = self.descriptor_list(remote_type, remote)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles; the lists are copied.
-        let status = unsafe {
-            sys::nixl_capi_create_xfer_req(
-                self.agent,
-                operation.raw(),
-                local.raw(),
-                remote.raw(),
-                name.as_ptr(),
-                &mut raw,
-                ptr::null_mut(),
-            )
-        };
-        check(status, || {
-            format!(
-                "create a request from {} to {} memory of agent '{}' ({} here has {})",
-                local_type.name(),
-                remote_type.name(),
-                name.to_string_lossy(),
-                self.display_name(),
-                self.backend_names()
-            )
-        })
-        .map_err(|error| {
-            let error = self.explain_missing(side, false, error);
-            self.explain_refused(error, local_type, own.into_iter())
-        })?;
-        let id = self.keep(raw, operation, side.clone(), ObjectRequest::from_devices(devices));
-        self.ensure_unreplaced(id)?;
-        Ok(id)
-    }
-
-    pub(super) fn keep(
-        &mut self,
-        raw: sys::nixl_capi_xfer_req_t,
-        operation: Operation,
-        remote: RequestSide,
-        objects: Option<ObjectRequest>,
-    ) -> RequestId {
-        let id = RequestId(self.next_id());
-        let request = RequestHandle {
-            raw,
-            remote,
-            operation,
-            state: RequestState::Idle,
-            was_posted: false,
-            objects,
-            block_parts: 0,
-        };
-        self.requests.insert(id, request);
-        id
-    }
-
-    /// Notes how many parts of block storage a request has.
-    pub fn note_block_parts(&mut self, id: RequestId, parts: usize) {
-        if let Some(request) = self.requests.get_mut(&id) {
-            request.block_parts = parts;
-        }
+        let (mut own, is_block) = (Vec::new(), remote_type == MemoryType::Block);
+        let local = local.inspect(|span| own.extend(is_block.then_some(*span)));
+        let remote = (side, remote_type, remote);
+        self.new_request(operation, (local_type, local), remote, &CallOptions::default())
+            .map_err(|error| self.explain_refused(error, local_type, own.into_iter()))
     }
 
     /// Whether a backend for block storage executes a request of so many parts beside those in flight. Otherwise NIXL would fail
@@ -306,26 +206,5 @@ impl AgentState {
     /// The name that a prepared list is for: the local side has none.
     pub(super) fn list_owner(&self, side: &RequestSide) -> Result<Arc<CStr>> {
         if let RequestSide::Local = side { Ok(c"".into()) } else { self.agent_name(side) }
-    }
-
-    pub(super) fn descriptor_list(
-        &mut self,
-        memory_type: MemoryType,
-        spans: impl Iterator<Item = Span>,
-    ) -> Result<DescriptorList> {
-        self.uses_gpu |= memory_type == MemoryType::Vram;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_xfer_dlist(memory_type.raw(), &mut raw) };
-        check(status, || "create a descriptor list".to_string())?;
-        let list = DescriptorList(raw);
-        for Span { address, size, device_id } in spans {
-            // SAFETY: live list.
-            let status = unsafe {
-                sys::nixl_capi_xfer_dlist_add_desc(raw, address as usize, size as usize, device_id)
-            };
-            check(status, || format!("list {size} bytes at {address:#x}"))?;
-        }
-        Ok(list)
     }
 }

@@ -72,7 +72,7 @@ impl AgentState {
             let raw_list = self.descriptor_list(list.memory_type(), list.spans())?;
             // SAFETY: see above.
             unsafe {
-                sys::nixl_capi_prep_mem_view_local(self.agent, raw_list.raw(), &mut view, raw(&arguments))
+                sys::nixl_capi_prep_mem_view_local(self.agent, raw_list.raw, &mut view, raw(&arguments))
             }
         };
         check(status.map_err(too_old)?, || {

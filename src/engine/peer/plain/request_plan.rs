@@ -115,9 +115,6 @@ impl RequestPlan {
             }
             None => self.over_spans(state, &list.spans)?,
         };
-        if self.is_to_blocks() {
-            state.note_block_parts(request, list.len() as usize);
-        }
         *place = after;
         Ok(request)
     }
