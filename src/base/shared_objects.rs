@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Result, fail};
 use crate::base::sync::{Condvar, Mutex};
 
 /// Objects by key. Making one may take long, and delays only threads that need one of the same key.
@@ -45,13 +45,10 @@ impl<K: PartialEq, T> SharedObjects<K, T> {
         let cell = self.cell(key);
         let mut current = cell.current.lock();
         while current.is_making {
-            current = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => cell.made.wait(current),
-                Some(left) => {
-                    ensure!(!left.is_zero(), TimedOut, "another thread still prepares the same memory");
-                    cell.made.wait_timeout(current, left).0
-                }
+            let Ok(woken) = cell.made.wait_until(current, deadline) else {
+                fail!(TimedOut, "another thread still prepares the same memory");
             };
+            current = woken;
         }
         known = current.object.upgrade();
         if let Some(known) = known.as_ref().filter(|known| suits(known)) {

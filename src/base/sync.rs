@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(kvmem_race)]
 use parking_lot as base;
@@ -143,6 +143,19 @@ impl Condvar {
             guard = self.wait(guard);
         }
         guard
+    }
+
+    /// Waits for a notification until a deadline, without one for ever. `Err` if the deadline has passed before.
+    pub fn wait_until<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        deadline: Option<Instant>,
+    ) -> Result<MutexGuard<'a, T>, MutexGuard<'a, T>> {
+        let Some(deadline) = deadline else { return Ok(self.wait(guard)) };
+        match deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(guard),
+            left => Ok(self.wait_timeout(guard, left).0),
+        }
     }
 
     /// Wakes one of the threads that wait.

@@ -249,14 +249,10 @@ impl Directory {
                 state.is_rung = false;
                 return Ok(events);
             }
-            state = match deadline {
-                None => self.watch.arrival.wait(state),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    ensure!(!left.is_zero(), TimedOut, "no event arrived within the timeout");
-                    self.watch.arrival.wait_timeout(state, left).0
-                }
+            let Ok(woken) = self.watch.arrival.wait_until(state, deadline) else {
+                fail!(TimedOut, "no event arrived within the timeout");
             };
+            state = woken;
         }
     }
 

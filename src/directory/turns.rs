@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Result, fail};
 use crate::base::sync::{Condvar, Mutex};
 
 /// The agents that a call publishes or withdraws now.
@@ -27,18 +27,10 @@ impl Turns {
     pub fn take<'a>(&'a self, name: &'a str, deadline: Option<Instant>) -> Result<Turn<'a>> {
         let mut names = self.names.lock();
         while !names.insert(name.to_string()) {
-            names = match deadline {
-                None => self.ended.wait(names),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    ensure!(
-                        !left.is_zero(),
-                        TimedOut,
-                        "another call publishes or withdraws the agent, and did not end in time"
-                    );
-                    self.ended.wait_timeout(names, left).0
-                }
+            let Ok(woken) = self.ended.wait_until(names, deadline) else {
+                fail!(TimedOut, "another call publishes or withdraws the agent, and did not end in time");
             };
+            names = woken;
         }
         Ok(Turn { turns: self, name })
     }

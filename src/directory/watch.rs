@@ -163,16 +163,7 @@ impl<'a> Awaited<'a> {
             if count != seen {
                 return Some(count);
             }
-            state = match deadline {
-                None => self.watch.arrival.wait(state),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return None;
-                    }
-                    self.watch.arrival.wait_timeout(state, left).0
-                }
-            };
+            state = self.watch.arrival.wait_until(state, deadline).ok()?;
         }
     }
 }

@@ -80,16 +80,11 @@ impl<T> CommandQueue<T> {
         }
         let end = limit.map(|limit| Instant::now() + limit);
         let mut state = self.state.lock();
-        loop {
-            if self.take_wake() {
-                return true;
-            }
-            state = match end.map(|end| end.saturating_duration_since(Instant::now())) {
-                None => self.woken.wait(state),
-                Some(Duration::ZERO) => return false,
-                Some(left) => self.woken.wait_timeout(state, left).0,
-            };
+        while !self.take_wake() {
+            let Ok(woken) = self.woken.wait_until(state, end) else { return false };
+            state = woken;
         }
+        true
     }
 
     /// The same without sleeping, if yielding takes little time. It takes no lock but this queue's.

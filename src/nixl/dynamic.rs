@@ -6,7 +6,7 @@ use std::ptr;
 
 /// `Elf64_Dyn`.
 #[repr(C)]
-pub struct Entry {
+pub struct DynamicEntry {
     tag: i64,
     value: u64,
 }
@@ -15,7 +15,7 @@ pub struct Entry {
 #[derive(Clone, Copy)]
 pub struct Section {
     base: usize,
-    first: *const Entry,
+    first: *const DynamicEntry,
 }
 
 pub const STRINGS: i64 = 5;
@@ -24,7 +24,7 @@ const END: i64 = 0;
 impl Section {
     /// # Safety
     /// A library must be loaded at `base`, and stay loaded while this value is used; `first` is its section, or NULL.
-    pub unsafe fn new(base: usize, first: *const Entry) -> Self {
+    pub unsafe fn new(base: usize, first: *const DynamicEntry) -> Self {
         Self { base, first }
     }
 

@@ -140,11 +140,8 @@ impl Exit {
         }
         let end = state.last_began.unwrap_or_else(Instant::now) + patience;
         while state.destroying > own {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            state = self.destroyed.wait_timeout(state, left).0;
+            let Ok(woken) = self.destroyed.wait_until(state, Some(end)) else { return false };
+            state = woken;
         }
         true
     }

@@ -63,11 +63,10 @@ impl GdsTrials {
             match states.get(&ends) {
                 Some(State::Known(outcome)) => return Some(outcome.clone()),
                 Some(State::Running) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
+                    let Ok(woken) = self.ended.wait_until(states, Some(deadline)) else {
                         return Some(Err("the trial transfer of another thread has not ended".to_string()));
-                    }
-                    states = self.ended.wait_timeout(states, left).0;
+                    };
+                    states = woken;
                 }
                 None => {
                     states.insert(ends, State::Running);

@@ -89,11 +89,8 @@ impl<T> Taker<T> {
         self.poll_briefly();
         let mut state = self.0.state.lock();
         while matches!(*state, State::Waiting) {
-            state = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => self.0.changed.wait(state),
-                Some(left) if left.is_zero() => return false,
-                Some(left) => self.0.changed.wait_timeout(state, left).0,
-            };
+            let Ok(woken) = self.0.changed.wait_until(state, deadline) else { return false };
+            state = woken;
         }
         true
     }

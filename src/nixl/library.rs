@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use once_cell::sync::OnceCell;
 
-use super::dynamic::{Entry, Section};
+use super::dynamic::{DynamicEntry, Section};
 use super::signals;
 use super::sys::{self, Functions, OptionalFunctions};
 use crate::base::error::{Result, ensure, fail};
@@ -185,7 +185,7 @@ fn soname_of(handle: *mut c_void) -> Option<String> {
     struct LinkMap {
         base: usize,
         name: *const c_char,
-        dynamic: *const Entry,
+        dynamic: *const DynamicEntry,
     }
     let mut map: *const LinkMap = std::ptr::null();
     // SAFETY: an open handle; the map lives as long as it.

@@ -17,7 +17,7 @@ use std::mem::size_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::dynamic::{Entry, Section};
+use super::dynamic::{DynamicEntry, Section};
 use crate::base::log::log;
 use crate::base::sync::Mutex;
 
@@ -107,7 +107,7 @@ unsafe extern "C" fn redirect_in(
     };
     let header = |kind| headers.iter().find(|header| header.p_type == kind);
     let Some(dynamic) = header(libc::PT_DYNAMIC) else { return 0 };
-    let first = ptr::with_exposed_provenance::<Entry>(base + dynamic.p_vaddr as usize);
+    let first = ptr::with_exposed_provenance::<DynamicEntry>(base + dynamic.p_vaddr as usize);
     // SAFETY: as the headers say.
     let section = unsafe { Section::new(base, first) };
     let is_read_only = |address: usize| {

@@ -210,16 +210,10 @@ impl Completion {
     fn sleep(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
         let mut last = self.last();
         while !is_met() {
-            last = match deadline {
-                None => self.over.wait(last),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        fail!(TimedOut, "the transfer is still in flight");
-                    }
-                    self.over.wait_timeout(last, left).0
-                }
+            let Ok(woken) = self.over.wait_until(last, deadline) else {
+                fail!(TimedOut, "the transfer is still in flight");
             };
+            last = woken;
         }
         Ok(())
     }

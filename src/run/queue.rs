@@ -148,16 +148,10 @@ impl Queue {
         is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
         let mut state = self.lock();
         while state.entries.is_empty() {
-            state = match deadline {
-                None => self.arrival.wait(state),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        fail!(TimedOut, "no completion arrived within the timeout");
-                    }
-                    self.arrival.wait_timeout(state, left).0
-                }
+            let Ok(woken) = self.arrival.wait_until(state, deadline) else {
+                fail!(TimedOut, "no completion arrived within the timeout");
             };
+            state = woken;
         }
         Ok(state)
     }

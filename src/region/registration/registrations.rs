@@ -26,12 +26,12 @@ pub struct Registrations {
 #[derive(Default)]
 struct State {
     /// At most one of each agent.
-    entries: Vec<Entry>,
+    entries: Vec<AgentRegistration>,
     /// A thread grows or shrinks the region, or must not see that another one does.
     is_resizing: bool,
 }
 
-struct Entry {
+struct AgentRegistration {
     /// The agent's address. It is only compared: the registration and the agent may have been destroyed.
     agent: usize,
     agent_name: String,
@@ -75,7 +75,7 @@ impl Registrations {
     }
 
     fn begin_new(&self, state: &mut State, agent: &Arc<Agent>) -> Changing<'_> {
-        state.entries.push(Entry {
+        state.entries.push(AgentRegistration {
             agent: address(agent),
             agent_name: agent.name().to_string(),
             call_timeout: agent.call_timeout(),
@@ -92,7 +92,8 @@ impl Registrations {
         deadline: Option<Instant>,
     ) -> Result<Option<Changing<'_>>> {
         let begin = |state: &mut State| {
-            let is_it = |entry: &&mut Entry| std::ptr::eq(entry.registration.as_ptr(), registration);
+            let is_it =
+                |entry: &&mut AgentRegistration| std::ptr::eq(entry.registration.as_ptr(), registration);
             let is_resizing = state.is_resizing;
             let Some(entry) = state.entries.iter_mut().find(is_it) else { return Some(None) };
             if is_resizing || entry.is_changing {
@@ -129,12 +130,8 @@ impl Registrations {
             if let Some(begun) = begin(&mut state) {
                 return Ok(begun);
             }
-            state = match deadline(&state).map(|deadline| deadline.saturating_duration_since(Instant::now()))
-            {
-                None => self.change.wait(state),
-                Some(left) if left.is_zero() => return Err(state.is_busy()),
-                Some(left) => self.change.wait_timeout(state, left).0,
-            };
+            let end = deadline(&state);
+            state = self.change.wait_until(state, end).map_err(|state| state.is_busy())?;
         }
     }
 
@@ -185,24 +182,25 @@ impl Registrations {
 }
 
 impl State {
-    fn entry(&self, agent: &Arc<Agent>) -> Option<&Entry> {
+    fn entry(&self, agent: &Arc<Agent>) -> Option<&AgentRegistration> {
         self.entries.iter().find(|entry| entry.agent == address(agent))
     }
 
-    fn registered(&self) -> impl Iterator<Item = &Entry> {
+    fn registered(&self) -> impl Iterator<Item = &AgentRegistration> {
         self.entries.iter().filter(|entry| !entry.is_changing && entry.registration.strong_count() > 0)
     }
 
     /// When a wait for calls of all agents ends. They end with the limits of these agents.
     fn limit(&self, begun: Instant) -> Option<Instant> {
-        let of_entry = |entry: &Entry| nixl::call_end(begun, entry.call_timeout);
+        let of_entry = |entry: &AgentRegistration| nixl::call_end(begun, entry.call_timeout);
         let of_agents: Option<Vec<_>> = self.entries.iter().map(of_entry).collect();
         [of_agents.and_then(|ends| ends.into_iter().max()), nixl::limit()].into_iter().flatten().min()
     }
 
     /// The error of a wait that has taken too long.
     fn is_busy(&self) -> Error {
-        let is_ending = |entry: &&Entry| entry.is_changing || entry.registration.strong_count() == 0;
+        let is_ending =
+            |entry: &&AgentRegistration| entry.is_changing || entry.registration.strong_count() == 0;
         match self.entries.iter().find(is_ending) {
             Some(entry) => nixl::in_call(&entry.agent_name)
                 .context("another thread registers or deregisters the region, or has deregistered it"),
