@@ -80,7 +80,7 @@ typedef struct nixl_sim_requests {
     uint64_t in_flight; /* posted, not completed, not failed */
     uint64_t posts;     /* calls so far */
     uint64_t reposts;   /* of these, posts of a request that had failed */
-    uint64_t bytes;     /* that were moved */
+    uint64_t bytes;     /* moved by requests of more than 4096 bytes, which reads of a control block are not */
     int last_poster;    /* the thread that made the last of them */
 } nixl_sim_requests;
 nixl_sim_requests nixl_sim_get_requests(void);

@@ -126,7 +126,7 @@ static void complete(request *request) {
     const int spoils = size >= spoiled_size ? spoiling : NIXL_SIM_SPOIL_NONE;
     if (spoils != NIXL_SIM_SPOIL_NONE) spoiling = NIXL_SIM_SPOIL_NONE;
     if (spoils == NIXL_SIM_SPOIL_SKIP) return;
-    counts.bytes += size;
+    if (size > 4096) counts.bytes += size;
     for (size_t i = 0; i < request->local.count; i++) {
         const range here = request->local.ranges[i], there = request->remote.ranges[i];
         unsigned char *to = request->reads ? here.address : there.address;
