@@ -156,7 +156,7 @@ inline transfer start_transfer(const layout &source, const layout &destination, 
 inline std::vector<uint32_t> checksums_of(const layout &of, const std::vector<uint32_t> &ids)
 {
     std::vector<uint32_t> checksums(ids.size());
-    call(kvmem_layout_checksum, of.get(), ids.data(), ids.size(), checksums.data());
+    call(kvmem_layout_checksum, of.get(), ids.data(), ids.size(), KVMEM_TIMEOUT_FOREVER, checksums.data());
     return checksums;
 }
 

@@ -63,8 +63,8 @@ func adopt(address, size uint64, flags AdoptFlags, release func(),
 	return region, err
 }
 
-// AdoptFileOptions are options of AdoptFile.
-type AdoptFileOptions struct {
+// AdoptMemfdOptions are options of AdoptMemfd.
+type AdoptMemfdOptions struct {
 	Flags AdoptFlags
 	// Offset in bytes from the start of the file to the memory, a multiple of the page size of the file.
 	Offset uint64
@@ -79,11 +79,11 @@ type AdoptFileOptions struct {
 	FD int32
 }
 
-// AdoptFile adopts a part of a memory file of the caller, so that it can be shared with other processes.
-func AdoptFile(options AdoptFileOptions) (*Region, error) {
+// AdoptMemfd adopts a part of a memory file of the caller, so that it can be shared with other processes.
+func AdoptMemfd(options AdoptMemfdOptions) (*Region, error) {
 	var a arena
 	defer a.free()
-	o := newOptions[C.kvmem_adopt_file_options](&a)
+	o := newOptions[C.kvmem_adopt_memfd_options](&a)
 	o.flags = C.uint64_t(options.Flags)
 	o.offset = C.uint64_t(options.Offset)
 	o.size = C.uint64_t(options.Size)
@@ -95,7 +95,7 @@ func AdoptFile(options AdoptFileOptions) (*Region, error) {
 	handle := cgo.NewHandle(release)
 	C.kvmem_go_set_file_release(o, C.uint64_t(options.Address), C.uintptr_t(handle))
 	region, err := createRegion(&a, func(region **C.kvmem_region, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_region_adopt_file(o, region, failure)
+		return C.kvmem_region_adopt_memfd(o, region, failure)
 	})
 	if err != nil {
 		handle.Delete()

@@ -133,7 +133,7 @@ const (
 	// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the
 	// source of transfers, and cannot be registered with an agent.
 	AdoptReadOnly AdoptFlags = C.KVMEM_ADOPT_READ_ONLY
-	// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+	// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
 	AdoptKeepSeals AdoptFlags = C.KVMEM_ADOPT_KEEP_SEALS
 )
 
@@ -408,7 +408,7 @@ const (
 	// its flags have RegionReadOnly.
 	OpenReadWrite OpenFlags = C.KVMEM_OPEN_READ_WRITE
 	// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
-	// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+	// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
 	// owner, and every importer with write access, can remove such pages. If this process then touches
 	// them, it ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
 	OpenTrustOwner OpenFlags = C.KVMEM_OPEN_TRUST_OWNER

@@ -218,7 +218,7 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	unmapped := make(chan struct{})
-	adopted := need(kvmem.AdoptFile(kvmem.AdoptFileOptions{
+	adopted := need(kvmem.AdoptMemfd(kvmem.AdoptMemfdOptions{
 		FD: int32(file.Fd()), Size: 1 << 16, Flags: kvmem.AdoptKeepSeals, Release: func() { close(unmapped) },
 	}))(t)
 	copy(need(adopted.Bytes())(t), "in the file")
@@ -228,7 +228,7 @@ func TestAdopt(t *testing.T) {
 	}
 	adopted.Close()
 	<-unmapped
-	_, err = kvmem.AdoptFile(kvmem.AdoptFileOptions{FD: -1, Size: 4096})
+	_, err = kvmem.AdoptMemfd(kvmem.AdoptMemfdOptions{FD: -1, Size: 4096})
 	fails(t, err, kvmem.ErrInvalidArgument, "")
 }
 

@@ -204,29 +204,14 @@ func (l *Layout) Resize(numBlocks uint64) error {
 }
 
 // Checksums computes the CRC32C of blocks. Blocks with the same content have the same checksum, whatever the kind, order,
-// alignment or tier of their layouts. Nothing may write to the blocks during the call.
-func (l *Layout) Checksums(blocks []uint32) ([]uint32, error) {
-	checksums := make([]uint32, len(blocks)+1) // never empty, so that it has an address
-	ids := append([]uint32{}, blocks...)
-	ids = append(ids, 0)
-	err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_layout_checksum((*C.kvmem_layout)(p), (*C.uint32_t)(&ids[0]), C.size_t(len(blocks)),
-			(*C.uint32_t)(&checksums[0]), failure)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return checksums[:len(blocks)], nil
-}
-
-// ChecksumsWithin computes the checksums like Checksums. Reads of files and stores end at the deadline of the context.
-func (l *Layout) ChecksumsWithin(ctx context.Context, blocks []uint32) ([]uint32, error) {
+// alignment or tier of their layouts. Nothing may write to the blocks during the call. It ends at the deadline of the context.
+func (l *Layout) Checksums(ctx context.Context, blocks []uint32) ([]uint32, error) {
 	compute := func(timeout C.uint64_t) ([]uint32, error) {
 		checksums := make([]uint32, len(blocks)+1)
 		ids := append([]uint32{}, blocks...)
 		ids = append(ids, 0)
 		err := l.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_layout_checksum_within((*C.kvmem_layout)(p), (*C.uint32_t)(&ids[0]), C.size_t(len(blocks)),
+			return C.kvmem_layout_checksum((*C.kvmem_layout)(p), (*C.uint32_t)(&ids[0]), C.size_t(len(blocks)),
 				timeout, (*C.uint32_t)(&checksums[0]), failure)
 		})
 		if err != nil {

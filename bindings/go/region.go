@@ -196,8 +196,8 @@ func (r *Region) Info() (RegionInfo, error) {
 		return RegionInfo{}, err
 	}
 	return RegionInfo{
-		Address: uint64(i.address), Size: uint64(i.size), PageSize: uint64(i.page_size), Alignment: uint64(i.alignment),
-		Flags: RegionFlags(i.flags), Tier: Tier(i.tier), Origin: Origin(i.origin), DeviceID: int32(i.device_id),
+		Address: uint64(i.address), Size: uint64(i.size), MemoryPageSize: uint64(i.memory_page_size), Alignment: uint64(i.alignment),
+		Flags: RegionFlags(i.flags), Tier: Tier(i.tier), Origin: Origin(i.origin), Device: int32(i.device),
 		NUMANode: int32(i.numa_node), FD: int32(i.fd), RegistrationCount: uint32(i.registration_count),
 	}, nil
 }

@@ -183,15 +183,15 @@ type RegionInfo struct {
 	Address uint64
 	// Size in bytes.
 	Size uint64
-	// PageSize in bytes of the mapping for system and pinned; bytes per extent for elastic.
-	PageSize uint64
+	// MemoryPageSize in bytes of the mapping for system and pinned; bytes per extent for elastic.
+	MemoryPageSize uint64
 	// Alignment: offsets, sizes and memory addresses of I/O to a file must be multiples of it. Others: 1.
 	Alignment uint64
 	Flags     RegionFlags
 	Tier      Tier
 	Origin    Origin
-	// DeviceID is the GPU that the memory is located on, or was page-locked for; -1 for none.
-	DeviceID int32
+	// Device is the GPU that the memory is located on, or was page-locked for; -1 for none.
+	Device int32
 	// NUMANode of the pages; -1 for any.
 	NUMANode int32
 	// FD is the open file of a disk region, which the caller must not close. Others: -1.

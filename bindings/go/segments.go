@@ -91,16 +91,16 @@ type MemoryView struct {
 
 // NewMemoryView creates a view of memory of the agent, or of memory of peers if the descriptors name agents.
 func (g *Agent) NewMemoryView(descriptors *Descriptors, options NIXLOptions) (*MemoryView, error) {
-	var view *C.kvmem_view
+	var view *C.kvmem_memory_view
 	err := g.with(descriptors, options, func(p *C.kvmem_agent, l *C.kvmem_descriptors, o *C.kvmem_nixl_options,
 		failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_view_create(p, l, o, &view, failure)
+		return C.kvmem_memory_view_create(p, l, o, &view, failure)
 	})
 	if err != nil {
 		return nil, err
 	}
 	v := &MemoryView{agent: g}
-	v.own("memory view", unsafe.Pointer(view), func(p unsafe.Pointer) { C.kvmem_view_destroy((*C.kvmem_view)(p)) })
+	v.own("memory view", unsafe.Pointer(view), func(p unsafe.Pointer) { C.kvmem_memory_view_destroy((*C.kvmem_memory_view)(p)) })
 	return v, nil
 }
 
@@ -118,7 +118,7 @@ func (v *MemoryView) Close() error { return v.ref().closeObject() }
 func (v *MemoryView) Handle() unsafe.Pointer {
 	var handle unsafe.Pointer
 	_ = v.ref().call(func(p unsafe.Pointer, _ **C.kvmem_error) C.kvmem_status {
-		handle = C.kvmem_view_handle((*C.kvmem_view)(p))
+		handle = C.kvmem_memory_view_handle((*C.kvmem_memory_view)(p))
 		return C.KVMEM_STATUS_OK
 	})
 	return handle

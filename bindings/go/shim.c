@@ -36,7 +36,7 @@ void kvmem_go_set_release(kvmem_adopt_options *options, uint64_t address, uintpt
     options->user_data = (void *)handle;
 }
 
-void kvmem_go_set_file_release(kvmem_adopt_file_options *options, uint64_t address, uintptr_t handle)
+void kvmem_go_set_file_release(kvmem_adopt_memfd_options *options, uint64_t address, uintptr_t handle)
 {
     options->address = (void *)(uintptr_t)address;
     options->release = on_release;

@@ -14,7 +14,7 @@
 kvmem_status kvmem_go_set_log(uint32_t level, uintptr_t handle, kvmem_error **error);
 void kvmem_go_set_progress(kvmem_pinned_options *options, uintptr_t handle);
 void kvmem_go_set_release(kvmem_adopt_options *options, uint64_t address, uintptr_t handle);
-void kvmem_go_set_file_release(kvmem_adopt_file_options *options, uint64_t address, uintptr_t handle);
+void kvmem_go_set_file_release(kvmem_adopt_memfd_options *options, uint64_t address, uintptr_t handle);
 
 static inline void *kvmem_go_pointer(uint64_t address) { return (void *)(uintptr_t)address; }
 

@@ -32,7 +32,7 @@ func fill(t *testing.T, layout *kvmem.Layout, seed byte) {
 
 func sameBlock(t *testing.T, a *kvmem.Layout, block uint32, b *kvmem.Layout, other uint32) {
 	t.Helper()
-	first, second := need(a.Checksums([]uint32{block}))(t), need(b.Checksums([]uint32{other}))(t)
+	first, second := need(a.Checksums(context.Background(), []uint32{block}))(t), need(b.Checksums(context.Background(), []uint32{other}))(t)
 	if first[0] != second[0] {
 		t.Fatalf("block %d and block %d differ", block, other)
 	}

@@ -76,9 +76,9 @@ kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device) {
 }
 
 /* A part of a memory file that only the region keeps. The last page is outside the region. */
-kvmem_adopt_file_options owned_file_options(fuzz *fuzz) {
+kvmem_adopt_memfd_options owned_file_options(fuzz *fuzz) {
     const uint64_t pages = 2 + random_below(fuzz, 64);
-    FUZZ_OPTIONS(kvmem_adopt_file_options, options);
+    FUZZ_OPTIONS(kvmem_adopt_memfd_options, options);
     options.fd = memfd_create("owned", MFD_CLOEXEC | (random_one_in(fuzz, 4) ? 0 : MFD_ALLOW_SEALING));
     CHECK(options.fd >= 0);
     CHECK_EQ(ftruncate(options.fd, (off_t)(pages * 4096)), 0);

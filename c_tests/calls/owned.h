@@ -13,7 +13,7 @@ kvmem_adopt_options owned_adopt_options(fuzz *fuzz);
 /* The same with GPU memory. */
 kvmem_adopt_options owned_device_options(fuzz *fuzz, int32_t device);
 /* A part of a memory file, which the caller closes. */
-kvmem_adopt_file_options owned_file_options(fuzz *fuzz);
+kvmem_adopt_memfd_options owned_file_options(fuzz *fuzz);
 /* The region was not created: unmaps the memory. */
 void owned_not_adopted(const kvmem_adopt_options *options);
 /* Number of adopted allocations that were not released yet. */

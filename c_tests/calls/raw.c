@@ -92,8 +92,8 @@ DESTROYS(destroy_segments, SEGMENTS)
 
 static void view(fuzz *fuzz) {
     kvmem_agent *agent = table_pick(fuzz, AGENTS);
-    CREATE(fuzz, VIEWS, kvmem_view_create, agent, table_pick(fuzz, DESCRIPTORS), NULL);
-    DO(fuzz, kvmem_view_handle, table_pick(fuzz, VIEWS));
+    CREATE(fuzz, VIEWS, kvmem_memory_view_create, agent, table_pick(fuzz, DESCRIPTORS), NULL);
+    DO(fuzz, kvmem_memory_view_handle, table_pick(fuzz, VIEWS));
     table_destroy(fuzz, VIEWS);
 }
 

@@ -45,9 +45,9 @@ static void adopt_device(fuzz *fuzz) {
     if (status != KVMEM_STATUS_OK) owned_not_adopted(&options);
 }
 
-static void adopt_file(fuzz *fuzz) {
-    const kvmem_adopt_file_options options = owned_file_options(fuzz);
-    CREATE(fuzz, REGIONS, kvmem_region_adopt_file, or_null(fuzz, &options));
+static void adopt_memfd(fuzz *fuzz) {
+    const kvmem_adopt_memfd_options options = owned_file_options(fuzz);
+    CREATE(fuzz, REGIONS, kvmem_region_adopt_memfd, or_null(fuzz, &options));
     close(options.fd);
 }
 
@@ -126,7 +126,7 @@ const operation region_operations[] = {
     OPERATION_WITH(1, create_block, 0, BIT(REGIONS)),
     OPERATION_WITH(6, adopt_host, 0, BIT(REGIONS)),
     OPERATION_WITH(4, adopt_device, 0, BIT(REGIONS)),
-    OPERATION_WITH(3, adopt_file, 0, BIT(REGIONS)),
+    OPERATION_WITH(3, adopt_memfd, 0, BIT(REGIONS)),
     OPERATION_WITH(6, create_view, BIT(REGIONS), 0),
     OPERATION_WITH(5, get_info, BIT(REGIONS), 0),
     OPERATION_WITH(12, get_path, BIT(REGIONS), 0),

@@ -123,7 +123,7 @@ bool settings_cannot_succeed(const char *function) {
     static const char *const never[] = {"kvmem_agent_send_partial_metadata",
                                         "kvmem_agent_invalidate_local_metadata",
                                         "kvmem_request_get_telemetry", "kvmem_agent_get_telemetry",
-                                        "kvmem_view_create",
+                                        "kvmem_memory_view_create",
                                         "kvmem_agent_fetch_remote_metadata",
                                         "kvmem_agent_send_local_metadata", "kvmem_region_open_ipc"};
     static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",

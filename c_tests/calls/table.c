@@ -38,7 +38,7 @@ static void destroy(fuzz *fuzz, kind kind, void *handle) {
         DESTROY(PLUGINS, kvmem_plugins_destroy)
         DESTROY(SEGMENTS, kvmem_segments_destroy)
         DESTROY(QUERIES, kvmem_query_destroy)
-        DESTROY(VIEWS, kvmem_view_destroy)
+        DESTROY(VIEWS, kvmem_memory_view_destroy)
         DESTROY(PREPARED, kvmem_prepared_destroy)
         DESTROY(REQUESTS, kvmem_request_destroy)
         DESTROY(DIRECTORIES, kvmem_directory_destroy)

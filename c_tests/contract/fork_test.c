@@ -52,8 +52,7 @@ static void use_layouts(void) {
     FORKED_NULLS(region, kvmem_layout_get_region, w.local.layout, 0, &region);
     const uint32_t first = 0;
     uint32_t checksum = 0;
-    FORKED_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, &first, 1, &checksum);
-    FORKED_KEEPS(checksum, kvmem_layout_checksum_within, w.local.layout, &first, 1, 1, &checksum);
+    FORKED_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, &first, 1, 1, &checksum);
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
     FORKED(kvmem_layout_serve, w.near.layout, NULL);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);

@@ -55,10 +55,10 @@ TEST(regions) {
     INVALID_NULLS(region, kvmem_region_adopt_host, &adopt, &region); /* its address is NULL */
     adopt.address = &w;
     INVALID(kvmem_region_adopt_host, &adopt, NULL);
-    kvmem_adopt_file_options file = OPTIONS(kvmem_adopt_file_options);
-    INVALID_NULLS(region, kvmem_region_adopt_file, NULL, &region);
-    INVALID_NULLS(region, kvmem_region_adopt_file, &file, &region); /* fd 0 is not a memory file */
-    INVALID(kvmem_region_adopt_file, &file, NULL);
+    kvmem_adopt_memfd_options file = OPTIONS(kvmem_adopt_memfd_options);
+    INVALID_NULLS(region, kvmem_region_adopt_memfd, NULL, &region);
+    INVALID_NULLS(region, kvmem_region_adopt_memfd, &file, &region); /* fd 0 is not a memory file */
+    INVALID(kvmem_region_adopt_memfd, &file, NULL);
     kvmem_object_options objects = OPTIONS(kvmem_object_options, it.object_size = 1, it.count = 1);
     INVALID_NULLS(region, kvmem_region_create_object, NULL, &region);
     INVALID_NULLS(region, kvmem_region_create_object, &objects, &region); /* its prefix is NULL */
@@ -188,12 +188,9 @@ TEST(layout_infos) {
     INVALID(kvmem_layout_get_region, w.local.layout, 0, NULL);
     const uint32_t first = 0;
     uint32_t checksum = 0;
-    INVALID_KEEPS(checksum, kvmem_layout_checksum, NULL, &first, 1, &checksum);
-    INVALID_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, NULL, 1, &checksum);
-    INVALID(kvmem_layout_checksum, w.local.layout, &first, 1, NULL);
-    INVALID_KEEPS(checksum, kvmem_layout_checksum_within, NULL, &first, 1, 0, &checksum);
-    INVALID_KEEPS(checksum, kvmem_layout_checksum_within, w.local.layout, NULL, 1, 0, &checksum);
-    INVALID(kvmem_layout_checksum_within, w.local.layout, &first, 1, 0, NULL);
+    INVALID_KEEPS(checksum, kvmem_layout_checksum, NULL, &first, 1, 0, &checksum);
+    INVALID_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, NULL, 1, 0, &checksum);
+    INVALID(kvmem_layout_checksum, w.local.layout, &first, 1, 0, NULL);
 }
 
 TEST(shares) {

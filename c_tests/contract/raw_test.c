@@ -107,12 +107,12 @@ TEST(segments_queries_and_views_fail_with_null) {
     INVALID_KEEPS(result, kvmem_query_get, NULL, 0, &result);
     INVALID(kvmem_query_get, query, 0, NULL);
     kvmem_query_destroy(NULL);
-    kvmem_view *view = NULL;
-    INVALID_NULLS(view, kvmem_view_create, NULL, list, NULL, &view);
-    INVALID_NULLS(view, kvmem_view_create, w.agent, NULL, NULL, &view);
-    INVALID(kvmem_view_create, w.agent, list, NULL, NULL);
-    CHECK(kvmem_view_handle(NULL) == NULL);
-    kvmem_view_destroy(NULL);
+    kvmem_memory_view *view = NULL;
+    INVALID_NULLS(view, kvmem_memory_view_create, NULL, list, NULL, &view);
+    INVALID_NULLS(view, kvmem_memory_view_create, w.agent, NULL, NULL, &view);
+    INVALID(kvmem_memory_view_create, w.agent, list, NULL, NULL);
+    CHECK(kvmem_memory_view_handle(NULL) == NULL);
+    kvmem_memory_view_destroy(NULL);
 }
 
 TEST(partial_metadata_and_reports_fail_with_null) {

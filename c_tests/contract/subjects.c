@@ -48,8 +48,8 @@ static int memory_file(void) {
     return fd;
 }
 
-FILL(adopt_file, kvmem_adopt_file_options, it->fd = memory_file(), it->size = 4096)
-CREATED(adopt_file, kvmem_region, kvmem_region_adopt_file, options)
+FILL(adopt_memfd, kvmem_adopt_memfd_options, it->fd = memory_file(), it->size = 4096)
+CREATED(adopt_memfd, kvmem_region, kvmem_region_adopt_memfd, options)
 
 FILL(object, kvmem_object_options, it->key_prefix = "subject/", it->object_size = 64, it->count = 4)
 CREATED(object, kvmem_region, kvmem_region_create_object, options)
@@ -145,7 +145,7 @@ const subject subjects[] = {
     {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 1, KVMEM_STATUS_OK, true},
     {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
     {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
-    {"adopt file", sizeof(kvmem_adopt_file_options), fill_adopt_file, call_adopt_file, 3, KVMEM_STATUS_OK,
+    {"adopt file", sizeof(kvmem_adopt_memfd_options), fill_adopt_memfd, call_adopt_memfd, 3, KVMEM_STATUS_OK,
      false},
     {"object", sizeof(kvmem_object_options), fill_object, call_object, 0, KVMEM_STATUS_OK, false},
     {"block", sizeof(kvmem_block_options), fill_block, call_block, 0, KVMEM_STATUS_OK, false},

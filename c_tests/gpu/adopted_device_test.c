@@ -32,7 +32,7 @@ static void check_adopted(uint64_t address, uint64_t size, int device) {
     CHECK_EQ(info.size, size);
     CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ADOPTED);
-    CHECK_EQ(info.device_id, device);
+    CHECK_EQ(info.device, device);
     CHECK_EQ(info.fd, -1);
     CHECK_EQ(info.numa_node, -1);
 }

@@ -13,7 +13,7 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static void check_checksums_of(const side *side, const uint32_t *blocks, uint32_t count) {
     CLEANUP(test_free) uint32_t *checksums = test_allocate(count * sizeof(*checksums));
     memset(checksums, 0xEE, count * sizeof(*checksums));
-    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, count, checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, count, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     for (uint32_t i = 0; i < count; i++)
         CHECK_EQ(checksums[i], crc_of_block(&side->model, blocks[i], 0, side->model.config.num_layers));
 }
@@ -70,8 +70,8 @@ TEST(elastic_blocks_of_several_planes_have_checksums) {
             REF(OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1)));
         RUN(transfer);
         uint32_t expected, found;
-        EXPECT_OK(kvmem_layout_checksum(host, &pair.source, 1, &expected, ERR));
-        EXPECT_OK(kvmem_layout_checksum(layout, &pair.destination, 1, &found, ERR));
+        EXPECT_OK(kvmem_layout_checksum(host, &pair.source, 1, KVMEM_TIMEOUT_FOREVER, &expected, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layout, &pair.destination, 1, KVMEM_TIMEOUT_FOREVER, &found, ERR));
         CHECK_EQ(found, expected);
         CALL(kvmem_layout_destroy(host));
     }

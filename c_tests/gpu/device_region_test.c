@@ -28,12 +28,12 @@ TEST_EACH_DEVICE(info_of_a_device_region) {
         const kvmem_region_info info = region_info(region);
         CHECK(info.address != 0);
         CHECK_EQ(info.size, sizes[i]);
-        CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
+        CHECK_EQ(info.memory_page_size, sysconf(_SC_PAGESIZE));
         CHECK_EQ(info.alignment, 1);
         CHECK_EQ(info.flags, 0);
         CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
         CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
-        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.device, device);
         CHECK_EQ(info.numa_node, -1);
         CHECK_EQ(info.fd, -1);
         CHECK_EQ(info.registration_count, 0);
@@ -78,7 +78,7 @@ TEST(views_keep_the_memory_alive) {
     CHECK_EQ(info.size, 8192);
     CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_VIEW);
-    CHECK_EQ(info.device_id, 0);
+    CHECK_EQ(info.device, 0);
     CHECK(is_device_memory(info.address));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_view(view, 1, 8192, &region, ERR));
 }

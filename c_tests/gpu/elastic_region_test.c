@@ -43,8 +43,8 @@ TEST(a_new_region_has_no_memory) {
     CHECK(info.address != 0);
     CHECK_EQ(info.size, 4 * EXTENT);
     CHECK_EQ(info.tier, KVMEM_TIER_ELASTIC);
-    CHECK_EQ(info.device_id, 0);
-    CHECK_EQ(info.page_size, EXTENT);
+    CHECK_EQ(info.device, 0);
+    CHECK_EQ(info.memory_page_size, EXTENT);
     CHECK_EQ(elastic_info(region).extent_size, EXTENT);
     CHECK_EQ(elastic_info(region).num_extents, 4);
     expect_state(region, 0, 0);

@@ -23,7 +23,7 @@ TEST(an_opened_region_is_read_and_written) {
         CHECK_EQ(info.size, SIZE);
         CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
         CHECK_EQ(info.origin, KVMEM_ORIGIN_IMPORTED);
-        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.device, device);
         CHECK_EQ(info.fd, -1);
         check_device(device, info.address, SIZE, 0x21);
         fill_device(device, info.address, SIZE, 0x42);

@@ -32,7 +32,7 @@ static void check_regions(const kvmem_layout *layout, const kvmem_layout_config 
         OWN(kvmem_region, region, kvmem_layout_get_region, layout, i);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.tier, tier);
-        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.device, device);
         CHECK_EQ(info.size, kv_region_size(config));
         CHECK(i == 0 || info.address % 512 == 0);
         CHECK(info.address >= end);

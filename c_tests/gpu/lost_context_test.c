@@ -169,7 +169,7 @@ static void expect_new_calls_fail(const own_context *own, const kvmem_layout *ho
     REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create, own->layout, host, &options);
     REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create, host, own->layout, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed,
-                   kvmem_layout_checksum(own->layout, blocks, NUM(blocks), &checksum, ERR));
+                   kvmem_layout_checksum(own->layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, &checksum, ERR));
     REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_share_create_region, own->regions[0], NULL);
     CHECK_EQ(region_info(own->regions[0]).address, own->address);
 }

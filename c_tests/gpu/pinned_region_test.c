@@ -74,11 +74,11 @@ TEST_EACH_DEVICE(info_of_a_pinned_region) {
     OWNED(kvmem_region) region = create(5 * MIB + 7, it.device = device);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.size, 5 * MIB + 7);
-    CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
+    CHECK_EQ(info.memory_page_size, sysconf(_SC_PAGESIZE));
     CHECK_EQ(info.alignment, 1);
     CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
-    CHECK_EQ(info.device_id, device);
+    CHECK_EQ(info.device, device);
     CHECK_EQ(info.numa_node, numa_node_of(device));
     CHECK_EQ(info.fd, -1);
     CHECK_EQ(info.registration_count, 0);
@@ -103,7 +103,7 @@ TEST(views_keep_the_memory_alive) {
     CHECK_EQ(info.address, address + 4000);
     CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_VIEW);
-    CHECK_EQ(info.device_id, 0);
+    CHECK_EQ(info.device, 0);
     check_page_locked(view);
     check_device_reads(0, view);
     CALL(kvmem_region_destroy(view));

@@ -162,9 +162,9 @@ static void side_compute_checksums(world *w, size_t index) {
     const kvmem_layout *layout = used->side.model.layout;
     if (is_lost(w, used) && place_is_device(used->side.place)) {
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed,
-                       kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR));
+                       kvmem_layout_checksum(layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     } else {
-        EXPECT_OK(kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     }
 }
 

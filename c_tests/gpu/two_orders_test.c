@@ -18,7 +18,7 @@ TEST(a_handle_is_opened_on_the_device_of_its_memory) {
         const kvmem_ipc_options options = ipc_options(&handle, SIZE);
         CHECK_EQ(options.device, 1 - device);
         OWNED(kvmem_region) region = open_ipc(&options);
-        CHECK_EQ(region_info(region).device_id, 1 - device);
+        CHECK_EQ(region_info(region).device, 1 - device);
         check_device(1 - device, region_info(region).address, SIZE, 0x51);
         fill_device(1 - device, region_info(region).address, SIZE, 0x15);
         owner_check(&owner, 0x15);
@@ -67,7 +67,7 @@ ROLE(be_importer_with_one_gpu) {
     /* A driver may open it for the visible GPU if that has peer access. Then it is memory of that GPU here. */
     kvmem_region *region = NULL;
     if (kvmem_region_open_ipc(&options, &region, ERR) == KVMEM_STATUS_OK) {
-        CHECK_EQ(region_info(region).device_id, 0);
+        CHECK_EQ(region_info(region).device, 0);
     } else {
         CHECK(region == NULL);
     }

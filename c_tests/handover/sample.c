@@ -28,8 +28,8 @@ void sample_open(sample *sample) { make(sample, shareable(SAMPLE_SIZE), 0); }
 void sample_open_in_file(sample *sample) {
     const int fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK_EQ(ftruncate(fd, 3 * SAMPLE_SIZE), 0);
-    GET(kvmem_region *, region, kvmem_region_adopt_file,
-        REF(OPTIONS(kvmem_adopt_file_options, it.fd = fd, it.offset = SAMPLE_SIZE, it.size = SAMPLE_SIZE)));
+    GET(kvmem_region *, region, kvmem_region_adopt_memfd,
+        REF(OPTIONS(kvmem_adopt_memfd_options, it.fd = fd, it.offset = SAMPLE_SIZE, it.size = SAMPLE_SIZE)));
     CHECK_EQ(close(fd), 0);
     make(sample, region, 0);
 }

@@ -223,7 +223,7 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     HANDLE(kvmem_segments)                                                                           \
     HANDLE(kvmem_share)                                                                              \
     HANDLE(kvmem_transfer)                                                                           \
-    HANDLE(kvmem_view)                                                                               \
+    HANDLE(kvmem_memory_view)                                                                               \
     HANDLE(kvmem_vmm_mapping)                                                                        \
     HANDLE(kvmem_vmm_memory)                                                                         \
     HANDLE(kvmem_vmm_range)

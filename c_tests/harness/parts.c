@@ -80,8 +80,8 @@ void parts_check_blocks(const kvmem_layout *one, const kvmem_layout *other, cons
                         size_t num_pairs) {
     for (size_t i = 0; i < num_pairs; i++) {
         uint32_t here = 0, there = 1;
-        EXPECT_OK(kvmem_layout_checksum(one, &pairs[i].source, 1, &here, ERR));
-        EXPECT_OK(kvmem_layout_checksum(other, &pairs[i].destination, 1, &there, ERR));
+        EXPECT_OK(kvmem_layout_checksum(one, &pairs[i].source, 1, KVMEM_TIMEOUT_FOREVER, &here, ERR));
+        EXPECT_OK(kvmem_layout_checksum(other, &pairs[i].destination, 1, KVMEM_TIMEOUT_FOREVER, &there, ERR));
         CHECK_EQ(there, here);
     }
 }

@@ -83,13 +83,13 @@ TEST(blocks_of_every_kind_are_stored_in_a_device_and_come_back) {
             from[i] = out_pairs[i].source, to[i] = back_pairs[i].destination;
             fill_block(host, &config, from[i], 100 * i + (uint32_t)(kind - kv_kinds));
         }
-        EXPECT_OK(kvmem_layout_checksum(host, from, NUM(from), before, ERR));
+        EXPECT_OK(kvmem_layout_checksum(host, from, NUM(from), KVMEM_TIMEOUT_FOREVER, before, ERR));
         CHECK_EQ(kv_run(host, storage, &out).path, KVMEM_PATH_NIXL_BLOCK_WRITE);
         for (uint32_t i = 0; i < NUM(out_pairs); i++) {
             expect_in_file(path, &stored, out_pairs[i].destination, 100 * i + (uint32_t)(kind - kv_kinds));
         }
         CHECK_EQ(kv_run(storage, host, &back).path, KVMEM_PATH_NIXL_BLOCK_READ);
-        EXPECT_OK(kvmem_layout_checksum(host, to, NUM(to), after, ERR));
+        EXPECT_OK(kvmem_layout_checksum(host, to, NUM(to), KVMEM_TIMEOUT_FOREVER, after, ERR));
         CHECK_BYTES(after, before, sizeof(before));
     }
 }
@@ -226,11 +226,11 @@ TEST(a_transfer_has_more_parts_than_the_plugin_runs_at_a_time) {
         fill_block(host, &config, i, i);
     }
     const kv_move reversed = {pairs, NUM(pairs), 0, 0, 4};
-    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), before, ERR));
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, before, ERR));
     kv_run(host, storage, &reversed);
     for (uint32_t i = 0; i < NUM(pairs); i++) fill_block(host, &config, i, 0);
     kv_run(storage, host, &reversed);
-    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), after, ERR));
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, after, ERR));
     CHECK_BYTES(after, before, sizeof(before));
 }
 
@@ -252,7 +252,7 @@ TEST(transfers_that_run_at_the_same_time_share_the_limit_of_the_plugin) {
         /* every fourth block, so that no two are neighbours */
         pairs[i % TRANSFERS][i / TRANSFERS] = (kvmem_block_pair){i, i};
     }
-    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), before, ERR));
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, before, ERR));
     for (int is_read = 0; is_read < 2; is_read++) {
         kvmem_transfer *transfers[TRANSFERS];
         for (size_t i = 0; i < TRANSFERS; i++) {
@@ -268,7 +268,7 @@ TEST(transfers_that_run_at_the_same_time_share_the_limit_of_the_plugin) {
         if (!is_read)
             for (uint32_t i = 0; i < NUM(blocks); i++) fill_block(host, &config, i, 0);
     }
-    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), after, ERR));
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, after, ERR));
     CHECK_BYTES(after, before, sizeof(before));
 }
 

@@ -254,7 +254,7 @@ TEST(transfers_that_objects_cannot_take_are_refused) {
     OWNED(kvmem_layout) unknown = lay_out("unknown/", NULL);
     refuse(host.layout, unknown, usual, KVMEM_STATUS_INVALID_STATE, "the object layout has no agent");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the object layout has no agent",
-                   kvmem_layout_checksum(unknown, &out_pairs[0].destination, 1, &(uint32_t){0}, ERR));
+                   kvmem_layout_checksum(unknown, &out_pairs[0].destination, 1, KVMEM_TIMEOUT_FOREVER, &(uint32_t){0}, ERR));
     CHECK_HAS(test_last_message(), "build it with an agent that has a POSIX backend for files, an OBJ backend for objects");
     OPENED(kv_side, unregistered, REF(block_config()), NULL, 1);
     refuse(unregistered.layout, objects, usual, KVMEM_STATUS_INVALID_STATE, "the system layout has no agent");
@@ -277,9 +277,9 @@ TEST(objects_are_not_shared_or_exported) {
     CHECK_EQ(info.tier, KVMEM_TIER_OBJECT);
     CHECK_EQ(info.address, 0);
     CHECK_EQ(info.size, 300);
-    CHECK_EQ(info.page_size, 100);
+    CHECK_EQ(info.memory_page_size, 100);
     CHECK_EQ(info.fd, -1);
-    CHECK_EQ(info.device_id, -1);
+    CHECK_EQ(info.device, -1);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
     GET(kvmem_block, block, kvmem_layout_get_block, objects, 2, 0, 0);
     CHECK_EQ((uintptr_t)block.address, 2 * 288); /* an offset */
@@ -359,8 +359,8 @@ TEST(checksums_of_objects_are_those_of_their_blocks) {
         kv_run_with(host.layout, objects, &options);
         uint32_t expected[NUM(out_pairs)], found[NUM(out_pairs)], from[NUM(out_pairs)], to[NUM(out_pairs)];
         for (size_t i = 0; i < NUM(out_pairs); i++) from[i] = out_pairs[i].source, to[i] = out_pairs[i].destination;
-        EXPECT_OK(kvmem_layout_checksum(host.layout, from, NUM(from), expected, ERR));
-        EXPECT_OK(kvmem_layout_checksum(objects, to, NUM(to), found, ERR));
+        EXPECT_OK(kvmem_layout_checksum(host.layout, from, NUM(from), KVMEM_TIMEOUT_FOREVER, expected, ERR));
+        EXPECT_OK(kvmem_layout_checksum(objects, to, NUM(to), KVMEM_TIMEOUT_FOREVER, found, ERR));
         CHECK_BYTES(found, expected, sizeof(expected));
     }
 }
@@ -383,7 +383,7 @@ TEST(checksums_of_a_range_of_layers_are_those_of_a_layout_of_the_range) {
     OWNED(kvmem_layout) range = regions_lay_out(&last, &of_last, 1, agent);
     uint32_t checksums[NUM(back_pairs)], blocks[NUM(back_pairs)];
     for (size_t i = 0; i < NUM(back_pairs); i++) blocks[i] = back_pairs[i].source;
-    EXPECT_OK(kvmem_layout_checksum(range, blocks, NUM(blocks), checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(range, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     OWN(kvmem_transfer, read, kvmem_transfer_create, objects, destination.layout,
         KV_OPTIONS(&part_back, it.checksums = checksums));
     RUN(read);
@@ -422,7 +422,7 @@ TEST(a_short_object_fails_a_checksum) {
     OPENED(kv_side, source, REF(block_config()), agent, 1);
     OPENED(kv_side, destination, REF(block_config()), agent, 2);
     kv_run(source.layout, objects, &out);
-    GET(uint32_t, checksum, kvmem_layout_checksum, source.layout, &out_pairs[4].source, 1);
+    GET(uint32_t, checksum, kvmem_layout_checksum, source.layout, &out_pairs[4].source, 1, KVMEM_TIMEOUT_FOREVER);
     python_send(&object_store, "cut short/0000000004");
     const kv_move one = KV_MOVE(3, {4, 4});
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, objects, destination.layout,
@@ -511,18 +511,18 @@ TEST(checksums_with_a_limit_end_while_the_store_is_silent) {
     OPENED(kv_side, host, REF(block_config()), agent, 1);
     kv_run(host.layout, objects, &out);
     const uint32_t block = out_pairs[1].destination;
-    GET(uint32_t, expected, kvmem_layout_checksum, objects, &block, 1);
+    GET(uint32_t, expected, kvmem_layout_checksum, objects, &block, 1, KVMEM_TIMEOUT_FOREVER);
     uint32_t found = 5;
-    EXPECT_OK(kvmem_layout_checksum_within(objects, &block, 1, PATIENCE, &found, ERR));
+    EXPECT_OK(kvmem_layout_checksum(objects, &block, 1, PATIENCE, &found, ERR));
     CHECK_EQ(found, expected);
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
     EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, TEXT("object 'unsummed/%010u'", block),
-                   kvmem_layout_checksum_within(objects, &block, 1, MILLISECONDS(50), &found, ERR));
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_layout_checksum_within(objects, &block, 1, 0, &found, ERR));
+                   kvmem_layout_checksum(objects, &block, 1, MILLISECONDS(50), &found, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_layout_checksum(objects, &block, 1, 0, &found, ERR));
     CHECK_EQ(found, expected);
     peer_thaw(&stopped);
-    EXPECT_OK(kvmem_layout_checksum_within(objects, &block, 1, PATIENCE, &found, ERR));
+    EXPECT_OK(kvmem_layout_checksum(objects, &block, 1, PATIENCE, &found, ERR));
 }
 
 /* The plugin repeats the request for 25 seconds, so the store is not asked as well. Cases after this one have another, empty

@@ -166,7 +166,7 @@ TEST(blocks_read_from_and_written_to_a_peer_are_verified) {
     check_verified(met.side.layout, met.peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY, KVMEM_STATUS_OK);
     const uint32_t block = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner",
-                   kvmem_layout_checksum(met.peer.model.layout, &block, 1, checksums, ERR));
+                   kvmem_layout_checksum(met.peer.model.layout, &block, 1, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     kv_side_check_moved(&met.side, &met.peer.model, &all_layers);
     kv_expect_moved(&met.peer.model, &met.side, &all_layers);
     kv_peer_check(&met.peer);

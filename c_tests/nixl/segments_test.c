@@ -232,13 +232,13 @@ TEST(a_view_without_a_gpu_fails_with_advice) {
     static unsigned char memory[4096];
     OWNED(kvmem_agent) agent = agent_open("viewing");
     OWNED(kvmem_descriptors) list = list_open(KVMEM_MEMORY_DRAM);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_view_create, agent, list, NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "no descriptor", kvmem_memory_view_create, agent, list, NULL);
     add(list, memory, sizeof(memory));
     OWN(kvmem_segments, segments, kvmem_segments_register, agent, list, NULL);
-    REFUSE(KVMEM_STATUS_NIXL, "UCX needs a GPU, also for other memory", kvmem_view_create, agent, list, NULL);
+    REFUSE(KVMEM_STATUS_NIXL, "UCX needs a GPU, also for other memory", kvmem_memory_view_create, agent, list, NULL);
     OWNED(kvmem_descriptors) remote = list_open(KVMEM_MEMORY_DRAM);
     const kvmem_descriptor of_far = {.address = (uintptr_t)memory, .size = 4096, .agent = "far"};
     EXPECT_OK(kvmem_descriptors_add(remote, &of_far, 1, ERR));
-    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_view_create, agent, remote, NULL);
-    CHECK(kvmem_view_handle(NULL) == NULL);
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_memory_view_create, agent, remote, NULL);
+    CHECK(kvmem_memory_view_handle(NULL) == NULL);
 }

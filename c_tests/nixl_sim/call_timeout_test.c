@@ -74,7 +74,7 @@ TEST(what_is_made_too_late_is_ended) {
     OWNED(kvmem_descriptors) more = descriptors_of_memory(first, 4096);
     NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
     REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, more, NULL);
-    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_view_create, it.near, it.local, NULL);
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_memory_view_create, it.near, it.local, NULL);
     REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_prepared_create, it.near, NULL, it.local, NULL);
     REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_request_create, it.near, KVMEM_REQUEST_READ, it.local, "far", it.remote,
            NULL);
@@ -128,11 +128,11 @@ TEST(a_checksum_with_a_limit_ends_while_the_agent_is_in_a_call) {
     NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
     for (int i = 0; i < 2; i++)
         EXPECT(KVMEM_STATUS_TIMED_OUT,
-               kvmem_layout_checksum_within(objects, &block, 1, MILLISECONDS(50), &found, ERR));
+               kvmem_layout_checksum(objects, &block, 1, MILLISECONDS(50), &found, ERR));
     go_on(agent);
-    EXPECT_OK(kvmem_layout_checksum_within(objects, &block, 1, PATIENCE, &found, ERR));
+    EXPECT_OK(kvmem_layout_checksum(objects, &block, 1, PATIENCE, &found, ERR));
     NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
-    const kvmem_status status = kvmem_layout_checksum_within(objects, &block, 1, MILLISECONDS(50), &found, ERR);
+    const kvmem_status status = kvmem_layout_checksum(objects, &block, 1, MILLISECONDS(50), &found, ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_TIMED_OUT);
     go_on(agent);
 }

@@ -36,14 +36,14 @@ TEST(views_have_handles_and_are_released_once) {
     OWNED(kvmem_descriptors) own = list_of(NULL);
     OWNED(kvmem_descriptors) of_far = list_of("far");
     OWN(kvmem_segments, segments, kvmem_segments_register, agent, own, NULL);
-    GET(kvmem_view *, local, kvmem_view_create, agent, own, NULL);
-    GET(kvmem_view *, remote, kvmem_view_create, agent, of_far, NULL);
+    GET(kvmem_memory_view *, local, kvmem_memory_view_create, agent, own, NULL);
+    GET(kvmem_memory_view *, remote, kvmem_memory_view_create, agent, of_far, NULL);
     expect_views(2, 0);
-    CHECK(kvmem_view_handle(local) != NULL && kvmem_view_handle(remote) != NULL);
-    CHECK(kvmem_view_handle(local) != kvmem_view_handle(remote));
-    kvmem_view_destroy(local);
+    CHECK(kvmem_memory_view_handle(local) != NULL && kvmem_memory_view_handle(remote) != NULL);
+    CHECK(kvmem_memory_view_handle(local) != kvmem_memory_view_handle(remote));
+    kvmem_memory_view_destroy(local);
     expect_views(1, 1);
-    kvmem_view_destroy(remote);
+    kvmem_memory_view_destroy(remote);
     expect_views(0, 2);
 }
 
@@ -52,12 +52,12 @@ TEST(a_view_is_released_before_its_agent) {
     kvmem_agent *agent = open_agent();
     OWNED(kvmem_descriptors) own = list_of(NULL);
     kvmem_segments *segments = MADE(kvmem_segments, kvmem_segments_register, agent, own, NULL);
-    GET(kvmem_view *, view, kvmem_view_create, agent, own, NULL);
+    GET(kvmem_memory_view *, view, kvmem_memory_view_create, agent, own, NULL);
     const uint64_t released = NIXL(nixl_sim_get_views()).released;
     kvmem_segments_destroy(segments);
     kvmem_agent_destroy(agent);
-    CHECK(kvmem_view_handle(view) != NULL);
+    CHECK(kvmem_memory_view_handle(view) != NULL);
     expect_views(1, released);
-    kvmem_view_destroy(view);
+    kvmem_memory_view_destroy(view);
     expect_views(0, released + 1);
 }

@@ -28,7 +28,7 @@ typedef struct objects {
     kvmem_segments *segments, *doomed_segments;
     kvmem_prepared *prepared, *prepared_remote, *doomed_prepared;
     kvmem_request *request, *doomed_request;
-    kvmem_view *view, *doomed_view;
+    kvmem_memory_view *view, *doomed_view;
     scratch folder;
     kvmem_directory *directory;
     kvmem_directory_entry *entry;
@@ -90,8 +90,8 @@ static void objects_open(objects *o, uint64_t limit) {
     while (kvmem_request_wait(o->request, PATIENCE, ERR) == KVMEM_STATUS_TIMED_OUT);
     o->doomed_request = MADE(kvmem_request, kvmem_request_create, o->near, KVMEM_REQUEST_READ, o->list, "far",
                              o->remote_list, NULL);
-    o->view = MADE(kvmem_view, kvmem_view_create, o->near, o->list, NULL);
-    o->doomed_view = MADE(kvmem_view, kvmem_view_create, o->near, o->list, NULL);
+    o->view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, o->list, NULL);
+    o->doomed_view = MADE(kvmem_memory_view, kvmem_memory_view_create, o->near, o->list, NULL);
     o->folder = scratch_create(temporary_directory());
     o->directory = MADE(kvmem_directory, kvmem_directory_create,
                         REF(OPTIONS(kvmem_directory_options, it.folder = o->folder.path)));
@@ -103,8 +103,8 @@ static void objects_close(objects *o) {
     kvmem_directory_entry_destroy(o->entry);
     kvmem_directory_destroy(o->directory);
     scratch_remove(&o->folder);
-    kvmem_view_destroy(o->view);
-    kvmem_view_destroy(o->doomed_view);
+    kvmem_memory_view_destroy(o->view);
+    kvmem_memory_view_destroy(o->doomed_view);
     kvmem_request_destroy(o->request);
     kvmem_request_destroy(o->doomed_request);
     kvmem_prepared_destroy(o->prepared);
@@ -191,8 +191,8 @@ FUNCTION(run_request) {
 MAKES(get_chosen, kvmem_blob, kvmem_request_get_backend, o->request)
 CALLS(estimate, kvmem_request_estimate(o->request, &(kvmem_request_cost){0}, ERR))
 CALLS(get_measured, kvmem_request_get_telemetry(o->request, &(kvmem_request_telemetry){0}, ERR))
-MAKES(create_view, kvmem_view, kvmem_view_create, o->near, o->list, NULL)
-DESTROYS(destroy_view, kvmem_view, o->doomed_view)
+MAKES(create_view, kvmem_memory_view, kvmem_memory_view_create, o->near, o->list, NULL)
+DESTROYS(destroy_view, kvmem_memory_view, o->doomed_view)
 FUNCTION(build_layout) {
     const kvmem_system_options system = OPTIONS(kvmem_system_options, it.size = 0);
     const kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.source = KVMEM_LAYOUT_ALLOCATE,
@@ -255,8 +255,8 @@ static const struct row {
     {.name = "kvmem_request_get_backend", .run = get_chosen, .held = NIXL_SIM_CHOSEN, .in_time = KVMEM_STATUS_NIXL},
     {.name = "kvmem_request_estimate", .run = estimate, .held = NIXL_SIM_ESTIMATE, .in_time = KVMEM_STATUS_NIXL},
     {.name = "kvmem_request_get_telemetry", .run = get_measured, .held = NIXL_SIM_MEASURED, .in_time = KVMEM_STATUS_NIXL},
-    {.name = "kvmem_view_create", .run = create_view, .held = NIXL_SIM_VIEW},
-    {.name = "kvmem_view_destroy", .run = destroy_view, .held = NIXL_SIM_RELEASE_VIEW},
+    {.name = "kvmem_memory_view_create", .run = create_view, .held = NIXL_SIM_VIEW},
+    {.name = "kvmem_memory_view_destroy", .run = destroy_view, .held = NIXL_SIM_RELEASE_VIEW},
     {.name = "kvmem_layout_build", .run = build_layout, .held = NIXL_SIM_REGISTER},
     {.name = "kvmem_layout_destroy", .run = destroy_layout, .held = NIXL_SIM_DEREGISTER},
     {.name = "kvmem_layout_export", .run = export_layout, .held = NIXL_SIM_METADATA},
@@ -316,7 +316,7 @@ static void get_all(const objects *o) {
     size_t count;
     EXPECT_OK(kvmem_queue_poll(o->queue, &completion, 1, &count, ERR));
     CHECK_STR(kvmem_agent_name(o->near), "near");
-    CHECK(kvmem_view_handle(o->view) != NULL);
+    CHECK(kvmem_memory_view_handle(o->view) != NULL);
     GET(kvmem_directory_entry_info, of_entry, kvmem_directory_entry_get_info, o->entry);
 }
 

@@ -37,17 +37,17 @@ static void engine_file_close(const engine_file *file) {
 }
 
 /* The part from OFFSET on; `address` is the engine's mapping of it, or NULL. */
-static kvmem_adopt_file_options part_of(const engine_file *file, void *address) {
-    return OPTIONS(kvmem_adopt_file_options, it.fd = file->fd, it.offset = OFFSET, it.size = MEMORY_SIZE,
+static kvmem_adopt_memfd_options part_of(const engine_file *file, void *address) {
+    return OPTIONS(kvmem_adopt_memfd_options, it.fd = file->fd, it.offset = OFFSET, it.size = MEMORY_SIZE,
                    it.address = address);
 }
 
-static kvmem_region *adopt(const kvmem_adopt_file_options *options) {
-    return MADE(kvmem_region, kvmem_region_adopt_file, options);
+static kvmem_region *adopt(const kvmem_adopt_memfd_options *options) {
+    return MADE(kvmem_region, kvmem_region_adopt_memfd, options);
 }
 
-static void refuse(const kvmem_adopt_file_options *options, kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_region_adopt_file, options);
+static void refuse(const kvmem_adopt_memfd_options *options, kvmem_status status, const char *part) {
+    REFUSE(status, part, kvmem_region_adopt_memfd, options);
 }
 
 static parcel share(const kvmem_region *region, uint64_t flags) {
@@ -60,14 +60,14 @@ static bool is_sealed(const engine_file *file) { return (fcntl(file->fd, F_GET_S
 
 static kvmem_status adopt_with_options(void *options) {
     kvmem_region *region = NULL;
-    return kvmem_region_adopt_file(options, &region, NULL);
+    return kvmem_region_adopt_memfd(options, &region, NULL);
 }
 
 /* This case and this call must be the first: any adoption, also the one within releases_count, starts the
    thread for release callbacks, which ends some time after the last adopted region is destroyed. */
 TEST(an_adoption_that_cannot_start_a_thread_adds_no_seal) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release);
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.release = note_release);
     CHECK_EQ(without_new_threads(adopt_with_options, &options), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(releases_count(), 0);
     CHECK(!is_sealed(&file));
@@ -77,7 +77,7 @@ TEST(an_adoption_that_cannot_start_a_thread_adds_no_seal) {
 /* A seal cannot be removed, so a failed call must not add one. */
 TEST(a_failed_adoption_adds_no_seal) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
     options = WITH(part_of(&file, NULL), it.size = FILE_SIZE);
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "ftruncate");
@@ -95,7 +95,7 @@ TEST(importers_have_the_same_pages) {
     for (int is_mapped_by_engine = 0; is_mapped_by_engine < 2; is_mapped_by_engine++) {
         CLEANUP(engine_file_close) engine_file file = engine_file_open();
         memset(file.bytes, 0x11, FILE_SIZE);
-        const kvmem_adopt_file_options options = part_of(&file,
+        const kvmem_adopt_memfd_options options = part_of(&file,
                                                          is_mapped_by_engine ? file.bytes + OFFSET : NULL);
         OWNED(kvmem_region) region = adopt(&options);
         const kvmem_region_info info = region_info(region);
@@ -126,7 +126,7 @@ TEST(the_engine_may_close_and_unmap_its_file) {
     KEEPS_FILES;
     engine_file file = engine_file_open();
     memset(file.bytes + OFFSET, 0x22, MEMORY_SIZE);
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release);
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.release = note_release);
     const int before = releases_count();
     kvmem_region *region = adopt(&options);
     engine_file_close(&file);
@@ -145,7 +145,7 @@ TEST(the_engine_may_close_and_unmap_its_file) {
 /* Blocks move between two processes through the engine's pages. */
 TEST(layouts_over_adopted_files_are_shared) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    const kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
+    const kvmem_adopt_memfd_options options = part_of(&file, file.bytes + OFFSET);
     OWNED(kvmem_region) region = adopt(&options);
     kvmem_layout_config config = blocks_config(&kv_kinds[0]);
     OWNED(kvmem_layout) layout = regions_lay_out(&config, &region, 1, NULL);
@@ -167,7 +167,7 @@ TEST(blocks_aligned_only_by_the_engines_address_are_not_shared) {
     unsigned char *aligned = (unsigned char *)(((uintptr_t)place + 2 * MIB) / MIB * MIB);
     unsigned char *start = aligned - PAGE;
     CHECK(mmap(start, 2 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd, OFFSET) == start);
-    kvmem_adopt_file_options options = WITH(part_of(&file, start), it.size = 2 * MIB);
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, start), it.size = 2 * MIB);
     kvmem_region *region = adopt(&options);
     GET(kvmem_region *, view, kvmem_region_create_view, region, PAGE, MIB);
     kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.alignment = MIB);
@@ -209,8 +209,8 @@ static void check_overlap(const kvmem_layout *source, const kvmem_layout *destin
 TEST(overlapping_parts_of_one_file_are_detected) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     for (size_t i = 0; i < FILE_SIZE; i++) file.bytes[i] = (unsigned char)(i / PAGE);
-    const kvmem_adopt_file_options whole = WITH(part_of(&file, NULL), it.offset = 0);
-    const kvmem_adopt_file_options later = WITH(part_of(&file, NULL), it.offset = 4 * PAGE);
+    const kvmem_adopt_memfd_options whole = WITH(part_of(&file, NULL), it.offset = 0);
+    const kvmem_adopt_memfd_options later = WITH(part_of(&file, NULL), it.offset = 4 * PAGE);
     OWNED(kvmem_region) first = adopt(&whole);
     OWNED(kvmem_region) second = adopt(&later);
     OWN(kvmem_region, view, kvmem_region_create_view, second, 0, 8 * PAGE);
@@ -239,7 +239,7 @@ TEST(memory_that_is_mapped_twice_is_detected) {
 /* If the file were truncated, access to the memory would kill the process with SIGBUS. */
 TEST(an_adopted_file_is_sealed_against_truncation) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    const kvmem_adopt_file_options options = part_of(&file, NULL);
+    const kvmem_adopt_memfd_options options = part_of(&file, NULL);
     OWNED(kvmem_region) region = adopt(&options);
     CHECK(is_sealed(&file));
     CHECK_EQ(ftruncate(file.fd, 0), -1);
@@ -248,7 +248,7 @@ TEST(an_adopted_file_is_sealed_against_truncation) {
 
 /* Adopts and shares a file without seals. Importers must trust its owner. */
 static void share_unsealed(engine_file file, uint64_t flags) {
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.flags = flags);
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.flags = flags);
     OWNED(kvmem_region) region = adopt(&options);
     CHECK(!is_sealed(&file));
     memory_fill(region, 8);
@@ -287,7 +287,7 @@ TEST(a_file_open_for_reading_is_adopted_read_only) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     file.fd = foreign_reopen(file.fd, O_RDONLY);
     memset(file.bytes, 0x44, FILE_SIZE);
-    kvmem_adopt_file_options options = part_of(&file, NULL);
+    kvmem_adopt_memfd_options options = part_of(&file, NULL);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_ADOPT_READ_ONLY");
     options.flags = KVMEM_ADOPT_READ_ONLY;
     kvmem_region *region = adopt(&options);
@@ -305,7 +305,7 @@ TEST(a_file_open_for_reading_is_adopted_read_only) {
 /* A region adopted read-only gives a read-only share, though the file is writable. */
 TEST(a_region_adopted_read_only_is_shared_read_only) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
+    kvmem_adopt_memfd_options options = part_of(&file, file.bytes + OFFSET);
     options.flags = KVMEM_ADOPT_READ_ONLY;
     OWNED(kvmem_region) region = adopt(&options);
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_share_create_region, region, NULL);
@@ -315,7 +315,7 @@ TEST(a_region_adopted_read_only_is_shared_read_only) {
 TEST(a_file_sealed_against_writing_is_shared_read_only) {
     CLEANUP(engine_file_close) engine_file file = engine_file_open();
     CHECK_EQ(fcntl(file.fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
-    kvmem_adopt_file_options options = part_of(&file, NULL);
+    kvmem_adopt_memfd_options options = part_of(&file, NULL);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "F_SEAL_FUTURE_WRITE");
     options.address = file.bytes + OFFSET;
     OWNED(kvmem_region) region = adopt(&options);
@@ -352,7 +352,7 @@ TEST(a_file_that_no_process_can_write_is_adopted_read_only) {
     memset(file.bytes, 0x33, FILE_SIZE);
     CHECK_EQ(munmap(file.bytes, FILE_SIZE), 0);
     CHECK_EQ(fcntl(file.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
-    const kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.flags = KVMEM_ADOPT_READ_ONLY);
+    const kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.flags = KVMEM_ADOPT_READ_ONLY);
     OWNED(kvmem_region) region = adopt(&options);
     CHECK_EQ(close(file.fd), 0);
     CHECK_FILLED((const unsigned char *)(uintptr_t)region_info(region).address, 0x33, MEMORY_SIZE);
@@ -362,7 +362,7 @@ TEST(a_file_that_no_process_can_write_is_adopted_read_only) {
 
 TEST(the_part_must_be_in_the_file) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.offset = OFFSET + 1);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "page size 4096");
     options.offset = FILE_SIZE;
     options.size = 1;
@@ -382,7 +382,7 @@ TEST(an_fd_that_was_not_set_fails) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     const int input = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     CHECK_EQ(dup2(file.fd, STDIN_FILENO), STDIN_FILENO);
-    const kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.fd = 0);
+    const kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.fd = 0);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "missing: fd");
     CHECK_EQ(close(STDIN_FILENO), 0);
     if (input >= 0) {
@@ -393,7 +393,7 @@ TEST(an_fd_that_was_not_set_fails) {
 
 TEST(files_other_than_memory_files_fail) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.fd = 999);
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.fd = 999);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "fd 999 is not open");
     options.fd = -1;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "fd -1 is not open");
@@ -416,7 +416,7 @@ TEST(files_other_than_memory_files_fail) {
 TEST(the_address_must_map_the_same_part_of_the_file) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     CLEANUP(engine_file_close) const engine_file other = engine_file_open();
-    kvmem_adopt_file_options options = part_of(&file, file.bytes);
+    kvmem_adopt_memfd_options options = part_of(&file, file.bytes);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "mapped from offset 0 of the file, not from 12288");
     options.address = other.bytes + OFFSET;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "another file");
@@ -444,7 +444,7 @@ TEST(a_failed_adoption_calls_no_release_and_leaks_nothing) {
     CLEANUP(engine_file_close) const engine_file file = engine_file_open();
     const size_t files = count_open_files();
     const size_t mappings = count_file_mappings();
-    kvmem_adopt_file_options options = WITH(part_of(&file, NULL), it.release = note_release,
+    kvmem_adopt_memfd_options options = WITH(part_of(&file, NULL), it.release = note_release,
                                             it.size = FILE_SIZE);
     const int before = releases_count();
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "the file has");

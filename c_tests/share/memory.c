@@ -86,14 +86,14 @@ static kvmem_region *create_system(memory_kind kind, uint64_t size) {
 
 /* From the middle of a file that kvmem maps. The engine closes its file descriptor. */
 static kvmem_region *adopt_part(uint64_t size) {
-    kvmem_adopt_file_options options = {.struct_size = sizeof(options)};
+    kvmem_adopt_memfd_options options = {.struct_size = sizeof(options)};
     options.fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(options.fd >= 0);
     CHECK_EQ(ftruncate(options.fd, (off_t)(size + 2 * ADOPTED_OFFSET)), 0);
     CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers must not open it again for writing */
     options.offset = ADOPTED_OFFSET;
     options.size = size;
-    GET(kvmem_region *, region, kvmem_region_adopt_file, &options);
+    GET(kvmem_region *, region, kvmem_region_adopt_memfd, &options);
     close(options.fd);
     return region;
 }
@@ -168,10 +168,10 @@ static void file_io(const kvmem_region_info *info, uint64_t offset, void *bytes,
 void memory_write(const kvmem_region *region, uint64_t offset, const void *bytes, uint64_t size) {
     const kvmem_region_info info = region_info(region);
     if (is_on_gpu(&info)) {
-        enter_device(info.device_id);
+        enter_device(info.device);
         CU(cuMemcpyHtoD_v2(info.address + offset, bytes, size));
         CU(cuCtxSynchronize()); /* a copy may return once its source was read */
-        leave_device(info.device_id);
+        leave_device(info.device);
     } else if (info.tier == KVMEM_TIER_DISK) {
         file_io(&info, offset, (void *)(uintptr_t)bytes, size, true);
     } else {
@@ -181,7 +181,7 @@ void memory_write(const kvmem_region *region, uint64_t offset, const void *bytes
 
 void memory_read(const kvmem_region *region, uint64_t offset, void *bytes, uint64_t size) {
     const kvmem_region_info info = region_info(region);
-    if (is_on_gpu(&info)) read_device(info.device_id, bytes, info.address + offset, size);
+    if (is_on_gpu(&info)) read_device(info.device, bytes, info.address + offset, size);
     else if (info.tier == KVMEM_TIER_DISK) file_io(&info, offset, bytes, size, false);
     else memcpy(bytes, (const void *)(uintptr_t)(info.address + offset), size);
 }

@@ -15,10 +15,10 @@ TEST(the_device_is_found_by_its_uuid) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         CLEANUP(peer_finish) peer owner = peer_start_with("holder", "CUDA_VISIBLE_DEVICES", "1,0");
         holder_make(&owner, kinds[i], NULL, 1);
-        CHECK_EQ(holder_info(&owner, HOLDING_OWN).device_id, 0);
+        CHECK_EQ(holder_info(&owner, HOLDING_OWN).device, 0);
         CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
         OWNED(kvmem_region) region = open_parcel(&parcel, 0);
-        CHECK_EQ(region_info(region).device_id, 1);
+        CHECK_EQ(region_info(region).device, 1);
         memory_check(region, 1);
         memory_fill(region, 2);
         holder_check(&owner, HOLDING_OWN, 2);
@@ -52,7 +52,7 @@ TEST(a_device_that_is_not_visible_is_named) {
         free(reason);
         CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
         CHECK_EQ(holder_open(&seeing, &parcel, 0), KVMEM_STATUS_OK);
-        CHECK_EQ(holder_info(&seeing, HOLDING_OPENED).device_id, 0);
+        CHECK_EQ(holder_info(&seeing, HOLDING_OPENED).device, 0);
         holder_check(&seeing, HOLDING_OPENED, 1);
     }
 }

@@ -149,7 +149,7 @@ TEST(each_gpu_has_its_own_mapping) {
     }
     kvmem_region *again = open_parcel_for(&offer.parcel, 0, USER);
     CHECK_EQ(region_info(other).address, region_info(again).address);
-    CHECK_EQ(region_info(other).device_id, OWNER); /* where the memory is located */
+    CHECK_EQ(region_info(other).device, OWNER); /* where the memory is located */
     CALL(kvmem_region_destroy(own));
     CALL(kvmem_region_destroy(named));
     CHECK_EQ(holder_holders(&offer.owner, HOLDING_OWN).importers, 1);

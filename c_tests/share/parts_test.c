@@ -35,7 +35,7 @@ static kvmem_layout *in_rows(void) {
 
 static void checksums_of(const kvmem_layout *layout, uint32_t checksums[PARTS_BLOCKS]) {
     const uint32_t blocks[PARTS_BLOCKS] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-    EXPECT_OK(kvmem_layout_checksum(layout, blocks, PARTS_BLOCKS, checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(layout, blocks, PARTS_BLOCKS, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
 }
 
 /* The first regions of a cache belong to its parts, sorted by name. */

@@ -31,9 +31,9 @@ static void check_info(const kvmem_region *region, memory_kind kind, const peer 
     CHECK_EQ(here.tier, is_plain_pinned ? KVMEM_TIER_SYSTEM : memory_tier(kind));
     CHECK_EQ(here.flags & same, there.flags & same);
     CHECK_EQ(here.flags & KVMEM_REGION_READ_ONLY, 0);
-    CHECK_EQ(here.page_size, there.page_size);
+    CHECK_EQ(here.memory_page_size, there.memory_page_size);
     CHECK_EQ(here.alignment, there.alignment);
-    CHECK_EQ(here.device_id, is_plain_pinned ? -1 : there.device_id);
+    CHECK_EQ(here.device, is_plain_pinned ? -1 : there.device);
     CHECK_EQ(here.registration_count, 0);
     CHECK((here.fd >= 0) == (there.fd >= 0));
 }

@@ -44,10 +44,10 @@ static void check_driver_cannot_write(const kvmem_region *region) {
     const kvmem_region_info info = region_info(region);
     const uint64_t ends[] = {info.address, info.address + info.size - sizeof(other)};
     for (size_t i = 0; i < NUM(ends); i++) {
-        enter_device(info.device_id);
+        enter_device(info.device);
         const CUresult result = driver_get()->cuMemcpyHtoD_v2(ends[i], other, sizeof(other));
         const CUresult after = driver_get()->cuStreamSynchronize(NULL);
-        leave_device(info.device_id);
+        leave_device(info.device);
         if (result == CUDA_SUCCESS && after == CUDA_SUCCESS) {
             FAIL("memory that is shared read-only was written at %#llx", (unsigned long long)ends[i]);
         }

@@ -76,7 +76,7 @@ TEST(a_failed_adoption_releases_nothing) {
     options.size = UINT64_MAX;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615", kvmem_region_adopt_host, &options);
     options = WITH(adopt_options(&releases), it.flags = KVMEM_ADOPT_KEEP_SEALS);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_region_adopt_file", kvmem_region_adopt_host, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "kvmem_region_adopt_memfd", kvmem_region_adopt_host, &options);
     expect_releases(&releases, 0);
 }
 

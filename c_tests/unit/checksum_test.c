@@ -10,7 +10,7 @@ static const kv_move all_layers = {pairs, NUM(pairs), 0, 0, 3};
 static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
     uint32_t checksums[NUM(some_blocks)];
     memset(checksums, 0xEE, sizeof(checksums));
-    EXPECT_OK(kvmem_layout_checksum(layout, some_blocks, NUM(some_blocks), checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(layout, some_blocks, NUM(some_blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     for (size_t i = 0; i < NUM(some_blocks); i++)
         CHECK_EQ(checksums[i], crc_of_block(model, some_blocks[i], 0, model->config.num_layers));
 }
@@ -22,7 +22,7 @@ TEST(the_checksum_is_crc32c) {
                                    it.num_heads = 0)), NULL, 1);
     memcpy(kv_side_piece(&side, 0, 0, 0), "123456789", 9);
     const uint32_t block = 0;
-    GET(uint32_t, checksum, kvmem_layout_checksum, side.layout, &block, 1);
+    GET(uint32_t, checksum, kvmem_layout_checksum, side.layout, &block, 1, KVMEM_TIMEOUT_FOREVER);
     CHECK_EQ(checksum, 0xE3069283);
 }
 
@@ -50,11 +50,11 @@ TEST(checksums_have_a_limit_of_time) {
     const kvmem_layout *const layouts[] = {file.model.layout, host.layout};
     for (size_t i = 0; i < NUM(layouts); i++) {
         uint32_t expected[NUM(some_blocks)], found[NUM(some_blocks)];
-        EXPECT_OK(kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), expected, ERR));
-        EXPECT_OK(kvmem_layout_checksum_within(layouts[i], some_blocks, NUM(some_blocks), PATIENCE, found, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), KVMEM_TIMEOUT_FOREVER, expected, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), PATIENCE, found, ERR));
         CHECK_BYTES(found, expected, sizeof(expected));
         EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "0 of 5 blocks have checksums",
-                       kvmem_layout_checksum_within(layouts[i], some_blocks, NUM(some_blocks), 0, found, ERR));
+                       kvmem_layout_checksum(layouts[i], some_blocks, NUM(some_blocks), 0, found, ERR));
         CHECK_BYTES(found, expected, sizeof(expected));
     }
 }
@@ -98,8 +98,8 @@ TEST(files_of_any_order_have_the_same_checksums) {
             from[k] = pairs[k].source;
             to[k] = pairs[k].destination;
         }
-        EXPECT_OK(kvmem_layout_checksum(host, from, NUM(from), expected, ERR));
-        EXPECT_OK(kvmem_layout_checksum(file, to, NUM(to), found, ERR));
+        EXPECT_OK(kvmem_layout_checksum(host, from, NUM(from), KVMEM_TIMEOUT_FOREVER, expected, ERR));
+        EXPECT_OK(kvmem_layout_checksum(file, to, NUM(to), KVMEM_TIMEOUT_FOREVER, found, ERR));
         CHECK_BYTES(found, expected, sizeof(found));
         CHECK_EQ(found[1], crc_of_block(&side, 6, 0, 3));
     }
@@ -117,8 +117,8 @@ TEST(the_only_block_of_a_file_may_be_given_several_times) {
     kv_run(host, file, &move);
     const uint32_t blocks[3] = {0};
     uint32_t expected[3], found[3];
-    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), expected, ERR));
-    EXPECT_OK(kvmem_layout_checksum(file, blocks, NUM(blocks), found, ERR));
+    EXPECT_OK(kvmem_layout_checksum(host, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, expected, ERR));
+    EXPECT_OK(kvmem_layout_checksum(file, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, found, ERR));
     CHECK_BYTES(found, expected, sizeof(found));
 }
 
@@ -136,8 +136,8 @@ TEST(a_large_file_is_read_part_by_part) {
     }
     const kv_move move = {all, NUM(all), 0, 0, config.num_layers};
     kv_run(side.layout, file, &move);
-    EXPECT_OK(kvmem_layout_checksum(side.layout, blocks, NUM(blocks), expected, ERR));
-    EXPECT_OK(kvmem_layout_checksum(file, blocks, NUM(blocks), found, ERR));
+    EXPECT_OK(kvmem_layout_checksum(side.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, expected, ERR));
+    EXPECT_OK(kvmem_layout_checksum(file, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, found, ERR));
     CHECK_BYTES(found, expected, sizeof(found));
 }
 
@@ -146,13 +146,13 @@ TEST(invalid_input_fails) {
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     uint32_t checksums[2] = {11, 22};
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "block 1 of 2 is 7, the layout has 7 blocks",
-                   kvmem_layout_checksum(side.layout, outside, 2, checksums, ERR));
+                   kvmem_layout_checksum(side.layout, outside, 2, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "num_blocks is 0",
-                   kvmem_layout_checksum(side.layout, outside, 0, checksums, ERR));
+                   kvmem_layout_checksum(side.layout, outside, 0, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "blocks is NULL",
-                   kvmem_layout_checksum(side.layout, NULL, 2, checksums, ERR));
+                   kvmem_layout_checksum(side.layout, NULL, 2, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "checksums is NULL",
-                   kvmem_layout_checksum(side.layout, outside, 2, NULL, ERR));
+                   kvmem_layout_checksum(side.layout, outside, 2, KVMEM_TIMEOUT_FOREVER, NULL, ERR));
     CHECK_EQ(checksums[0], 11);
     CHECK_EQ(checksums[1], 22);
 }
@@ -269,7 +269,7 @@ TEST(pieces_of_any_order_have_checksums) {
                 }
             }
         }
-        EXPECT_OK(kvmem_layout_checksum(layout, blocks, 7, found, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layout, blocks, 7, KVMEM_TIMEOUT_FOREVER, found, ERR));
         CHECK_BYTES(found, expected, sizeof(found));
     }
 }
@@ -299,18 +299,18 @@ TEST(the_order_makes_no_difference) {
         }
         CHECK(i == 0 || checksum == expected);
         expected = checksum;
-        GET(uint32_t, found, kvmem_layout_checksum, layout, &block, 1);
+        GET(uint32_t, found, kvmem_layout_checksum, layout, &block, 1, KVMEM_TIMEOUT_FOREVER);
         CHECK_EQ(found, expected);
         OWNED(kvmem_layout) other = layout_allocate_system(&plain);
         kv_run(layout, other, &move);
-        GET(uint32_t, moved, kvmem_layout_checksum, other, &there, 1);
+        GET(uint32_t, moved, kvmem_layout_checksum, other, &there, 1, KVMEM_TIMEOUT_FOREVER);
         CHECK_EQ(moved, expected);
         OWNED(kvmem_layout) back = layout_allocate_system(&config);
         static const kvmem_block_pair home = {2, 6};
         static const kv_move again = {&home, 1, 0, 0, 3};
         kv_run(other, back, &again);
         const uint32_t last = 6;
-        GET(uint32_t, returned, kvmem_layout_checksum, back, &last, 1);
+        GET(uint32_t, returned, kvmem_layout_checksum, back, &last, 1, KVMEM_TIMEOUT_FOREVER);
         CHECK_EQ(returned, expected);
     }
 }

@@ -45,7 +45,7 @@ TEST(info_describes_the_region) {
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
     CHECK_EQ(info.address, 0);
     CHECK_EQ(info.size, MIB);
-    CHECK_EQ(info.device_id, -1);
+    CHECK_EQ(info.device, -1);
     CHECK_EQ(info.numa_node, -1);
     CHECK(info.fd >= 0);
     CHECK_EQ(info.registration_count, 0);

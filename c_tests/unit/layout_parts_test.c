@@ -184,7 +184,7 @@ TEST(checksums_cover_all_parts_sorted_by_name) {
             }
         }
     }
-    GET(uint32_t, computed, kvmem_layout_checksum, cache, (const uint32_t[]){6}, 1);
+    GET(uint32_t, computed, kvmem_layout_checksum, cache, (const uint32_t[]){6}, 1, KVMEM_TIMEOUT_FOREVER);
     CHECK_EQ(computed, expected);
     /* A transfer compares with it. */
     OWNED(kvmem_layout) other = parts_build_system(reordered, NUM(reordered), NULL);

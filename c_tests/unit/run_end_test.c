@@ -90,7 +90,7 @@ static void check_checksums_end(bool from_file) {
     for (uint32_t i = 0; i < BLOCKS; i++) blocks[i] = i;
     for (int i = 0; i < RUNS; i++) {
         kvmem_layout *layout = regions_lay_out(&world.config, &world.regions[0], 1, NULL);
-        EXPECT_OK(kvmem_layout_checksum(layout, blocks, BLOCKS, checksums, ERR));
+        EXPECT_OK(kvmem_layout_checksum(layout, blocks, BLOCKS, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
         kvmem_layout_destroy(layout);
         expect_unused(&world);
     }

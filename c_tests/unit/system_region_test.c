@@ -31,10 +31,10 @@ TEST(info_describes_the_region) {
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
-    CHECK_EQ(info.page_size, 4096);
+    CHECK_EQ(info.memory_page_size, 4096);
     CHECK_EQ(info.alignment, 1);
     CHECK_EQ(info.flags, 0);
-    CHECK_EQ(info.device_id, -1);
+    CHECK_EQ(info.device, -1);
     CHECK_EQ(info.numa_node, -1);
     CHECK_EQ(info.fd, -1);
     CHECK_EQ(info.registration_count, 0);
@@ -75,10 +75,10 @@ TEST(huge_pages_are_used_or_their_fallback_is_visible) {
     OWNED(kvmem_region) region = create(REF(WITH(system_options(4 * MIB), it.huge_page_size = 2 * MIB)));
     const kvmem_region_info info = region_info(region);
     if (ready_huge_pages() >= 2) {
-        CHECK_EQ(info.page_size, 2 * MIB);
+        CHECK_EQ(info.memory_page_size, 2 * MIB);
         CHECK_EQ(info.flags, 0);
     } else {
-        CHECK_EQ(info.page_size, 4096);
+        CHECK_EQ(info.memory_page_size, 4096);
         CHECK_EQ(info.flags, KVMEM_REGION_HUGE_PAGE_FALLBACK);
         SKIP_PART("reserved huge pages: this machine has none free (see /proc/sys/vm/nr_hugepages)");
     }

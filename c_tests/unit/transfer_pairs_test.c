@@ -170,7 +170,7 @@ TEST(checksums_belong_to_the_step_that_computes_them) {
     OPENED(flight, steps, &MOVE(first), 0);
     uint32_t ids[NUM(first)], sums[NUM(first)];
     for (size_t i = 0; i < NUM(first); i++) ids[i] = first[i].source;
-    EXPECT_OK(kvmem_layout_checksum(steps.source.layout, ids, NUM(ids), sums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(steps.source.layout, ids, NUM(ids), KVMEM_TIMEOUT_FOREVER, sums, ERR));
     kvmem_submit_options step = WITH(step_of(&move, 1), it.checksums = sums);
     RUN_PAIRS(steps.transfer, &step);
     flight_expect_moved(&steps, &move, 1);

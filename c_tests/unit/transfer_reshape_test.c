@@ -247,12 +247,12 @@ TEST(checksums_are_the_same_in_every_order) {
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
         uint32_t checksums[2];
-        EXPECT_OK(kvmem_layout_checksum(source.layout, &pair.source, 1, &checksums[0], ERR));
+        EXPECT_OK(kvmem_layout_checksum(source.layout, &pair.source, 1, KVMEM_TIMEOUT_FOREVER, &checksums[0], ERR));
         kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
                                                  it.checksums = checksums);
         OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
         RUN(transfer);
-        EXPECT_OK(kvmem_layout_checksum(destination.layout, &pair.destination, 1, &checksums[1], ERR));
+        EXPECT_OK(kvmem_layout_checksum(destination.layout, &pair.destination, 1, KVMEM_TIMEOUT_FOREVER, &checksums[1], ERR));
         CHECK_EQ(checksums[1], checksums[0]);
         const uint64_t last[AXES] = {1, LAYERS - 1, 1, 3, 2, ELEMENTS - 1};
         source.memory[offset_of(&source, last)] ^= 1;

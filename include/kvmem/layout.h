@@ -501,45 +501,28 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout, uint64_t num_blocks, kvme
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1
-/// @param checksums receives one checksum per block, in the order of the ids
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory; the context of adopted GPU memory was
 ///           destroyed; or a layout of objects or block storage has no agent
+///         KVMEM_STATUS_TIMED_OUT: not all checksums were computed after `timeout_ns`; for objects, the
+///           message has the first object that was being read and its store
 ///         any other status: how reading a file or GPU memory failed
 ///
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
 /// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
-/// memory, 16 MiB or one block at a time. So are those of objects and block storage, by NIXL, which has no
-/// limit of time: kvmem_layout_checksum_within has one.
+/// memory, 16 MiB or one block at a time; so are those of objects and block storage, by NIXL. After a
+/// timeout, the buffer and what it holds of the layout are released when the read ends. Blocks that are read
+/// in place are checked against the limit every 64 MiB.
 kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
                                    const uint32_t *blocks,
                                    size_t num_blocks,
+                                   uint64_t timeout_ns,
                                    uint32_t *checksums,
                                    kvmem_error **error);
-
-/// Computes checksums like kvmem_layout_checksum, within a limit of time.
-///
-/// @param layout a layout that is not remote
-/// @param blocks block ids, in any order
-/// @param num_blocks number of block ids, at least 1
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
-/// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: not all checksums were computed after `timeout_ns`; for objects, the
-///           message has the first object that was being read and its store
-///         any other status: as of kvmem_layout_checksum
-///
-/// Notes: blocks of files, objects and block storage are copied by a run with this limit. After a timeout
-/// its buffer, and what it holds of the layout, are released when the read ends. Blocks that are read in
-/// place are checked against the limit every 64 MiB.
-kvmem_status kvmem_layout_checksum_within(const kvmem_layout *layout,
-                                          const uint32_t *blocks,
-                                          size_t num_blocks,
-                                          uint64_t timeout_ns,
-                                          uint32_t *checksums,
-                                          kvmem_error **error);
 
 /// Draws a layout as an SVG picture: its axes as nested boxes in the order of addresses, strides, padding,
 /// and one block highlighted. Reads no memory of the layout.

@@ -248,16 +248,12 @@ public:
     }
     /// Returns one CRC32C per block.
     Return<std::vector<std::uint32_t>> checksum(Elements<std::uint32_t> blocks) const {
-        std::vector<std::uint32_t> checksums(blocks.size());
-        auto done = detail::run(kvmem_layout_checksum, get(), blocks.data(), blocks.size(), checksums.data());
-        if (!done) return detail::give(Result<std::vector<std::uint32_t>>(done.error()));
-        return detail::give(Result<std::vector<std::uint32_t>>(std::move(checksums)));
+        return checksum(blocks, Timeout::forever());
     }
     /// The same with a timeout. Fails with TIMED_OUT if not all checksums are computed by then.
-    Return<std::vector<std::uint32_t>> checksum_within(Elements<std::uint32_t> blocks,
-        Timeout timeout) const {
+    Return<std::vector<std::uint32_t>> checksum(Elements<std::uint32_t> blocks, Timeout timeout) const {
         std::vector<std::uint32_t> checksums(blocks.size());
-        auto done = detail::run(kvmem_layout_checksum_within, get(), blocks.data(), blocks.size(),
+        auto done = detail::run(kvmem_layout_checksum, get(), blocks.data(), blocks.size(),
             timeout.ns(), checksums.data());
         if (!done) return detail::give(Result<std::vector<std::uint32_t>>(done.error()));
         return detail::give(Result<std::vector<std::uint32_t>>(std::move(checksums)));

@@ -504,7 +504,7 @@ void kvmem_request_destroy(kvmem_request *request);
 /// A memory view of NIXL: registered memory that kernels on a GPU can access through NIXL's device API. It is
 /// not a region; kvmem_region_create_view creates a region that is a part of another one. It keeps the agent
 /// alive.
-typedef struct kvmem_view kvmem_view;
+typedef struct kvmem_memory_view kvmem_memory_view;
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
 ///
@@ -520,21 +520,21 @@ typedef struct kvmem_view kvmem_view;
 ///
 /// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
 /// allocate GPU memory, which it does for views of any memory. NIXL's other plugins have no views.
-kvmem_status kvmem_view_create(kvmem_agent *agent,
-                               const kvmem_descriptors *descriptors,
-                               const kvmem_nixl_options *options,
-                               kvmem_view **view,
-                               kvmem_error **error);
+kvmem_status kvmem_memory_view_create(kvmem_agent *agent,
+                                      const kvmem_descriptors *descriptors,
+                                      const kvmem_nixl_options *options,
+                                      kvmem_memory_view **view,
+                                      kvmem_error **error);
 
 /// Returns the handle of a memory view for NIXL's device API. It is valid as long as the view.
 ///
 /// @param view a view; NULL returns NULL
-void *kvmem_view_handle(const kvmem_view *view);
+void *kvmem_memory_view_handle(const kvmem_memory_view *view);
 
 /// Destroys a memory view. No kernel may use it any more.
 ///
 /// @param view a view that no other call uses; NULL does nothing
-void kvmem_view_destroy(kvmem_view *view);
+void kvmem_memory_view_destroy(kvmem_memory_view *view);
 
 /* ---- Queries ---- */
 

@@ -200,7 +200,7 @@ typedef void (*kvmem_release_callback)(void *user_data);
 /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
 /// transfers, and cannot be registered with an agent.
 #define KVMEM_ADOPT_READ_ONLY 1
-/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
 #define KVMEM_ADOPT_KEEP_SEALS 2
 
 /// Memory of the caller to adopt.
@@ -270,8 +270,8 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        kvmem_error **error);
 
 /// Part of a memory file to adopt.
-typedef struct kvmem_adopt_file_options {
-    /// sizeof(kvmem_adopt_file_options)
+typedef struct kvmem_adopt_memfd_options {
+    /// sizeof(kvmem_adopt_memfd_options)
     size_t struct_size;
     /// KVMEM_ADOPT_* flags.
     uint64_t flags;
@@ -292,7 +292,7 @@ typedef struct kvmem_adopt_file_options {
     int32_t fd;
     /// Must be 0.
     uint32_t reserved;
-} kvmem_adopt_file_options;
+} kvmem_adopt_memfd_options;
 
 /// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
 /// fails, release is not called.
@@ -322,9 +322,9 @@ typedef struct kvmem_adopt_file_options {
 /// process that can open the file for writing can change the bytes, whatever a share grants.
 /// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
 /// reading with processes of another user.
-kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
-                                     kvmem_region **region,
-                                     kvmem_error **error);
+kvmem_status kvmem_region_adopt_memfd(const kvmem_adopt_memfd_options *options,
+                                      kvmem_region **region,
+                                      kvmem_error **error);
 
 /* ---- Information and destruction ---- */
 
@@ -360,7 +360,7 @@ typedef struct kvmem_region_info {
     uint64_t size;
     /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
     /// for object; the system's page size for others.
-    uint64_t page_size;
+    uint64_t memory_page_size;
     /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     uint64_t alignment;
     /// KVMEM_REGION_* flags.
@@ -371,7 +371,7 @@ typedef struct kvmem_region_info {
     uint32_t origin;
     /// GPU that the memory is located on, or was page-locked for; -1 for none. The id in NIXL, which
     /// kvmem_layout_info has, is another number.
-    int32_t device_id;
+    int32_t device;
     /// NUMA node of the pages; -1 for any.
     int32_t numa_node;
     /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.

@@ -168,8 +168,8 @@ struct AdoptOptions {
     }
 };
 
-/// Part of a memory file: kvmem_adopt_file_options.
-struct AdoptFileOptions {
+/// Part of a memory file: kvmem_adopt_memfd_options.
+struct AdoptMemfdOptions {
     Flags<AdoptFlag> flags{};
     std::uint64_t offset = 0;
     std::uint64_t size = 0;
@@ -177,9 +177,9 @@ struct AdoptFileOptions {
     ReleaseCallback release{};
     std::int32_t fd = 0;
 
-    /// Without release and its user_data: adopt_file sets them.
-    kvmem_adopt_file_options c() const noexcept {
-        auto c = detail::defaults<kvmem_adopt_file_options>();
+    /// Without release and its user_data: adopt_memfd sets them.
+    kvmem_adopt_memfd_options c() const noexcept {
+        auto c = detail::defaults<kvmem_adopt_memfd_options>();
         c.flags = flags.bits();
         c.offset = offset;
         c.size = size;
@@ -316,10 +316,10 @@ public:
         }));
     }
 
-    static Return<Region> adopt_file(AdoptFileOptions options) {
+    static Return<Region> adopt_memfd(AdoptMemfdOptions options) {
         auto c = options.c();
         return detail::give(adopt(c, options.release, [](auto... arguments) {
-            return detail::make<Region>(kvmem_region_adopt_file, arguments...);
+            return detail::make<Region>(kvmem_region_adopt_memfd, arguments...);
         }));
     }
 

@@ -10,18 +10,18 @@ KVMEM_HPP_BEGIN
 // ---- Memory views ----
 
 /// Memory that kernels on a GPU can access through NIXL's device API.
-class MemoryView : public detail::Handle<kvmem_view, kvmem_view_destroy> {
+class MemoryView : public detail::Handle<kvmem_memory_view, kvmem_memory_view_destroy> {
 public:
     using Handle::Handle;
 
     static Return<MemoryView> create(const Agent &agent, const Descriptors &descriptors,
                                      const NixlOptions &options = {}) {
         return detail::give(detail::with_options(options, [&](const kvmem_nixl_options *c) {
-            return detail::make<MemoryView>(kvmem_view_create, agent.get(), descriptors.get(), c);
+            return detail::make<MemoryView>(kvmem_memory_view_create, agent.get(), descriptors.get(), c);
         }));
     }
     /// For NIXL's device API; valid as long as the view.
-    void *handle() const noexcept { return kvmem_view_handle(get()); }
+    void *handle() const noexcept { return kvmem_memory_view_handle(get()); }
 };
 
 // ---- Prepared lists ----

@@ -190,7 +190,7 @@ kvmem_status kvmem_share_receive(int32_t fd, uint64_t timeout_ns, kvmem_share **
 /// flags have KVMEM_REGION_READ_ONLY.
 #define KVMEM_OPEN_READ_WRITE 64
 /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
-/// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+/// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
 /// owner, and every importer with write access, can remove such pages. If this process then touches them, it
 /// ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
 #define KVMEM_OPEN_TRUST_OWNER 128

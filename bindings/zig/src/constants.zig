@@ -122,7 +122,7 @@ pub const AdoptFlags = packed struct(u64) {
     /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the
     /// source of transfers, and cannot be registered with an agent.
     read_only: bool = false,
-    /// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+    /// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
     keep_seals: bool = false,
     _: u62 = 0,
 };
@@ -397,7 +397,7 @@ pub const OpenFlags = packed struct(u64) {
     /// its flags have `RegionFlags.read_only`.
     read_write: bool = false,
     /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
-    /// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+    /// SystemOptions), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
     /// owner, and every importer with write access, can remove such pages. If this process then touches
     /// them, it ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
     trust_owner: bool = false,

@@ -325,19 +325,9 @@ pub const Layout = struct {
         return @as([*]u8, @ptrFromInt(range.address))[0..range.size];
     }
 
-    /// Computes the CRC32C of blocks. `out` has as many elements as `blocks`.
-    pub fn checksums(self: Layout, blocks: []const u32, out: []u32, diagnostics: ?*Diagnostics) Error!void {
-        if (blocks.len != out.len)
-            return core.fail(
-                diagnostics,
-                c.KVMEM_STATUS_INVALID_ARGUMENT,
-                "blocks and out differ in length; out receives one checksum per block",
-            );
-        try call(diagnostics, c.kvmem_layout_checksum, .{ self.handle, blocks.ptr, blocks.len, out.ptr });
-    }
-
-    /// The same with a timeout in nanoseconds. Fails with TimedOut if not all checksums are computed by then.
-    pub fn checksumsWithin(
+    /// Computes the CRC32C of blocks. `out` has as many elements as `blocks`. Fails with TimedOut if not all checksums are
+    /// computed within `timeout_ns` nanoseconds.
+    pub fn checksums(
         self: Layout,
         blocks: []const u32,
         out: []u32,
@@ -352,7 +342,7 @@ pub const Layout = struct {
             );
         try call(
             diagnostics,
-            c.kvmem_layout_checksum_within,
+            c.kvmem_layout_checksum,
             .{ self.handle, blocks.ptr, blocks.len, timeout_ns, out.ptr },
         );
     }

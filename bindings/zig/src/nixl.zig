@@ -270,23 +270,23 @@ pub const Query = struct {
 
 /// Registered memory that kernels on a GPU can access through NIXL's device API.
 pub const MemoryView = struct {
-    handle: *c.kvmem_view,
+    handle: *c.kvmem_memory_view,
 
     pub fn init(agent: Agent, list: Descriptors, options: NixlOptions, diagnostics: ?*Diagnostics) Error!MemoryView {
         const o = options.toC();
-        var handle: ?*c.kvmem_view = null;
-        try call(diagnostics, c.kvmem_view_create, .{ agent.handle, list.handle, &o, &handle });
+        var handle: ?*c.kvmem_memory_view = null;
+        try call(diagnostics, c.kvmem_memory_view_create, .{ agent.handle, list.handle, &o, &handle });
         return .{ .handle = handle.? };
     }
 
     /// No kernel may use the view any more.
     pub fn deinit(self: MemoryView) void {
-        c.kvmem_view_destroy(self.handle);
+        c.kvmem_memory_view_destroy(self.handle);
     }
 
     /// The handle for NIXL's device API.
     pub fn pointer(self: MemoryView) *anyopaque {
-        return c.kvmem_view_handle(self.handle).?;
+        return c.kvmem_memory_view_handle(self.handle).?;
     }
 };
 

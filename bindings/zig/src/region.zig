@@ -88,7 +88,7 @@ pub const BlockOptions = struct {
 /// Called on a thread of the library when it no longer uses adopted memory.
 pub const Release = *const fn (user_data: ?*anyopaque) callconv(.c) void;
 
-pub const AdoptFileOptions = struct {
+pub const AdoptMemfdOptions = struct {
     flags: constants.AdoptFlags = .{},
     offset: u64 = 0,
     size: u64,
@@ -104,12 +104,12 @@ pub const RegionInfo = struct {
     /// First byte: a host address, a device address, or an offset in the file.
     address: u64,
     size: u64,
-    page_size: u64,
+    memory_page_size: u64,
     alignment: u64,
     flags: constants.RegionFlags,
     tier: constants.Tier,
     origin: constants.Origin,
-    device_id: i32,
+    device: i32,
     numa_node: i32,
     fd: i32,
     registration_count: u32,
@@ -220,12 +220,12 @@ pub const Region = struct {
     }
 
     /// Adopts a part of a memory file of the caller, so that it can be shared with other processes.
-    pub fn adoptFile(options: AdoptFileOptions, diagnostics: ?*Diagnostics) Error!Region {
-        var o = core.toC(c.kvmem_adopt_file_options, options);
+    pub fn adoptMemfd(options: AdoptMemfdOptions, diagnostics: ?*Diagnostics) Error!Region {
+        var o = core.toC(c.kvmem_adopt_memfd_options, options);
         o.address = options.address;
         o.release = options.release;
         o.user_data = options.user_data;
-        return create(diagnostics, c.kvmem_region_adopt_file, .{&o});
+        return create(diagnostics, c.kvmem_region_adopt_memfd, .{&o});
     }
 
     /// Opens GPU memory of another process.

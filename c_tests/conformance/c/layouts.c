@@ -213,16 +213,8 @@ static kvmem_status layout_checksum(struct step *step, kvmem_error **error)
     uint32_t blocks[MAX_LIST], checksums[MAX_LIST];
     const size_t count = ids_of(step, "blocks", blocks);
     return put_checksums(step, checksums, count,
-        kvmem_layout_checksum(layout_of(step), blocks, count, checksums, error));
-}
-
-static kvmem_status layout_checksum_within(struct step *step, kvmem_error **error)
-{
-    uint32_t blocks[MAX_LIST], checksums[MAX_LIST];
-    const size_t count = ids_of(step, "blocks", blocks);
-    return put_checksums(step, checksums, count,
-        kvmem_layout_checksum_within(layout_of(step), blocks, count,
-            number_of(step, "timeout_ms") * 1000000, checksums, error));
+        kvmem_layout_checksum(layout_of(step), blocks, count,
+            number_or(step, "timeout_ns", KVMEM_TIMEOUT_FOREVER), checksums, error));
 }
 
 const struct call layout_calls[] = {
@@ -237,6 +229,5 @@ const struct call layout_calls[] = {
     {"layout_get_row", .run = layout_row},
     {"layout_get_region", .create = layout_region, .type = REGION},
     {"layout_checksum", .run = layout_checksum},
-    {"layout_checksum_within", .run = layout_checksum_within},
     {.name = NULL},
 };

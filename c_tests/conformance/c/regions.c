@@ -60,7 +60,7 @@ static kvmem_status region_info(struct step *step, kvmem_error **error)
     const kvmem_status status = kvmem_region_get_info(region_of(step), &info, error);
     if (status < 0) return status;
     NUMBER(info, size);
-    NUMBER(info, page_size);
+    NUMBER(info, memory_page_size);
     NUMBER(info, alignment);
     WORD(info, tier, tiers);
     WORD(info, origin, origins);

@@ -153,12 +153,7 @@ Results checksums_of(const std::vector<std::uint32_t> &checksums) {
 }
 
 Results checksum(const Step &step, World &world) {
-    return checksums_of(world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks")));
-}
-
-Results checksum_within(const Step &step, World &world) {
-    const std::chrono::milliseconds limit(step.number("timeout_ms"));
-    return checksums_of(world.get<kvmem::Layout>(step.name()).checksum_within(ids(step, "blocks"), limit));
+    return checksums_of(world.get<kvmem::Layout>(step.name()).checksum(ids(step, "blocks"), timeout(step)));
 }
 
 }  // namespace
@@ -178,6 +173,5 @@ Calls layout_calls() {
         {"layout_get_row", get_row},
         {"layout_get_region", get_region},
         {"layout_checksum", checksum},
-        {"layout_checksum_within", checksum_within},
     };
 }

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"context"
 	"strconv"
 	"strings"
-	"time"
 
 	kvmem "kvmem/bindings/go"
 )
@@ -14,8 +12,7 @@ import (
 var layoutCalls = map[string]call{
 	"layout_get_requirements": requirements, "layout_get_info": layoutInfo, "layout_get_strides": layoutStrides,
 	"layout_get_block": layoutBlock, "layout_get_row": layoutRow, "layout_checksum": layoutChecksum,
-	"layout_checksum_within": layoutChecksumWithin,
-	"layout_get_part_name":   layoutPartName,
+	"layout_get_part_name": layoutPartName,
 }
 
 var layoutCreators = map[string]call{
@@ -157,14 +154,9 @@ func layoutRegion(s *step) error {
 }
 
 func layoutChecksum(s *step) error {
-	checksums, err := layout(s).Checksums(s.in.numbers("blocks"))
-	return putChecksums(s, checksums, err)
-}
-
-func layoutChecksumWithin(s *step) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.in.number("timeout_ms"))*time.Millisecond)
+	ctx, cancel := within(s.in)
 	defer cancel()
-	checksums, err := layout(s).ChecksumsWithin(ctx, s.in.numbers("blocks"))
+	checksums, err := layout(s).Checksums(ctx, s.in.numbers("blocks"))
 	return putChecksums(s, checksums, err)
 }
 

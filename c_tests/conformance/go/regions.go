@@ -67,7 +67,7 @@ func adoptHost(s *step) error {
 func regionInfo(s *step) error {
 	i, err := region(s).Info()
 	s.put("size", i.Size)
-	s.put("page_size", i.PageSize)
+	s.put("memory_page_size", i.MemoryPageSize)
 	s.put("alignment", i.Alignment)
 	s.put("tier", wordOf(tiers, i.Tier))
 	s.put("origin", wordOf(origins, i.Origin))

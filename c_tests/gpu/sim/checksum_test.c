@@ -23,7 +23,7 @@ static void expect_checksums(const side *side, const uint32_t *checksums) {
 
 static void check_checksums(const side *side) {
     uint32_t checksums[NUM(blocks)];
-    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, NUM(blocks), checksums, ERR));
+    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     expect_checksums(side, checksums);
 }
 
@@ -34,7 +34,7 @@ TEST(failed_calls_are_reported_and_the_next_checksum_works) {
         uint32_t checksums[NUM(blocks)] = {1, 2, 3};
         (i % 2 ? SIM(sim_fail_later) : SIM(sim_fail))(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED);
         EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "checksums",
-                       kvmem_layout_checksum(side.model.layout, blocks, NUM(blocks), checksums, ERR));
+                       kvmem_layout_checksum(side.model.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
         CHECK_EQ(checksums[0], 1);
         check_checksums(&side);
     }
@@ -60,7 +60,7 @@ typedef struct summing {
 static void *compute_checksums(void *argument) {
     summing *mine = argument;
     mine->status =
-        kvmem_layout_checksum(mine->side->model.layout, blocks, NUM(blocks), mine->checksums, NULL);
+        kvmem_layout_checksum(mine->side->model.layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, mine->checksums, NULL);
     return NULL;
 }
 

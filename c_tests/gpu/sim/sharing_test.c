@@ -79,7 +79,7 @@ TEST(memory_is_opened_for_another_device) {
         CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), 2);
         CHECK_EQ(region_info(other).address, region_info(again).address);
         CHECK(region_info(other).address != region_info(own).address);
-        CHECK_EQ(region_info(other).device_id, 0);
+        CHECK_EQ(region_info(other).device, 0);
         CALL(kvmem_region_destroy(own));
         CALL(kvmem_region_destroy(other));
         CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 1);

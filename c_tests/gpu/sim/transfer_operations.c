@@ -169,7 +169,7 @@ OPERATION(compute_checksums) {
     if (status == KVMEM_STATUS_OK) {
         const contents contents = small_contents(layout, layout);
         contents_fill(&contents);
-        status = kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR);
+        status = kvmem_layout_checksum(layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR);
     }
     for (size_t i = 0; i < NUM(blocks) && status == KVMEM_STATUS_OK; i++)
         CHECK_EQ(checksums[i], contents_checksum(layout, blocks[i]));

@@ -30,7 +30,7 @@ static uint32_t store(kvmem_layout *cache, uint32_t block, kvmem_layout *disk, u
     kvmem_block_pair pair = {.source = block, .destination = slot};
     kvmem_transfer_options out = {.struct_size = sizeof out, .pairs = &pair, .num_pairs = 1};
     uint32_t checksum;
-    check(kvmem_layout_checksum(cache, &block, 1, &checksum, error), error);
+    check(kvmem_layout_checksum(cache, &block, 1, KVMEM_TIMEOUT_FOREVER, &checksum, error), error);
     check(move(cache, disk, &out, error), error);
     return checksum;
 }

@@ -35,9 +35,9 @@ static char *allocate(size_t size, int *fd)
 /* A layout over the engine's memory, which can be shared. */
 static kvmem_layout *adopt(char *memory, size_t size, int fd, kvmem_error **error)
 {
-    kvmem_adopt_file_options file = {.struct_size = sizeof file, .size = size, .address = memory, .fd = fd};
+    kvmem_adopt_memfd_options file = {.struct_size = sizeof file, .size = size, .address = memory, .fd = fd};
     kvmem_region *region;
-    check(kvmem_region_adopt_file(&file, &region, error), error);
+    check(kvmem_region_adopt_memfd(&file, &region, error), error);
 
     kvmem_layout *layout;
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = BLOCKS, .num_layers = 4,

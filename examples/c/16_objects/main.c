@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < NUM_MOVED; i++) {
         snprintf(keys_of(cache, blocks[i], &error), 32, "the keys of block %u", blocks[i]);
     }
-    check(kvmem_layout_checksum(cache, blocks, NUM_MOVED, checksums, &error), &error);
+    check(kvmem_layout_checksum(cache, blocks, NUM_MOVED, KVMEM_TIMEOUT_FOREVER, checksums, &error), &error);
     const kvmem_block_pair out[NUM_MOVED] = {{7, 0}, {3, 1}, {21, 2}};
     move(cache, objects, out, NULL, &error);
     kvmem_layout_destroy(objects);

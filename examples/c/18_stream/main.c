@@ -85,13 +85,13 @@ int main(void)
     check(kvmem_layout_build(&on_gpu, &gpu, &error), &error);
     check(kvmem_layout_get_block(host, 3, 0, 0, &keys, &error), &error);
     strcpy((char *)(uintptr_t)keys.address, "the keys of block 3");
-    check(kvmem_layout_checksum(host, &pairs[0].source, 1, &before, &error), &error);
+    check(kvmem_layout_checksum(host, &pairs[0].source, 1, KVMEM_TIMEOUT_FOREVER, &before, &error), &error);
 
     check(kvmem_transfer_create(host, gpu, &move, &load, &error), &error);
     load_on_stream(load, stream, other, &error);
     call("cuStreamSynchronize", other, 0);
     check(kvmem_transfer_wait(load, KVMEM_TIMEOUT_FOREVER, &error), &error);
-    check(kvmem_layout_checksum(gpu, &pairs[0].destination, 1, &after, &error), &error);
+    check(kvmem_layout_checksum(gpu, &pairs[0].destination, 1, KVMEM_TIMEOUT_FOREVER, &after, &error), &error);
     printf("block 9 on the GPU %s block 3 on the host\n", before == after ? "equals" : "differs from");
 
     kvmem_transfer_destroy(load);

@@ -50,11 +50,11 @@ kvmem::Region replace(Span pages) {
     if (mmap(pages.begin, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.fd(), 0) == MAP_FAILED) {
         throw_errno("mmap");
     }
-    kvmem::AdoptFileOptions options;
+    kvmem::AdoptMemfdOptions options;
     options.fd = file.fd();
     options.size = size;
     options.address = pages.begin;
-    return kvmem::Region::adopt_file(options);
+    return kvmem::Region::adopt_memfd(options);
 }
 
 Span whole_pages(Span span) {

@@ -181,11 +181,11 @@ func decode(ctx context.Context) error {
 	}
 	defer mapped.Close()
 	for _, pair := range pairs {
-		theirs, err := mapped.Checksums([]uint32{pair.Source})
+		theirs, err := mapped.Checksums(context.Background(), []uint32{pair.Source})
 		if err != nil {
 			return err
 		}
-		ours, err := cache.Checksums([]uint32{pair.Destination})
+		ours, err := cache.Checksums(context.Background(), []uint32{pair.Destination})
 		if err != nil {
 			return err
 		}

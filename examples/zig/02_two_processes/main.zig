@@ -118,8 +118,8 @@ fn decode(socket: i32, diagnostics: *kvmem.Diagnostics) !void {
     for (pairs) |pair| {
         var theirs: [1]u32 = undefined;
         var ours: [1]u32 = undefined;
-        try mapped.checksums(&.{pair.source}, &theirs, diagnostics);
-        try cache.checksums(&.{pair.destination}, &ours, diagnostics);
+        try mapped.checksums(&.{pair.source}, &theirs, kvmem.forever, diagnostics);
+        try cache.checksums(&.{pair.destination}, &ours, kvmem.forever, diagnostics);
         if (theirs[0] != ours[0]) return error.OtherBytes;
     }
     std.debug.print("blocks of the mapped cache have the same checksums\n", .{});

@@ -9,7 +9,7 @@ use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::borrow;
 use crate::ffi::common::pointer::{check_items, items};
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::time::{KVMEM_TIMEOUT_FOREVER, timeout};
+use crate::ffi::common::time::timeout;
 use crate::ffi::layout::kvmem_layout;
 use crate::transfer::checksum;
 
@@ -24,61 +24,24 @@ use crate::transfer::checksum;
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1
-/// @param checksums receives one checksum per block, in the order of the ids
+/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote, and its owner can compute them
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory; the context of adopted GPU memory was
 ///           destroyed; or a layout of objects or block storage has no agent
+///         KVMEM_STATUS_TIMED_OUT: not all checksums were computed after `timeout_ns`; for objects, the
+///           message has the first object that was being read and its store
 ///         any other status: how reading a file or GPU memory failed
 ///
 /// Notes: host memory is read in place, by several threads if that is faster, and GPU memory by a kernel on
 /// its GPU. Blocks of files, and of GPU memory that was opened for another GPU, are first copied to host
-/// memory, 16 MiB or one block at a time. So are those of objects and block storage, by NIXL, which has no
-/// limit of time: kvmem_layout_checksum_within has one.
+/// memory, 16 MiB or one block at a time; so are those of objects and block storage, by NIXL. After a
+/// timeout, the buffer and what it holds of the layout are released when the read ends. Blocks that are read
+/// in place are checked against the limit every 64 MiB.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_checksum(
-    layout: *const kvmem_layout,
-    blocks: *const u32,
-    num_blocks: usize,
-    checksums: *mut u32,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { within(layout, blocks, num_blocks, KVMEM_TIMEOUT_FOREVER, checksums, error) }
-}
-
-/// Computes checksums like kvmem_layout_checksum, within a limit of time.
-///
-/// @param layout a layout that is not remote
-/// @param blocks block ids, in any order
-/// @param num_blocks number of block ids, at least 1
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
-/// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_TIMED_OUT: not all checksums were computed after `timeout_ns`; for objects, the
-///           message has the first object that was being read and its store
-///         any other status: as of kvmem_layout_checksum
-///
-/// Notes: blocks of files, objects and block storage are copied by a run with this limit. After a timeout
-/// its buffer, and what it holds of the layout, are released when the read ends. Blocks that are read in
-/// place are checked against the limit every 64 MiB.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_checksum_within(
-    layout: *const kvmem_layout,
-    blocks: *const u32,
-    num_blocks: usize,
-    timeout_ns: u64,
-    checksums: *mut u32,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { within(layout, blocks, num_blocks, timeout_ns, checksums, error) }
-}
-
-/// # Safety
-/// As of the functions above.
-unsafe fn within(
     layout: *const kvmem_layout,
     blocks: *const u32,
     num_blocks: usize,

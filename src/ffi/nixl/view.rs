@@ -15,10 +15,10 @@ use crate::raw::View;
 /// A memory view of NIXL: registered memory that kernels on a GPU can access through NIXL's device API. It is
 /// not a region; kvmem_region_create_view creates a region that is a part of another one. It keeps the agent
 /// alive.
-pub struct kvmem_view {
+pub struct kvmem_memory_view {
     handle: Handle<View>,
 }
-opaque!(kvmem_view, View, "view");
+opaque!(kvmem_memory_view, View, "view");
 
 /// Creates a memory view: of memory of the agent, or of memory of peers if the descriptors name agents.
 ///
@@ -35,11 +35,11 @@ opaque!(kvmem_view, View, "view");
 /// Notes: UCX creates a view only if it was built with its device API, as in NIXL's wheels, and if it can
 /// allocate GPU memory, which it does for views of any memory. NIXL's other plugins have no views.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_view_create(
+pub unsafe extern "C" fn kvmem_memory_view_create(
     agent: *mut kvmem_agent,
     descriptors: *const kvmem_descriptors,
     options: *const kvmem_nixl_options,
-    view: *mut *mut kvmem_view,
+    view: *mut *mut kvmem_memory_view,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn kvmem_view_create(
 ///
 /// @param view a view; NULL returns NULL
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_view_handle(view: *const kvmem_view) -> *mut c_void {
+pub unsafe extern "C" fn kvmem_memory_view_handle(view: *const kvmem_memory_view) -> *mut c_void {
     // SAFETY: NULL or live, by contract.
     unsafe { peek(view) }
         .map_or(std::ptr::null_mut(), |view| std::ptr::with_exposed_provenance_mut::<c_void>(view.handle()))
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn kvmem_view_handle(view: *const kvmem_view) -> *mut c_vo
 ///
 /// @param view a view that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_view_destroy(view: *mut kvmem_view) {
+pub unsafe extern "C" fn kvmem_memory_view_destroy(view: *mut kvmem_memory_view) {
     // SAFETY: by contract.
     unsafe { destroy(view) };
 }

@@ -26,7 +26,7 @@ pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_
 /// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
 /// transfers, and cannot be registered with an agent.
 pub const KVMEM_ADOPT_READ_ONLY: u64 = 1;
-/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_file only.
+/// Do not add F_SEAL_SHRINK to the seals of the file. For kvmem_region_adopt_memfd only.
 pub const KVMEM_ADOPT_KEEP_SEALS: u64 = 2;
 
 /// Memory of the caller to adopt.
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
         ensure!(
             options.flags & KVMEM_ADOPT_KEEP_SEALS == 0,
             InvalidArgument,
-            "flags contains KVMEM_ADOPT_KEEP_SEALS, a flag of kvmem_region_adopt_file; memory adopted by address has no seals"
+            "flags contains KVMEM_ADOPT_KEEP_SEALS, a flag of kvmem_region_adopt_memfd; memory adopted by address has no seals"
         );
         check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
         let access = access(options.flags);

@@ -43,7 +43,7 @@ pub struct kvmem_region_info {
     pub size: u64,
     /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; bytes per object
     /// for object; the system's page size for others.
-    pub page_size: u64,
+    pub memory_page_size: u64,
     /// Disk and block: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     pub alignment: u64,
     /// KVMEM_REGION_* flags.
@@ -54,7 +54,7 @@ pub struct kvmem_region_info {
     pub origin: u32,
     /// GPU that the memory is located on, or was page-locked for; -1 for none. The id in NIXL, which
     /// kvmem_layout_info has, is another number.
-    pub device_id: i32,
+    pub device: i32,
     /// NUMA node of the pages; -1 for any.
     pub numa_node: i32,
     /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
@@ -142,7 +142,7 @@ fn describe(region: &Region) -> kvmem_region_info {
     kvmem_region_info {
         address: region.address(),
         size: region.size(),
-        page_size: found.page_size.unwrap_or_else(|| rustix::param::page_size() as u64),
+        memory_page_size: found.page_size.unwrap_or_else(|| rustix::param::page_size() as u64),
         alignment: region.io_alignment(),
         flags: flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag),
         tier: tier(region.tier()),
@@ -153,7 +153,7 @@ fn describe(region: &Region) -> kvmem_region_info {
             Source::Adopted => KVMEM_ORIGIN_ADOPTED,
             Source::Allocated => KVMEM_ORIGIN_ALLOCATED,
         },
-        device_id: region.ordinal().or(found.page_locked_for).unwrap_or(-1),
+        device: region.ordinal().or(found.page_locked_for).unwrap_or(-1),
         numa_node: found.numa_node.map_or(-1, |node| node as i32),
         fd: region.fd().unwrap_or(-1),
         registration_count: region.registration_count() as u32,

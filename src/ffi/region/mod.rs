@@ -2,7 +2,7 @@
 //! Regions: memory on a tier.
 
 pub mod adopt;
-pub mod adopt_file;
+pub mod adopt_memfd;
 pub mod block;
 pub mod device;
 pub mod disk;

@@ -44,7 +44,7 @@ pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
 /// flags have KVMEM_REGION_READ_ONLY.
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
 /// Map host memory that other processes can take away: reserved huge pages (`huge_page_size` of
-/// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_file). The
+/// kvmem_system_options), and adopted memory files that can be truncated (see kvmem_region_adopt_memfd). The
 /// owner, and every importer with write access, can remove such pages. If this process then touches them, it
 /// ends with SIGBUS. Without this flag, such memory fails with KVMEM_STATUS_UNSUPPORTED.
 pub const KVMEM_OPEN_TRUST_OWNER: u64 = 128;

@@ -97,7 +97,7 @@ impl Backing for AdoptedMemory {
             fail!(
                 Unsupported,
                 "memory adopted by its address alone has no file that another process could map; adopt it with \
-                 kvmem_region_adopt_file, or have kvmem allocate it, shareable"
+                 kvmem_region_adopt_memfd, or have kvmem allocate it, shareable"
             );
         };
         Ok(Export::MemoryFile(file.file()))

@@ -24,8 +24,8 @@ pub fn build(config: kvmem.LayoutConfig) !kvmem.Layout {
 pub fn sameBlock(a: kvmem.Layout, block: u32, b: kvmem.Layout, other: u32) !void {
     var first: [1]u32 = undefined;
     var second: [1]u32 = undefined;
-    try a.checksums(&.{block}, &first, null);
-    try b.checksums(&.{other}, &second, null);
+    try a.checksums(&.{block}, &first, kvmem.forever, null);
+    try b.checksums(&.{other}, &second, kvmem.forever, null);
     try expectEqual(first, second);
 }
 

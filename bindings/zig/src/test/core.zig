@@ -47,7 +47,7 @@ test "errors of the wrapper have a message, too" {
     const layout = try build(shape);
     defer layout.deinit();
     var out: [1]u32 = undefined;
-    try expectError(error.InvalidArgument, layout.checksums(&.{ 1, 2 }, &out, &diagnostics));
+    try expectError(error.InvalidArgument, layout.checksums(&.{ 1, 2 }, &out, kvmem.forever, &diagnostics));
     try expect(std.mem.indexOf(u8, diagnostics.message(), "out") != null);
     // That of the library replaces it.
     try expectError(error.OutOfRange, layout.block(8, 0, 0, &diagnostics));

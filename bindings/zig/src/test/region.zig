@@ -49,5 +49,5 @@ test "adopted memory" {
     region.deinit();
     while (!released.load(.acquire)) std.Thread.yield() catch {};
     std.testing.allocator.free(memory);
-    try expectError(error.InvalidArgument, kvmem.Region.adoptFile(.{ .fd = -1, .size = 4096 }, null));
+    try expectError(error.InvalidArgument, kvmem.Region.adoptMemfd(.{ .fd = -1, .size = 4096 }, null));
 }

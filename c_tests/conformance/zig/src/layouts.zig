@@ -16,7 +16,7 @@ pub const table = .{
     .{ "layout_get_part_name", layoutPartName },        .{ "layout_get_info", layoutInfo },
     .{ "layout_get_strides", layoutStrides },           .{ "layout_get_block", layoutBlock },
     .{ "layout_get_row", layoutRow },                   .{ "layout_get_region", layoutRegion },
-    .{ "layout_checksum", layoutChecksum },             .{ "layout_checksum_within", layoutChecksumWithin },
+    .{ "layout_checksum", layoutChecksum },
 };
 
 fn layout(s: *Step) Fault!kvmem.Layout {
@@ -129,15 +129,8 @@ fn layoutRegion(s: *Step) Outcome!void {
 fn layoutChecksum(s: *Step) Outcome!void {
     const blocks = try s.numbers("blocks") orelse &.{};
     const checksums = try s.gpa().alloc(u32, blocks.len);
-    try (try layout(s)).checksums(blocks, checksums, &s.diagnostics);
-    try putChecksums(s, checksums);
-}
-
-fn layoutChecksumWithin(s: *Step) Outcome!void {
-    const blocks = try s.numbers("blocks") orelse &.{};
-    const checksums = try s.gpa().alloc(u32, blocks.len);
-    const limit = try s.number("timeout_ms") * std.time.ns_per_ms;
-    try (try layout(s)).checksumsWithin(blocks, checksums, limit, &s.diagnostics);
+    const limit = try s.numberOr("timeout_ns", kvmem.forever);
+    try (try layout(s)).checksums(blocks, checksums, limit, &s.diagnostics);
     try putChecksums(s, checksums);
 }
 

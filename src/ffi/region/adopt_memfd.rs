@@ -19,8 +19,8 @@ use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
 /// Part of a memory file to adopt.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct kvmem_adopt_file_options {
-    /// sizeof(kvmem_adopt_file_options)
+pub struct kvmem_adopt_memfd_options {
+    /// sizeof(kvmem_adopt_memfd_options)
     pub struct_size: usize,
     /// KVMEM_ADOPT_* flags.
     pub flags: u64,
@@ -42,7 +42,7 @@ pub struct kvmem_adopt_file_options {
     /// Must be 0.
     pub reserved: u32,
 }
-options!(kvmem_adopt_file_options);
+options!(kvmem_adopt_memfd_options);
 
 /// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
 /// fails, release is not called.
@@ -73,8 +73,8 @@ options!(kvmem_adopt_file_options);
 /// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
 /// reading with processes of another user.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_adopt_file(
-    options: *const kvmem_adopt_file_options,
+pub unsafe extern "C" fn kvmem_region_adopt_memfd(
+    options: *const kvmem_adopt_memfd_options,
     region: *mut *mut kvmem_region,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
@@ -82,9 +82,9 @@ pub unsafe extern "C" fn kvmem_region_adopt_file(
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         let known = KVMEM_ADOPT_READ_ONLY | KVMEM_ADOPT_KEEP_SEALS;
-        check_flags("kvmem_adopt_file_options", options.flags, known)?;
+        check_flags("kvmem_adopt_memfd_options", options.flags, known)?;
         let given = [("fd", options.fd != 0), ("size", options.size != 0)];
-        ensure_given("kvmem_adopt_file_options", &given)?;
+        ensure_given("kvmem_adopt_memfd_options", &given)?;
         ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let config = AdoptedFileConfig {
