@@ -20,15 +20,13 @@ use std::time::Instant;
 pub use self::cost::outcome::Candidate;
 use self::preferences::Preferences;
 use super::plan::Plan;
-use super::run::Run;
+use super::run::ticket::Ticket;
 use crate::base::error::Result;
 use crate::cuda::stream::CallerStream;
 use crate::nixl::RemoteHold;
 use crate::region::Contexts;
 use crate::run::path::TransferPath;
 
-/// Begins a run. Fails if one is in flight, or if memory that it needs no longer exists.
-pub type BeginRun<'a> = &'a dyn Fn() -> Result<Run>;
 
 /// Prepared copies between two layouts, which can be run again and again.
 ///
@@ -83,8 +81,8 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// Starts a run.
-    fn submit(&self, begin: BeginRun<'_>) -> Result<()>;
+    /// Starts a run. What can fail without a run comes before [`Ticket::start`]; after it, a failure is the end of the run.
+    fn submit(&self, ticket: Ticket) -> Result<()>;
 
     /// Checks whether the last run has ended, without waiting.
     fn poll(&self) {}
@@ -109,7 +107,7 @@ pub trait OnStreams {
     fn check_stream(&self, stream: CallerStream) -> Result<bool>;
 
     /// Starts a run on the stream: after the work that is queued there, and before later work.
-    fn submit_on(&self, stream: CallerStream, begin: BeginRun<'_>) -> Result<()>;
+    fn submit_on(&self, stream: CallerStream, ticket: Ticket) -> Result<()>;
 
     /// Adds the copies to the graph that the stream is captured into. Nothing runs.
     fn capture(&self, stream: CallerStream) -> Result<()>;

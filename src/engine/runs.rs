@@ -10,8 +10,9 @@ use crate::base::error::{Error, Result, Status};
 use crate::layout::{Layout, TouchedExtents};
 use crate::plan::Plan;
 use crate::region::Contexts;
-use crate::run::completion::{Account, Completion, Limit};
-use crate::run::{Run, RunHolds};
+use crate::run::RunHolds;
+use crate::run::completion::{Account, Completion};
+use crate::run::ticket::Ticket;
 
 /// The runs of one transfer, with any engine.
 pub struct Runs {
@@ -37,6 +38,11 @@ impl Needs {
     ) -> Self {
         engine.add_contexts(&mut contexts);
         Self { touched, contexts, account }
+    }
+
+    /// Whether each run has a deadline.
+    pub fn is_limited(&self) -> bool {
+        self.account.limit.is_some()
     }
 
     /// Fails if a CUDA context with memory of the transfer was reset or destroyed.
@@ -66,8 +72,9 @@ impl Runs {
         if self.completion.is_claimed() { Err(self.in_use()) } else { Ok(()) }
     }
 
-    /// Begins a run. Fails if one is in flight, if an extent has no memory, or if adopted memory no longer exists.
-    pub fn begin(&self, engine: &dyn Engine, needs: &Needs) -> Result<Run> {
+    /// Reserves a run for an engine, which ends at its deadline if it has a limit. Fails if one is in flight, if an extent has no
+    /// memory, if adopted memory no longer exists, or if no thread can watch the deadline.
+    pub fn reserve(&self, engine: &dyn Engine, needs: &Needs) -> Result<Ticket> {
         needs.ensure_alive()?;
         let [source, destination] = &needs.touched;
         let extents = [source.hold()?, destination.hold()?];
@@ -76,12 +83,7 @@ impl Runs {
             return Err(self.in_use());
         }
         let held = RunHolds { layouts: Some(self.layouts.clone()), extents, peer };
-        Ok(Run::start(self.completion.clone(), needs.account.clone(), held))
-    }
-
-    /// Submits a run, which ends at its deadline if it has a limit.
-    pub fn within(&self, limit: Option<&Arc<Limit>>, submit: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.completion.within(limit, submit)
+        Ticket::new(self.completion.clone(), needs.account.clone(), held)
     }
 
     /// Waits for the last run; without a timeout, until it ends. The calling thread does a part of the work if it can.
@@ -100,7 +102,8 @@ impl Runs {
         let message = if self.completion.is_running() {
             "the transfer is in flight; poll it or wait for it, then submit it again"
         } else {
-            "the last run has ended, but its memory is still in use, as after a timeout; submit the transfer again later"
+            "another thread is submitting the transfer, or the last run has ended and its memory is still in use, as after a \
+             timeout; submit the transfer again later"
         };
         Error::new(Status::Busy, message)
     }

@@ -47,13 +47,13 @@ pub fn move_once(
     let contexts = runs::contexts(sides.map(|side| &**side), path.is_cuda());
     contexts.ensure_alive()?;
     let limit = limits.of_run(&time_limit::described(path, sides, &plan)).map(Arc::new);
-    let account = Account { bytes: plan.bytes(), is_limited: limit.is_some(), ..Account::default() };
+    let account = Account { bytes: plan.bytes(), limit, ..Account::default() };
     let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);
     let engine = prepared(path, sides, plan, limits.stall_timeout)?;
     let needs = Needs::new(&*engine, touched, contexts, account);
     let runs = Runs::new([source.clone(), destination.clone()], completion);
-    runs.within(limit.as_ref(), || engine.submit(&|| runs.begin(&*engine, &needs)))?;
+    engine.submit(runs.reserve(&*engine, &needs)?)?;
     runs.wait(&*engine, None)
 }
 

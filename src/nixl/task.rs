@@ -41,7 +41,7 @@ pub trait AgentTask: Send {
     fn end(self: Box<Self>) {}
 
     /// Reports that the agent's thread has ended, so that the work was never begun. Whatever starts the work gets the same
-    /// error.
+    /// error; a run ends with it.
     fn not_begun(&mut self, _error: &Error) {}
 
     /// Reports that a step has panicked. It is not called again, and it is never dropped: NIXL may still use the memory

@@ -143,7 +143,7 @@ impl AgentTask for RequestRun {
     fn not_begun(&mut self, error: &Error) {
         self.resource = None;
         if let Some(run) = self.run.take() {
-            run.not_begun(error);
+            run.end(Err(error.clone()));
         }
     }
 

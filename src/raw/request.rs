@@ -12,14 +12,14 @@ use crate::base::error::{Error, Result, ensure};
 use crate::base::guarded::guarded;
 use crate::base::leak;
 use crate::base::log::{Level, enabled, log};
-use crate::base::sync::Mutex;
 use crate::nixl::{
     Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, NewRequest, Operation, Pace, Remote,
     RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
+use crate::run::RunHolds;
 use crate::run::completion::{Account, Completion, Limit};
 use crate::run::queue::Queue;
-use crate::run::{Run, RunHolds};
+use crate::run::ticket::Ticket;
 
 /// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]
@@ -53,8 +53,6 @@ pub struct Request {
     options: CallOptions,
     user_data: u64,
     limit: Option<Arc<Limit>>,
-    /// Held by the thread that posts, if there is a limit.
-    posting: Mutex<()>,
     bytes: u64,
     /// The thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of a file
     /// that grows too large. A call of NIXL may not return: a run with a deadline must not keep the thread that posts it.
@@ -160,32 +158,19 @@ impl Request {
             options,
             user_data,
             limit,
-            posting: Mutex::default(),
             bytes,
         }
     }
 
     /// Starts a run. A notification, unless it is empty, replaces that of the request, for this run and those after it.
     pub fn post(&self, notification: &[u8]) -> Result<()> {
-        if notification.is_empty() && self.limit.is_none() {
-            return self.begin(None);
-        }
         // NIXL drops the notification of a request that is posted with other options.
         let options = (!notification.is_empty()).then(|| CallOptions {
             notification: Some(notification.to_vec()),
             backends: Vec::new(),
             ..self.options.clone()
         });
-        self.begin_within(options.as_ref())
-    }
-
-    /// Starts a run, with a deadline if there is a limit.
-    #[cold]
-    fn begin_within(&self, options: Option<&CallOptions>) -> Result<()> {
-        // Until the deadline is added: the run may have ended by then, and the deadline must not be that of the run that another
-        // thread posts next.
-        let _turn = self.limit.as_ref().map(|_| self.posting.lock());
-        self.completion.within(self.limit.as_ref(), || self.begin(options))
+        self.begin(options.as_ref())
     }
 
     /// Fails if a run has failed. With the claim: the run before may fail until it has ended.
@@ -274,10 +259,7 @@ impl Request {
                 self.completion.unclaim();
                 Err(error)
             }
-            Open::Panicked(error) => {
-                self.abandon(error);
-                Ok(())
-            }
+            Open::Panicked(error) => self.abandon(error),
         }
     }
 
@@ -290,27 +272,27 @@ impl Request {
 
     /// Has the rest of a run done in steps.
     fn go_on(&self, peer: Option<RemoteHold>, posting: Posting) -> Result<()> {
-        let task = Box::new(RequestRun::new(self.resource.clone(), posting, self.run(peer)));
+        let task = Box::new(RequestRun::new(self.resource.clone(), posting, self.ticket(peer)?.start()));
         let agent = &self.resource.agent;
-        if self.begins_here { agent.begin(task) } else { agent.start(task) }
+        // If the agent's thread has ended, the run gets that as its end.
+        let _ = if self.begins_here { agent.begin(task) } else { agent.start(task) };
+        Ok(())
     }
 
     /// Ends a run whose call has panicked: it is unknown what NIXL still does.
-    fn abandon(&self, error: Error) {
+    fn abandon(&self, error: Error) -> Result<()> {
         log!(Error, "posting a request: {error}; what the request holds is never freed");
         self.resource.is_over.store(true, Ordering::Release);
         leak::intentionally(self.resource.clone());
-        self.run(None).abandon(error);
+        self.ticket(None)?.start().abandon(error);
+        Ok(())
     }
 
-    fn run(&self, peer: Option<RemoteHold>) -> Run {
-        let account = Account {
-            bytes: self.bytes,
-            user_data: self.user_data,
-            is_limited: self.limit.is_some(),
-            ..Account::default()
-        };
-        Run::start(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
+    /// For the run that has the claim.
+    fn ticket(&self, peer: Option<RemoteHold>) -> Result<Ticket> {
+        let (bytes, user_data, limit) = (self.bytes, self.user_data, self.limit.clone());
+        let account = Account { bytes, user_data, limit, record: None };
+        Ticket::new(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
     }
 
     /// Whether the last run has succeeded: the thread that posts ends a short run itself.

@@ -45,11 +45,12 @@ pub struct Account {
     pub user_data: u64,
     /// Collects the durations of runs.
     pub record: Option<Arc<Record>>,
-    /// It has a [`Limit`].
-    pub is_limited: bool,
+    /// How long it may take; `None` for no limit.
+    pub limit: Option<Arc<Limit>>,
 }
 
 /// How long a run may take.
+#[derive(Debug)]
 pub struct Limit {
     /// From its submission.
     pub after: Duration,
@@ -59,12 +60,6 @@ pub struct Limit {
     pub advice: String,
 }
 
-/// The state before a run.
-pub(super) struct Before {
-    phase: Phase,
-    moved: u64,
-}
-
 struct Last {
     /// Unless it has succeeded.
     outcome: Outcome,
@@ -72,7 +67,7 @@ struct Last {
     /// Of the run in flight.
     account: Account,
     /// Of the run in flight, if it has one.
-    deadline: Option<(Deadline, Arc<Limit>)>,
+    deadline: Option<Deadline>,
 }
 
 impl Completion {
@@ -170,12 +165,7 @@ impl Completion {
     /// The earlier one of a deadline and that of the run in flight. A thread must not enter a call that may not return if there
     /// is one.
     pub fn earlier(&self, deadline: Option<Instant>) -> Option<Instant> {
-        let last = self.last();
-        // A limited run has no deadline yet while its submission has not returned.
-        let of_run = last
-            .account
-            .is_limited
-            .then(|| last.deadline.as_ref().map_or_else(Instant::now, |known| known.0.0));
+        let of_run = self.last().deadline.map(|(at, _)| at);
         [deadline, of_run].into_iter().flatten().min()
     }
 
@@ -218,21 +208,19 @@ impl Completion {
         Ok(())
     }
 
-    /// Marks the start of a run: it is in flight, not cancelled, and no layer has moved. Returns the previous state for
-    /// [`Self::withdraw`].
-    pub(super) fn begin(&self, account: Account) -> Before {
+    /// Marks the start of a run: it is in flight, not cancelled, and no layer has moved. It ends at its deadline, unless it has
+    /// ended before.
+    pub(super) fn begin(self: &Arc<Self>, account: Account, deadline: Option<(Reservation, Instant)>) {
         let mut last = self.last();
-        let before = Before { phase: self.state.phase(), moved: self.moved.load(Ordering::Relaxed) };
-        if before.phase == Phase::Succeeded {
+        if self.has_succeeded() {
             last.outcome = Ok(());
         }
         last.account = account;
+        last.deadline = deadline.map(|(reservation, at)| reservation.add(at, self.clone()));
         self.moved.store(0, Ordering::Release);
         self.moved_bytes.store(0, Ordering::Relaxed);
         self.is_cancelled.store(false, Ordering::Release);
         self.state.enter(Phase::Running, true);
-        drop(last);
-        before
     }
 
     /// Reports a run that has succeeded before another thread could see it in flight: no thread waits for it, and no deadline
@@ -256,15 +244,6 @@ impl Completion {
             Some(queue) => queue.push_and(entry, enter),
             None => enter(),
         }
-    }
-
-    /// Restores the state before a run that could not be started, and ends its claim.
-    pub(super) fn withdraw(&self, before: &Before) {
-        let last = self.last();
-        self.moved.store(before.moved, Ordering::Release);
-        self.state.enter(before.phase, false);
-        drop(last);
-        self.over.notify_all();
     }
 
     /// Whether at least `layers` layers of the last run have moved.
@@ -293,32 +272,6 @@ impl Completion {
         self.over.notify_all();
     }
 
-    /// Submits a run, which ends at its deadline if it has a limit. The deadline is added after the run has started, because the
-    /// end of a run that could not be started is not reported.
-    pub fn within(
-        self: &Arc<Self>,
-        limit: Option<&Arc<Limit>>,
-        submit: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let Some(limit) = limit else { return submit() };
-        let watch = Deadlines::get().reserve()?;
-        let deadline = Instant::now().checked_add(limit.after);
-        submit()?;
-        if let Some(deadline) = deadline {
-            self.limit(watch, deadline, limit);
-        }
-        Ok(())
-    }
-
-    /// Ends the run in flight at `at`, unless it has ended before.
-    fn limit(self: &Arc<Self>, watch: Reservation, at: Instant, limit: &Arc<Limit>) {
-        // Under the lock that the end of the run takes, so that the end removes the deadline.
-        let mut last = self.last();
-        if self.is_running() {
-            last.deadline = Some((watch.add(at, self.clone()), limit.clone()));
-        }
-    }
-
     /// Duration of the last run that ended.
     pub fn duration(&self) -> Duration {
         self.last().duration
@@ -333,7 +286,7 @@ impl Completion {
             }
             return;
         }
-        if let Some((deadline, _)) = last.deadline.take() {
+        if let Some(deadline) = last.deadline.take() {
             Deadlines::get().remove(deadline);
         }
         self.report(last, outcome, duration, is_over);
@@ -398,7 +351,8 @@ impl Expires for Completion {
     /// The end is reported at once, because parts that have begun may never end.
     fn expire(&self, deadline: Deadline) {
         let mut last = self.last();
-        let Some((_, limit)) = last.deadline.take_if(|(known, _)| *known == deadline) else { return };
+        let is_its = last.deadline.take_if(|known| *known == deadline).is_some();
+        let Some(limit) = last.account.limit.clone().filter(|_| is_its) else { return };
         self.is_cancelled.store(true, Ordering::Release);
         let error = self.timed_out(&limit, last.account.bytes);
         log!(Warn, "transfer {}: {error}", self.log_id);

@@ -11,15 +11,15 @@ pub mod spares;
 mod spin;
 mod state;
 pub mod steps;
+pub mod ticket;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::completion::{Account, Before, Completion, Outcome};
+use self::completion::{Completion, Outcome};
 use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystems;
 use crate::base::leak;
-use crate::base::log::log;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::layout::Layout;
@@ -33,11 +33,10 @@ use crate::region::ExtentHold;
 /// before it ends the run. In a struct, such fields are declared before the run, because fields are dropped in that order.
 pub struct Run {
     completion: Arc<Completion>,
-    before: Before,
+    life: Life,
     started: Instant,
     /// The outcome was reported.
     is_reported: bool,
-    has_ended: bool,
     /// It has a deadline, whose message says how many bytes have moved.
     is_limited: bool,
     /// Dropped before the end is reported.
@@ -50,13 +49,21 @@ pub struct Run {
     agent: Option<Arc<Agent>>,
 }
 
+#[derive(PartialEq)]
+enum Life {
+    /// No thread sees it, and its drop reports nothing.
+    Reserved,
+    Started,
+    Ended,
+}
+
 /// The parts of a run, one per layer. Each begins when the one before has ended.
 pub trait Steps: Send + Sync {
     /// Number of parts.
     fn count(&self) -> u64;
     /// Starts a part. Drops these parts before, because the run may end on another thread before this returns, and the caller
     /// may free its memory then.
-    fn start(self: Arc<Self>, part: u64, run: Run) -> Result<()>;
+    fn start(self: Arc<Self>, part: u64, run: Run);
 }
 
 /// Compares moved blocks with their expected contents, before the run ends.
@@ -70,8 +77,8 @@ pub trait Verify: Send + Sync {
 /// A part that is ready to start. It holds no objects of the caller that the run does not hold: the run may end on another
 /// thread before `start` returns, and the caller may free its memory then.
 pub trait Start {
-    /// Starts it.
-    fn start(self) -> Result<()>;
+    /// Starts it. A failure to start is the end of the run.
+    fn start(self);
 }
 
 /// Reports whether a run was cancelled, and counts its bytes, for threads without access to it.
@@ -121,17 +128,12 @@ impl RunHolds {
 }
 
 impl Run {
-    /// Begins a run, for which the completion was claimed. The claim ends when the run is over.
-    pub fn start(completion: Arc<Completion>, account: Account, held: RunHolds) -> Self {
-        let is_limited = account.is_limited;
-        let before = completion.begin(account);
-        let started = Instant::now();
+    fn reserved(completion: Arc<Completion>, held: RunHolds, is_limited: bool) -> Self {
         Self {
             completion,
-            before,
-            started,
+            life: Life::Reserved,
+            started: Instant::now(),
             is_reported: false,
-            has_ended: false,
             is_limited,
             held: Some(held),
             steps: None,
@@ -147,16 +149,10 @@ impl Run {
         self
     }
 
-    /// Makes the run compare the moved blocks before it ends.
-    pub fn verified_by(mut self, verification: Arc<dyn Verify>) -> Self {
-        self.verification = Some(verification);
-        self
-    }
-
     /// Starts the first of several parts; each other one starts when the part before it has ended.
-    pub fn in_steps(mut self, steps: Arc<dyn Steps>) -> Result<()> {
+    pub fn in_steps(mut self, steps: Arc<dyn Steps>) {
         self.steps = Some((steps.clone(), 0));
-        steps.start(0, self)
+        steps.start(0, self);
     }
 
     /// The source and the destination.
@@ -242,9 +238,7 @@ impl Run {
             return self.finish(Err(cancelled()));
         }
         self.steps = Some((steps.clone(), next));
-        if let Err(error) = steps.start(next, self) {
-            log!(Error, "layer {next} of a transfer could not be started: {error}");
-        }
+        steps.start(next, self);
     }
 
     /// Compares the moved blocks if this was requested and the outcome was not reported. Then ends the run.
@@ -293,18 +287,6 @@ impl Run {
         of_layouts.cloned().unwrap_or_default()
     }
 
-    /// Ends the run because its engine could not begin it, or its next part. If no part has begun, the submission itself
-    /// fails, so no completion is reported.
-    pub fn not_begun(mut self, error: &Error) {
-        if self.steps.as_ref().is_some_and(|(_, part)| *part > 0) {
-            return self.finish(Err(error.clone()));
-        }
-        self.has_ended = true;
-        self.release();
-        log!(Debug, "transfer {} could not be started: {error}", self.completion.log_id());
-        self.completion.withdraw(&self.before);
-    }
-
     /// Drops the objects that the run holds. Returns whether it was the last holder of a layout.
     fn release(&mut self) -> bool {
         drop((self.steps.take(), self.verification.take()));
@@ -319,7 +301,7 @@ impl Run {
     }
 
     fn finish(&mut self, outcome: Outcome) {
-        if std::mem::replace(&mut self.has_ended, true) {
+        if std::mem::replace(&mut self.life, Life::Ended) == Life::Ended {
             return;
         }
         // The data is invalid if the owner, another process, has decommitted its memory meanwhile.
@@ -379,9 +361,16 @@ impl Drop for Report {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // An error allocates, which a run that has ended must not.
-        if !self.has_ended {
-            self.finish(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
+        match self.life {
+            Life::Reserved => {
+                self.release();
+                self.completion.unclaim();
+            }
+            Life::Started => {
+                self.finish(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
+            }
+            // An error allocates, which a run that has ended must not.
+            Life::Ended => {}
         }
     }
 }

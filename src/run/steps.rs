@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{Run, Start, Steps};
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Status};
 
 /// A prepared part.
 pub trait RunPart: Send + Sync + 'static {
@@ -14,8 +14,8 @@ pub trait RunPart: Send + Sync + 'static {
     type Start: Start;
 
     /// Starts it, if it is the only one.
-    fn start(&self, run: Run) -> Result<()> {
-        self.prepare_start(run).start()
+    fn start(&self, run: Run) {
+        self.prepare_start(run).start();
     }
 
     /// Prepares its start.
@@ -34,7 +34,7 @@ impl<P: RunPart> PartSequence<P> {
     }
 
     /// Starts the first part; each other one starts when the part before it has ended.
-    pub fn start(&self, run: Run) -> Result<()> {
+    pub fn start(&self, run: Run) {
         match &self.0.0[..] {
             [only] => only.start(run),
             _ => run.in_steps(self.0.clone()),
@@ -62,11 +62,13 @@ impl<P: RunPart> Steps for Parts<P> {
         self.0.len() as u64
     }
 
-    fn start(self: Arc<Self>, part: u64, run: Run) -> Result<()> {
-        let missing = || Error::new(Status::Panic, "a transfer has no such part");
-        let start = self.0.get(part as usize).ok_or_else(missing)?.prepare_start(run);
+    fn start(self: Arc<Self>, part: u64, run: Run) {
+        let Some(part) = self.0.get(part as usize) else {
+            return run.end(Err(Error::new(Status::Panic, "a transfer has no such part")));
+        };
+        let start = part.prepare_start(run);
         drop(self);
-        start.start()
+        start.start();
     }
 }
 
@@ -75,8 +77,8 @@ mod tests {
     use std::sync::{OnceLock, Weak};
 
     use super::*;
-    use crate::run::RunHolds;
     use crate::run::completion::{Account, Completion};
+    use crate::run::ticket::Ticket;
 
     /// The start of the second part returns after another thread has ended the run and the end was reported.
     struct Part {
@@ -102,17 +104,15 @@ mod tests {
     }
 
     impl Start for Ends {
-        fn start(self) -> Result<()> {
+        fn start(self) {
             let Self { run, is_first, completion, all } = self;
             if is_first {
-                run.end(Ok(()));
-                return Ok(());
+                return run.end(Ok(()));
             }
             let other = std::thread::spawn(move || run.end(Ok(())));
-            completion.wait(None)?;
+            completion.wait(None).unwrap();
             assert!(all.upgrade().is_none(), "the parts are held after the end was reported");
             other.join().unwrap();
-            Ok(())
         }
     }
 
@@ -123,8 +123,7 @@ mod tests {
         let part = |is_first| Part { is_first, completion: completion.clone(), all: all.clone() };
         let PartSequence(parts) = PartSequence::new(vec![part(true), part(false)]);
         all.set(Arc::downgrade(&parts)).unwrap();
-        let run = Run::start(completion.clone(), Account::default(), RunHolds::default());
-        run.in_steps(parts).unwrap();
+        Ticket::unheld(&completion, Account::default()).start().in_steps(parts);
         completion.wait(None).unwrap();
     }
 }

@@ -26,7 +26,7 @@ pub use verify::checksum;
 use crate::engine::explain;
 use crate::engine::runs::Runs;
 use crate::plan::PlannedBlocks;
-use crate::run::Run;
+use crate::run::ticket::Ticket;
 use layout_pair::LayoutPair;
 use prepared_pairs::{PreparedPairs, Route};
 
@@ -137,13 +137,11 @@ impl Transfer {
     }
 
     fn start(&self, prepared: &PreparedPairs) -> Result<()> {
-        self.runs.within(prepared.limit.as_ref(), || prepared.engine.submit(&|| self.begin(prepared)))
+        prepared.engine.submit(self.reserve(prepared)?)
     }
 
     fn start_on(&self, prepared: &PreparedPairs, stream: CallerStream) -> Result<()> {
-        let on_streams = prepared.on_streams()?;
-        let submit = || on_streams.submit_on(stream, &|| self.begin(prepared));
-        self.runs.within(prepared.limit.as_ref(), submit)
+        prepared.on_streams()?.submit_on(stream, self.reserve(prepared)?)
     }
 
     fn start_or_capture(&self, stream: CallerStream) -> Result<()> {
@@ -154,12 +152,11 @@ impl Transfer {
         }
     }
 
-    fn begin(&self, prepared: &PreparedPairs) -> Result<Run> {
-        let run = self.runs.begin(&*prepared.engine, &prepared.needs)?;
-        log!(Debug, "transfer {} submitted", self.completion().log_id());
+    fn reserve(&self, prepared: &PreparedPairs) -> Result<Ticket> {
+        let ticket = self.runs.reserve(&*prepared.engine, &prepared.needs)?;
         Ok(match &prepared.verification {
-            Some(verification) => run.verified_by(verification.clone()),
-            None => run,
+            Some(verification) => ticket.verified_by(verification.clone()),
+            None => ticket,
         })
     }
 
@@ -171,7 +168,7 @@ impl Transfer {
              checksums"
         );
         ensure!(
-            prepared.limit.is_none(),
+            !prepared.needs.is_limited(),
             Unsupported,
             "runs of a graph can't have a deadline, because the host does not take part in them; set timeout_ns to 0"
         );

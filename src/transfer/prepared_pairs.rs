@@ -74,10 +74,10 @@ impl Route {
             user_data: step.user_data,
             // With verification, the duration is not that of the path alone.
             record: record.clone().filter(|_| !is_verified),
-            is_limited: limit.is_some(),
+            limit,
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification, limit })
+        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -102,8 +102,6 @@ pub(super) struct PreparedPairs {
     record: Option<Arc<Record>>,
     /// Compares the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
-    /// How long a run may take.
-    pub limit: Option<Arc<Limit>>,
 }
 
 impl PreparedPairs {

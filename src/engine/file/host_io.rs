@@ -8,7 +8,6 @@ use super::file_sides::FileSides;
 use super::io::Io;
 use super::planned::{PlannedPieces, PlannedRequests, RequestSource};
 use super::work::{Ending, Work};
-use crate::base::error::Result;
 use crate::plan::Plan;
 use crate::run::{Run, Start};
 
@@ -50,9 +49,8 @@ pub struct HostStart {
 }
 
 impl Start for HostStart {
-    fn start(self) -> Result<()> {
+    fn start(self) {
         self.io.start(self.work);
-        Ok(())
     }
 }
 

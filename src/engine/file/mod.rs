@@ -19,7 +19,7 @@ use self::file_sides::FileSides;
 use self::host_io::{HostIo, HostStart};
 use self::io::{Io, IoMethod, Reasons};
 use self::staged::{StagedIo, StagedStart};
-use super::{BeginRun, Candidate, Engine};
+use super::{Candidate, Engine};
 use crate::base::error::Result;
 use crate::cuda::ContextIdentity;
 use crate::engine::peer::{NixlMove, NixlStart};
@@ -30,6 +30,7 @@ use crate::plan::Plan;
 use crate::region::Contexts;
 use crate::run::path::TransferPath;
 use crate::run::steps::{PartSequence, RunPart};
+use crate::run::ticket::Ticket;
 use crate::run::{Run, Start};
 
 /// A prepared transfer from or to a file.
@@ -150,8 +151,9 @@ impl Engine for PartSequence<DiskMove> {
         self.parts().iter().filter_map(DiskMove::identity).for_each(|identity| contexts.add(identity));
     }
 
-    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
-        self.start(begin()?)
+    fn submit(&self, ticket: Ticket) -> Result<()> {
+        self.start(ticket.start());
+        Ok(())
     }
 }
 
@@ -178,7 +180,7 @@ pub enum DiskStart {
 }
 
 impl Start for DiskStart {
-    fn start(self) -> Result<()> {
+    fn start(self) {
         match self {
             Self::Host(start) => start.start(),
             Self::Staged(start) => start.start(),

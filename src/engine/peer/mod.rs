@@ -35,7 +35,7 @@ use self::plain::request_plan::RequestPlan;
 use self::prepared_requests::{CreateRequests, Method, PreparedRequests};
 use self::served::ServedPlan;
 use self::staged::StagedPlan;
-use super::{BeginRun, Candidate, Engine};
+use super::{Candidate, Engine};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::engine::cost::outcome;
@@ -46,6 +46,7 @@ use crate::nixl::{Agent, Command, RemoteHold};
 use crate::plan::Plan;
 use crate::run::path::TransferPath;
 use crate::run::steps::{PartSequence, RunPart};
+use crate::run::ticket::Ticket;
 use crate::run::{Run, Start};
 
 /// A prepared transfer.
@@ -278,8 +279,9 @@ impl Engine for PartSequence<NixlMove> {
         self.first().peer_hold()
     }
 
-    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
-        self.start(begin()?)
+    fn submit(&self, ticket: Ticket) -> Result<()> {
+        self.start(ticket.start());
+        Ok(())
     }
 
     /// Does the agent's work for a while, if no other thread does. A call of NIXL may not return: a thread that waits until a
@@ -294,12 +296,13 @@ impl Engine for PartSequence<NixlMove> {
 impl RunPart for NixlMove {
     type Start = NixlStart;
 
-    fn start(&self, run: Run) -> Result<()> {
+    fn start(&self, run: Run) {
         let agent = self.shared.agent.clone();
         // A call of NIXL may not return: a run with a deadline must not keep the thread that submits it.
         let begins_here = self.shared.is_short() && !run.is_limited();
         let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
-        if begins_here { agent.begin(run) } else { agent.start(run) }
+        // If the agent's thread has ended, the run gets that as its end.
+        let _ = if begins_here { agent.begin(run) } else { agent.start(run) };
     }
 
     fn prepare_start(&self, run: Run) -> NixlStart {
@@ -316,8 +319,8 @@ pub struct NixlStart {
 }
 
 impl Start for NixlStart {
-    fn start(self) -> Result<()> {
-        self.agent.start(self.run)
+    fn start(self) {
+        let _ = self.agent.start(self.run);
     }
 }
 

@@ -104,7 +104,7 @@ impl AgentTask for NixlRun {
     fn not_begun(&mut self, error: &Error) {
         self.prepared = None;
         if let Some(run) = self.run.take() {
-            run.not_begun(error);
+            run.end(Err(error.clone()));
         }
     }
 

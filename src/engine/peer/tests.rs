@@ -15,6 +15,7 @@ use crate::region::SystemConfig;
 use crate::run::completion::{Account, Completion};
 use crate::run::queue::Queue;
 use crate::run::steps::PartSequence;
+use crate::run::ticket::Ticket;
 use crate::run::{RunHolds, Start, Steps};
 
 fn account() -> Account {
@@ -52,7 +53,7 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let layouts = [Arc::downgrade(&local), Arc::downgrade(&remote)];
     let moved = a_move(agent, local, remote);
     let completion = Arc::new(Completion::new(1, None));
-    let run = Run::start(completion.clone(), account(), Default::default());
+    let run = Ticket::unheld(&completion, account()).start();
     assert!(moved.ensure_usable().is_ok());
     panic_in_step(Box::new(NixlRun::new(moved.shared.clone(), run)));
     let error = completion.poll().unwrap_err();
@@ -63,22 +64,6 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     assert!(layouts.iter().all(|layout| layout.upgrade().is_some()));
 }
 
-/// Submits a transfer with an agent whose thread has ended.
-fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
-    let (agent, commands) = Agent::unattended();
-    drop(commands);
-    let (local, remote) = (layout(), layout());
-    let part = || a_move(agent.clone(), local.clone(), remote.clone());
-    let moves = PartSequence::new((0..parts).map(|_| part()).collect());
-    assert!(completion.claim());
-    let held = RunHolds { layouts: Some([remote.clone(), local.clone()]), ..RunHolds::default() };
-    let holders = Arc::strong_count(&local);
-    let error = moves.start(Run::start(completion.clone(), account(), held)).unwrap_err();
-    assert!(error.message().contains("the agent's thread ended"), "{error}");
-    assert!(!completion.is_claimed(), "no other run can be submitted");
-    assert_eq!(Arc::strong_count(&local), holders - 1, "the run still holds its layouts");
-}
-
 fn completions(queue: &Queue) -> Vec<Option<Status>> {
     let mut statuses = Vec::new();
     queue.poll(4, |entry| statuses.push(entry.status));
@@ -86,24 +71,24 @@ fn completions(queue: &Queue) -> Vec<Option<Status>> {
 }
 
 #[test]
-fn a_failed_submit_reports_no_completion() {
+fn a_run_of_an_agent_whose_thread_has_ended_fails_with_that() {
     for parts in [1, 2] {
+        let (agent, commands) = Agent::unattended();
+        drop(commands);
+        let (local, remote) = (layout(), layout());
+        let part = || a_move(agent.clone(), local.clone(), remote.clone());
+        let moves = PartSequence::new((0..parts).map(|_| part()).collect());
         let queue = Queue::create().unwrap();
         let completion = Arc::new(Completion::new(1, Some(queue.clone())));
-        fails_to_submit(&completion, parts);
-        assert_eq!(completions(&queue), []);
-        assert_eq!(completion.poll().unwrap_err().status(), Status::InvalidState, "it was never submitted");
-        assert_eq!(completion.wait(None).unwrap_err().status(), Status::InvalidState);
-
-        Run::start(completion.clone(), account(), RunHolds::default()).end(Ok(()));
-        assert_eq!(completions(&queue), [None]);
-        fails_to_submit(&completion, parts);
-        assert_eq!(completions(&queue), []);
-        assert_eq!(
-            (completion.poll().unwrap(), completion.moved().unwrap()),
-            (Some(()), 1),
-            "the run before"
-        );
+        assert!(completion.claim());
+        let held = RunHolds { layouts: Some([remote.clone(), local.clone()]), ..RunHolds::default() };
+        let holders = Arc::strong_count(&local);
+        moves.submit(Ticket::new(completion.clone(), account(), held).unwrap()).unwrap();
+        assert_eq!(completions(&queue), [Some(Status::Panic)]);
+        let error = completion.poll().unwrap_err();
+        assert!(error.message().contains("the agent's thread ended"), "{error}");
+        assert!(!completion.is_claimed(), "another run can be submitted");
+        assert_eq!(Arc::strong_count(&local), holders - 1, "the run still holds its layouts");
     }
 }
 
@@ -114,9 +99,9 @@ fn a_later_part_that_cannot_be_started_is_reported_with_its_cause() {
     let part = || a_move(agent.clone(), local.clone(), remote.clone());
     let queue = Queue::create().unwrap();
     let completion = Arc::new(Completion::new(2, Some(queue.clone())));
-    let run = Run::start(completion.clone(), account(), RunHolds::default());
+    let run = Ticket::unheld(&completion, account()).start();
     let first_of_two = FirstEnds { next: part(), left_by: Mutex::new(Some(Box::new(commands))) };
-    run.in_steps(Arc::new(first_of_two)).unwrap();
+    run.in_steps(Arc::new(first_of_two));
     assert_eq!(completions(&queue), [Some(Status::Panic)]);
     let error = completion.poll().unwrap_err();
     assert!(error.message().contains("the agent's thread ended"), "{error}");
@@ -133,12 +118,11 @@ impl Steps for FirstEnds {
         2
     }
 
-    fn start(self: Arc<Self>, part: u64, run: Run) -> Result<()> {
+    fn start(self: Arc<Self>, part: u64, run: Run) {
         if part == 1 {
             return self.next.prepare_start(run).start();
         }
         drop(self.left_by.lock().take());
         run.end(Ok(()));
-        Ok(())
     }
 }

@@ -37,13 +37,14 @@ fn assert_over_after(panic: impl FnOnce(&Request)) {
 
 #[test]
 fn a_request_whose_post_panics_is_not_posted_again() {
-    assert_over_after(|request| request.abandon(Error::new(Status::Panic, "deliberate")));
+    assert_over_after(|request| request.abandon(Error::new(Status::Panic, "deliberate")).unwrap());
 }
 
 #[test]
 fn a_request_whose_step_panics_is_not_posted_again() {
     assert_over_after(|request| {
-        let run = RequestRun::new(request.resource.clone(), Posting::Done, request.run(None));
+        let run =
+            RequestRun::new(request.resource.clone(), Posting::Done, request.ticket(None).unwrap().start());
         panic_in_step(Box::new(run));
     });
 }

@@ -17,11 +17,11 @@ fn failure() -> Error {
 }
 
 /// Ends a run that was claimed, in one of three ways: complete before it was in flight, or in flight first.
-fn end(completion: &Completion, number: u64) {
+fn end(completion: &Arc<Completion>, number: u64) {
     if number.is_multiple_of(3) {
         return completion.succeed(0, number, None);
     }
-    completion.begin(Account { user_data: number, ..Account::default() });
+    completion.begin(Account { user_data: number, ..Account::default() }, None);
     let outcome = if number % 3 == 1 { Ok(()) } else { Err(failure()) };
     completion.finish(outcome, Duration::ZERO, true);
 }
@@ -29,7 +29,7 @@ fn end(completion: &Completion, number: u64) {
 #[test]
 fn a_run_that_was_never_in_flight_is_reported_like_others() {
     let queue = Queue::create().unwrap();
-    let completion = Completion::new(3, Some(queue.clone()));
+    let completion = Arc::new(Completion::new(3, Some(queue.clone())));
     for user_data in [7, 8] {
         assert!(completion.claim());
         completion.succeed(5, user_data, None);
@@ -42,7 +42,7 @@ fn a_run_that_was_never_in_flight_is_reported_like_others() {
 
 #[test]
 fn the_outcome_is_that_of_the_last_run_that_was_started() {
-    let completion = Completion::new(1, None);
+    let completion = Arc::new(Completion::new(1, None));
     assert!(completion.claim());
     end(&completion, 2);
     assert_eq!(completion.poll().unwrap_err().status(), Status::PeerLost);
@@ -50,10 +50,10 @@ fn the_outcome_is_that_of_the_last_run_that_was_started() {
     end(&completion, 0);
     assert_eq!(completion.poll().unwrap(), Some(()));
     assert!(completion.claim());
-    let before = completion.begin(Account::default());
+    completion.begin(Account::default(), None);
     assert_eq!(completion.poll().unwrap(), None);
     completion.outcome().unwrap();
-    completion.withdraw(&before);
+    completion.finish(Ok(()), Duration::ZERO, true);
     assert_eq!((completion.poll().unwrap(), completion.is_claimed()), (Some(()), false));
 }
 
@@ -61,7 +61,7 @@ fn the_outcome_is_that_of_the_last_run_that_was_started() {
 #[test]
 fn completions_of_one_transfer_are_in_order_of_its_runs() {
     let queue = Queue::create().unwrap();
-    let completion = Completion::new(1, Some(queue.clone()));
+    let completion = Arc::new(Completion::new(1, Some(queue.clone())));
     let begun = AtomicU64::new(0);
     let start = || {
         while begun.load(Ordering::Relaxed) < RUNS {
@@ -84,7 +84,7 @@ fn completions_of_one_transfer_are_in_order_of_its_runs() {
 #[test]
 fn a_transfer_can_be_started_again_once_its_completion_was_taken() {
     let queue = Queue::create().unwrap();
-    let completion = Completion::new(1, Some(queue.clone()));
+    let completion = Arc::new(Completion::new(1, Some(queue.clone())));
     let start_again = || {
         let mut number = 0;
         while number < RUNS {
@@ -104,7 +104,7 @@ fn a_transfer_can_be_started_again_once_its_completion_was_taken() {
 /// A thread that waits for each run, while another one starts them.
 #[test]
 fn a_wait_ends_whether_or_not_the_run_was_in_flight() {
-    let completion = Completion::new(1, None);
+    let completion = Arc::new(Completion::new(1, None));
     let started = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -27,12 +27,13 @@ use crate::cuda::stream::CallerStream;
 use crate::engine::cost::gpu::kernel_access::KernelAccess;
 use crate::engine::cost::outcome;
 use crate::engine::preferences::Preferences;
-use crate::engine::{BeginRun, Candidate, Engine, OnStreams};
+use crate::engine::{Candidate, Engine, OnStreams};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::region::Contexts;
 use crate::run::path::TransferPath;
 use crate::run::spares::Spares;
+use crate::run::ticket::Ticket;
 
 /// How long a waiting thread polls before it sleeps: most runs end sooner.
 const SPIN: Duration = Duration::from_millis(20);
@@ -229,9 +230,9 @@ impl Engine for CudaCopy {
     }
 
     /// Starts the copy: on the calling thread if that takes little time, otherwise on another thread.
-    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
+    fn submit(&self, ticket: Ticket) -> Result<()> {
         let reservation = Watcher::get().reserve()?;
-        let run = CudaRun::new(&self.tasks, &self.device, begin()?);
+        let run = CudaRun::new(&self.tasks, &self.device, ticket.start());
         self.watch(reservation, InFlight::new(&self.spares, run, self.is_quick));
         Ok(())
     }
@@ -264,10 +265,10 @@ impl OnStreams for CudaCopy {
         stream.is_capturing(self.device.context())
     }
 
-    fn submit_on(&self, stream: CallerStream, begin: BeginRun<'_>) -> Result<()> {
+    fn submit_on(&self, stream: CallerStream, ticket: Ticket) -> Result<()> {
         let reservation = Watcher::get().reserve()?;
         let resources = self.tasks.take_now(&self.device)?;
-        let run = CudaRun::new(&self.tasks, &self.device, begin()?);
+        let run = CudaRun::new(&self.tasks, &self.device, ticket.start());
         // SAFETY: the plan checked all spans against their layouts, which are held until the run has ended. The stream is
         // valid, by contract.
         let outcome = unsafe { self.tasks.start_on(&self.device, stream, &resources) };

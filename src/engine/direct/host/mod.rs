@@ -15,9 +15,10 @@ use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::copy::host::{copy_matrix, streaming, suits_streaming, tile};
 use crate::engine::cost;
-use crate::engine::{BeginRun, Candidate, Engine};
+use crate::engine::{Candidate, Engine};
 use crate::plan::{Matrix, Plan, Tile};
 use crate::run::path::TransferPath;
+use crate::run::ticket::Ticket;
 use crate::run::{Run, Stop, cancelled};
 
 /// A copy up to this size completes before the submitting call returns: passing it to a thread would take the caller as
@@ -98,8 +99,8 @@ impl Engine for HostCopy {
         *self.moves.get_or_init(|| self.chunks.plan.count_moves(self.chunks.layers > 0))
     }
 
-    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
-        self.start(begin()?);
+    fn submit(&self, ticket: Ticket) -> Result<()> {
+        self.start(ticket.start());
         Ok(())
     }
 

@@ -39,7 +39,7 @@ fn plan(source: &Layout, destination: &Layout, by_layer: bool) -> Plan {
 
 fn run(layers: u64) -> (Arc<Completion>, Run) {
     let completion = Arc::new(Completion::new(layers, None));
-    let run = Run::start(completion.clone(), Default::default(), Default::default());
+    let run = Ticket::unheld(&completion, Default::default()).start();
     (completion, run)
 }
 
@@ -98,7 +98,7 @@ fn cancelling_a_run_ends_that_run_and_not_the_next_one() {
     let copy = HostCopy::new(plan(&source, &destination, false), false);
     let completion = Arc::new(Completion::new(1, None));
     let begin = || {
-        let run = Run::start(completion.clone(), Default::default(), Default::default());
+        let run = Ticket::unheld(&completion, Default::default()).start();
         let stop = run.stop();
         copy.shared(run, Some(stop))
     };

@@ -18,10 +18,11 @@ use crate::nixl::{Agent, MemoryType};
 use crate::plan::Plan;
 use crate::plan::{BlockPair, Wanted};
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
+use crate::run::Start;
 use crate::run::completion::Completion;
 use crate::run::path::TransferPath;
 use crate::run::steps::RunPart;
-use crate::run::{Run, Start};
+use crate::run::ticket::Ticket;
 
 /// Size of the trial in bytes.
 const SIZE: u64 = 1 << 20;
@@ -78,24 +79,31 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     if [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram) {
         let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
-        return run(|run| copy.submit(&|| Ok(run())));
+        return run(|ticket| copy.submit(ticket));
     }
     let sides = FileSides::new(source, destination);
     let (io, _) = Io::choose(&sides, None)?;
     let copy = HostIo::prepare(&sides, plan, io);
-    run(|run| copy.prepare_start(run()).start())
+    run(|ticket| {
+        copy.prepare_start(ticket.start()).start();
+        Ok(())
+    })
 }
 
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: TransferPath) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
-    run(|run| moved.prepare_start(run()).start())
+    run(|ticket| {
+        moved.prepare_start(ticket.start()).start();
+        Ok(())
+    })
 }
 
 /// Starts a run and waits for its end.
-fn run(start: impl FnOnce(&dyn Fn() -> Run) -> Result<()>) -> Result<()> {
+fn run(start: impl FnOnce(Ticket) -> Result<()>) -> Result<()> {
     let completion = Arc::new(Completion::new(1, None));
-    start(&|| Run::start(completion.clone(), Default::default(), Default::default()))?;
+    completion.claim();
+    start(Ticket::new(completion.clone(), Default::default(), Default::default())?)?;
     completion.wait(Instant::now().checked_add(PATIENCE))
 }
 

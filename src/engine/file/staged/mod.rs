@@ -128,9 +128,8 @@ pub struct StagedStart {
 }
 
 impl Start for StagedStart {
-    fn start(self) -> Result<()> {
+    fn start(self) {
         self.inbox.start(self.run);
-        Ok(())
     }
 }
 

@@ -12,14 +12,15 @@ use super::super::planned::RequestSource;
 use super::super::work::{Ending, SlotOutcomes};
 use super::*;
 use crate::base::error::Result;
+use crate::run::Stop;
 use crate::run::completion::Completion;
-use crate::run::{Run, Stop};
+use crate::run::ticket::Ticket;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn stop() -> Stop {
     let completion = Arc::new(Completion::new(1, None));
-    Run::start(completion, Default::default(), Default::default()).stop()
+    Ticket::unheld(&completion, Default::default()).start().stop()
 }
 
 /// Calls a closure.
