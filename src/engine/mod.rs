@@ -27,7 +27,6 @@ use crate::nixl::RemoteHold;
 use crate::region::Contexts;
 use crate::run::path::TransferPath;
 
-
 /// Prepared copies between two layouts, which can be run again and again.
 ///
 /// A trait object rather than an enum: a virtual call costs about a nanosecond per submission, and a new engine changes no
