@@ -12,10 +12,12 @@ use super::learned::Record;
 use super::queue::{Queue, QueueEntry};
 use super::spin::is_met_soon;
 use super::state::{Phase, RunState};
+use super::unreleased::Unreleased;
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::log::{Microseconds, log};
 use crate::base::log_id::LogId;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::plan::Plan;
 
 /// How a run ended.
 pub type Outcome = Result<()>;
@@ -47,6 +49,8 @@ pub struct Account {
     pub record: Option<Arc<Record>>,
     /// How long it may take; `None` for no limit.
     pub limit: Option<Arc<Limit>>,
+    /// What it writes to memory of this process, if its end may be reported while it still does.
+    pub written: Option<Plan>,
 }
 
 /// How long a run may take.
@@ -101,8 +105,9 @@ impl Completion {
         self.state.claim()
     }
 
-    /// Ends the claim of a run that is not begun.
+    /// Ends the claim of a run that is not begun, or whose end was reported before.
     pub fn unclaim(&self) {
+        Unreleased::get().remove(self.log_id);
         self.state.unclaim();
     }
 
@@ -294,7 +299,10 @@ impl Completion {
 
     fn report(&self, mut last: MutexGuard<'_, Last>, outcome: Outcome, duration: Duration, is_over: bool) {
         let status = outcome.as_ref().err().map(Error::status);
-        let Account { bytes, user_data, record, .. } = std::mem::take(&mut last.account);
+        let Account { bytes, user_data, record, written, .. } = std::mem::take(&mut last.account);
+        if let Some(written) = written.filter(|_| !is_over) {
+            Unreleased::get().add(self.log_id, written);
+        }
         self.log_end(bytes, &outcome, duration);
         if let (None, Some(record)) = (status, record) {
             record.add(bytes, duration);

@@ -12,6 +12,7 @@ mod spin;
 mod state;
 pub mod steps;
 pub mod ticket;
+pub mod unreleased;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -114,16 +114,19 @@ impl Transfer {
     /// Locks the transfer for a submission. Fails if a run is in flight. Waits for another thread that submits while none is: its
     /// run may have ended within its call, and the end was reported before the call returns.
     fn turn(&self) -> Result<MutexGuard<'_, ()>> {
-        if let Some(turn) = self.submitting.try_lock() {
-            return Ok(turn);
-        }
-        self.runs.ensure_idle()?;
-        Ok(self.submitting.lock())
+        let turn = match self.submitting.try_lock() {
+            Some(turn) => turn,
+            None => {
+                self.runs.ensure_idle()?;
+                self.submitting.lock()
+            }
+        };
+        // Before all other checks: while memory is in use, the caller learns that, whatever else has happened.
+        self.runs.ensure_idle().map(|()| turn)
     }
 
     /// Prepares other pairs for the next run. Returns the previous work.
     fn replace(&self, step: Step<'_>) -> Result<Arc<PreparedPairs>> {
-        self.runs.ensure_idle()?;
         let spare = self.spare.lock().take();
         let before = self.prepared();
         let prepared = self.route.prepare(self.runs.layouts(), step, Some(&before), spare)?;
@@ -153,6 +156,7 @@ impl Transfer {
     }
 
     fn reserve(&self, prepared: &PreparedPairs) -> Result<Ticket> {
+        prepared.ensure_released()?;
         let ticket = self.runs.reserve(&*prepared.engine, &prepared.needs)?;
         Ok(match &prepared.verification {
             Some(verification) => ticket.verified_by(verification.clone()),

@@ -20,6 +20,7 @@ use crate::plan::{Plan, PlannedBlocks};
 use crate::run::completion::{Account, Limit};
 use crate::run::learned::Record;
 use crate::run::path::TransferPath;
+use crate::run::unreleased::Unreleased;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
@@ -69,15 +70,17 @@ impl Route {
         let limit = step.timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
         let limit = limit.map(|after| Arc::new(limited(after, &time_limit::described(path, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(path, source, destination));
+        let writes_here = !(destination.memory().is_remote() || destination.memory().tier().is_storage());
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
             // With verification, the duration is not that of the path alone.
             record: record.clone().filter(|_| !is_verified),
+            written: (writes_here && (limit.is_some() || path.has_peer())).then(|| kept.clone()),
             limit,
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification })
+        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification, writes_here })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -102,9 +105,16 @@ pub(super) struct PreparedPairs {
     record: Option<Arc<Record>>,
     /// Compares the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
+    /// The destination is memory of this process.
+    writes_here: bool,
 }
 
 impl PreparedPairs {
+    /// Fails if a run that has ended may still write to the destination.
+    pub fn ensure_released(&self) -> Result<()> {
+        if self.writes_here { Unreleased::get().ensure_apart(&self.plan) } else { Ok(()) }
+    }
+
     /// The engine's operations on streams. Fails if it has none.
     pub fn on_streams(&self) -> Result<&dyn OnStreams> {
         match self.engine.on_streams() {
