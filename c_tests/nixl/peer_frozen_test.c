@@ -120,6 +120,61 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     destroy_all(&flight);
 }
 
+static kvmem_status submit_until_not_busy(kvmem_transfer *transfer) {
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    while (status == KVMEM_STATUS_BUSY) {
+        sched_yield();
+        status = kvmem_transfer_submit(transfer, NULL);
+    }
+    return status;
+}
+
+/* Otherwise the late bytes of the frozen peer would overwrite those of a run that has succeeded. */
+TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
+    flight flight;
+    CLEANUP(kv_peer_close) kv_peer peer;
+    start(&peer);
+    prepare(&flight, &peer, "waiting");
+    OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
+        KV_OPTIONS(&move, it.timeout_ns = MILLISECONDS(100)));
+    kv_side model;
+    kv_side_open(&model, REF(kv_config(&kv_kinds[0])), NULL, 3);
+    OWN(kvmem_transfer, same, kvmem_transfer_create, model.layout, flight.local, KV_OPTIONS(&move));
+    const kv_move elsewhere = KV_MOVE(1, {0, 1});
+    OWN(kvmem_transfer, other, kvmem_transfer_create, model.layout, flight.local, KV_OPTIONS(&elsewhere));
+    peer_freeze(&peer.process);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination", kvmem_transfer_submit(same, ERR));
+    RUN(other);
+    kv_side_check_moved(&flight.model, &model, &elsewhere);
+    peer_thaw(&peer.process);
+    CHECK_EQ(submit_until_not_busy(same), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(same, PATIENCE, ERR));
+    kv_side_check_moved(&flight.model, &model, &move);
+    DESTROYED(kvmem_transfer, same);
+    DESTROYED(kvmem_transfer, other);
+    DESTROYED(kvmem_transfer, limited);
+    kv_side_close(&model);
+    destroy_all(&flight);
+}
+
+TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
+    flight flight;
+    CLEANUP(kv_peer_close) kv_peer peer;
+    start(&peer);
+    prepare(&flight, &peer, "waiting");
+    OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
+        KV_OPTIONS(&move, it.timeout_ns = MILLISECONDS(100)));
+    peer_freeze(&peer.process);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
+    peer_thaw(&peer.process);
+    CHECK_EQ(submit_until_not_busy(limited), KVMEM_STATUS_STALE);
+    DESTROYED(kvmem_transfer, limited);
+    destroy_all(&flight);
+}
+
 TEST(killed_while_a_transfer_waits_for_it) {
     flight flight;
     CLEANUP(kv_peer_close) kv_peer peer;

@@ -36,6 +36,19 @@ fn open_files() -> String {
     }
 }
 
+/// The limits that a process may exceed when it starts a thread. The errno does not say which of them it is.
+pub fn threads() -> Option<String> {
+    let mut limits = Vec::new();
+    if let Some(most) = getrlimit(Resource::Nproc).current {
+        limits.push(format!("this user may have {most} threads (RLIMIT_NPROC; ulimit -u)"));
+    }
+    if let Some(most) = getrlimit(Resource::As).current {
+        limits.push(format!("this process may map {most} bytes (RLIMIT_AS; ulimit -v)"));
+    }
+    limits.push("the control group may have as many threads as its pids.max says".into());
+    Some(format!("raise the limit that was reached, or end threads: {}", limits.join("; ")))
+}
+
 fn open_files_of_all() -> String {
     // Only a privileged process can read it without a free file descriptor.
     let most = std::fs::read_to_string("/proc/sys/fs/file-max").ok();

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};
 
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Result};
 use crate::base::guarded::guarded;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::thread;
@@ -51,12 +51,7 @@ impl CallbackThread {
     pub fn acquire(&'static self) -> Result<CallbackHandle> {
         let mut state = self.lock();
         if !state.is_running {
-            thread::spawn(self.name, || self.serve()).map_err(|error| {
-                Error::new(
-                    Status::OutOfMemory,
-                    format!("start the thread {}, which runs callbacks: {error}", self.name),
-                )
-            })?;
+            thread::spawn(self.name, || self.serve()).map_err(|error| error.context("run callbacks"))?;
             state.is_running = true;
         }
         state.handles += 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The current process: its identity on the machine, whether it was forked, and file descriptors that children close.
 
+mod free_descriptors;
 mod identity;
 mod local_fd;
 
@@ -13,6 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, mmap_anonymous};
 use crate::base::retried::madvise;
 use crate::base::sync::{Mutex, MutexGuard};
 
+pub use free_descriptors::ensure_free_descriptors;
 pub use identity::{ProcessIdentity, pid_has_ended};
 pub use local_fd::LocalFd;
 

@@ -4,14 +4,16 @@
 //! file backends beyond the limit on the size of files fail, and do not end the process.
 #![expect(clippy::disallowed_methods, reason = "the one place that starts threads")]
 
-use std::io::Result;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
+use crate::base::advice;
+use crate::base::error::{Error, Result, Status};
 use crate::base::sync::Mutex;
 
 /// Signals that report a fault of the thread that gets them. Handlers of them must run on it: blocked, they end the process.
@@ -24,7 +26,7 @@ pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
     let _inherited = SignalsBlocked::begin();
-    Builder::new().name(name.to_string()).spawn(body)
+    Builder::new().name(name.to_string()).spawn(body).map_err(|error| not_started(name, &error))
 }
 
 /// The same for a thread that ends before the scope.
@@ -34,18 +36,76 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>> {
     let _inherited = SignalsBlocked::begin();
-    Builder::new().name(name.to_string()).spawn_scoped(scope, body)
+    Builder::new().name(name.to_string()).spawn_scoped(scope, body).map_err(|error| not_started(name, &error))
 }
 
-/// Fails if so many more threads cannot be started now: some libraries end the process if they cannot start theirs.
-pub fn ensure_startable(count: usize) -> Result<()> {
+/// The limits that a thread can exceed are named, because the errno is the same for all of them.
+#[cold]
+fn not_started(name: &str, error: &std::io::Error) -> Error {
+    let doing = format!("start the thread {name}");
+    let failed = match error.raw_os_error() {
+        Some(code) => Error::errno(doing, rustix::io::Errno::from_raw_os_error(code)),
+        None => Error::new(Status::OutOfMemory, format!("{doing}: {error}")),
+    };
+    failed.with_status(Status::OutOfMemory).with_advice(advice::threads())
+}
+
+/// Fails if so many more threads, with stacks as large as the C library gives them, cannot be started after `size` bytes of
+/// addresses were mapped: some libraries end the process if they cannot start theirs.
+pub fn ensure_startable(count: usize, size: usize) -> Result<()> {
     let gate = Mutex::new(());
+    let _mapped = Reserved::new(size)?;
     std::thread::scope(|scope| {
+        let _inherited = SignalsBlocked::begin();
         // They end together, when all have been started or one could not be.
         let _closed = gate.lock();
         let wait = || drop(gate.lock());
-        (0..count).try_for_each(|_| spawn_scoped(scope, "kvmem-trial", wait).map(drop))
+        let name = "kvmem-trial";
+        (0..count).try_for_each(|_| {
+            let builder = Builder::new().name(name.to_string()).stack_size(default_stack_size());
+            builder.spawn_scoped(scope, wait).map(drop).map_err(|error| not_started(name, &error))
+        })
     })
+}
+
+/// The size of the stack that the C library gives to a thread, which follows from RLIMIT_STACK.
+fn default_stack_size() -> usize {
+    let mut size = 0;
+    // SAFETY: the attributes are initialised by the first call, live through the others, and are destroyed once.
+    unsafe {
+        let mut attributes = std::mem::zeroed::<libc::pthread_attr_t>();
+        if libc::pthread_attr_init(&mut attributes) == 0 {
+            libc::pthread_attr_getstacksize(&attributes, &mut size);
+            libc::pthread_attr_destroy(&mut attributes);
+        }
+    }
+    size
+}
+
+/// Addresses without memory.
+struct Reserved(*mut libc::c_void, usize);
+
+impl Reserved {
+    fn new(size: usize) -> Result<Self> {
+        if size == 0 {
+            return Ok(Self(std::ptr::null_mut(), 0));
+        }
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, which nothing accesses.
+        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), size, ProtFlags::empty(), flags) };
+        mapped
+            .map(|address| Self(address, size))
+            .map_err(|errno| Error::errno(format!("map {size} bytes"), errno).with_advice(advice::threads()))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.1 > 0 {
+            // SAFETY: the mapping of this value, which nothing accesses.
+            unsafe { libc::munmap(self.0, self.1) };
+        }
+    }
 }
 
 /// Lets other threads run before the calling thread polls again. Returns false if it should sleep instead: the processors are
@@ -148,8 +208,23 @@ mod tests {
 
     #[test]
     fn threads_are_startable_and_have_ended_after_the_trial() {
-        ensure_startable(0).unwrap();
-        ensure_startable(3).unwrap();
+        ensure_startable(0, 0).unwrap();
+        ensure_startable(3, 1 << 20).unwrap();
+    }
+
+    #[test]
+    fn a_trial_fails_without_addresses_for_what_follows() {
+        let error = ensure_startable(1, 1 << 60).unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.message().starts_with("map 1152921504606846976 bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_started_names_the_limits() {
+        let error = not_started("kvmem-test", &std::io::Error::from_raw_os_error(libc::EAGAIN));
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.message().starts_with("start the thread kvmem-test: "), "{error}");
+        assert!(error.message().contains("(EAGAIN)") && error.message().contains("pids.max"), "{error}");
     }
 
     #[test]

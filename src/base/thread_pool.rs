@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::Result;
 use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
 use crate::base::log::log;
@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(5);
 const MAX_THREADS: usize = 16;
 
 /// Starts a thread with a name.
-type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
+type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> Result<()>;
 
 /// A pool for each set of file systems that is in use. Its threads hold it.
 type PoolsOfFiles = PerProcess<SharedObjects<FileSystems, Pool>>;
@@ -121,19 +121,19 @@ impl Pool {
 
     /// Runs `shared` on up to `threads` threads. If there is no thread and none can be started, the calling thread runs it.
     pub fn run(self: &Arc<Self>, shared: &Arc<dyn Shared>, threads: usize) {
-        if !self.enqueue(shared, threads) {
+        if let Err(error) = self.enqueue(shared, threads) {
+            log!(Warn, "{error}; the calling thread does the work");
             run_guarded(shared.as_ref());
         }
     }
 
-    /// Passes `shared` to a thread of the pool, unless there is none and none can be started. Returns whether there is
-    /// one.
-    pub fn pass(self: &Arc<Self>, shared: &Arc<dyn Shared>) -> bool {
+    /// Passes `shared` to a thread of the pool. Fails if there is none and none can be started.
+    pub fn pass(self: &Arc<Self>, shared: &Arc<dyn Shared>) -> Result<()> {
         self.enqueue(shared, 1)
     }
 
-    /// Passes `shared` to threads of the pool. Returns whether there is one.
-    fn enqueue(self: &Arc<Self>, shared: &Arc<dyn Shared>, threads: usize) -> bool {
+    /// Passes `shared` to threads of the pool. Fails if there is none.
+    fn enqueue(self: &Arc<Self>, shared: &Arc<dyn Shared>, threads: usize) -> Result<()> {
         let mut state = self.lock();
         state.queue.extend(std::iter::repeat_n(shared.clone(), threads));
         let wanted =
@@ -148,10 +148,12 @@ impl Pool {
         // Each thread that takes work wakes the next. Waking a thread takes some microseconds, so waking all of them here
         // would delay the caller.
         self.work.notify_one();
-        if let Some(error) = failure {
-            log!(Warn, "{error}; fewer threads do the work");
+        match failure {
+            Some(error) if is_callers => return Err(error),
+            Some(error) => log!(Warn, "{error}; fewer threads do the work"),
+            None => {}
         }
-        !is_callers
+        Ok(())
     }
 
     /// Runs `work` once, on a thread of the pool, and passes it true. If there is none and none can be started, runs it on
@@ -159,10 +161,11 @@ impl Pool {
     /// the work itself, after what it runs now.
     pub fn run_once(self: &Arc<Self>, work: impl FnOnce(bool) + Send + 'static) {
         let once = Arc::new(Once(Mutex::new(Some(Box::new(work)))));
-        if !self.enqueue(&(once.clone() as Arc<dyn Shared>), 1)
-            && let Err(error) = guarded(|| once.run_with(false))
-        {
-            log!(Error, "panic in work of kvmem: {error}");
+        if let Err(none) = self.enqueue(&(once.clone() as Arc<dyn Shared>), 1) {
+            log!(Warn, "{none}; the calling thread does the work");
+            if let Err(error) = guarded(|| once.run_with(false)) {
+                log!(Error, "panic in work of kvmem: {error}");
+            }
         }
     }
 
@@ -187,9 +190,7 @@ impl Pool {
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> Result<()> {
         let pool = self.clone();
-        (self.start_thread)(self.name, Box::new(move || pool.serve())).map_err(|error| {
-            Error::new(Status::OutOfMemory, format!("start a thread of kvmem ({}): {error}", self.name))
-        })?;
+        (self.start_thread)(self.name, Box::new(move || pool.serve()))?;
         state.threads += 1;
         Ok(())
     }
@@ -242,7 +243,7 @@ impl Shared for Once {
     }
 }
 
-fn start_thread(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+fn start_thread(name: &'static str, body: Box<dyn FnOnce() + Send>) -> Result<()> {
     thread::spawn(name, body).map(drop)
 }
 

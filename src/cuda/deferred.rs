@@ -149,7 +149,7 @@ impl Queue {
         if let Err(error) = thread::spawn("kvmem-free", move || queue.free_all()) {
             log!(
                 Warn,
-                "start a thread: {error}; memory is freed after the next call that frees or needs memory of a busy GPU"
+                "{error}; memory is freed after the next call that frees or needs memory of a busy GPU"
             );
             this.state().has_thread = false;
         }

@@ -6,8 +6,6 @@ use std::ffi::CStr;
 use std::fmt::Display;
 
 use once_cell::sync::OnceCell;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 
 use super::api::Api;
 use super::codes::{Code, NO_DEVICE, OUT_OF_MEMORY};
@@ -57,7 +55,7 @@ fn initialise() -> Result<&'static Driver> {
 /// Whether this process has no free file descriptors. The driver has no code of its own for that: a call that needs one
 /// fails with any code that could have another reason too.
 fn is_out_of_files() -> bool {
-    matches!(eventfd(0, EventfdFlags::CLOEXEC), Err(Errno::MFILE | Errno::NFILE))
+    process::ensure_free_descriptors(1).is_err()
 }
 
 impl Driver {

@@ -199,7 +199,7 @@ impl LazyFunction {
         let (ptx, name) = (self.ptx, self.name);
         let (exchange, context, work) = (self.exchange.clone(), self.context.clone(), self.work.clone());
         if let Err(error) = thread::spawn("kvmem-load", move || exchange.attempt(ptx, name, context, work)) {
-            let message = format!("start a thread to load kernels: {error}");
+            let message = format!("load kernels: {error}");
             self.exchange.end(Err(Error::new(Status::OutOfMemory, message)));
         }
     }

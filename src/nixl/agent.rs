@@ -105,8 +105,7 @@ impl Agent {
                 }
                 Err(error) => drop(created.give(Err(error))),
             }
-        })
-        .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
+        })?;
         match result.take(config.call_timeout.and_then(|limit| Instant::now().checked_add(limit))) {
             Taken::Value(outcome) => outcome,
             Taken::Gone => Err(thread_gone()),

@@ -29,9 +29,7 @@ pub(super) fn resolved(host: &str, deadline: Option<Instant>) -> Result<Ipv4Addr
     let (found, result) = handoff();
     let name = host.to_string();
     let look_up = move || drop(found.give((name.as_str(), 0).to_socket_addrs().map(Vec::from_iter)));
-    thread::spawn("kvmem-host", look_up).map_err(|error| {
-        Error::new(Status::OutOfMemory, format!("start a thread that looks up host '{host}': {error}"))
-    })?;
+    thread::spawn("kvmem-host", look_up).map_err(|error| error.context(format!("look up host '{host}'")))?;
     let limit = Instant::now() + MAX_WAIT;
     match result.take(Some(deadline.map_or(limit, |deadline| deadline.min(limit)))) {
         Taken::Value(Ok(addresses)) => {

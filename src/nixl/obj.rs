@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::backend::leading_number;
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::{Result, ensure};
 use crate::base::thread;
 
 /// The name of the plugin.
@@ -30,12 +30,9 @@ pub(super) fn ensure_parameters(parameters: &BTreeMap<String, String>) -> Result
         }
         None => std::thread::available_parallelism().map_or(1, usize::from),
     };
-    thread::ensure_startable(count).map_err(|error| {
-        let message = format!(
-            "start {count} threads for the plugin {PLUGIN}: {error}; the number of threads of this user (RLIMIT_NPROC) or of the \
-             control group, or the memory for their stacks, is limited: set the parameter {THREADS} to fewer"
-        );
-        Error::new(Status::OutOfMemory, message)
+    thread::ensure_startable(count, 0).map_err(|error| {
+        let error = error.context(format!("start {count} threads for the plugin {PLUGIN}"));
+        error.followed_by(format!("or set the parameter {THREADS} to fewer"))
     })
 }
 

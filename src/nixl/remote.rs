@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use once_cell::sync::OnceCell;
 
@@ -14,7 +14,7 @@ use super::descriptor::Descriptor;
 use super::peer_metadata::Connections;
 use super::sys;
 use crate::base::error::{Cause, Error, Result, Status, ensure};
-use crate::base::process::ProcessIdentity;
+use crate::base::process::{self, ProcessIdentity};
 
 /// The look-up in a directory that metadata was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +52,23 @@ pub struct Remote {
     name: String,
     /// Its name for NIXL: another one while NIXL needs an earlier peer of the same name.
     c_name: Arc<CStr>,
+    /// The calls that have connected to it, see [`Connecting`].
+    connected: AtomicU8,
     /// How many transfers with it are in flight, with [`INVALID`] once it was invalidated.
     in_flight: AtomicUsize,
     /// The process of the peer, once a layout was imported that names it: metadata does not.
     process: OnceCell<ProcessIdentity>,
 }
+
+/// Calls of NIXL that open a connection to a peer when they are made first. UCX gives up a peer to which it cannot open one.
+#[derive(Clone, Copy)]
+pub(super) enum Connecting {
+    Post = 1,
+    Notify = 2,
+}
+
+/// File descriptors that a connection needs, rounded up: over TCP a socket for each of its lanes, and those of shared memory.
+const FOR_CONNECTION: usize = 8;
 
 const INVALID: usize = 1 << (usize::BITS - 1);
 
@@ -70,9 +82,35 @@ impl Remote {
         Ok(Arc::new(Self {
             name: name.to_string(),
             c_name: c_string("the peer's name", nixl_name)?.into(),
+            connected: AtomicU8::new(0),
             in_flight: AtomicUsize::new(0),
             process: OnceCell::new(),
         }))
+    }
+
+    /// Fails if the first call of this kind could not open a connection.
+    #[inline]
+    pub(super) fn ensure_connectable(&self, by: Connecting) -> Result<()> {
+        if self.connected.load(Ordering::Relaxed) & by as u8 != 0 {
+            Ok(())
+        } else {
+            self.ensure_descriptors()
+        }
+    }
+
+    /// The same for a call that may always open one.
+    #[cold]
+    pub(super) fn ensure_descriptors(&self) -> Result<()> {
+        let doing = |error: Error| error.context(format!("connect to agent '{}'", self.name));
+        process::ensure_free_descriptors(FOR_CONNECTION).map_err(doing)
+    }
+
+    /// Notes that a call of this kind has succeeded.
+    #[inline]
+    pub(super) fn note_connected(&self, by: Connecting) {
+        if self.connected.load(Ordering::Relaxed) & by as u8 == 0 {
+            self.connected.fetch_or(by as u8, Ordering::Relaxed);
+        }
     }
 
     /// The peer agent's name for NIXL.
@@ -122,7 +160,15 @@ impl Remote {
             );
             return error.context(reason).with_status(Status::PeerLost);
         }
-        self.explain(error)
+        let error = self.explain(error);
+        if !is_of_connection || error.status() == Status::PeerLost {
+            return error;
+        }
+        error.followed_by(format!(
+            "if the next calls fail too, UCX has closed the connection to agent '{}': invalidate its metadata, load it again, and import \
+             its layouts again",
+            self.name
+        ))
     }
 
     /// The failure of a request to the peer, whose process has ended. A part of the request may have reported that already.

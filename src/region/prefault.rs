@@ -82,11 +82,7 @@ fn touch(address: usize, size: usize, page_size: u64, threads: u32) -> Result<()
         let parts = (0..size).step_by(part).map(|offset| (address + offset, part.min(size - offset)));
         let running: Vec<_> = parts
             .map(|(start, length)| {
-                thread::spawn_scoped(scope, "kvmem-prefault", move || populate(start, length)).map_err(
-                    |error| {
-                        Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
-                    },
-                )
+                thread::spawn_scoped(scope, "kvmem-prefault", move || populate(start, length))
             })
             .collect();
         running.into_iter().try_for_each(|thread| {

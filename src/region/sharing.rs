@@ -111,15 +111,16 @@ impl Region {
         }
     }
 
-    /// The holders of the region, or of the view if it is one.
+    /// The holders of the region, or of the view if it is one. Shares and importers have the whole region.
     pub fn holders(self: &Arc<Self>) -> Result<Holders> {
         sweep_aside();
+        let (root, _) = Self::root_of(self);
         Ok(Holders {
             references: Arc::strong_count(self) as u64,
             views: self.counts.views.load(Ordering::Relaxed),
             registrations: self.registration_count() as u64,
-            shares: self.counts.shares.load(Ordering::Relaxed),
-            importers: self.control.get().map_or(Ok(0), |control| control.importers())?,
+            shares: root.counts.shares.load(Ordering::Relaxed),
+            importers: root.control.get().map_or(Ok(0), |control| control.importers())?,
             handles: self.counts.handles.load(Ordering::Relaxed),
         })
     }

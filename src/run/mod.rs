@@ -255,21 +255,22 @@ impl Run {
         let check = Arc::new(Check(Mutex::new(Some(self))));
         let shared = check.clone() as Arc<dyn Shared>;
         // A peer that does not respond must not take the threads that all others share.
-        let has_thread = match has_peer {
-            true => Pool::services().run_alone(shared).is_ok(),
+        let passed = match has_peer {
+            true => Pool::services().run_alone(shared),
             false => Pool::checks(&file_systems).pass(&shared),
         };
-        if !has_thread {
-            check.make(false);
+        if let Err(error) = passed {
+            check.make(Err(error));
         }
     }
 
-    /// Compares the moved blocks, unless no thread could be started for that. Then ends the run.
-    fn compare(&mut self, has_thread: bool) {
+    /// Compares the moved blocks, if there is a thread for that. Then ends the run.
+    fn compare(&mut self, thread: Result<()>) {
         let verification = self.verification.take();
-        let outcome = match (&verification, self.layouts()) {
-            (Some(verification), Some(layouts)) if has_thread => verification.outcome(layouts),
-            _ => Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks")),
+        let outcome = match (&verification, self.layouts(), thread) {
+            (_, _, Err(error)) => Err(error.context("verify moved blocks")),
+            (Some(verification), Some(layouts), _) => verification.outcome(layouts),
+            _ => Ok(()),
         };
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
         let outcome = match &verification {
@@ -324,17 +325,17 @@ impl Run {
 struct Check(Mutex<Option<Run>>);
 
 impl Check {
-    fn make(&self, has_thread: bool) {
+    fn make(&self, thread: Result<()>) {
         let run = self.0.lock().take();
         if let Some(mut run) = run {
-            run.compare(has_thread);
+            run.compare(thread);
         }
     }
 }
 
 impl Shared for Check {
     fn run(&self) {
-        self.make(true);
+        self.make(Ok(()));
     }
 }
 

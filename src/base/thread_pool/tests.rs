@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
+use crate::base::error::{Error, Status};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -118,8 +119,8 @@ fn pool_that_fails(start_thread: StartThread) -> Arc<Pool> {
     Arc::new(Pool { start_thread, ..Pool::unshared("kvmem-test", MAX_THREADS) })
 }
 
-fn start_none(_: &'static str, _: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
-    Err(std::io::ErrorKind::WouldBlock.into())
+fn start_none(_: &'static str, _: Box<dyn FnOnce() + Send>) -> Result<()> {
+    Err(Error::new(Status::OutOfMemory, "no thread for a test"))
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn without_threads_the_caller_runs_work_once_and_it_is_reported() {
 /// Every second start of a thread fails, so the pool often has no thread.
 #[test]
 fn work_for_one_thread_is_done_once_while_others_start_threads() {
-    fn start_some(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+    fn start_some(name: &'static str, body: Box<dyn FnOnce() + Send>) -> Result<()> {
         static STARTS: AtomicUsize = AtomicUsize::new(0);
         match STARTS.fetch_add(1, Ordering::Relaxed) % 2 {
             0 => {
@@ -192,7 +193,7 @@ fn work_for_one_thread_is_done_once_while_others_start_threads() {
 
 #[test]
 fn a_service_fails_if_no_thread_can_be_started() {
-    fn start_one(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+    fn start_one(name: &'static str, body: Box<dyn FnOnce() + Send>) -> Result<()> {
         static STARTS: AtomicUsize = AtomicUsize::new(0);
         match STARTS.fetch_add(1, Ordering::Relaxed) {
             0 => start_thread(name, body),

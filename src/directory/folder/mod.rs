@@ -68,8 +68,7 @@ impl FolderStore {
             if let Err(error) = guarded(|| worker.run(&receiver, &woken)) {
                 log!(Error, "the thread of a directory: {error}");
             }
-        })
-        .map_err(|error| Error::new(Status::OutOfMemory, format!("start the directory's thread: {error}")))?;
+        })?;
         match result.recv_timeout(OPENING) {
             Ok(opened) => opened?,
             Err(RecvTimeoutError::Timeout) => {

@@ -21,10 +21,11 @@ pub struct kvmem_region_holders {
     pub views: u64,
     /// Agents that it is registered with.
     pub registrations: u64,
-    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions.
+    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions. Those of a
+    /// view are those of its region, of which a share gives access to all.
     pub shares: u64,
     /// Number of times that other processes have it open, each with a separate mapping; at most 1,024 are
-    /// counted. A process that has ended does not count.
+    /// counted. A process that has ended does not count. Those of a view are those of its region.
     pub importers: u64,
     /// Handles to it that are not destroyed, including this one.
     pub handles: u64,

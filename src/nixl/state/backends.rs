@@ -6,8 +6,9 @@ use std::ffi::CStr;
 use std::ptr;
 
 use super::AgentState;
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, ensure};
 use crate::base::log::log;
+use crate::base::process;
 use crate::base::thread;
 use crate::nixl::backend::{Backend, MemoryList, Params};
 use crate::nixl::call::{c_string, check, copied};
@@ -27,6 +28,13 @@ const FOR_ALL: &str = "CUDA_IPC_ENABLE_GET_ZCOPY=on";
 /// and a mutex takes longer than a spinlock.
 const FOR_TWO_THREADS: &str = "USE_MT_MUTEX=y,CUDA_IPC_ENABLE_GET_ZCOPY=on";
 
+/// File descriptors that a UCX backend needs, rounded up. Measured: 18 for the first one of a process, 12 or 13 for another.
+const FOR_UCX: usize = 20;
+
+/// Addresses that a UCX backend maps, rounded up. Measured with NIXL 1.5: 183 to 192 MB for the first one of a process, with its
+/// libraries; 91 to 149 MB for another.
+const MAPPED_BY_UCX: usize = 224 << 20;
+
 /// Memory types and parameters.
 type Properties = (Vec<sys::nixl_capi_mem_type_t>, BTreeMap<String, String>);
 
@@ -42,6 +50,8 @@ impl AgentState {
         let name = c_string("the plugin's name", plugin)?;
         if plugin.starts_with("UCX") {
             ensure_threads(plugin)?;
+            let doing = |error: Error| error.context(format!("create a {plugin} backend"));
+            process::ensure_free_descriptors(FOR_UCX).map_err(doing)?;
         }
         // From before the plugin is loaded for its parameters.
         let _dispositions = signals::Preserved::new();
@@ -190,14 +200,10 @@ impl AgentState {
 }
 
 /// UCX ends the process if the thread that all its workers share cannot be started, and NIXL if that of the backend cannot.
+/// They map memory before they start them, so the check leaves addresses for that.
 fn ensure_threads(plugin: &str) -> Result<()> {
-    thread::ensure_startable(2).map_err(|error| {
-        let message = format!(
-            "start the threads of a {plugin} backend: {error}; the number of threads of this user (RLIMIT_NPROC) or of the control \
-             group is limited"
-        );
-        Error::new(Status::OutOfMemory, message)
-    })
+    thread::ensure_startable(2, MAPPED_BY_UCX)
+        .map_err(|error| error.context(format!("start the threads of a {plugin} backend")))
 }
 
 /// Settings of UCX for an agent, before those of the plugin and the caller: of two values the last one holds.

@@ -62,6 +62,7 @@ impl AgentState {
         self.ensure_peer(peer, "an agent connects to a peer")?;
         let remote = self.remote(peer)?;
         remote.ensure_valid()?;
+        remote.ensure_descriptors()?;
         let name = remote.c_name();
         let arguments = self.arguments(options)?;
         // SAFETY: live handles.

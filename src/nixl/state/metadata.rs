@@ -8,12 +8,16 @@ use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::lists;
 use crate::base::log::log;
+use crate::base::process;
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::peer_metadata::{self, Connections, MetadataHead, are_different, impossible_memory_type};
 use crate::nixl::remote::LookUp;
 use crate::nixl::{sys, ucx_log};
+
+/// File descriptors that loading metadata needs, rounded up: UCX creates an endpoint for the peer, which connects later.
+const FOR_LOADING: usize = 8;
 
 impl AgentState {
     /// The agent's own metadata, for a peer to load.
@@ -72,6 +76,8 @@ impl AgentState {
             };
             check(status, || format!("load {} bytes of metadata", given.len())).map(|()| name)
         };
+        process::ensure_free_descriptors(FOR_LOADING)
+            .map_err(|error| error.context("load the metadata of a peer"))?;
         let loaded = load().or_else(|first| self.explain_load(first, head.as_ref(), load));
         let name = loaded.inspect_err(|_| {
             // NIXL removes a peer if a part of its metadata is damaged.

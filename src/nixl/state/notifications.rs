@@ -11,7 +11,7 @@ use crate::base::log::{Count, log};
 use crate::nixl::call::check;
 use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
 use crate::nixl::notification_inbox;
-use crate::nixl::remote::Remote;
+use crate::nixl::remote::{Connecting, Remote};
 use crate::nixl::sys;
 
 impl AgentState {
@@ -24,6 +24,7 @@ impl AgentState {
 
     /// Sends a message to a peer that was invalidated at most while the caller holds it.
     pub fn notify_remote(&mut self, remote: &Remote, message: &[u8]) -> Result<()> {
+        remote.ensure_connectable(Connecting::Notify)?;
         let (name, peer) = (remote.c_name(), remote.name());
         // NIXL fails for a null pointer, also with a size of 0.
         let data = if message.is_empty() { c"".as_ptr().cast::<c_void>() } else { message.as_ptr().cast() };
@@ -33,6 +34,7 @@ impl AgentState {
         };
         check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
             .map_err(|error| remote.explain_posted(error))?;
+        remote.note_connected(Connecting::Notify);
         if let Some(sum) = &mut self.sum {
             sum.notifications_sent += 1;
         }

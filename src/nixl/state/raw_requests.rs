@@ -16,6 +16,7 @@ use crate::nixl::descriptor::{MemoryType, describe};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::new_request::{NewRequest, RequestSource};
 use crate::nixl::raw_descriptors::{CostEstimate, RawSpans};
+use crate::nixl::remote::Connecting;
 use crate::nixl::request_handle::{ListId, ObjectRequest, RequestId, RequestSide, RequestState, Span};
 use crate::nixl::sys;
 
@@ -211,6 +212,9 @@ impl AgentState {
             request = self.request(id)?;
         }
         ensure!(request.state == RequestState::Idle, InvalidState, "the request is in flight, or has failed");
+        if let RequestSide::Peer(remote) = &request.remote {
+            remote.ensure_connectable(Connecting::Post)?;
+        }
         request.was_posted = true;
         if let Some(objects) = &mut request.objects {
             objects.posted = Some(Instant::now());
@@ -218,6 +222,9 @@ impl AgentState {
         // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, raw(&arguments)) };
         request.state = RequestState::from_status(status);
+        if let (RequestSide::Peer(remote), true) = (&request.remote, status >= 0) {
+            remote.note_connected(Connecting::Post);
+        }
         let has_reply = request.has_reply_of_store();
         self.note_state(id);
         if has_reply {

@@ -232,9 +232,6 @@ fn populate_ahead(
         let ahead = steps.clone();
         let thread = thread::spawn_scoped(scope, "kvmem-prefault", move || {
             populate_all(&mut population, ahead, &ready)
-        })
-        .map_err(|error| {
-            Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
         })?;
         let mut followed = Ok(());
         for (offset, length) in steps {

@@ -30,7 +30,7 @@ pub(super) use listener::address;
 pub use publication::Publication;
 pub use token::Token;
 
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Result};
 use crate::base::log::log;
 use crate::base::retried;
 use crate::base::thread;
@@ -74,8 +74,7 @@ impl Broker {
             wake,
         });
         let service = Service::new(shared.clone(), listener, config);
-        let thread = thread::spawn("kvmem-broker", move || service.run())
-            .map_err(|error| doing(Error::new(Status::OutOfMemory, format!("start its thread: {error}"))))?;
+        let thread = thread::spawn("kvmem-broker", move || service.run()).map_err(doing)?;
         log!(Info, "a broker listens at {path}");
         Ok(Self { shared, thread: Some(thread) })
     }

@@ -231,7 +231,7 @@ impl Arena {
             arena.replaced(made.and_then(|made| made));
         });
         if let Err(error) = started {
-            self.replaced(Err(Error::new(Status::OutOfMemory, format!("start a thread: {error}"))));
+            self.replaced(Err(error));
         }
     }
 
