@@ -140,7 +140,8 @@ TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     kv_side model;
     kv_side_open(&model, REF(kv_config(&kv_kinds[0])), NULL, 3);
     OWN(kvmem_transfer, same, kvmem_transfer_create, model.layout, flight.local, KV_OPTIONS(&move));
-    const kv_move elsewhere = KV_MOVE(1, {0, 1});
+    const kv_move elsewhere = KV_MOVE(3, {0, 1});
+    kv_side_check_moved(&flight.model, &peer.model, &move);
     OWN(kvmem_transfer, other, kvmem_transfer_create, model.layout, flight.local, KV_OPTIONS(&elsewhere));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);

@@ -234,8 +234,12 @@ private:
     T *handle_ = nullptr;
 };
 
+// What an option that points to an empty handle passes to C, which fails for it with invalid_argument: NULL would select the default.
+alignas(std::max_align_t) inline unsigned char no_handle[64] = {};
+
 template <typename T>
 auto get_or_null(const T *object) noexcept -> decltype(object->get()) {
+    if (object && !object->get()) return reinterpret_cast<decltype(object->get())>(no_handle);
     return object ? object->get() : nullptr;
 }
 

@@ -688,10 +688,11 @@ typedef struct kvmem_region_holders {
     uint64_t views;
     /// Agents that it is registered with.
     uint64_t registrations;
-    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions.
+    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions. Those of a
+    /// view are those of its region, of which a share gives access to all.
     uint64_t shares;
     /// Number of times that other processes have it open, each with a separate mapping; at most 1,024 are
-    /// counted. A process that has ended does not count.
+    /// counted. A process that has ended does not count. Those of a view are those of its region.
     uint64_t importers;
     /// Handles to it that are not destroyed, including this one.
     uint64_t handles;

@@ -32,6 +32,21 @@ CASE(an_empty_handle_is_false_and_its_calls_fail) {
     CHECK(kvmem::Share().bytes().empty());
 }
 
+CASE(an_option_that_points_to_an_empty_handle_fails) {
+    const auto memory = kvmem::SystemOptions();
+    const auto a = kvmem::Layout::build(small_config(4), memory), b = kvmem::Layout::build(small_config(4), memory);
+    const kvmem::Queue queue;
+    const kvmem::Agent agent;
+    const kvmem::BlockPair pairs[] = {{0, 1}};
+    kvmem::TransferOptions options;
+    options.pairs = pairs;
+    options.queue = &queue;
+    CHECK(error_of([&] { return kvmem::Transfer::create(a, b, options); }).status() ==
+          kvmem::Status::invalid_argument);
+    CHECK(error_of([&] { return kvmem::Layout::build(small_config(4), memory, &agent); }).status() ==
+          kvmem::Status::invalid_argument);
+}
+
 CASE(a_move_leaves_the_source_empty) {
     auto first = kvmem::Region::create_system(system_memory(4096));
     kvmem_region *const c = first.get();
