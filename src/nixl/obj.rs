@@ -46,6 +46,7 @@ fn number_of(value: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::error::{Error, Status};
 
     #[test]
     fn a_plugin_without_threads_is_refused() {
