@@ -291,7 +291,7 @@ impl Request {
     /// For the run that has the claim.
     fn ticket(&self, peer: Option<RemoteHold>) -> Result<Ticket> {
         let (bytes, user_data, limit) = (self.bytes, self.user_data, self.limit.clone());
-        let account = Account { bytes, user_data, limit, record: None };
+        let account = Account { bytes, user_data, limit, record: None, written: None };
         Ticket::new(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
     }
 
