@@ -102,7 +102,7 @@ mod tests {
             |candidate: &Candidate| if candidate.path == TransferPath::NixlRead { 0.0 } else { 0.1 };
         let tolerance = Tolerance { longer: 0.05, later: 0.0 };
         assert_eq!(best(&candidates, &tolerance, of_arena), Some(TransferPath::NixlReadServed));
-        candidates[2] = candidates[2].clone().impossible_if(Some("nobody serves it".into()));
+        candidates[2] = candidates[2].clone().impossible_if(Some("no owner serves it".into()));
         assert_eq!(best(&candidates, &tolerance, of_arena), Some(TransferPath::NixlRead));
         assert_eq!(best(&candidates, &tolerance, |_| 0.0), Some(TransferPath::NixlReadStaged));
         assert_eq!(best(&[], &tolerance, of_arena), None);

@@ -105,13 +105,15 @@ impl AgentState {
     }
 
     fn deregister_from_all(&self, plugins: &[String], list: &RegistrationList) -> Result<()> {
-        plugins.iter().fold(Ok(()), |outcome, plugin| match self.deregister_from(plugin, list) {
-            Ok(()) => outcome,
-            Err(error) => {
+        // From each of them, also after a failure.
+        let mut outcome = Ok(());
+        for plugin in plugins {
+            if let Err(error) = self.deregister_from(plugin, list) {
                 let error = error.context(format!("from its {plugin} backend"));
-                and(outcome, error.with_status(Status::Nixl))
+                outcome = and(outcome, error.with_status(Status::Nixl));
             }
-        })
+        }
+        outcome
     }
 
     /// Adds why a backend does not have the memory of a failed request, if that was only logged: another one accepted it.
