@@ -234,7 +234,8 @@ private:
     T *handle_ = nullptr;
 };
 
-// What an option that points to an empty handle passes to C, which fails for it with invalid_argument: NULL would select the default.
+// What an option that points to an empty handle passes to C, which fails for it with invalid_argument: NULL
+// would select the default.
 alignas(std::max_align_t) inline unsigned char no_handle[64] = {};
 
 template <typename T>
