@@ -259,7 +259,9 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 ///
 /// @param transfer a transfer
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
-///         KVMEM_STATUS_BUSY: a run is in flight
+///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
+///           one of another transfer has ended, as at its timeout_ns, and may still write to these blocks in
+///           memory of this process. BUSY has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
 ///           transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
@@ -379,7 +381,9 @@ typedef struct kvmem_submit_options {
 /// @param transfer a transfer
 /// @param options the new pairs or block tables
 /// @return KVMEM_STATUS_OK: the run has started
-///         KVMEM_STATUS_BUSY: a run is in flight
+///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
+///           one of another transfer has ended, as at its timeout_ns, and may still write to these blocks in
+///           memory of this process. BUSY has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY

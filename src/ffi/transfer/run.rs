@@ -130,7 +130,9 @@ pub(in crate::ffi) unsafe fn created(
 ///
 /// @param transfer a transfer
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
-///         KVMEM_STATUS_BUSY: a run is in flight
+///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
+///           one of another transfer has ended, as at its timeout_ns, and may still write to these blocks in
+///           memory of this process. BUSY has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
 ///           transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
