@@ -291,10 +291,10 @@ TEST(a_plain_mapping_is_not_used_as_page_locked) {
     OPENED(offer, fixture, MEMORY_PINNED, NULL);
     OWNED(kvmem_region) plain = open_parcel(&fixture.parcel, 0);
     CHECK_EQ(region_info(plain).tier, KVMEM_TIER_SYSTEM);
-    CHECK_EQ(region_info(plain).device_id, -1);
+    CHECK_EQ(region_info(plain).device, -1);
     OWNED(kvmem_region) locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
     CHECK_EQ(region_info(locked).tier, KVMEM_TIER_PINNED);
-    CHECK_EQ(region_info(locked).device_id, 0);
+    CHECK_EQ(region_info(locked).device, 0);
     memory_fill(locked, 2);
     memory_check(plain, 2);
     OWNED(kvmem_region) again = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
