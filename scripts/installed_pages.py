@@ -40,7 +40,7 @@ def installed_link(page, link, installed, include):
         return link[0]
     path = os.path.normpath(page.parent / path)
     if path.startswith("include/"):
-        headers = os.path.join(os.path.relpath(".", page.parent), include, os.path.basename(path))
+        headers = os.path.join(os.path.relpath(".", page.parent), include, path.removeprefix("include/"))
         return f"[{text}]({os.path.normpath(headers)})"
     if f"{path}/".startswith(tuple(f"{name.rstrip('/')}/" for name in installed)):
         return link[0]

@@ -358,6 +358,11 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
     EXPECT_OK(kvmem_transfer_submit(limited, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(limited, PATIENCE, ERR));
     CHECK_EQ(requests().in_flight, 1);
+    /* A request in flight may still write to the blocks of its transfer, so each reads to others. */
+    OPENED(kv_side, first, &config, pair.near, 10);
+    OPENED(kv_side, second, &config, pair.near, 11);
+    OPENED(kv_side, third, &config, pair.near, 12);
+    kvmem_layout *const destinations[] = {first.layout, second.layout, third.layout};
 
     for (uint32_t generation = 0; generation < 3; generation++) {
         OWNED(kvmem_agent) risen = agent_open("far");
@@ -374,7 +379,7 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
         EXPECT_OK(kvmem_agent_connect(pair.near, "far", NULL, ERR));
         OWNED(kvmem_layout) remote = NULL;
         EXPECT_OK(kvmem_layout_import(pair.near, descriptor.data, descriptor.size, &remote, ERR));
-        OWNED(kvmem_transfer) next = create(remote, pair.local, config.num_blocks, config.num_layers);
+        OWNED(kvmem_transfer) next = create(remote, destinations[generation], config.num_blocks, config.num_layers);
         EXPECT_OK(kvmem_transfer_submit(next, ERR));
         AWAIT(requests().in_flight == 2 + generation);
         EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(next, ERR));
