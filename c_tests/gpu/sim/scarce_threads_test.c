@@ -39,7 +39,10 @@ typedef struct creation {
 
 static kvmem_status create(void *argument) {
     const creation *creation = argument;
-    return flight_try(creation->flight, it.path = creation->path);
+    flight *flight = creation->flight;
+    const kvmem_transfer_options options = WITH(flight_options(flight), it.path = creation->path);
+    return kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
+                                 &flight->transfer, NULL);
 }
 
 /* On the calling thread the driver could wait for the device. */
