@@ -5,6 +5,10 @@
 #include "kinds.h"
 #include "offer.h"
 #include "opened.h"
+#ifdef KVMEM_TEST_SHARE_GPU
+#include "busy.h"
+#include "patience.h"
+#endif
 
 HOLDER_ROLE
 IMPORTERS_ROLE
@@ -199,6 +203,23 @@ TEST(more_locks_than_are_counted_stall_no_caller) {
     close(locks);
     expect_importers(&fixture, 0);
 }
+
+#ifdef KVMEM_TEST_SHARE_GPU
+/* CUDA forbids the owner to free memory that is open elsewhere, and the driver closes it when the GPU has finished its work. */
+static void close_beside_work(memory_kind kind) {
+    OPENED(offer, fixture, kind, NULL);
+    kvmem_region *region = open_parcel(&fixture.parcel, 0);
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    DESTROYED(kvmem_region, region);
+    expect_importers(&fixture, 1);
+    busy_end(&busy);
+    const uint64_t end = patience_end();
+    while (offer_importers(&fixture) != 0) patience_wait(end, "the memory to be closed when the GPU is idle");
+}
+TEST(device_memory_has_its_importer_until_the_driver_has_closed_it) { close_beside_work(MEMORY_DEVICE); }
+TEST(adopted_memory_has_its_importer_until_the_driver_has_closed_it) { close_beside_work(MEMORY_ADOPTED); }
+#endif
 
 #ifndef KVMEM_TEST_SHARE_GPU
 /* A context per process would exceed the memory of a GPU. */

@@ -5,6 +5,7 @@
 //! of a handle and closes it once, so that the driver never sees two opens by kvmem. A kernel can access memory that was
 //! opened in a context of its own device, so memory is opened for the device that will use it.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ use super::device::Device;
 use super::driver_structs::RawIpcHandle;
 use super::memory;
 use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::keyed::Keyed;
 use crate::base::log::log;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::Mutex;
 
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -107,12 +109,17 @@ impl DevicePair {
 /// finished its work: the driver waits for it.
 pub struct IpcMapping(Deferred<Mapping>);
 
+/// What shows the owner that the memory is in use here. It is dropped after the memory was closed, which CUDA demands before the
+/// owner frees it.
+pub type InUse = Arc<dyn Any + Send + Sync>;
+
 /// One use of an open handle.
 struct Mapping {
     key: Key,
     address: u64,
     size: u64,
     identity: ContextIdentity,
+    _in_use: Option<InUse>,
 }
 
 /// A handle, and the devices for which it is open: the driver counts opens per device.
@@ -130,11 +137,14 @@ struct OpenAllocation {
     users: usize,
 }
 
-/// The handles that are open in this process. The lock is held while the driver opens or closes, so that the two never overlap.
-static OPENINGS: Mutex<BTreeMap<Key, OpenAllocation>> = Mutex::new(BTreeMap::new());
+/// The handles that are open for a device in this process. The lock is held while the driver opens or closes, so that the two never
+/// overlap.
+type Openings = Mutex<BTreeMap<Key, OpenAllocation>>;
 
-fn openings() -> MutexGuard<'static, BTreeMap<Key, OpenAllocation>> {
-    OPENINGS.lock()
+/// Those for one device, so that a device that waits delays no other.
+fn openings_for(user: i32) -> Arc<Openings> {
+    static OPENINGS: Keyed<i32, Openings> = Keyed::new();
+    OPENINGS.get(user)
 }
 
 impl IpcMapping {
@@ -143,19 +153,25 @@ impl IpcMapping {
     /// The driver reuses the bytes of handles: a stale handle opens a later allocation. `buffer_id` is the exporter's number
     /// for the allocation, which is never reused. The driver of this process has other numbers, but the exporter's shows
     /// whether a handle that is open already still identifies the same allocation.
-    pub fn open(place: DevicePair, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
+    pub fn open(
+        place: DevicePair,
+        handle: &IpcHandle,
+        buffer_id: Option<u64>,
+        in_use: Option<InUse>,
+    ) -> Result<Arc<Self>> {
         place.check_reach()?;
         let context = Arc::new(Context::retain(Device::get(place.user)?)?);
         let key = (place, *handle);
-        let mut openings = openings();
+        let of_device = openings_for(place.user);
+        let mut openings = of_device.lock();
         if let Some(opening) = openings.get_mut(&key)
             && opening.context.identity() == context.identity()
         {
             opening.serve_one_more(buffer_id)?;
-            return Ok(Arc::new(opening.mapping(key)));
+            return Ok(Arc::new(opening.mapping(key, in_use)));
         }
         let opening = OpenAllocation::new(context, key, buffer_id)?;
-        let mapping = opening.mapping(key);
+        let mapping = opening.mapping(key, in_use);
         // The driver has closed everything in a context that was reset.
         let lost = openings.insert(key, opening);
         drop(openings);
@@ -263,9 +279,9 @@ impl OpenAllocation {
         Ok(())
     }
 
-    fn mapping(&self, key: Key) -> IpcMapping {
-        let mapping =
-            Mapping { key, address: self.address, size: self.size, identity: self.context.identity() };
+    fn mapping(&self, key: Key, in_use: Option<InUse>) -> IpcMapping {
+        let (address, size, identity) = (self.address, self.size, self.context.identity());
+        let mapping = Mapping { key, address, size, identity, _in_use: in_use };
         IpcMapping(Deferred::new(&self.context, mapping))
     }
 
@@ -283,7 +299,8 @@ impl OpenAllocation {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let mut openings = openings();
+        let of_device = openings_for(self.key.0.user);
+        let mut openings = of_device.lock();
         let Some(opening) = openings.get_mut(&self.key) else { return };
         if opening.context.identity() != self.identity {
             // Its context was reset, and the handle was opened again.
@@ -295,7 +312,7 @@ impl Drop for Mapping {
         }
         let closed = opening.close();
         let last = openings.remove(&self.key);
-        // Dropping it may release its context, which is slow. All handles share the lock.
+        // Dropping it may release its context, which is slow. All handles of the device share the lock.
         drop(openings);
         drop(last);
         if let Err(error) = closed {

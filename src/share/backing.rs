@@ -44,15 +44,16 @@ impl Share {
             MemoryHandle::Ipc { device, handle, base_size, offset, buffer_id } => {
                 self.ensure_kept(control)?;
                 let owner = reached(device, opening)?;
-                let memory = ImportedDevice::open(&IpcConfig {
+                let config = IpcConfig {
                     place: DevicePair { owner, user: opening.users.device().unwrap_or(owner) },
                     handle: *handle,
                     offset: *offset,
                     size: entry.size,
                     base_size: Some(*base_size),
                     buffer_id: Some(*buffer_id),
-                })
-                .map_err(|error| self.refused_handle(error))?;
+                };
+                let memory = ImportedDevice::open(&config, Some(control.clone()))
+                    .map_err(|error| self.refused_handle(error))?;
                 Ok(Arc::new(memory))
             }
             MemoryHandle::Extents { device, extent_size, extents } => {

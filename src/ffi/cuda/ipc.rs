@@ -127,7 +127,7 @@ pub unsafe extern "C" fn kvmem_region_open_ipc(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        region.set(Region::new(ImportedDevice::open(&config(&options)?)?).into());
+        region.set(Region::new(ImportedDevice::open(&config(&options)?, None)?).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

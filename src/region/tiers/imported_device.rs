@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Result, ensure};
 use crate::cuda::context::not_started;
-use crate::cuda::ipc::{DevicePair, IpcHandle, IpcMapping};
+use crate::cuda::ipc::{DevicePair, InUse, IpcHandle, IpcMapping};
 use crate::region::{Backing, Contexts, Export, OpenRequirements, PeerMemory, Properties, Source, Tier};
 
 /// The memory of another process to open.
@@ -35,10 +35,10 @@ pub struct ImportedDevice {
 }
 
 impl ImportedDevice {
-    /// Opens memory of another process.
-    pub fn open(config: &IpcConfig) -> Result<Self> {
+    /// Opens memory of another process, which keeps it as long as `in_use` exists.
+    pub fn open(config: &IpcConfig, in_use: Option<InUse>) -> Result<Self> {
         ensure!(config.size > 0, InvalidArgument, "the size to open is 0 bytes; it must be at least 1");
-        let mapping = IpcMapping::open(config.place, &config.handle, config.buffer_id)?;
+        let mapping = IpcMapping::open(config.place, &config.handle, config.buffer_id, in_use)?;
         config.base_size.map_or(Ok(()), |size| mapping.check_size(size))?;
         let address = mapping.part(config.offset, config.size)?;
         Ok(Self { mapping, address, size: config.size })
