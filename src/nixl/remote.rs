@@ -60,7 +60,7 @@ pub struct Remote {
     process: OnceCell<ProcessIdentity>,
 }
 
-/// Calls of NIXL that open a connection to a peer when they are made first. UCX gives up a peer to which it cannot open one.
+/// Calls of NIXL that open a connection to a peer when they are made first. After a failure UCX opens none to that peer.
 #[derive(Clone, Copy)]
 pub(super) enum Connecting {
     Post = 1,

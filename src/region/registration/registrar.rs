@@ -47,11 +47,11 @@ impl Registrar {
     ) {
         let memory = RegionMemory { context: self.memory.context.take(), ..self.memory };
         self.agent.call_or_defer(|reply| {
-            let told = move |outcome| {
+            let ended = move |outcome| {
                 then(outcome);
                 drop(reply.give(Ok(())));
             };
-            Command::Deregister(memory, registered, Box::new(told))
+            Command::Deregister(memory, registered, Box::new(ended))
         });
     }
 }
