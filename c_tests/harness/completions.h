@@ -9,3 +9,7 @@ kvmem_completion next_completion(kvmem_queue *queue);
 
 /* Submits a transfer and waits for its end with this timeout. Returns the first status that is not OK. */
 kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t patience);
+
+/* Submits a transfer once its blocks are free: a run that has ended at a limit may use them for a while. Returns the first status
+   that is not BUSY; only the deadline of the process limits that. */
+kvmem_status submit_when_free(kvmem_transfer *transfer);

@@ -8,7 +8,6 @@
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
 #include <kvmem/nixl_raw.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -250,18 +249,6 @@ void test_close(const int *fd);
 #define RUN(transfer)                                                                                \
     do {                                                                                             \
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));                                             \
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
-    } while (0)
-
-/* The same where a run before may have ended at a limit: it may use the blocks for a moment more. */
-#define RUN_WHEN_FREE(transfer)                                                                      \
-    do {                                                                                             \
-        kvmem_status submitted_ = KVMEM_STATUS_BUSY;                                                 \
-        while (submitted_ == KVMEM_STATUS_BUSY) {                                                    \
-            sched_yield();                                                                           \
-            submitted_ = kvmem_transfer_submit(transfer, ERR);                                       \
-        }                                                                                            \
-        CHECK_EQ(submitted_, KVMEM_STATUS_OK);                                                       \
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
     } while (0)
 

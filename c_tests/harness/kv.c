@@ -178,7 +178,7 @@ kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *de
 kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
                                 const kvmem_transfer_options *options) {
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, options);
-    RUN_WHEN_FREE(transfer);
+    RUN(transfer);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     return info;

@@ -28,6 +28,13 @@ kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options
     return info;
 }
 
+void arena_read_when_free(kv_meeting *fixture, const kvmem_transfer_options *options) {
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, fixture->peer.model.layout, fixture->side.layout, options);
+    CHECK_EQ(submit_when_free(transfer), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    check_read(fixture);
+}
+
 kvmem_transfer_info arena_write(kv_meeting *fixture, const kvmem_transfer_options *options) {
     const kvmem_transfer_info info = kv_run_with(fixture->side.layout, fixture->peer.model.layout, options);
     kv_expect_moved(&fixture->peer.model, &fixture->side, &all_layers);
@@ -119,7 +126,7 @@ void arena_check_deadline(kv_meeting *fixture, const kvmem_transfer_options *rea
                           const kvmem_transfer_options *write) {
     const kvmem_layout *near = fixture->side.layout, *far = fixture->peer.model.layout;
     run_late(fixture, far, near, *read);
-    arena_read(fixture, read);
+    arena_read_when_free(fixture, read);
     run_late(fixture, near, far, *write);
     arena_write(fixture, write);
 }

@@ -21,6 +21,8 @@ kvmem_layout_config arena_config(const kv_kind *kind);
 /* Reads every byte of all layers from the peer, or writes it back. The paths are those of the infos. */
 kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options *options);
 kvmem_transfer_info arena_write(kv_meeting *fixture, const kvmem_transfer_options *options);
+/* Reads after a run that has ended at a limit, and may use the blocks for a while. */
+void arena_read_when_free(kv_meeting *fixture, const kvmem_transfer_options *options);
 
 /* The cases. They read with options that select all layers. */
 /* Values alone, by these two paths. The explanation of the read contains these parts, up to NULL. */

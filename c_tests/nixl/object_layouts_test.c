@@ -499,9 +499,7 @@ TEST(a_run_with_a_limit_ends_while_the_store_is_silent) {
     CHECK_HAS(test_last_message(), "NIXL object write with object 'silent/0000000000' and others of the OBJ backend");
     CHECK_HAS(test_last_message(), "(bucket 'blocks', endpoint_override 'http://127.0.0.1:");
     peer_thaw(&stopped);
-    kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(write, ERR); /* the process has a deadline */
-    CHECK_EQ(status, KVMEM_STATUS_OK);
+    CHECK_EQ(submit_when_free(write), KVMEM_STATUS_OK);
     while (kvmem_transfer_poll(write, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
 }
 

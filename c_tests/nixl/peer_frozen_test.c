@@ -120,15 +120,6 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     destroy_all(&flight);
 }
 
-static kvmem_status submit_until_not_busy(kvmem_transfer *transfer) {
-    kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) {
-        sched_yield();
-        status = kvmem_transfer_submit(transfer, NULL);
-    }
-    return status;
-}
-
 /* Otherwise the late bytes of the frozen peer would overwrite those of a run that has succeeded. */
 TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     flight flight;
@@ -149,7 +140,7 @@ TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     RUN(other);
     kv_side_check_moved(&flight.model, &model, &elsewhere);
     peer_thaw(&peer.process);
-    CHECK_EQ(submit_until_not_busy(same), KVMEM_STATUS_OK);
+    CHECK_EQ(submit_when_free(same), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(same, PATIENCE, ERR));
     kv_side_check_moved(&flight.model, &model, &move);
     DESTROYED(kvmem_transfer, same);
@@ -171,7 +162,7 @@ TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
     peer_thaw(&peer.process);
-    CHECK_EQ(submit_until_not_busy(limited), KVMEM_STATUS_STALE);
+    CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_STALE);
     DESTROYED(kvmem_transfer, limited);
     destroy_all(&flight);
 }

@@ -150,7 +150,8 @@ TEST(a_frozen_owner_ends_the_run_in_time_and_serves_the_next_one) {
     peer_thaw(&fixture.peer.process);
     keep_what_was_read(&fixture);
     OWNED(kvmem_transfer) again = create_read(&fixture, SERVED(READ));
-    RUN_WHEN_FREE(again);
+    CHECK_EQ(submit_when_free(again), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(again, PATIENCE, ERR));
     check_read(&fixture);
 }
 

@@ -87,8 +87,7 @@ TEST(a_run_that_times_out_names_the_backend) {
     NIXL(nixl_sim_set_pending(1));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "NIXL block write with the UCX backend was not complete after 1 ms", transfer);
     NIXL(nixl_sim_set_pending(0));
-    kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(transfer, ERR); /* the process has a deadline */
+    (void)submit_when_free(transfer);
     while (kvmem_transfer_poll(transfer, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
 }
 

@@ -523,16 +523,8 @@ TEST(a_run_without_progress_ends_in_time) {
     EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(staged, ERR));
     NIXL(nixl_sim_set_pending(0));
     AWAIT(requests().alive == 0);
-    kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(staged, ERR);
-    CHECK_EQ(status, KVMEM_STATUS_OK);
+    CHECK_EQ(submit_when_free(staged), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(staged, PATIENCE, ERR));
-}
-
-static void submit_when_free(kvmem_transfer *transfer) {
-    kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(transfer, ERR);
-    CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
 static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t path) {
@@ -565,7 +557,7 @@ TEST(a_run_ends_at_its_deadline) {
         CHECK_HAS(test_last_message(), "timeout_ns");
         EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
         NIXL(nixl_sim_set_pending(0));
-        submit_when_free(limited);
+        CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_OK);
         EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
     }
 }
@@ -583,7 +575,7 @@ TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
         AWAIT(NIXL(nixl_sim_waiting()) == 1);
         EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
         NIXL(nixl_sim_go());
-        submit_when_free(limited);
+        CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_OK);
         EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
     }
 }

@@ -100,8 +100,7 @@ static void time_out(const kvmem_layout *source, const kvmem_layout *destination
     NIXL(nixl_sim_set_pending(1));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, part, transfer);
     NIXL(nixl_sim_set_pending(0));
-    kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(transfer, ERR); /* the process has a deadline */
+    (void)submit_when_free(transfer);
     while (kvmem_transfer_poll(transfer, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();
 }
 

@@ -30,7 +30,7 @@ static kvmem_submit_options step(uint64_t timeout_ns) {
                                   .timeout_ns = timeout_ns};
 }
 
-static kvmem_status submit_when_free(kvmem_transfer *transfer, uint64_t timeout_ns) {
+static kvmem_status submit_pairs_when_free(kvmem_transfer *transfer, uint64_t timeout_ns) {
     const kvmem_submit_options options = step(timeout_ns);
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) { /* only the deadline of the process limits this */
@@ -41,7 +41,7 @@ static kvmem_status submit_when_free(kvmem_transfer *transfer, uint64_t timeout_
 }
 
 static void run_without_limit(flight *flight) {
-    CHECK_EQ(submit_when_free(flight->transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
+    CHECK_EQ(submit_pairs_when_free(flight->transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
     flight_expect_moved(flight, &move, FLIGHT_USER_DATA);
 }
@@ -90,7 +90,7 @@ TEST(the_message_counts_layers_that_have_moved) {
 
 TEST(the_limit_of_a_run_replaces_that_of_its_transfer) {
     OPENED(flight, flight, &move, 0);
-    CHECK_EQ(submit_when_free(flight.transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
+    CHECK_EQ(submit_pairs_when_free(flight.transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
     static const struct {
@@ -180,7 +180,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     for (int i = 0; i < rounds; i++) {
         /* From before the run starts until after its end. */
         const uint64_t timeout = 1 + last_duration * (uint64_t)(i % 8) / 4;
-        CHECK_EQ(submit_when_free(transfer, timeout), KVMEM_STATUS_OK);
+        CHECK_EQ(submit_pairs_when_free(transfer, timeout), KVMEM_STATUS_OK);
         const kvmem_completion completion = next_completion(queue);
         const kvmem_status status = kvmem_transfer_poll(transfer, ERR);
         CHECK_EQ(completion.status, status);
@@ -190,7 +190,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     }
     canceller.stops = true;
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_EQ(submit_when_free(transfer, SECONDS(3000)), KVMEM_STATUS_OK);
+    CHECK_EQ(submit_pairs_when_free(transfer, SECONDS(3000)), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
     kvmem_completion completion;
