@@ -138,7 +138,7 @@ impl Executor {
                 return None;
             }
             let round = tasks.run_round(state, commands);
-            Some((round, tasks.wait_policy(last_progress.elapsed(), idle_poll)))
+            Some((round, tasks.wait_policy(last_progress.elapsed(), idle_poll, state.has_retired())))
         })
     }
 

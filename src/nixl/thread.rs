@@ -161,6 +161,7 @@ impl TaskQueue {
 
     /// Has NIXL serve its peers while the agent is idle, or its tasks only wait for messages.
     pub fn drive_idle(&mut self, state: &mut AgentState) {
+        state.forget_retired();
         if self.work.is_empty() {
             logged(|| state.look());
         } else if self.only_listen() {
@@ -183,13 +184,18 @@ impl TaskQueue {
         self.work.iter().all(|(work, _)| work.only_listens())
     }
 
-    /// How to wait after a round without progress. `quiet` is the time since the last progress.
-    pub fn wait_policy(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
+    /// How to wait after a round without progress. `quiet` is the time since the last progress. `has_retired`: the last hold of an
+    /// invalidated peer may be dropped by a run that the thread that posts it ends itself, and no command follows.
+    pub fn wait_policy(&self, quiet: Duration, idle_poll: Option<Duration>, has_retired: bool) -> WaitPolicy {
         if self.work.is_empty() && quiet < AWAKE {
             return WaitPolicy::Listen;
         }
         if self.work.is_empty() {
-            return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Idle);
+            return match idle_poll {
+                Some(interval) => WaitPolicy::Idle(interval),
+                None if has_retired => WaitPolicy::Sleep(sleep_after(quiet)),
+                None => WaitPolicy::Forever,
+            };
         }
         if self.only_listen() {
             return WaitPolicy::Watch;
@@ -281,6 +287,14 @@ mod tests {
         drop(tasks);
         assert!(memory.upgrade().is_some());
         assert!(other_memory.upgrade().is_none());
+    }
+
+    #[test]
+    fn an_idle_thread_looks_again_as_long_as_nixl_has_an_invalidated_peer() {
+        let (idle, long) = (TaskQueue::default(), 2 * AWAKE);
+        assert!(matches!(idle.wait_policy(long, None, true), WaitPolicy::Sleep(_)));
+        assert!(matches!(idle.wait_policy(long, None, false), WaitPolicy::Forever));
+        assert!(matches!(idle.wait_policy(long, Some(SPIN), true), WaitPolicy::Idle(SPIN)));
     }
 
     /// Steps that move bytes, until none are left.

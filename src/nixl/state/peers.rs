@@ -230,6 +230,11 @@ impl AgentState {
         }
     }
 
+    /// Whether NIXL still has an invalidated peer.
+    pub(in crate::nixl) fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
     /// Whether NIXL still has an invalidated peer by this name.
     pub(super) fn is_retired(&self, nixl_name: &str) -> bool {
         self.retired.iter().any(|remote| remote.c_name().to_bytes() == nixl_name.as_bytes())
