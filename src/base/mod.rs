@@ -8,6 +8,7 @@ pub mod error;
 pub(crate) mod file_limit;
 pub(crate) mod file_systems;
 pub mod guarded;
+pub mod handoff;
 pub(crate) mod keyed;
 pub(crate) mod leak;
 pub(crate) mod leases;

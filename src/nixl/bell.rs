@@ -64,8 +64,8 @@ impl AgentTask for RingTask {
 
 #[cfg(test)]
 mod tests {
-    use super::super::handoff::{Taken, handoff};
     use super::super::notification::Notification;
+    use crate::base::handoff::{Taken, handoff};
     use std::time::Instant;
 
     use super::super::receive::ReceiveTask;

@@ -6,8 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::handoff::{Taken, handoff};
 use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::handoff::{Taken, handoff};
 use crate::base::thread;
 
 /// The longest wait for a name server.

@@ -15,11 +15,11 @@ use rustix::net::sockopt::set_socket_linger;
 use super::agent::{self, Agent};
 use super::command::{Command, Reply};
 use super::descriptors::Descriptors;
-use super::handoff::handoff;
 use super::host_names;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
 use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::handoff::handoff;
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
 /// rounds by default, so that it mostly arrives before.

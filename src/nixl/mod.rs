@@ -20,7 +20,6 @@ mod executor;
 mod exit;
 pub mod gds;
 mod gusli;
-mod handoff;
 mod host_names;
 mod agent_identity;
 mod notification_inbox;

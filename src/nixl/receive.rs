@@ -5,11 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::handoff::Giver;
 use super::notification_inbox::Arrivals;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
 use crate::base::error::{Error, Result};
+use crate::base::handoff::Giver;
 use crate::base::log::{Count, log};
 
 /// Waits on the agent's thread until a message is there or the time is over.
@@ -65,9 +65,9 @@ impl AgentTask for ReceiveTask {
 
 #[cfg(test)]
 mod tests {
-    use super::super::handoff::{Taken, handoff};
     use super::super::notification::Notification;
     use super::*;
+    use crate::base::handoff::{Taken, handoff};
 
     #[test]
     fn what_cannot_be_reported_waits_for_the_next_caller() {

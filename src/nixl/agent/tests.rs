@@ -8,9 +8,9 @@ use std::thread::{ThreadId, spawn, yield_now};
 
 use crossbeam_channel::{Receiver, Sender, unbounded as channel};
 
-use super::super::handoff::Giver;
 use super::super::task::TaskStep::{self, Done, InFlight, Progressed, Waiting};
 use super::*;
+use crate::base::handoff::Giver;
 
 /// After this time, something that has to happen is taken for lost.
 const PATIENCE: Duration = Duration::from_secs(60);

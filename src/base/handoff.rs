@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One value, from the agent's thread to a thread that waits for it until a deadline. Of a value that comes too late the
+//! One value, from one thread to another that waits for it until a deadline. Of a value that comes too late the
 //! giver learns that, and keeps it: a channel would take it, and drop it with the receiver. Its code is also a tenth of a
 //! channel's, and each type of value has its own.
 
