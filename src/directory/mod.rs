@@ -17,10 +17,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_bytes::ByteBuf;
 
 use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::handoff::{Taken, Taker, handoff};
 use crate::base::log::{Count, log};
 use crate::base::log_id::LogId;
 use crate::base::random::random as random_bytes;
@@ -165,7 +165,7 @@ impl Directory {
         let deadline = deadline_of(timeout);
         let responds_by = responding(deadline);
         let (awaited, reply) = Awaited::begin(&self.watch, &*self.store, name, responds_by);
-        self.receive(&reply, responds_by).map_err(doing)?;
+        self.receive(reply, responds_by).map_err(doing)?;
         let mut seen = 0;
         loop {
             let Some(count) = awaited.arrival(seen, deadline) else {
@@ -199,7 +199,7 @@ impl Directory {
             let mut state = self.watch.state.lock();
             (state.watched.begin(name), self.submit(Request::Watch(name.map(str::to_string)), deadline))
         };
-        let result = self.receive(&reply, deadline);
+        let result = self.receive(reply, deadline);
         let mut state = self.watch.state.lock();
         if state.watched.finish(name, begun, result.is_ok()) {
             // The store may execute the request later: then it executes the end of the watch after it.
@@ -225,12 +225,12 @@ impl Directory {
             );
             self.forget(&mut state, name)
         };
-        reply.map_or(Ok(()), |reply| self.receive(&reply, responding(deadline_of(timeout))).map(drop))
+        reply.map_or(Ok(()), |reply| self.receive(reply, responding(deadline_of(timeout))).map(drop))
     }
 
     /// Ends a watch of the caller. The store continues to watch what a call waits for. Requests of the store are submitted
     /// under the lock of what is watched, so that both change in the same order.
-    fn forget(&self, state: &mut WatchState, name: Option<&str>) -> Option<Receiver<Result<Reply>>> {
+    fn forget(&self, state: &mut WatchState, name: Option<&str>) -> Option<Taker<Result<Reply>>> {
         state.watched.end(name);
         let WatchState { board, watched, .. } = state;
         board.retain(|name| watched.has(name));
@@ -265,29 +265,21 @@ impl Directory {
     }
 
     fn call(&self, request: Request, deadline: Option<Instant>) -> Result<Reply> {
-        self.receive(&self.submit(request, deadline), deadline)
+        self.receive(self.submit(request, deadline), deadline)
     }
 
-    fn submit(&self, request: Request, deadline: Option<Instant>) -> Receiver<Result<Reply>> {
-        let (sender, reply) = bounded(1);
-        self.store.submit(request, deadline, sender);
+    fn submit(&self, request: Request, deadline: Option<Instant>) -> Taker<Result<Reply>> {
+        let (giver, reply) = handoff();
+        self.store.submit(request, deadline, giver);
         reply
     }
 
     /// Waits for a reply. If the store does not respond in time, the error contains the reason that the store knows.
-    fn receive(&self, reply: &Receiver<Result<Reply>>, deadline: Option<Instant>) -> Result<Reply> {
-        let received = match deadline {
-            None => reply.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(deadline) => reply.recv_deadline(deadline),
-        };
-        match received {
-            Ok(reply) => reply,
-            Err(RecvTimeoutError::Disconnected) => {
-                fail!(Panic, "the thread of the directory ended or panicked")
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                Err(late("there was no response in time", self.store.silence()))
-            }
+    fn receive(&self, reply: Taker<Result<Reply>>, deadline: Option<Instant>) -> Result<Reply> {
+        match reply.take(deadline) {
+            Taken::Value(reply) => reply,
+            Taken::Gone => fail!(Panic, "the thread of the directory ended or panicked"),
+            Taken::TooLate => Err(late("there was no response in time", self.store.silence())),
         }
     }
 }
@@ -354,11 +346,13 @@ impl Drop for Directory {
             })
             .collect();
         for (name, reply) in replies {
-            match reply.recv_deadline(deadline) {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) if error.status() == Status::Stale => {}
-                Ok(Err(error)) => log!(Warn, "directory {}: withdraw agent '{name}': {error}", self.log_id),
-                Err(_) => log!(
+            match reply.take(Some(deadline)) {
+                Taken::Value(Ok(_)) => {}
+                Taken::Value(Err(error)) if error.status() == Status::Stale => {}
+                Taken::Value(Err(error)) => {
+                    log!(Warn, "directory {}: withdraw agent '{name}': {error}", self.log_id)
+                }
+                Taken::Gone | Taken::TooLate => log!(
                     Warn,
                     "directory {}: agent '{name}' was not withdrawn in time; its entry is removed when its lease ends",
                     self.log_id

@@ -5,16 +5,15 @@
 
 use std::time::Instant;
 
-use crossbeam_channel::Sender;
-
 use super::entry::{Entry, Presence};
 use crate::base::error::{Error, Result};
+use crate::base::handoff::Giver;
 
 /// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply until
 /// its own deadline, even if the store blocks for longer.
 pub trait Store: Send + Sync {
     /// Queues a request. The reply is sent once, unless the store ends before.
-    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>);
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Giver<Result<Reply>>);
     /// Where entries are stored, for messages.
     fn location(&self) -> &str;
     /// Why the store is out of reach now, if it knows that it is.

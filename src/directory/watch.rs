@@ -6,11 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, bounded};
-
 use super::board::Board;
 use super::store::{Reply, Report, Request, State, Store};
 use crate::base::error::Result;
+use crate::base::handoff::{Taker, handoff};
 use crate::base::sync::{Condvar, Mutex};
 
 /// The reports of a store.
@@ -147,11 +146,11 @@ impl<'a> Awaited<'a> {
         store: &'a dyn Store,
         name: &'a str,
         deadline: Option<Instant>,
-    ) -> (Self, Receiver<Result<Reply>>) {
+    ) -> (Self, Taker<Result<Reply>>) {
         let mut state = watch.state.lock();
         state.awaited.entry(name.to_string()).or_default().waiters += 1;
-        let (sender, reply) = bounded(1);
-        store.submit(Request::Watch(Some(name.to_string())), deadline, sender);
+        let (giver, reply) = handoff();
+        store.submit(Request::Watch(Some(name.to_string())), deadline, giver);
         (Self { watch, store, name }, reply)
     }
 
@@ -179,7 +178,7 @@ impl Drop for Awaited<'_> {
             state.awaited.remove(self.name);
         }
         if !state.watched.contains(Some(self.name)) {
-            self.store.submit(Request::Unwatch(Some(self.name.to_string())), None, bounded(1).0);
+            self.store.submit(Request::Unwatch(Some(self.name.to_string())), None, handoff().0);
         }
     }
 }

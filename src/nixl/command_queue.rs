@@ -2,6 +2,9 @@
 //! The commands of an agent's thread, and all that wakes it. A wake-up represents all commands and tasks before it, and stays until
 //! the thread takes it: a thread that drives the agent may take the commands themselves at any time.
 //!
+//! No wake-up is lost: a command or a task is added first, and the wake-up after it; the agent's thread looks for both, with the
+//! agent locked, after it has taken a wake-up. A thread that drives the agent takes no wake-up.
+//!
 //! The queue uses its memory again, and the thread does not poll it before it sleeps. A channel allocates memory again and again,
 //! and polls: on processors that other threads keep busy, each poll takes milliseconds.
 

@@ -43,8 +43,6 @@ mod task;
 mod tcp_send;
 mod thread;
 mod ucx_log;
-#[cfg(test)]
-mod tests;
 
 pub use agent::{Agent, call_end, in_call, limit, within};
 pub use agent_config::{AgentConfig, SyncMode};

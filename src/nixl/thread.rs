@@ -240,9 +240,8 @@ pub fn panic_in_step(work: Box<dyn AgentTask>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Sender, channel};
     use std::sync::{Arc, Weak};
-
-    use crossbeam_channel::{Sender, unbounded};
 
     use super::*;
     use crate::base::error::Status;
@@ -274,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_panicking_step_is_reported_and_other_work_continues() {
-        let (reported, reports) = unbounded();
+        let (reported, reports) = channel();
         let (before, _) = probe(false, &reported);
         let (broken, memory) = probe(true, &reported);
         let (after, other_memory) = probe(false, &reported);
@@ -410,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_does_work_and_keeps_the_order_of_commands() {
-        let (reported, _) = unbounded();
+        let (reported, _) = channel();
         let (sender, receiver) = CommandQueue::new();
         let (first, _) = probe(false, &reported);
         let (second, _) = probe(false, &reported);

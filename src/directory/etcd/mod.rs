@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use serde_bytes::ByteBuf;
 
 use super::entry::{Entry, Presence, decode, encode, not_found, refused};
 use super::store::{Reply, Report, Request, Sink, State, Store};
 use crate::base::error::{Error, Result, Status, fail};
+use crate::base::handoff::{Giver, Taken, handoff};
 use crate::base::log::log;
 use crate::base::sync::Mutex;
 use crate::base::wire::fields;
@@ -46,7 +46,7 @@ struct Shared {
     sink: Sink,
     requests: Mutex<HashMap<u64, Pending>>,
     trouble: Mutex<Option<Error>>,
-    opened: Sender<Result<()>>,
+    opened: Giver<Result<()>>,
     /// The client has ended by a bug.
     has_ended: AtomicBool,
 }
@@ -54,7 +54,7 @@ struct Shared {
 /// A request that the client executes.
 struct Pending {
     expects: Expects,
-    reply: Sender<Result<Reply>>,
+    reply: Giver<Result<Reply>>,
 }
 
 /// How the value of a reply is read.
@@ -68,17 +68,15 @@ impl EtcdStore {
     /// Connects to etcd.
     pub fn open(config: &EtcdConfig, sink: Sink) -> Result<Self> {
         let location = config.location();
-        let (opened, result) = bounded(1);
+        let (opened, result) = handoff();
         let shared = Arc::new(Shared::new(location.clone(), sink, opened));
         let receiving = shared.clone();
         let options = written(&config.options()?)?;
         let plugin = Plugin::open(&options, Box::new(move |bytes| receiving.receive(bytes)))?;
-        let outcome = match result.recv_timeout(OPENING) {
-            Ok(outcome) => outcome,
-            Err(RecvTimeoutError::Timeout) => {
-                Err(Error::new(Status::TimedOut, "etcd did not respond in time"))
-            }
-            Err(RecvTimeoutError::Disconnected) => fail!(Panic, "the client of etcd ended"),
+        let outcome = match result.take(Some(Instant::now() + OPENING)) {
+            Taken::Value(outcome) => outcome,
+            Taken::TooLate => Err(Error::new(Status::TimedOut, "etcd did not respond in time")),
+            Taken::Gone => fail!(Panic, "the client of etcd ended"),
         };
         outcome.map_err(|error| error.context(format!("connect to {location}")))?;
         Ok(Self { location, plugin, shared, next_request: AtomicU64::new(1) })
@@ -86,10 +84,10 @@ impl EtcdStore {
 }
 
 impl Store for EtcdStore {
-    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>) {
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Giver<Result<Reply>>) {
         let (request, expects) = match self.shared.translated(request) {
             Ok(translated) => translated,
-            Err(error) => return drop(reply.send(Err(error))),
+            Err(error) => return drop(reply.give(Err(error))),
         };
         let id = self.next_request.fetch_add(1, Ordering::Relaxed);
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -100,7 +98,7 @@ impl Store for EtcdStore {
                 self.plugin.send(&bytes);
                 self.shared.drop_requests_if_ended();
             }
-            Err(error) => drop(reply.send(Err(error))),
+            Err(error) => drop(reply.give(Err(error))),
         }
     }
 
@@ -114,7 +112,7 @@ impl Store for EtcdStore {
 }
 
 impl Shared {
-    fn new(location: String, sink: Sink, opened: Sender<Result<()>>) -> Self {
+    fn new(location: String, sink: Sink, opened: Giver<Result<()>>) -> Self {
         Self {
             location,
             sink,
@@ -159,7 +157,7 @@ impl Shared {
             }
         };
         match message {
-            Message::Opened(outcome) => drop(self.opened.send(outcome.map_err(error_of))),
+            Message::Opened(outcome) => drop(self.opened.give(outcome.map_err(error_of))),
             Message::Done { id, result } => self.finish(id, result),
             Message::Changed(name, value) => {
                 if let Some(name) = decode(&name) {
@@ -226,7 +224,7 @@ impl Shared {
             Expects::Presence(name) => Ok(Reply::Presence(state(&name, value))),
             Expects::Entry(name) => entry(&name, value, &self.location),
         });
-        let _ = pending.reply.send(outcome);
+        let _ = pending.reply.give(outcome);
     }
 }
 
@@ -279,29 +277,31 @@ fn written<T: serde::Serialize>(message: &T) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::sync_channel;
+
     use super::*;
 
     fn shared(sink: Sink) -> Shared {
-        Shared::new("etcd".to_string(), sink, bounded(1).0)
+        Shared::new("etcd".to_string(), sink, handoff().0)
     }
 
     #[test]
     fn a_client_that_ends_by_a_bug_leaves_no_caller_waiting() {
-        let (reports, reported) = bounded(4);
+        let (reports, reported) = sync_channel(4);
         let shared = shared(Box::new(move |report| drop(reports.send(report))));
-        let (reply, replied) = bounded(1);
+        let (reply, replied) = handoff();
         shared.requests.lock().insert(1, Pending { expects: Expects::Nothing, reply });
         shared.drop_requests_if_ended();
-        assert!(replied.try_recv().is_err_and(|error| error.is_empty()), "the client lives");
+        assert!(!replied.wait(Some(Instant::now())), "the client lives");
         shared.receive(&written(&Message::Ended).unwrap());
-        assert!(replied.try_recv().is_err_and(|error| error.is_disconnected()));
+        assert!(matches!(replied.take(Some(Instant::now())), Taken::Gone));
         assert!(
             matches!(reported.try_recv(), Ok(Report::Interrupted(error)) if error.status() == Status::Panic)
         );
-        let (reply, replied) = bounded(1);
+        let (reply, replied) = handoff();
         shared.requests.lock().insert(2, Pending { expects: Expects::Nothing, reply });
         shared.drop_requests_if_ended();
-        assert!(replied.try_recv().is_err_and(|error| error.is_disconnected()));
+        assert!(matches!(replied.take(Some(Instant::now())), Taken::Gone));
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_is_stored_under_an_own_name_is_kept_or_replaced_or_takes_over() {
-        let (reports, reported) = bounded(4);
+        let (reports, reported) = sync_channel(4);
         let shared = shared(Box::new(move |report| drop(reports.send(report))));
         let bytes = |incarnation, version| {
             let presence = Presence { name: "a".to_string(), incarnation, version };

@@ -12,15 +12,16 @@ mod worker;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::store::{Reply, Request, Sink, Store};
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::guarded::guarded;
+use crate::base::handoff::{Giver, Taken, Taker, handoff};
 use crate::base::log::log;
 use crate::base::paths::absolute;
 use crate::base::retried;
@@ -33,9 +34,8 @@ pub struct FolderStore {
     location: String,
     jobs: Option<Sender<Job>>,
     wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-    /// Its sender is dropped when the thread ends.
-    opened: Receiver<Result<()>>,
+    /// The thread, and whose giver is dropped when it ends.
+    thread: Option<(JoinHandle<()>, Taker<()>)>,
 }
 
 /// How long the file system may take to open the folder.
@@ -52,31 +52,32 @@ impl FolderStore {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("create an event fd", errno))?;
         let wake = Arc::new(wake);
-        let (jobs, receiver) = unbounded();
-        let (opened, result) = bounded(1);
+        let (jobs, receiver) = channel();
+        let ((opened, result), (end, ended)) = (handoff(), handoff::<()>());
         let (woken, named) = (wake.clone(), location.clone());
         let thread = thread::spawn("kvmem-directory", move || {
+            let _end = end;
             let folder = match Folder::open(&path) {
                 Ok(folder) => folder,
-                Err(error) => return drop(opened.send(Err(error))),
+                Err(error) => return drop(opened.give(Err(error))),
             };
             let mut worker = Worker::new(folder, named, sink);
             // The caller may have stopped to wait for the file system.
-            if opened.send(Ok(())).is_err() {
+            if opened.give(Ok(())).is_err() {
                 return;
             }
             if let Err(error) = guarded(|| worker.run(&receiver, &woken)) {
                 log!(Error, "the thread of a directory: {error}");
             }
         })?;
-        match result.recv_timeout(OPENING) {
-            Ok(opened) => opened?,
-            Err(RecvTimeoutError::Timeout) => {
+        match result.take(Some(Instant::now() + OPENING)) {
+            Taken::Value(opened) => opened?,
+            Taken::TooLate => {
                 fail!(TimedOut, "open {location}: the file system has not responded for {OPENING:?}")
             }
-            Err(RecvTimeoutError::Disconnected) => fail!(Panic, "the directory's thread ended or panicked"),
+            Taken::Gone => fail!(Panic, "the directory's thread ended or panicked"),
         }
-        Ok(Self { location, jobs: Some(jobs), wake, thread: Some(thread), opened: result })
+        Ok(Self { location, jobs: Some(jobs), wake, thread: Some((thread, ended)) })
     }
 
     fn wake(&self) {
@@ -86,9 +87,9 @@ impl FolderStore {
 }
 
 impl Store for FolderStore {
-    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Sender<Result<Reply>>) {
+    fn submit(&self, request: Request, deadline: Option<Instant>, reply: Giver<Result<Reply>>) {
         if let Some(jobs) = &self.jobs {
-            // If the thread has ended, the caller sees that its channel is disconnected.
+            // If the thread has ended, the caller sees that its reply is dropped.
             let _ = jobs.send(Job { request, deadline, reply });
             self.wake();
         }
@@ -112,16 +113,20 @@ impl Drop for FolderStore {
     fn drop(&mut self) {
         drop(self.jobs.take());
         self.wake();
-        if matches!(self.opened.recv_timeout(END_LIMIT), Err(RecvTimeoutError::Timeout)) {
-            log!(Warn, "{} does not respond; the thread of its directory continues", self.location);
-        } else if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        let Some((thread, ended)) = self.thread.take() else { return };
+        match ended.take(Some(Instant::now() + END_LIMIT)) {
+            Taken::TooLate => {
+                log!(Warn, "{} does not respond; the thread of its directory continues", self.location);
+            }
+            _ => drop(thread.join()),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
     use super::*;
     use crate::base::sync::Mutex;
 
@@ -129,16 +134,16 @@ mod tests {
     #[test]
     fn the_end_of_a_store_does_not_wait_for_a_thread_that_is_stuck() {
         let folder = std::env::temp_dir().join(format!("kvmem-stuck-{}", std::process::id()));
-        let ((is_stuck, stuck), (release, released)) = (bounded(1), bounded::<()>(1));
+        let ((is_stuck, stuck), (release, released)) = (sync_channel(1), sync_channel::<()>(1));
         let released = Mutex::new(released);
         let sink: Sink = Box::new(move |_| {
             let _ = is_stuck.try_send(());
             let _ = released.lock().recv();
         });
         let store = FolderStore::open(&folder, sink).unwrap();
-        store.submit(Request::Watch(None), None, bounded(1).0);
+        store.submit(Request::Watch(None), None, handoff().0);
         stuck.recv().unwrap();
-        let (ended, end) = bounded::<()>(1);
+        let (ended, end) = sync_channel::<()>(1);
         let dropping = std::thread::spawn(move || drop((store, ended)));
         assert_eq!(end.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
         drop(release);

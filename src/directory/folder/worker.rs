@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify::{ReadFlags, Reader};
 
 use super::files::{Folder, Found, OwnFile, name_of};
 use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::handoff::Giver;
 use crate::base::log::log;
 use crate::base::retried;
 use crate::directory::entry::{Entry, Presence, not_found, refused};
@@ -34,7 +35,7 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 pub struct Job {
     pub request: Request,
     pub deadline: Option<Instant>,
-    pub reply: Sender<Result<Reply>>,
+    pub reply: Giver<Result<Reply>>,
 }
 
 /// The state of the thread.
@@ -322,7 +323,7 @@ impl Worker {
         } else {
             self.perform(job.request)
         };
-        let _ = job.reply.send(result);
+        let _ = job.reply.give(result);
     }
 
     fn perform(&mut self, request: Request) -> Result<Reply> {

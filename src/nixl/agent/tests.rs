@@ -4,9 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{ThreadId, spawn, yield_now};
-
-use crossbeam_channel::{Receiver, Sender, unbounded as channel};
 
 use super::super::task::TaskStep::{self, Done, InFlight, Progressed, Waiting};
 use super::*;
