@@ -49,13 +49,20 @@ pub fn handoff<T>() -> (Giver<T>, Taker<T>) {
 impl<T> Giver<T> {
     /// Gives the value; returns it if the taker waits no more.
     pub fn give(&self, value: T) -> Result<(), T> {
+        let mut value = Some(value);
+        self.give_with(|| value.take());
+        value.map_or(Ok(()), Err)
+    }
+
+    /// Gives what `value` returns, if anything. It is called only if the taker still waits, which does not leave meanwhile.
+    pub fn give_with(&self, value: impl FnOnce() -> Option<T>) {
         let mut state = self.0.state.lock();
-        match *state {
-            State::Waiting => *state = State::Given(value),
-            _ => return Err(value),
+        if let State::Waiting = *state
+            && let Some(value) = value()
+        {
+            *state = State::Given(value);
+            self.0.changed.notify_one();
         }
-        self.0.changed.notify_one();
-        Ok(())
     }
 
     /// Whether the taker still waits.

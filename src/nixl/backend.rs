@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::ptr;
 use std::time::Instant;
 
-use super::call::{c_string, check, copied};
+use super::call::{Owned, c_string, check, copied};
 use super::descriptor::Descriptor;
 use super::sys;
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::Result;
 
 /// A backend of an agent. NIXL destroys it with the agent.
 pub struct Backend {
-    pub(super) raw: sys::nixl_capi_backend_t,
+    handle: Owned,
     pub(super) memory_types: Vec<sys::nixl_capi_mem_type_t>,
     /// When its store of objects last replied, as far as that is known: it completed a request or a query.
     pub(super) last_reply: Option<Instant>,
@@ -22,18 +22,20 @@ pub struct Backend {
 
 impl Backend {
     pub(super) fn around(raw: sys::nixl_capi_backend_t) -> Self {
-        Self { raw, memory_types: Vec::new(), last_reply: None, max_parts: None }
+        // SAFETY: the handle is this value's alone; the backend itself belongs to the agent.
+        let handle = unsafe { Owned::around(raw, sys::nixl_capi_destroy_backend) };
+        Self { handle, memory_types: Vec::new(), last_reply: None, max_parts: None }
     }
 
     pub(super) fn raw(&self) -> sys::nixl_capi_backend_t {
-        self.raw
+        self.handle.raw()
     }
 
     /// Whether two handles are of one backend: NIXL makes a new handle each time it returns a backend. A handle is a struct
     /// that contains one pointer, to the backend; a test compares that with the source of the crate.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         // SAFETY: live handles, each of the size of a pointer.
-        unsafe { *self.raw.cast::<usize>() == *other.raw.cast::<usize>() }
+        unsafe { *self.raw().cast::<usize>() == *other.raw().cast::<usize>() }
     }
 
     /// Whether it accepts memory of this type.
@@ -42,63 +44,46 @@ impl Backend {
     }
 }
 
-impl Drop for Backend {
-    fn drop(&mut self) {
-        // SAFETY: frees the handle, which is this value's alone; the backend itself belongs to the agent.
-        unsafe { sys::nixl_capi_destroy_backend(self.raw) };
-    }
-}
-
-/// NIXL's list of memory types.
-pub(super) struct MemoryList(pub sys::nixl_capi_mem_list_t);
-
-impl MemoryList {
-    pub fn types(&self) -> Vec<sys::nixl_capi_mem_type_t> {
-        let mut size = 0;
-        // SAFETY: live list.
-        unsafe { sys::nixl_capi_mem_list_size(self.0, &mut size) };
-        let get = |index| {
-            let mut memory_type = 0;
-            // SAFETY: live list; an index within its size.
-            let status = unsafe { sys::nixl_capi_mem_list_get(self.0, index, &mut memory_type) };
-            (status == sys::NIXL_CAPI_SUCCESS).then_some(memory_type)
-        };
-        (0..size).filter_map(get).collect()
-    }
-}
-
-impl Drop for MemoryList {
-    fn drop(&mut self) {
-        // SAFETY: this value owns it.
-        unsafe { sys::nixl_capi_destroy_mem_list(self.0) };
-    }
+/// The memory types of a list of NIXL's.
+pub(super) fn memory_types(list: &Owned) -> Vec<sys::nixl_capi_mem_type_t> {
+    let mut size = 0;
+    // SAFETY: live list.
+    unsafe { sys::nixl_capi_mem_list_size(list.raw(), &mut size) };
+    let get = |index| {
+        let mut memory_type = 0;
+        // SAFETY: live list; an index within its size.
+        let status = unsafe { sys::nixl_capi_mem_list_get(list.raw(), index, &mut memory_type) };
+        (status == sys::NIXL_CAPI_SUCCESS).then_some(memory_type)
+    };
+    (0..size).filter_map(get).collect()
 }
 
 /// NIXL's map of parameters.
-pub(super) struct Params(pub sys::nixl_capi_params_t);
+pub(super) struct Params(Owned);
 
 impl Params {
-    pub fn new() -> Result<Self> {
-        let mut params = ptr::null_mut();
-        // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_params(&mut params) };
-        check(status, || "create a parameter map".to_string())?;
-        if params.is_null() {
-            return Err(Error::new(
-                Status::OutOfMemory,
-                "NIXL created no parameter map; free memory of this process",
-            ));
-        }
-        Ok(Self(params))
+    /// # Safety
+    /// A map that is this value's alone.
+    pub unsafe fn around(raw: sys::nixl_capi_params_t) -> Self {
+        // SAFETY: the caller's promise.
+        Self(unsafe { Owned::around(raw, sys::nixl_capi_destroy_params) })
+    }
+
+    pub fn raw(&self) -> sys::nixl_capi_params_t {
+        self.0.raw()
     }
 
     pub fn from_entries(entries: &BTreeMap<String, String>) -> Result<Self> {
-        let params = Self::new()?;
+        // SAFETY: the output is ours on success.
+        let params = Self(unsafe {
+            let destroy = sys::nixl_capi_destroy_params;
+            Owned::create("a parameter map", destroy, |raw| sys::nixl_capi_create_params(raw))?
+        });
         for (key, value) in entries {
             let key = c_string("a backend parameter's key", key)?;
             let value = c_string("a backend parameter's value", value)?;
             // SAFETY: live handle and strings, which are copied.
-            let status = unsafe { sys::nixl_capi_params_add(params.0, key.as_ptr(), value.as_ptr()) };
+            let status = unsafe { sys::nixl_capi_params_add(params.raw(), key.as_ptr(), value.as_ptr()) };
             check(status, || format!("set parameter {key:?} of a backend"))?;
         }
         Ok(params)
@@ -110,7 +95,7 @@ impl Params {
         // SAFETY: live handles; key and value are copied before the iterator moves on. `has_next` is whether
         // this call returned a pair.
         unsafe {
-            let status = sys::nixl_capi_params_create_iterator(self.0, &mut iterator);
+            let status = sys::nixl_capi_params_create_iterator(self.raw(), &mut iterator);
             check(status, || "read a plugin's parameters".to_string())?;
             loop {
                 let (mut key, mut value, mut has_next) = (ptr::null(), ptr::null(), false);
@@ -127,13 +112,6 @@ impl Params {
             sys::nixl_capi_params_destroy_iterator(iterator);
         }
         Ok(entries)
-    }
-}
-
-impl Drop for Params {
-    fn drop(&mut self) {
-        // SAFETY: this value owns it.
-        unsafe { sys::nixl_capi_destroy_params(self.0) };
     }
 }
 

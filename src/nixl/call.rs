@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpers for calls of NIXL: statuses as results, and strings in both directions.
+//! Helpers for calls of NIXL: statuses as results, objects that are destroyed, and strings in both directions.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr;
 
 use super::{library, sys};
-use crate::base::error::{Cause, Error, Result, Status};
+use crate::base::error::{Cause, Error, Result, Status, ensure};
 
 /// Converts a status of NIXL. `action` is called only for an error.
 pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {
@@ -14,6 +15,51 @@ pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> St
     let kind = if status == sys::NIXL_CAPI_ERROR_NOT_FOUND { Status::NotFound } else { Status::Nixl };
     Err(Error::new(kind, format!("{}: NIXL returned {}", action(), sys::status_name(status)))
         .with_cause(Cause::Nixl(status)))
+}
+
+/// An object of NIXL's, which is destroyed with this value.
+pub(super) struct Owned {
+    raw: *mut c_void,
+    destroy: Destroy,
+}
+
+type Destroy = unsafe fn(*mut c_void) -> sys::nixl_capi_status_t;
+
+impl Owned {
+    /// Creates one. `what` it is, for messages.
+    ///
+    /// # Safety
+    /// On success `create` must store an object that `destroy` frees, and that nothing else does.
+    pub unsafe fn create(
+        what: &str,
+        destroy: Destroy,
+        create: impl FnOnce(*mut *mut c_void) -> sys::nixl_capi_status_t,
+    ) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        check(create(&mut raw), || format!("create {what}"))?;
+        ensure!(!raw.is_null(), OutOfMemory, "NIXL did not create {what}; free memory of this process");
+        Ok(Self { raw, destroy })
+    }
+
+    /// Takes over an object that NIXL has returned.
+    ///
+    /// # Safety
+    /// `destroy` must free it, and nothing else does.
+    pub unsafe fn around(raw: *mut c_void, destroy: Destroy) -> Self {
+        Self { raw, destroy }
+    }
+
+    /// NIXL's handle.
+    pub fn raw(&self) -> *mut c_void {
+        self.raw
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: the promise of the constructors.
+        unsafe { (self.destroy)(self.raw) };
+    }
 }
 
 /// The error for an optional function that the loaded library does not have.

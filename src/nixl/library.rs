@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 
 use super::dynamic::{DynamicEntry, Section};
 use super::signals;
-use super::sys::{self, Functions, OptionalFunctions};
+use super::sys::{self, Functions};
 use crate::base::error::{Result, ensure, fail};
 use crate::base::log::log;
 use crate::base::process::{self, ForkCheckedLock};
@@ -47,11 +47,11 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
     let _dispositions = signals::Preserved::new();
     let (handle, candidate) = open(candidate)?;
     let resolved = ensure_known_api(handle, &candidate).and_then(|()| resolve(handle, &candidate));
-    let (functions, optional) = resolved.inspect_err(|_| {
+    let functions = resolved.inspect_err(|_| {
         // SAFETY: the handle is ours, and nothing of the library is used after this.
         unsafe { libc::dlclose(handle) };
     })?;
-    sys::install(functions, optional);
+    sys::install(functions);
     let path = path_of(handle).unwrap_or(candidate);
     log!(Info, "NIXL loaded from {}", path.display());
     Ok(LIBRARY.get_or_init(|| Library { path, loaded_in: process::generation() }))
@@ -200,17 +200,17 @@ fn soname_of(handle: *mut c_void) -> Option<String> {
 }
 
 /// Resolves every function that kvmem calls. Fails for a library that lacks one, and for the stubs of NIXL's own build.
-fn resolve(handle: *mut c_void, path: &Path) -> Result<(Functions, OptionalFunctions)> {
+fn resolve(handle: *mut c_void, path: &Path) -> Result<Functions> {
     // SAFETY: nixl-sys has the same signatures, and the library is never unloaded once this succeeds.
     let functions = unsafe { Functions::resolve(|symbol| address_of(handle, symbol)) };
     let is_stub = address_of(handle, c"nixl_capi_is_stub");
-    let functions = match (functions, is_stub) {
+    match (functions, is_stub) {
         (Ok(functions), Some(is_stub)) => {
             // SAFETY: takes nothing, and returns a bool in every version.
             let is_stub =
                 unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> bool>(is_stub)() };
             ensure!(!is_stub, UnavailableNixl, "NIXL is broken: {} is a stub", path.display());
-            functions
+            Ok(functions)
         }
         (functions, _) => {
             let missing = functions.err().unwrap_or("nixl_capi_is_stub");
@@ -220,10 +220,7 @@ fn resolve(handle: *mut c_void, path: &Path) -> Result<(Functions, OptionalFunct
                 path.display()
             )
         }
-    };
-    // SAFETY: see above.
-    let optional = unsafe { OptionalFunctions::resolve(|symbol| address_of(handle, symbol)) };
-    Ok((functions, optional))
+    }
 }
 
 fn address_of(handle: *mut c_void, symbol: &CStr) -> Option<NonNull<c_void>> {

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::ptr;
 
-use super::call::check;
+use super::call::Owned;
 use super::sys;
-use crate::base::error::{Result, ensure};
+use crate::base::error::Result;
 
 /// A message, and the agent that sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,17 +37,20 @@ impl NotificationSupport {
 }
 
 /// NIXL's map from agent to messages.
-pub(super) struct NotificationMap(pub sys::nixl_capi_notif_map_t);
+pub(super) struct NotificationMap(Owned);
 
 impl NotificationMap {
     pub fn new() -> Result<Self> {
-        let mut map = ptr::null_mut();
         // SAFETY: the output is ours on success.
-        check(unsafe { sys::nixl_capi_create_notif_map(&mut map) }, || {
-            "create a notification map".to_string()
-        })?;
-        ensure!(!map.is_null(), Nixl, "NIXL created no notification map; free memory of this process");
-        Ok(Self(map))
+        let map = unsafe {
+            let destroy = sys::nixl_capi_destroy_notif_map;
+            Owned::create("a notification map", destroy, |raw| sys::nixl_capi_create_notif_map(raw))
+        };
+        map.map(Self)
+    }
+
+    pub fn raw(&self) -> sys::nixl_capi_notif_map_t {
+        self.0.raw()
     }
 
     /// Copies one message after the other, those of one sender in order. Returns the number of senders whose messages it leaves
@@ -58,7 +61,7 @@ impl NotificationMap {
     pub fn for_each(&self, known: &mut KnownSenders, mut receive: impl FnMut(Notification)) -> usize {
         let mut senders = 0;
         // SAFETY: live map.
-        unsafe { sys::nixl_capi_notif_map_size(self.0, &mut senders) };
+        unsafe { sys::nixl_capi_notif_map_size(self.raw(), &mut senders) };
         let mut left = senders;
         let by_name = senders > FEW;
         for name in known.0.iter().filter(|_| by_name) {
@@ -73,7 +76,7 @@ impl NotificationMap {
             }
             let mut name = ptr::null();
             // SAFETY: live map.
-            let status = unsafe { sys::nixl_capi_notif_map_get_agent_at(self.0, index, &mut name) };
+            let status = unsafe { sys::nixl_capi_notif_map_get_agent_at(self.raw(), index, &mut name) };
             if status != sys::NIXL_CAPI_SUCCESS {
                 continue;
             }
@@ -91,7 +94,8 @@ impl NotificationMap {
     fn copy_from(&self, sender: &CStr, receive: &mut impl FnMut(Notification)) -> bool {
         let mut count = 0;
         // SAFETY: live map and string.
-        let status = unsafe { sys::nixl_capi_notif_map_get_notifs_size(self.0, sender.as_ptr(), &mut count) };
+        let status =
+            unsafe { sys::nixl_capi_notif_map_get_notifs_size(self.raw(), sender.as_ptr(), &mut count) };
         if status != sys::NIXL_CAPI_SUCCESS {
             return false;
         }
@@ -99,7 +103,7 @@ impl NotificationMap {
             let (mut data, mut size) = (ptr::null(), 0);
             // SAFETY: live map throughout; the bytes are copied while it lives unchanged.
             let bytes = unsafe {
-                sys::nixl_capi_notif_map_get_notif(self.0, sender.as_ptr(), index, &mut data, &mut size);
+                sys::nixl_capi_notif_map_get_notif(self.raw(), sender.as_ptr(), index, &mut data, &mut size);
                 if data.is_null() { &[] } else { std::slice::from_raw_parts(data.cast(), size) }
             };
             receive(Notification { agent: sender.to_string_lossy().into_owned(), data: bytes.to_vec() });
@@ -126,12 +130,5 @@ impl KnownSenders {
         if has_space && !self.0.contains(name) {
             self.0.insert(name.to_owned());
         }
-    }
-}
-
-impl Drop for NotificationMap {
-    fn drop(&mut self) {
-        // SAFETY: created by this value, and not shared.
-        unsafe { sys::nixl_capi_destroy_notif_map(self.0) };
     }
 }

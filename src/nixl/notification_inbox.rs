@@ -127,23 +127,6 @@ impl NotificationInbox {
         Some(Arrivals::Messages(std::mem::take(&mut self.waiting)))
     }
 
-    /// Undoes the last [`Self::take`], which nothing has followed.
-    pub fn put_back(&mut self, arrivals: Arrivals) {
-        self.taken -= 1;
-        match arrivals {
-            Arrivals::Lost(count) => self.lost_before = count,
-            Arrivals::Messages(messages) => {
-                let lost = std::mem::take(&mut self.lost_before);
-                for message in messages {
-                    self.keep(message);
-                }
-                self.lost_after = lost;
-                // Whose messages were lost is not known any more.
-                self.is_full = lost > 0;
-            }
-        }
-    }
-
     /// Whether nothing waits to be taken.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.lost_before == 0
@@ -256,20 +239,5 @@ mod tests {
         let mut inbox = NotificationInbox::default();
         let named = || Notification { agent: "x".repeat(MAX_BYTES / 2), data: Vec::new() };
         assert!([inbox.keep(named()), inbox.keep(named()), inbox.keep(named())] == [false, false, true]);
-    }
-
-    #[test]
-    fn what_is_put_back_is_taken_again() {
-        let (mut inbox, size) = (NotificationInbox::default(), MAX_BYTES / 2);
-        keep(&mut inbox, 0..3, size);
-        for _ in 0..2 {
-            let messages = inbox.take().unwrap();
-            inbox.put_back(messages);
-        }
-        assert!(!inbox.keep(message(3, 8)), "it is full, as before");
-        assert_eq!(take_numbers(&mut inbox), 0..2);
-        let lost = inbox.take().unwrap();
-        inbox.put_back(lost);
-        assert_eq!((inbox.take(), inbox.take()), (Some(Arrivals::Lost(2)), None));
     }
 }

@@ -4,11 +4,9 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::descriptor::MemoryType;
-use super::request_handle::Span;
 
 /// A plugin of NIXL, or a backend that was created from one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +81,3 @@ pub struct SegmentsId(pub(super) u64);
 /// A memory view of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ViewId(pub(super) u64);
-
-/// The memory type and the local memory of a request on raw descriptors.
-pub(super) type RawSpans = (MemoryType, Arc<[Span]>);

@@ -26,10 +26,6 @@ impl ReceiveTask {
 
     fn poll(&self, state: &mut AgentState) -> Option<Result<Arrivals>> {
         if let Some(arrivals) = state.inbox.take() {
-            if let Arrivals::Messages(messages) = &arrivals {
-                let count = Count(messages.len() as u64, "notification");
-                log!(Debug, "agent {} took {count}", state.log_name());
-            }
             return Some(Ok(arrivals));
         }
         if let Some(error) = state.look_failure() {
@@ -46,16 +42,19 @@ impl AgentTask for ReceiveTask {
     }
 
     fn step(&mut self, state: &mut AgentState) -> TaskStep {
-        match self.poll(state) {
-            Some(result) => {
-                // A caller that waits no more leaves its messages, or its loss, to the next one.
-                if let Err(Ok(arrivals)) = self.reply.give(result) {
-                    state.inbox.put_back(arrivals);
-                }
-                TaskStep::Done
+        // A caller that waits no more leaves the messages, or the loss, to the next one.
+        let mut taken = None;
+        self.reply.give_with(|| {
+            let outcome = self.poll(state)?;
+            if let Ok(Arrivals::Messages(messages)) = &outcome {
+                taken = Some(Count(messages.len() as u64, "notification"));
             }
-            None => TaskStep::Waiting,
+            Some(outcome)
+        });
+        if let Some(count) = taken {
+            log!(Debug, "agent {} took {count}", state.log_name());
         }
+        if self.reply.is_awaited() { TaskStep::Waiting } else { TaskStep::Done }
     }
 
     fn abandon(&mut self, error: Error) {

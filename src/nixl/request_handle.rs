@@ -67,6 +67,9 @@ impl From<&Descriptor> for Span {
     }
 }
 
+/// Memory of one type.
+pub(super) type RawSpans = (MemoryType, Vec<Span>);
+
 /// Whose memory a list describes.
 #[derive(Clone, Debug)]
 pub enum RequestSide {
@@ -89,6 +92,8 @@ pub struct PreparedList {
     pub(super) raw: sys::nixl_capi_xfer_dlist_handle_t,
     pub(super) side: RequestSide,
     pub(super) memory_type: MemoryType,
+    /// The memory of this agent in a list of raw descriptors.
+    pub(super) own: Option<RawSpans>,
 }
 
 impl PreparedList {
@@ -108,6 +113,8 @@ pub struct RequestHandle {
     pub(super) objects: Option<ObjectRequest>,
     /// Parts of block storage; 0 for other memory.
     pub(super) block_parts: usize,
+    /// The memory of this agent that a request on raw descriptors uses: the local side, and the remote one if it is to itself.
+    pub(super) own: Vec<RawSpans>,
 }
 
 /// What the failure of a request for objects is explained with.
@@ -189,19 +196,6 @@ impl Operation {
             Self::Read => sys::NIXL_CAPI_XFER_OP_READ,
             Self::Write => sys::NIXL_CAPI_XFER_OP_WRITE,
         }
-    }
-}
-
-/// NIXL's list of spans.
-pub(super) struct DescriptorList {
-    pub raw: sys::nixl_capi_xfer_dlist_t,
-    pub count: u64,
-}
-
-impl Drop for DescriptorList {
-    fn drop(&mut self) {
-        // SAFETY: created by this value, and not shared.
-        unsafe { sys::nixl_capi_destroy_xfer_dlist(self.raw) };
     }
 }
 

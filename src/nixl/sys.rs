@@ -88,35 +88,44 @@ pub fn status_name(status: nixl_capi_status_t) -> &'static str {
     }
 }
 
-/// Declares a struct of function pointers, how it is filled, and a function of the same name for each of them.
+/// Declares a struct of function pointers, how it is filled, and a function of the same name for each of them. Only newer libraries have
+/// the optional ones: a call returns the name of its function if the library lacks it.
 macro_rules! functions {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)+) => {
+    (
+        $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)+
+        optional:
+        $(fn $newer:ident($($its:ident: $its_type:ty),* $(,)?) -> $its_result:ty;)+
+    ) => {
         /// The addresses of the functions in one library.
         pub struct Functions {
             $($name: unsafe extern "C" fn($($type),*) -> $result,)+
+            $($newer: Option<unsafe extern "C" fn($($its_type),*) -> $its_result>,)+
         }
 
         impl Functions {
-            /// Resolves every function. Fails with the name of the first that the library does not have.
+            /// Resolves the functions. Fails with the name of the first that the library must have, and has not.
             ///
             /// # Safety
             /// The functions that `address_of` returns must have NIXL's signatures, and stay loaded.
             pub unsafe fn resolve(
                 address_of: impl Fn(&CStr) -> Option<NonNull<c_void>>,
             ) -> Result<Self, &'static str> {
-                Ok(Self {
-                    $($name: {
-                        let symbol = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
-                        let address = symbol.ok().and_then(&address_of).ok_or(stringify!($name))?;
-                        // SAFETY: the caller's promise; a function pointer has the size of an address.
-                        unsafe {
+                let find = |name: &str| CStr::from_bytes_with_nul(name.as_bytes()).ok().and_then(&address_of);
+                // SAFETY: the caller's promise; a function pointer has the size of an address.
+                unsafe {
+                    Ok(Self {
+                        $($name: std::mem::transmute::<
+                            NonNull<c_void>,
+                            unsafe extern "C" fn($($type),*) -> $result,
+                        >(find(concat!(stringify!($name), "\0")).ok_or(stringify!($name))?),)+
+                        $($newer: find(concat!(stringify!($newer), "\0")).map(|address| {
                             std::mem::transmute::<
                                 NonNull<c_void>,
-                                unsafe extern "C" fn($($type),*) -> $result,
+                                unsafe extern "C" fn($($its_type),*) -> $its_result,
                             >(address)
-                        }
-                    },)+
-                })
+                        }),)+
+                    })
+                }
             }
         }
 
@@ -132,66 +141,31 @@ macro_rules! functions {
             }
         )+
 
-        #[cfg(test)]
-        pub const SIGNATURES: &[(&str, &[&str], &str)] =
-            &[$((stringify!($name), &[$(stringify!($type)),*], stringify!($result))),+];
-    };
-}
-
-/// Declares functions that only newer libraries have. A call returns the name of its function if the library lacks it.
-macro_rules! optional_functions {
-    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)+) => {
-        /// The addresses of those functions that the library has.
-        pub struct OptionalFunctions {
-            $($name: Option<unsafe extern "C" fn($($type),*) -> $result>,)+
-        }
-
-        impl OptionalFunctions {
-            /// Resolves what there is.
-            ///
-            /// # Safety
-            /// As for [`Functions::resolve`].
-            pub unsafe fn resolve(address_of: impl Fn(&CStr) -> Option<NonNull<c_void>>) -> Self {
-                Self {
-                    $($name: {
-                        let symbol = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
-                        // SAFETY: the caller's promise; a function pointer has the size of an address.
-                        symbol.ok().and_then(&address_of).map(|address| unsafe {
-                            std::mem::transmute::<
-                                NonNull<c_void>,
-                                unsafe extern "C" fn($($type),*) -> $result,
-                            >(address)
-                        })
-                    },)+
-                }
-            }
-        }
-
         $(
             /// Calls NIXL's function of this name, if the library has it.
             ///
             /// # Safety
             /// As for NIXL's function.
-            pub unsafe fn $name($($argument: $type),*) -> Result<$result, &'static str> {
-                let function = OPTIONAL.get().and_then(|functions| functions.$name).ok_or(stringify!($name))?;
+            pub unsafe fn $newer($($its: $its_type),*) -> Result<$its_result, &'static str> {
+                let function = FUNCTIONS.get().and_then(|functions| functions.$newer).ok_or(stringify!($newer))?;
                 // SAFETY: the caller's promise.
-                Ok(unsafe { function($($argument),*) })
+                Ok(unsafe { function($($its),*) })
             }
         )+
 
         #[cfg(test)]
-        pub const OPTIONAL_SIGNATURES: &[(&str, &[&str], &str)] =
-            &[$((stringify!($name), &[$(stringify!($type)),*], stringify!($result))),+];
+        pub const SIGNATURES: &[(&str, &[&str], &str)] = &[
+            $((stringify!($name), &[$(stringify!($type)),*], stringify!($result)),)+
+            $((stringify!($newer), &[$(stringify!($its_type)),*], stringify!($its_result)),)+
+        ];
     };
 }
 
 static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
-static OPTIONAL: OnceCell<OptionalFunctions> = OnceCell::new();
 
 /// Makes all later calls use these functions. The first library that is installed is used until the process ends.
-pub fn install(functions: Functions, optional: OptionalFunctions) {
+pub fn install(functions: Functions) {
     // Concurrent loads resolve the same library: the loader allows one at a time.
-    let _ = OPTIONAL.set(optional);
     let _ = FUNCTIONS.set(functions);
 }
 
@@ -323,9 +297,8 @@ functions! {
         size: *mut usize) -> nixl_capi_status_t;
     fn nixl_capi_notif_map_get_notif(map: nixl_capi_notif_map_t, agent_name: *const c_char, index: usize,
         data: *mut *const c_void, len: *mut usize) -> nixl_capi_status_t;
-}
 
-optional_functions! {
+    optional:
     fn nixl_capi_opt_args_set_custom_param(args: nixl_capi_opt_args_t, data: *const c_void, len: usize)
         -> nixl_capi_status_t;
     fn nixl_capi_create_remote_dlist(mem_type: nixl_capi_mem_type_t, dlist: *mut nixl_capi_remote_dlist_t)

@@ -10,8 +10,8 @@ use crate::base::error::{Error, Result, ensure};
 use crate::base::log::log;
 use crate::base::process;
 use crate::base::thread;
-use crate::nixl::backend::{Backend, MemoryList, Params};
-use crate::nixl::call::{c_string, check, copied};
+use crate::nixl::backend::{Backend, Params, memory_types};
+use crate::nixl::call::{Owned, c_string, check, copied};
 use crate::nixl::{exit, gusli, library, obj, signals, sys, tcp_send, ucx_log};
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
@@ -87,7 +87,7 @@ impl AgentState {
         let mut raw = ptr::null_mut();
         // SAFETY: live handles; the parameters are copied.
         let status =
-            unsafe { sys::nixl_capi_create_backend(self.agent, plugin.as_ptr(), params.0, &mut raw) };
+            unsafe { sys::nixl_capi_create_backend(self.agent, plugin.as_ptr(), params.raw(), &mut raw) };
         check(status, || "create the backend".to_string()).map(|()| raw)
     }
 
@@ -140,27 +140,25 @@ impl AgentState {
 
     /// The memory types that a plugin accepts, and the defaults of its parameters.
     pub(super) fn plugin_properties(&self, plugin: &str, name: &CStr) -> Result<Properties> {
-        let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: live handles; both outputs are ours on success.
-        let status =
-            unsafe { sys::nixl_capi_get_plugin_params(self.agent, name.as_ptr(), &mut mems, &mut params) };
-        check(status, || match library::plugin_failure(plugin) {
+        let failed = || match library::plugin_failure(plugin) {
             Some(reason) => format!("load plugin {plugin} ({reason})"),
             None => format!("load plugin {plugin}"),
-        })?;
-        let (mems, params) = (MemoryList(mems), Params(params));
-        Ok((mems.types(), params.entries()?))
+        };
+        // SAFETY: live handles.
+        properties(failed, |mems, params| unsafe {
+            sys::nixl_capi_get_plugin_params(self.agent, name.as_ptr(), mems, params)
+        })
     }
 
     /// The memory types that a backend accepts, which may be others than its plugin says, and its parameters.
     pub(super) fn backend_properties(&self, backend: &Backend) -> Result<Properties> {
-        let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: live handles; both outputs are ours on success.
-        let status =
-            unsafe { sys::nixl_capi_get_backend_params(self.agent, backend.raw, &mut mems, &mut params) };
-        check(status, || "get the properties of a backend".to_string())?;
-        let (mems, params) = (MemoryList(mems), Params(params));
-        Ok((mems.types(), params.entries()?))
+        // SAFETY: live handles.
+        properties(
+            || "get the properties of a backend".to_string(),
+            |mems, params| unsafe {
+                sys::nixl_capi_get_backend_params(self.agent, backend.raw(), mems, params)
+            },
+        )
     }
 
     /// The names of the plugins that NIXL finds, sorted.
@@ -197,6 +195,19 @@ impl AgentState {
         let names: Vec<_> = self.backends.keys().map(String::as_str).collect();
         if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
     }
+}
+
+/// What NIXL writes by `get`.
+fn properties(
+    doing: impl FnOnce() -> String,
+    get: impl FnOnce(*mut sys::nixl_capi_mem_list_t, *mut sys::nixl_capi_params_t) -> sys::nixl_capi_status_t,
+) -> Result<Properties> {
+    let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
+    check(get(&mut mems, &mut params), doing)?;
+    // SAFETY: both are ours on success.
+    let (mems, params) =
+        unsafe { (Owned::around(mems, sys::nixl_capi_destroy_mem_list), Params::around(params)) };
+    Ok((memory_types(&mems), params.entries()?))
 }
 
 /// UCX ends the process if the thread that all its workers share cannot be started, and NIXL if that of the backend cannot.

@@ -2,7 +2,6 @@
 //! What NIXL and the agent have: plugins, backends, and connections to peers.
 
 use std::collections::BTreeMap;
-use std::ptr;
 
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure};
@@ -67,7 +66,7 @@ impl AgentState {
         let arguments = self.arguments(options)?;
         // SAFETY: live handles.
         let status =
-            unsafe { sys::nixl_capi_agent_make_connection(self.agent, name.as_ptr(), raw(&arguments)) };
+            unsafe { sys::nixl_capi_agent_make_connection(self.agent, name.as_ptr(), arguments.raw()) };
         check(status, || {
             format!(
                 "connect agent '{}', which has {}, to '{peer}'",
@@ -80,13 +79,10 @@ impl AgentState {
         Ok(())
     }
 
-    /// NIXL's arguments for the caller's options; none for the defaults.
-    pub(super) fn arguments(&self, options: &CallOptions) -> Result<Option<Arguments>> {
-        if *options == CallOptions::default() {
-            return Ok(None);
-        }
+    /// NIXL's arguments for the caller's options.
+    pub(super) fn arguments(&self, options: &CallOptions) -> Result<Arguments> {
         let backends = options.backends.iter().map(|plugin| Ok(self.backend(plugin)?.raw()));
-        Arguments::with_options(options, &backends.collect::<Result<Vec<_>>>()?).map(Some)
+        Arguments::with_options(options, &backends.collect::<Result<Vec<_>>>()?)
     }
 
     /// A backend of the agent, by its plugin.
@@ -133,11 +129,6 @@ impl AgentState {
         );
         Ok(all)
     }
-}
-
-/// The handle of optional arguments.
-pub(super) fn raw(arguments: &Option<Arguments>) -> sys::nixl_capi_opt_args_t {
-    arguments.as_ref().map_or(ptr::null_mut(), Arguments::raw)
 }
 
 /// The memory types that kvmem has names for.

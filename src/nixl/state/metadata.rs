@@ -7,7 +7,7 @@ use std::ptr;
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::lists;
-use crate::base::log::log;
+use crate::base::log::{Count, log};
 use crate::base::process;
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
@@ -22,19 +22,37 @@ const FOR_LOADING: usize = 8;
 impl AgentState {
     /// The agent's own metadata, for a peer to load.
     pub fn local_metadata(&self) -> Result<Vec<u8>> {
+        // SAFETY: live agent.
+        self.metadata("", |data, size| unsafe { sys::nixl_capi_get_local_md(self.agent, data, size) })
+    }
+
+    /// The agent's own metadata for some of its registered memory. It contains no connection information if there are
+    /// descriptors, and only connection information if there are none.
+    pub fn partial_metadata(&mut self, list: &Descriptors, options: &CallOptions) -> Result<Vec<u8>> {
+        self.ensure_registered(list, options)?;
+        let (raw_list, arguments) = (self.partial_list(list)?, self.arguments(options)?);
+        let of = format!("{} of ", Count(list.entries().len() as u64, "descriptor"));
+        // SAFETY: live handles.
+        self.metadata(&of, |data, size| unsafe {
+            sys::nixl_capi_get_local_partial_md(self.agent, raw_list.raw(), data, size, arguments.raw())
+        })
+    }
+
+    /// Metadata that NIXL writes by `get`. `of` is what it is of, for messages.
+    fn metadata(
+        &self,
+        of: &str,
+        get: impl FnOnce(*mut *mut c_void, *mut usize) -> sys::nixl_capi_status_t,
+    ) -> Result<Vec<u8>> {
         let (mut data, mut size) = (ptr::null_mut(), 0);
-        // SAFETY: live agent; the outputs are ours on success.
-        let status = unsafe { sys::nixl_capi_get_local_md(self.agent, &mut data, &mut size) };
-        check(status, || {
+        let name = self.display_name();
+        check(get(&mut data, &mut size), || {
             format!(
-                "get the metadata of agent '{}', which has {} (a backend that reaches peers, such as UCX, is needed)",
-                self.display_name(),
+                "get the metadata of {of}agent '{name}', which has {} (a backend that reaches peers, such as UCX, is needed)",
                 self.backend_names()
             )
         })?;
-        if data.is_null() {
-            fail!(Nixl, "agent '{}' has no metadata", self.display_name());
-        }
+        ensure!(!data.is_null(), Nixl, "there is no metadata of {of}agent '{name}'");
         // SAFETY: `size` bytes from malloc that are ours now.
         let bytes = lists::copied(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) });
         // SAFETY: see above; copied, not used again.
@@ -224,7 +242,7 @@ impl AgentState {
         let arguments = Arguments::with_address(address, port)?;
         // SAFETY: live handles.
         let status =
-            unsafe { sys::nixl_capi_send_local_partial_md(self.agent, raw_list.raw, arguments.raw()) };
+            unsafe { sys::nixl_capi_send_local_partial_md(self.agent, raw_list.raw(), arguments.raw()) };
         check(status, || {
             let name = self.display_name();
             format!(

@@ -36,7 +36,7 @@ use super::backend::Backend;
 use super::call::{c_string, check};
 use super::notification::{KnownSenders, NotificationSupport};
 use super::notification_inbox::NotificationInbox;
-use super::raw_descriptors::{AgentTelemetry, RawSpans, ViewId};
+use super::raw_descriptors::{AgentTelemetry, ViewId};
 use super::registration_table::RegistrationTable;
 use super::remote::{LoadedPeer, Remote};
 use super::request_handle::{ById, ListId, PreparedList, RequestHandle, RequestId};
@@ -56,9 +56,6 @@ pub struct AgentState {
     pub(super) backends: BTreeMap<String, Backend>,
     pub(super) registered: RegistrationTable,
     pub(super) views: HashMap<ViewId, sys::nixl_capi_mem_view_t>,
-    /// The memory of this agent that requests on raw descriptors use, and prepared lists of them.
-    pub(super) raw_requests: ById<RequestId, Vec<RawSpans>>,
-    pub(super) raw_lists: ById<ListId, RawSpans>,
     pub(super) peers: HashMap<String, LoadedPeer>,
     /// Peers that were invalidated while transfers with them were in flight. NIXL forgets them when these have ended.
     pub(super) retired: Vec<Arc<Remote>>,
@@ -115,8 +112,6 @@ impl AgentState {
             backends: BTreeMap::new(),
             registered: RegistrationTable::default(),
             views: HashMap::new(),
-            raw_requests: ById::default(),
-            raw_lists: ById::default(),
             peers: HashMap::new(),
             retired: Vec::new(),
             identity: None,

@@ -72,8 +72,8 @@ impl AgentState {
         }
         let map = NotificationMap::new()?;
         // SAFETY: live handles.
-        let status =
-            self.looking(|state| unsafe { sys::nixl_capi_get_notifs(state.agent, map.0, ptr::null_mut()) });
+        let status = self
+            .looking(|state| unsafe { sys::nixl_capi_get_notifs(state.agent, map.raw(), ptr::null_mut()) });
         // Such a backend has metadata, which fails without one.
         if status < 0 && self.carrier == NotificationSupport::Unknown && self.local_metadata().is_err() {
             self.carrier = NotificationSupport::Missing;

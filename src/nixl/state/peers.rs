@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::AgentState;
 use super::registrations::RegistrationList;
+use super::request_creation::DescriptorList;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::nixl::agent_identity::Identity;
@@ -182,7 +183,7 @@ impl AgentState {
                 Some(self.descriptor_list(first.memory_type, spans)?)
             }
         };
-        let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw);
+        let raw = list.as_ref().map_or(ptr::null_mut(), DescriptorList::raw);
         // SAFETY: live handles; a null list checks for the agent only.
         let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), raw) };
         check(status, || match status {

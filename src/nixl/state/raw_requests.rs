@@ -6,18 +6,19 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::AgentState;
-use super::discovery::raw;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::Count;
-use crate::nixl::arguments::CallOptions;
+use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::backend::Backend;
 use crate::nixl::call::check;
 use crate::nixl::descriptor::{MemoryType, describe};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::new_request::{NewRequest, RequestSource};
-use crate::nixl::raw_descriptors::{CostEstimate, RawSpans};
+use crate::nixl::raw_descriptors::CostEstimate;
 use crate::nixl::remote::Connecting;
-use crate::nixl::request_handle::{ListId, ObjectRequest, RequestId, RequestSide, RequestState, Span};
+use crate::nixl::request_handle::{
+    ListId, ObjectRequest, RawSpans, RequestId, RequestSide, RequestState, Span,
+};
 use crate::nixl::sys;
 
 impl AgentState {
@@ -63,7 +64,7 @@ impl AgentState {
         // The remote side is memory of this agent, too, if the request is to the agent itself.
         let is_own = !matches!(side, RequestSide::Peer(_));
         let own = [&new.local].into_iter().chain(is_own.then_some(&new.remote)).map(raw_spans);
-        self.raw_requests.insert(id, own.collect());
+        self.request(id)?.own = own.collect();
         let storage = if new.names_storage { self.storage_of(id, &new.remote) } else { None };
         Ok((id, side, storage))
     }
@@ -83,8 +84,8 @@ impl AgentState {
             };
             explain(named, side)
         })?;
-        if !matches!(side, RequestSide::Peer(_)) {
-            self.raw_lists.insert(id, raw_spans(list));
+        if let Some(prepared) = self.lists.get_mut(&id).filter(|_| !matches!(side, RequestSide::Peer(_))) {
+            prepared.own = Some(raw_spans(list));
         }
         Ok(id)
     }
@@ -175,26 +176,27 @@ impl AgentState {
         memory_type: MemoryType,
         memory: impl Iterator<Item = Span>,
     ) -> Result<()> {
-        if self.raw_requests.is_empty() && self.raw_lists.is_empty() {
+        let has_raw = self.requests.values().any(|request| !request.own.is_empty())
+            || self.lists.values().any(|list| list.own.is_some());
+        if !has_raw {
             return Ok(());
         }
         let memory = SortedSpans::new(memory);
         let uses = |(used_type, spans): &RawSpans| {
             *used_type == memory_type && spans.iter().any(|span| memory.overlaps(span))
         };
-        let users = self.raw_requests.iter().filter(|(_, own)| own.iter().any(uses));
-        let users: Vec<_> = users.map(|(id, _)| *id).collect();
-        let is_in_flight = |id| self.requests.get(id).is_some_and(|r| r.state == RequestState::InFlight);
-        let in_flight = users.iter().filter(|id| is_in_flight(*id)).count();
+        let users = self.requests.iter().filter(|(_, request)| request.own.iter().any(uses));
+        let users: Vec<_> = users.map(|(id, request)| (*id, request.state)).collect();
+        let in_flight = users.iter().filter(|(_, state)| *state == RequestState::InFlight).count();
         ensure!(
             in_flight == 0,
             Busy,
             "{} in flight on the memory; wait for the end, then deregister again",
             Count(in_flight as u64, "request")
         );
-        let lists: Vec<_> =
-            self.raw_lists.iter().filter(|(_, spans)| uses(spans)).map(|(id, _)| *id).collect();
-        users.into_iter().try_for_each(|id| self.release_request(id))?;
+        let lists = self.lists.iter().filter(|(_, list)| list.own.iter().any(uses));
+        let lists: Vec<_> = lists.map(|(id, _)| *id).collect();
+        users.into_iter().try_for_each(|(id, _)| self.release_request(id))?;
         lists.into_iter().for_each(|id| self.release_list(id));
         Ok(())
     }
@@ -203,7 +205,7 @@ impl AgentState {
     pub fn post_raw(&mut self, id: RequestId, options: Option<&CallOptions>) -> Result<bool> {
         let arguments = match options {
             Some(options) => self.arguments(options)?,
-            None => None,
+            None => Arguments::default(),
         };
         let agent = self.agent;
         let mut request = self.request(id)?;
@@ -220,7 +222,7 @@ impl AgentState {
             objects.posted = Some(Instant::now());
         }
         // SAFETY: live handles; without optional arguments nothing of the request changes.
-        let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, raw(&arguments)) };
+        let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, arguments.raw()) };
         request.state = RequestState::from_status(status);
         if let (RequestSide::Peer(remote), true) = (&request.remote, status >= 0) {
             remote.note_connected(Connecting::Post);
@@ -255,7 +257,7 @@ impl AgentState {
             sys::nixl_capi_estimate_xfer_cost(
                 agent,
                 request,
-                raw(&arguments),
+                arguments.raw(),
                 &mut duration,
                 &mut margin,
                 &mut method,

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registering memory with an agent's backends: regions span by span, and lists of descriptors.
 
-use std::ptr;
-
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::{Count, log};
 use crate::nixl::arguments::{Arguments, CallOptions};
-use crate::nixl::call::check;
+use crate::nixl::call::{Owned, check};
 use crate::nixl::descriptor::{Descriptor, MemoryType, describe};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::raw_descriptors::SegmentsId;
@@ -173,7 +171,7 @@ impl AgentState {
         let arguments = Arguments::with_backend(backend.raw())?;
         let register = || {
             // SAFETY: live handles; the list is copied.
-            let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.raw, arguments.raw()) };
+            let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.raw(), arguments.raw()) };
             check(status, || "register".to_string())
         };
         let outcome = register().or_else(|first| ucx_log::repeat_collecting(plugin, first, register));
@@ -187,7 +185,7 @@ impl AgentState {
         let backend = self.backends.get(plugin).ok_or_else(missing)?;
         let arguments = Arguments::with_backend(backend.raw())?;
         // SAFETY: live handles; the list is copied.
-        let status = unsafe { sys::nixl_capi_deregister_mem(self.agent, list.raw, arguments.raw()) };
+        let status = unsafe { sys::nixl_capi_deregister_mem(self.agent, list.raw(), arguments.raw()) };
         check(status, || "deregister".to_string())
     }
 }
@@ -227,7 +225,7 @@ fn describe_all(list: &Descriptors) -> String {
 
 /// NIXL's list of spans to register.
 pub(super) struct RegistrationList {
-    pub raw: sys::nixl_capi_reg_dlist_t,
+    list: Owned,
     memory_type: MemoryType,
 }
 
@@ -249,18 +247,24 @@ impl RegistrationList {
     }
 
     fn empty(memory_type: MemoryType) -> Result<Self> {
-        let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_reg_dlist(memory_type.raw(), &mut raw) };
-        check(status, || "create a registration list".to_string())?;
-        Ok(Self { raw, memory_type })
+        let list = unsafe {
+            let destroy = sys::nixl_capi_destroy_reg_dlist;
+            let create = |raw| sys::nixl_capi_create_reg_dlist(memory_type.raw(), raw);
+            Owned::create("a registration list", destroy, create)
+        };
+        Ok(Self { list: list?, memory_type })
+    }
+
+    pub fn raw(&self) -> sys::nixl_capi_reg_dlist_t {
+        self.list.raw()
     }
 
     pub fn add(&self, descriptor: &Descriptor, metadata: &[u8]) -> Result<()> {
         // SAFETY: live list; the metadata is copied.
         let status = unsafe {
             sys::nixl_capi_reg_dlist_add_desc(
-                self.raw,
+                self.raw(),
                 descriptor.address as usize,
                 descriptor.size as usize,
                 descriptor.device_id,
@@ -269,12 +273,5 @@ impl RegistrationList {
             )
         };
         check(status, || format!("list {}", describe(descriptor)))
-    }
-}
-
-impl Drop for RegistrationList {
-    fn drop(&mut self) {
-        // SAFETY: created by this value, and not shared.
-        unsafe { sys::nixl_capi_destroy_reg_dlist(self.raw) };
     }
 }

@@ -4,15 +4,13 @@
 use std::ptr;
 
 use super::AgentState;
-use super::discovery::raw;
 use crate::base::error::{Error, Result, Status};
 use crate::base::log::Count;
 use crate::nixl::arguments::CallOptions;
-use crate::nixl::call::check;
+use crate::nixl::call::{Owned, check};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::request_handle::{
-    DescriptorList, ListId, ObjectRequest, Operation, PreparedList, RequestHandle, RequestId, RequestSide,
-    RequestState, Span,
+    ListId, ObjectRequest, Operation, PreparedList, RequestHandle, RequestId, RequestSide, RequestState, Span,
 };
 use crate::nixl::sys;
 
@@ -30,15 +28,16 @@ impl AgentState {
         let mut prepared = ptr::null_mut();
         // SAFETY: live handles; the list is copied.
         let status = unsafe {
-            let arguments = raw(&arguments);
-            sys::nixl_capi_prep_xfer_dlist(self.agent, owner.as_ptr(), list.raw, &mut prepared, arguments)
+            let (list, arguments) = (list.raw(), arguments.raw());
+            sys::nixl_capi_prep_xfer_dlist(self.agent, owner.as_ptr(), list, &mut prepared, arguments)
         };
         check(status, || {
             let (count, whose) = (Count(list.count, "descriptor"), self.whose(side));
             format!("prepare {count} of {} memory{whose}", memory_type.name())
         })?;
         let id = ListId(self.next_id());
-        self.lists.insert(id, PreparedList { raw: prepared, side: side.clone(), memory_type });
+        let list = PreparedList { raw: prepared, side: side.clone(), memory_type, own: None };
+        self.lists.insert(id, list);
         Ok(id)
     }
 
@@ -58,7 +57,8 @@ impl AgentState {
         };
         let arguments = self.arguments(options)?;
         let local = self.lists.get(&local).ok_or_else(stale)?.raw;
-        let PreparedList { raw: remote, side, memory_type } = self.lists.get(&remote).ok_or_else(stale)?;
+        let PreparedList { raw: remote, side, memory_type, .. } =
+            self.lists.get(&remote).ok_or_else(stale)?;
         let (side, memory_type) = (side.clone(), *memory_type);
         let mut request = ptr::null_mut();
         // SAFETY: live handles of this agent's; the indices are copied.
@@ -73,7 +73,7 @@ impl AgentState {
                 remote_indices.as_ptr(),
                 remote_indices.len(),
                 &mut request,
-                raw(&arguments),
+                arguments.raw(),
             )
         };
         check(status, || {
@@ -106,11 +106,11 @@ impl AgentState {
             sys::nixl_capi_create_xfer_req(
                 self.agent,
                 operation.raw(),
-                local.raw,
-                remote.raw,
+                local.raw(),
+                remote.raw(),
                 name.as_ptr(),
                 &mut request,
-                raw(&arguments),
+                arguments.raw(),
             )
         };
         check(status, || {
@@ -141,8 +141,8 @@ impl AgentState {
         (objects, block_parts): (Option<ObjectRequest>, usize),
     ) -> RequestId {
         let id = RequestId(self.next_id());
-        let (state, was_posted) = (RequestState::Idle, false);
-        let request = RequestHandle { raw, remote, operation, state, was_posted, objects, block_parts };
+        let (state, was_posted, own) = (RequestState::Idle, false, Vec::new());
+        let request = RequestHandle { raw, remote, operation, state, was_posted, objects, block_parts, own };
         self.requests.insert(id, request);
         id
     }
@@ -153,15 +153,17 @@ impl AgentState {
         spans: impl Iterator<Item = Span>,
     ) -> Result<DescriptorList> {
         self.uses_gpu |= memory_type == MemoryType::Vram;
-        let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_xfer_dlist(memory_type.raw(), &mut raw) };
-        check(status, || "create a descriptor list".to_string())?;
-        let mut list = DescriptorList { raw, count: 0 };
+        let list = unsafe {
+            let destroy = sys::nixl_capi_destroy_xfer_dlist;
+            let create = |raw| sys::nixl_capi_create_xfer_dlist(memory_type.raw(), raw);
+            Owned::create("a descriptor list", destroy, create)
+        };
+        let mut list = DescriptorList { list: list?, count: 0 };
         for Span { address, size, device_id } in spans {
             // SAFETY: live list.
             let status = unsafe {
-                sys::nixl_capi_xfer_dlist_add_desc(raw, address as usize, size as usize, device_id)
+                sys::nixl_capi_xfer_dlist_add_desc(list.raw(), address as usize, size as usize, device_id)
             };
             check(status, || format!("list {size} bytes at {address:#x}"))?;
             list.count += 1;
@@ -174,5 +176,17 @@ impl AgentState {
             RequestSide::Local | RequestSide::Own => format!(" of agent '{}'", self.display_name()),
             RequestSide::Peer(remote) => format!(" of agent '{}'", remote.name()),
         }
+    }
+}
+
+/// NIXL's list of spans.
+pub(super) struct DescriptorList {
+    list: Owned,
+    count: u64,
+}
+
+impl DescriptorList {
+    pub fn raw(&self) -> sys::nixl_capi_xfer_dlist_t {
+        self.list.raw()
     }
 }

@@ -39,7 +39,6 @@ impl AgentState {
 
     /// Releases a list, if it still exists.
     pub fn release_list(&mut self, id: ListId) {
-        self.raw_lists.remove(&id);
         if let Some(list) = self.lists.remove(&id) {
             // SAFETY: a live handle of this agent, which was removed from the map and is not used again.
             let status = unsafe { sys::nixl_capi_release_xfer_dlist_handle(self.agent, list.raw) };
@@ -125,7 +124,6 @@ impl AgentState {
     pub fn release_request(&mut self, id: RequestId) -> Result<()> {
         let is_unsettled = self.is_unsettled(id);
         let Some(request) = self.requests.remove(&id) else { return Ok(()) };
-        self.raw_requests.remove(&id);
         let released = self.release_handle(&request, is_unsettled);
         if released.is_err() {
             self.unreleased.push(request);

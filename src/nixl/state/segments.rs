@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Raw descriptors: what backends report about them, memory views, and partial metadata.
+//! Raw descriptors: what backends report about them, and memory views.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::ptr;
 use std::sync::Arc;
 
 use super::AgentState;
-use super::discovery::raw;
 use super::registrations::RegistrationList;
 use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::lists;
 use crate::base::log::{Count, log};
 use crate::nixl::arguments::CallOptions;
 use crate::nixl::backend::Params;
-use crate::nixl::call::{check, too_old};
+use crate::nixl::call::{Owned, check, too_old};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::raw_descriptors::ViewId;
@@ -42,15 +40,25 @@ impl AgentState {
         let options = CallOptions { backends: vec![plugin.clone()], ..options.clone() };
         let arguments = self.arguments(&options)?;
         let raw_list = RegistrationList::from_descriptors(list)?;
-        let results = QueryResults::new()?;
+        // SAFETY: the output is ours on success.
+        let results = unsafe {
+            let destroy = sys::nixl_capi_destroy_query_resp_list;
+            Owned::create("a list of query results", destroy, |raw| {
+                sys::nixl_capi_create_query_resp_list(raw)
+            })?
+        };
         // SAFETY: live handles.
         let status =
-            unsafe { sys::nixl_capi_query_mem(self.agent, raw_list.raw, results.0, raw(&arguments)) };
+            unsafe { sys::nixl_capi_query_mem(self.agent, raw_list.raw(), results.raw(), arguments.raw()) };
         check(status, || {
             let count = Count(list.entries().len() as u64, "descriptor");
             format!("query the {plugin} backend of agent '{}' for {count}", self.display_name())
         })?;
-        results.read()
+        let mut count = 0;
+        // SAFETY: live list.
+        let status = unsafe { sys::nixl_capi_query_resp_list_size(results.raw(), &mut count) };
+        check(status, || "count the results of a query".to_string())?;
+        (0..count).map(|index| result(&results, index)).collect()
     }
 
     /// Prepares a memory view: of the agent's own memory, or of that of peers if the descriptors name agents.
@@ -65,14 +73,16 @@ impl AgentState {
         let arguments = self.arguments(options)?;
         let mut view = ptr::null_mut();
         let status = if is_remote {
-            let raw_list = RemoteList::new(list, &peers)?;
+            let raw_list = remote_list(list, &peers)?;
             // SAFETY: live handles; the list is copied, and the output is ours on success.
-            unsafe { sys::nixl_capi_prep_mem_view_remote(self.agent, raw_list.0, &mut view, raw(&arguments)) }
+            unsafe {
+                sys::nixl_capi_prep_mem_view_remote(self.agent, raw_list.raw(), &mut view, arguments.raw())
+            }
         } else {
             let raw_list = self.descriptor_list(list.memory_type(), list.spans())?;
             // SAFETY: see above.
             unsafe {
-                sys::nixl_capi_prep_mem_view_local(self.agent, raw_list.raw, &mut view, raw(&arguments))
+                sys::nixl_capi_prep_mem_view_local(self.agent, raw_list.raw(), &mut view, arguments.raw())
             }
         };
         check(status.map_err(too_old)?, || {
@@ -110,39 +120,6 @@ impl AgentState {
         self.release_list(id);
         Ok(())
     }
-
-    /// The agent's own metadata for some of its registered memory. It contains no connection information if there are
-    /// descriptors, and only connection information if there are none.
-    pub fn partial_metadata(&mut self, list: &Descriptors, options: &CallOptions) -> Result<Vec<u8>> {
-        self.ensure_registered(list, options)?;
-        let raw_list = self.partial_list(list)?;
-        let arguments = self.arguments(options)?;
-        let (mut data, mut size): (*mut c_void, usize) = (ptr::null_mut(), 0);
-        // SAFETY: live handles; the outputs are ours on success.
-        let status = unsafe {
-            sys::nixl_capi_get_local_partial_md(
-                self.agent,
-                raw_list.raw,
-                &mut data,
-                &mut size,
-                raw(&arguments),
-            )
-        };
-        check(status, || {
-            format!(
-                "get the metadata of {} of agent '{}', which has {}",
-                Count(list.entries().len() as u64, "descriptor"),
-                self.display_name(),
-                self.backend_names()
-            )
-        })?;
-        ensure!(!data.is_null(), Nixl, "agent '{}' has no metadata of the descriptors", self.display_name());
-        // SAFETY: `size` bytes from malloc that are ours now.
-        let bytes = lists::copied(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) });
-        // SAFETY: see above; copied, not used again.
-        unsafe { libc::free(data) };
-        bytes
-    }
 }
 
 /// Backends look files up by their paths. One without a path would be reported as missing.
@@ -155,82 +132,41 @@ fn ensure_paths(list: &Descriptors) -> Result<()> {
     Err(Error::new(Status::InvalidArgument, message))
 }
 
-/// NIXL's list of remote descriptors, each with its agent.
-struct RemoteList(sys::nixl_capi_remote_dlist_t);
-
-impl RemoteList {
-    /// `peers` are the names of the agents for NIXL.
-    fn new(list: &Descriptors, peers: &[Option<Arc<CStr>>]) -> Result<Self> {
-        let mut raw = ptr::null_mut();
-        // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_remote_dlist(list.memory_type().raw(), &mut raw) };
-        check(status.map_err(too_old)?, || "create a list of remote descriptors".to_string())?;
-        let this = Self(raw);
-        for (span, peer) in list.spans().zip(peers) {
-            let agent = peer.as_ref().map_or(ptr::null(), |name| name.as_ptr());
-            // SAFETY: live handle and string, which is copied.
-            let status = unsafe {
-                sys::nixl_capi_remote_dlist_add_desc(
-                    this.0,
-                    span.address as usize,
-                    span.size as usize,
-                    span.device_id,
-                    agent,
-                )
-            };
-            check(status.map_err(too_old)?, || format!("list {} bytes at {:#x}", span.size, span.address))?;
-        }
-        Ok(this)
+/// NIXL's list of remote descriptors. `peers` are the names of their agents for NIXL.
+fn remote_list(list: &Descriptors, peers: &[Option<Arc<CStr>>]) -> Result<Owned> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the output is ours on success.
+    let status = unsafe { sys::nixl_capi_create_remote_dlist(list.memory_type().raw(), &mut raw) };
+    check(status.map_err(too_old)?, || "create a list of remote descriptors".to_string())?;
+    // SAFETY: ours, see above. A library with the other function has this one.
+    let owned = unsafe {
+        Owned::around(raw, |raw| sys::nixl_capi_destroy_remote_dlist(raw).unwrap_or(sys::NIXL_CAPI_SUCCESS))
+    };
+    for (span, peer) in list.spans().zip(peers) {
+        let agent = peer.as_ref().map_or(ptr::null(), |name| name.as_ptr());
+        let (address, size) = (span.address as usize, span.size as usize);
+        // SAFETY: live handle and string, which is copied.
+        let status =
+            unsafe { sys::nixl_capi_remote_dlist_add_desc(raw, address, size, span.device_id, agent) };
+        check(status.map_err(too_old)?, || format!("list {size} bytes at {address:#x}"))?;
     }
+    Ok(owned)
 }
 
-impl Drop for RemoteList {
-    fn drop(&mut self) {
-        // SAFETY: created by this value, and not shared.
-        let _ = unsafe { sys::nixl_capi_destroy_remote_dlist(self.0) };
+/// A result of a query; `None` if the descriptor does not exist.
+fn result(results: &Owned, index: usize) -> Result<Option<BTreeMap<String, String>>> {
+    let reading = || format!("read result {index} of a query");
+    let mut has_value = false;
+    // SAFETY: live list, an index within its size.
+    let status = unsafe { sys::nixl_capi_query_resp_list_has_value(results.raw(), index, &mut has_value) };
+    check(status, reading)?;
+    if !has_value {
+        return Ok(None);
     }
-}
-
-/// NIXL's list of results of a query.
-struct QueryResults(sys::nixl_capi_query_resp_list_t);
-
-impl QueryResults {
-    fn new() -> Result<Self> {
-        let mut raw = ptr::null_mut();
-        // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_query_resp_list(&mut raw) };
-        check(status, || "create a list of query results".to_string())?;
-        Ok(Self(raw))
-    }
-
-    fn read(&self) -> Result<Vec<Option<BTreeMap<String, String>>>> {
-        let mut size = 0;
-        // SAFETY: live list.
-        let status = unsafe { sys::nixl_capi_query_resp_list_size(self.0, &mut size) };
-        check(status, || "count the results of a query".to_string())?;
-        (0..size).map(|index| self.result(index)).collect()
-    }
-
-    fn result(&self, index: usize) -> Result<Option<BTreeMap<String, String>>> {
-        let reading = || format!("read result {index} of a query");
-        let mut has_value = false;
-        // SAFETY: live list, an index within its size.
-        let status = unsafe { sys::nixl_capi_query_resp_list_has_value(self.0, index, &mut has_value) };
-        check(status, reading)?;
-        if !has_value {
-            return Ok(None);
-        }
-        let mut params = ptr::null_mut();
-        // SAFETY: see above; the output is ours on success.
-        let status = unsafe { sys::nixl_capi_query_resp_list_get_params(self.0, index, &mut params) };
-        check(status, reading)?;
-        Params(params).entries().map(Some)
-    }
-}
-
-impl Drop for QueryResults {
-    fn drop(&mut self) {
-        // SAFETY: created by this value, and not shared.
-        unsafe { sys::nixl_capi_destroy_query_resp_list(self.0) };
-    }
+    let mut params = ptr::null_mut();
+    // SAFETY: see above.
+    let status = unsafe { sys::nixl_capi_query_resp_list_get_params(results.raw(), index, &mut params) };
+    check(status, reading)?;
+    // SAFETY: the output is ours on success.
+    unsafe { Params::around(params) }.entries().map(Some)
 }

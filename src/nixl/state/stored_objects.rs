@@ -59,7 +59,7 @@ impl AgentState {
 
     /// Adds what a caller can check of a failed request on raw descriptors of files. NIXL writes the reason to stderr.
     fn explain_file(&mut self, id: RequestId, operation: Operation, error: Error) -> Error {
-        let storage = self.raw_requests.get(&id).and_then(|own| own.get(1));
+        let storage = self.requests.get(&id).and_then(|request| request.own.get(1));
         let count = match storage {
             Some((MemoryType::File, spans)) => Count(spans.len() as u64, "descriptor"),
             _ => return error,
