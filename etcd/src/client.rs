@@ -74,6 +74,8 @@ struct Own {
     revision: i64,
     /// Another process has published the name. Its entry remains.
     is_yielded: bool,
+    /// The watches of its presence and its entry in this session, by which its loss is noticed.
+    watches: Option<[i64; 2]>,
 }
 
 struct Client {
@@ -86,8 +88,6 @@ struct Client {
     published: BTreeMap<String, Own>,
     /// What the caller watches, with the number of the watch in this session; `None` for all names.
     watched: BTreeMap<Option<String>, Option<i64>>,
-    /// Names that are watched because they are published here.
-    guarded: BTreeMap<String, [i64; 2]>,
     retry: Duration,
     is_interrupted: bool,
 }
@@ -111,7 +111,6 @@ impl Client {
             losses: losses(),
             published: BTreeMap::new(),
             watched: BTreeMap::new(),
-            guarded: BTreeMap::new(),
             retry: RETRY.0,
             is_interrupted: false,
         }
@@ -191,7 +190,7 @@ impl Client {
 
     /// After a new connection: publishes again what is missing, reports all that is watched, and watches it.
     async fn restore(&mut self) -> Result<()> {
-        self.guarded.clear();
+        self.published.values_mut().for_each(|own| own.watches = None);
         self.watched.values_mut().for_each(|id| *id = None);
         self.restore_published().await?;
         let watched: Vec<_> = self.watched.keys().cloned().collect();
@@ -273,14 +272,16 @@ impl Client {
 
     /// Watches a name that is published here, so that its loss is noticed.
     async fn guard(&mut self, name: &str) -> Result<()> {
-        if self.guarded.contains_key(name) {
+        if self.published.get(name).is_none_or(|own| own.watches.is_some()) {
             return Ok(());
         }
         let Some(session) = &mut self.session else { return Ok(()) };
         let stored = session.stored(name).await?;
         let presence = session.watch(Some(name), stored.revision + 1).await?;
         let entry = session.watch_entry(name, stored.revision + 1).await?;
-        self.guarded.insert(name.to_string(), [presence, entry]);
+        if let Some(own) = self.published.get_mut(name) {
+            own.watches = Some([presence, entry]);
+        }
         // The watch does not report what has changed between the publication and its first revision.
         self.settle(name, stored).await
     }
@@ -456,7 +457,8 @@ impl Client {
             self.renew_lease().await?;
             stored = put(self).await;
         }
-        let own = Own { presence, entry, revision: stored?, is_yielded: false };
+        let watches = self.published.get(name).and_then(|own| own.watches);
+        let own = Own { presence, entry, revision: stored?, is_yielded: false, watches };
         self.published.insert(name.to_string(), own);
         Ok(())
     }
@@ -471,8 +473,8 @@ impl Client {
         };
         if removed.is_err() {
             self.published.extend(own.map(|own| (name.to_string(), own)));
-        } else if let Some(ids) = self.guarded.remove(name) {
-            for id in ids {
+        } else {
+            for id in own.and_then(|own| own.watches).into_iter().flatten() {
                 session.unwatch(id).await;
             }
         }

@@ -250,26 +250,6 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_an_agent_is_an_event() {
-        let mut board = Board::default();
-        let steps = [
-            (present("a", 1, 1), Some("a Published")),
-            (present("a", 1, 1), None),
-            (present("a", 1, 2), Some("a Updated")),
-            (present("a", 2, 1), Some("a Restarted")),
-            (State::Invalid("x".to_string()), Some("a Invalid(\"x\")")),
-            (State::Absent, Some("a Withdrawn")),
-            (State::Absent, None),
-        ];
-        for (state, expected) in steps {
-            set(&mut board, "a", state);
-            assert_eq!(board.has_events(), expected.is_some());
-            assert_eq!(changes(&mut board), Vec::from_iter(expected));
-        }
-        assert!(board.agents.is_empty());
-    }
-
-    #[test]
     fn changes_that_were_not_taken_are_one_event_or_none() {
         let mut board = Board::default();
         set(&mut board, "a", present("a", 1, 1));

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::command::Command;
-use super::command_queue::{CommandQueue, Receiver};
+use super::command_queue::Receiver;
 use super::exit;
 use super::state::AgentState;
 use super::task::AgentTask;
-use super::thread::{AWAKE, RoundOutcome, SPIN, TaskQueue, WaitPolicy, sleep_after};
+use super::thread::{AWAKE, SPIN, TaskQueue, WaitPolicy, sleep_after};
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::thread::yields_soon;
@@ -97,12 +97,9 @@ impl Executor {
         let queue = commands.queue();
         *self.lock() = Some(Running { state, commands, tasks: TaskQueue::default() });
         let mut last_progress = Instant::now();
-        let mut locked = None;
-        while let Some((round, policy)) =
-            self.run_round(locked.take().unwrap_or_else(|| self.lock_between()), last_progress, idle_poll)
-        {
+        while let Some((has_progressed, policy)) = self.run_round(last_progress, idle_poll) {
             match policy {
-                _ if round == RoundOutcome::Progressed => {
+                _ if has_progressed => {
                     self.is_stuck.store(false, Ordering::Relaxed);
                     last_progress = Instant::now();
                 }
@@ -113,25 +110,23 @@ impl Executor {
                 }
                 WaitPolicy::Listen => queue.wait_awake(last_progress + AWAKE),
                 WaitPolicy::Sleep(time) => drop(queue.wait(Some(time))),
-                WaitPolicy::Idle(interval) => {
-                    while !queue.wait(Some(interval)) {
-                        self.drive_idle();
+                WaitPolicy::Watch(interval) => {
+                    while !queue.wait(interval.or_else(|| Some(sleep_after(last_progress.elapsed())))) {
+                        if self.drive_idle() {
+                            last_progress = Instant::now();
+                            break;
+                        }
                     }
                 }
-                WaitPolicy::Watch => locked = self.watch(&queue, last_progress),
                 WaitPolicy::Forever => drop(queue.wait(None)),
             }
         }
         self.lock().take()
     }
 
-    /// `None` once the agent has stopped.
-    fn run_round(
-        &self,
-        mut running: MutexGuard<'_, Option<Running>>,
-        last_progress: Instant,
-        idle_poll: Option<Duration>,
-    ) -> Option<(RoundOutcome, WaitPolicy)> {
+    /// Whether the round has progressed, and how to wait after it; `None` once the agent has stopped.
+    fn run_round(&self, last_progress: Instant, idle_poll: Option<Duration>) -> Option<(bool, WaitPolicy)> {
+        let mut running = self.lock_between();
         let Running { state, commands, tasks } = running.as_mut()?;
         self.driving(|| {
             if tasks.are_over() {
@@ -142,37 +137,23 @@ impl Executor {
         })
     }
 
-    /// Waits until a command arrives, or for the next look for messages. Returns the lock if it is free. While another thread has
-    /// the agent, that thread looks, as in [`Self::drive_idle`].
-    fn watch(
-        &self,
-        queue: &CommandQueue<Command>,
-        last_progress: Instant,
-    ) -> Option<MutexGuard<'_, Option<Running>>> {
-        while !queue.wait(Some(sleep_after(last_progress.elapsed()))) {
-            let locked = self.running.try_lock();
-            if locked.is_some() {
-                return locked;
-            }
-            self.is_look_due.store(true, Ordering::Relaxed);
-        }
-        None
-    }
-
     /// Looks for messages, or leaves that to the thread that has the agent. Waiting for the lock here would cost a thread that
-    /// posts large requests, and has it nearly always, a system call for each release.
-    fn drive_idle(&self) {
+    /// posts large requests, and has it nearly always, a system call for each release. Returns whether a task made progress.
+    fn drive_idle(&self) -> bool {
         match self.running.try_lock() {
-            Some(mut running) => self.driving(|| running.iter_mut().for_each(|running| self.look(running))),
+            Some(mut running) => self.driving(|| running.as_mut().is_some_and(|running| self.look(running))),
             // If that thread ends just now, the next one looks, or this one after the next interval.
-            None => self.is_look_due.store(true, Ordering::Relaxed),
+            None => {
+                self.is_look_due.store(true, Ordering::Relaxed);
+                false
+            }
         }
     }
 
     #[cold]
-    fn look(&self, Running { state, tasks, .. }: &mut Running) {
+    fn look(&self, Running { state, tasks, .. }: &mut Running) -> bool {
         self.is_look_due.store(false, Ordering::Relaxed);
-        tasks.drive_idle(state);
+        tasks.drive_idle(state)
     }
 
     /// Has the calling thread take the first steps of `work`, if no other thread does the agent's work. Returns the work if it
@@ -331,6 +312,7 @@ fn sleep_precisely() {
 
 #[cfg(test)]
 mod tests {
+    use super::super::command_queue::CommandQueue;
     use super::*;
 
     #[test]

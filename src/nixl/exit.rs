@@ -170,7 +170,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::thread::{JoinHandle, spawn, yield_now};
+    use std::thread::{JoinHandle, spawn};
 
     use super::*;
 
@@ -193,30 +193,6 @@ mod tests {
         let thread = spawn(move || destroyer.destroy(Held(begun, ended)));
         has_begun.recv().unwrap();
         (end, thread)
-    }
-
-    #[test]
-    fn the_wait_ends_with_the_destruction() {
-        let exit = Arc::<Exit>::default();
-        let (end, thread) = destroying(&exit);
-        let waiting = exit.clone();
-        let waiter = spawn(move || waiting.begin(LONG));
-        while !exit.state.lock().has_begun {
-            yield_now();
-        }
-        drop(end);
-        assert!(waiter.join().unwrap());
-        thread.join().unwrap();
-    }
-
-    #[test]
-    fn a_destruction_that_does_not_end_is_waited_for_no_longer_than_the_patience() {
-        let exit = Arc::<Exit>::default();
-        let (end, thread) = destroying(&exit);
-        assert!(!exit.begin(Duration::from_millis(1)));
-        drop(end);
-        thread.join().unwrap();
-        assert!(exit.begin(Duration::ZERO));
     }
 
     #[test]
@@ -253,18 +229,5 @@ mod tests {
         drop(end);
         thread.join().unwrap();
         assert_eq!(exit.patience.left(), PATIENCE);
-    }
-
-    #[test]
-    fn nothing_is_destroyed_after_the_begin() {
-        struct Fragile;
-        impl Drop for Fragile {
-            fn drop(&mut self) {
-                panic!("destroyed after the end");
-            }
-        }
-        let exit = Exit::default();
-        assert!(exit.begin(Duration::ZERO));
-        exit.destroy(Fragile);
     }
 }

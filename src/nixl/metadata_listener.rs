@@ -190,26 +190,3 @@ impl AgentTask for MetadataArrival {
         let _ = self.reply.give(Err(error));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-
-    use super::*;
-
-    #[test]
-    fn only_an_address_with_a_listener_is_accepted() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        ensure_listens(&address, None).unwrap();
-        // The connection was reset, not closed in order.
-        let (mut accepted, _) = listener.accept().unwrap();
-        let end = std::io::Read::read(&mut accepted, &mut [0]).unwrap_err();
-        assert_eq!(end.raw_os_error(), Some(libc::ECONNRESET));
-        drop(listener);
-        let error = ensure_listens(&address, None).unwrap_err();
-        assert_eq!(error.status(), Status::NotFound);
-        assert!(error.message().contains("nothing listens at 127.0.0.1"), "{error}");
-        ensure_listens(&address, Some(Instant::now())).unwrap(); // no time left to look
-    }
-}

@@ -170,20 +170,6 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_lost_after_what_was_kept() {
-        for (size, most) in [(8, MAX_MESSAGES), (1 << 20, 64)] {
-            let mut inbox = NotificationInbox::default();
-            assert_eq!(keep(&mut inbox, 0..most, size), 0);
-            assert_eq!(keep(&mut inbox, most..most + 7, size), 1, "only the first loss is reported");
-            assert_eq!(take_numbers(&mut inbox), 0..most);
-            assert_eq!(inbox.take(), Some(Arrivals::Lost(7)));
-            assert_eq!((inbox.take(), inbox.taken()), (None, 2));
-            assert_eq!(keep(&mut inbox, 0..most, size), 0, "there is space again");
-            assert_eq!(take_numbers(&mut inbox), 0..most);
-        }
-    }
-
-    #[test]
     fn each_loss_is_reported_between_the_messages_around_it() {
         let (mut inbox, size) = (NotificationInbox::default(), MAX_BYTES / 4);
         assert_eq!(keep(&mut inbox, 0..6, size), 1);

@@ -86,14 +86,6 @@ mod tests {
     }
 
     #[test]
-    fn the_name_and_the_connections_are_read() {
-        let head = MetadataHead::read(&metadata("far", &[("UCX", "|a|"), ("OTHER", "")])).unwrap();
-        assert_eq!(head.agent, "far");
-        let expected = [("UCX", "|a|"), ("OTHER", "")].map(|(key, value)| (key.into(), value.into()));
-        assert_eq!(head.connections, Connections::from(expected));
-    }
-
-    #[test]
     fn metadata_is_renamed() {
         let of = |name: &str| metadata(name, &[("UCX", "address")]);
         for (before, after) in [("prefill", "prefill #7"), ("e", ""), ("", "x")] {
@@ -116,14 +108,5 @@ mod tests {
         let count = endless.len() - metadata("", &[]).len() + b"nixlSerDes|Agent--------|Conns--------".len();
         endless[count..count + 8].fill(0xFF);
         assert!(MetadataHead::read(&endless).is_none());
-    }
-
-    #[test]
-    fn agents_differ_if_one_backend_is_reached_differently() {
-        let of = |pairs: &[(&str, &str)]| MetadataHead::read(&metadata("a", pairs)).unwrap().connections;
-        let (one, other) = (of(&[("UCX", "1")]), of(&[("UCX", "2"), ("OTHER", "1")]));
-        assert!(are_different(&one, &other) && are_different(&other, &one));
-        assert!(!are_different(&one, &of(&[("UCX", "1"), ("OTHER", "1")])));
-        assert!(!are_different(&one, &of(&[])) && !are_different(&of(&[]), &one));
     }
 }

@@ -236,18 +236,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_became_invalid_in_flight_remains_invalid() {
-        let remote = Remote::new("far").unwrap();
-        let holds = [remote.hold().unwrap(), remote.hold().unwrap()];
-        remote.invalidate();
-        assert!(remote.is_in_use());
-        drop(holds);
-        assert!(!remote.is_in_use());
-        assert_eq!(remote.ensure_valid().unwrap_err().status(), Status::Stale);
-        assert_eq!(remote.hold().unwrap_err().status(), Status::Stale);
-    }
-
-    #[test]
     fn a_layout_of_another_process_is_stale() {
         let remote = Remote::new("far").unwrap();
         let one = ProcessIdentity::sample();

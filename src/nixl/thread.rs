@@ -30,15 +30,6 @@ const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
 const SLEEP_WAITING: Duration = Duration::from_micros(500);
 
-/// The result of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RoundOutcome {
-    /// Commands ran, or a task made progress.
-    Progressed,
-    /// Neither.
-    Quiet,
-}
-
 /// How the agent's thread waits for the next round.
 pub enum WaitPolicy {
     /// Not at all.
@@ -47,10 +38,9 @@ pub enum WaitPolicy {
     Listen,
     /// Until a command arrives, or for this duration.
     Sleep(Duration),
-    /// Until a command arrives, with a look for messages at this interval. There is no task.
-    Idle(Duration),
-    /// The same at growing intervals. All tasks wait for messages.
-    Watch,
+    /// Until a command arrives, with a look for messages at this interval, or at growing ones. There is no task, or all wait for
+    /// messages.
+    Watch(Option<Duration>),
     /// Until a command arrives.
     Forever,
 }
@@ -71,19 +61,17 @@ impl TaskQueue {
         self.stopping && self.work.is_empty() && self.left.is_empty()
     }
 
-    /// Runs some commands, then one step of each task.
-    pub fn run_round(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> RoundOutcome {
-        let mut round = RoundOutcome::Quiet;
+    /// Runs some commands, then one step of each task. Returns whether commands ran, or a task made progress.
+    pub fn run_round(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> bool {
+        let mut has_progressed = false;
         for _ in 0..COMMANDS_PER_ROUND {
             let Some(command) = self.left.pop_front().or_else(|| commands.take()) else { break };
             self.execute(command, state);
-            round = RoundOutcome::Progressed;
+            has_progressed = true;
         }
-        if self.step_all(state) {
-            round = RoundOutcome::Progressed;
-        }
+        has_progressed |= self.step_all(state);
         state.forget_retired();
-        round
+        has_progressed
     }
 
     /// Takes over work that is to be started; false if there are other commands, which are left to the agent's thread.
@@ -159,14 +147,14 @@ impl TaskQueue {
         }
     }
 
-    /// Has NIXL serve its peers while the agent is idle, or its tasks only wait for messages.
-    pub fn drive_idle(&mut self, state: &mut AgentState) {
+    /// Has NIXL serve its peers while the agent is idle, or its tasks only wait for messages. Returns whether a task made progress.
+    pub fn drive_idle(&mut self, state: &mut AgentState) -> bool {
         state.forget_retired();
         if self.work.is_empty() {
             logged(|| state.look());
-        } else if self.only_listen() {
-            self.step_all(state);
+            return false;
         }
+        self.only_listen() && self.step_all(state)
     }
 
     /// Looks for messages, if a task needs that now.
@@ -192,13 +180,13 @@ impl TaskQueue {
         }
         if self.work.is_empty() {
             return match idle_poll {
-                Some(interval) => WaitPolicy::Idle(interval),
+                Some(_) => WaitPolicy::Watch(idle_poll),
                 None if has_retired => WaitPolicy::Sleep(sleep_after(quiet)),
                 None => WaitPolicy::Forever,
             };
         }
         if self.only_listen() {
-            return WaitPolicy::Watch;
+            return WaitPolicy::Watch(None);
         }
         let in_flight = self.work.iter().any(|(_, last)| *last == TaskStep::InFlight);
         match (in_flight, quiet < SPIN) {
@@ -240,52 +228,62 @@ pub fn panic_in_step(work: Box<dyn AgentTask>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Sender, channel};
-    use std::sync::{Arc, Weak};
+    use std::sync::Arc;
 
     use super::*;
     use crate::base::error::Status;
+    use crate::base::sync::Mutex;
     use crate::nixl::command_queue::CommandQueue;
     use crate::nixl::pace::{MOVING, QUIET_STEPS};
 
-    struct Probe {
-        panics: bool,
-        reported: Sender<Error>,
-        _memory: Arc<()>,
+    /// A task whose steps are these. What it holds tells whether it still exists.
+    struct Script<F> {
+        step: F,
+        look_interval: Option<Duration>,
+        abandoned: Arc<Mutex<Option<Error>>>,
     }
 
-    impl AgentTask for Probe {
+    impl<F: FnMut() -> TaskStep + Send> AgentTask for Script<F> {
         fn step(&mut self, _: &mut AgentState) -> TaskStep {
-            assert!(!self.panics, "deliberate");
-            TaskStep::InFlight
+            (self.step)()
+        }
+
+        fn look_interval(&self) -> Option<Duration> {
+            self.look_interval
         }
 
         fn abandon(&mut self, error: Error) {
-            self.reported.send(error).unwrap();
+            *self.abandoned.lock() = Some(error);
         }
     }
 
-    fn probe(panics: bool, reported: &Sender<Error>) -> (Box<dyn AgentTask>, Weak<()>) {
-        let memory = Arc::new(());
-        let weak = Arc::downgrade(&memory);
-        (Box::new(Probe { panics, reported: reported.clone(), _memory: memory }), weak)
+    fn task(step: impl FnMut() -> TaskStep + Send + 'static) -> Box<dyn AgentTask> {
+        Box::new(Script { step, look_interval: None, abandoned: Arc::default() })
+    }
+
+    fn in_flight() -> Box<dyn AgentTask> {
+        task(|| TaskStep::InFlight)
+    }
+
+    fn queue(work: impl IntoIterator<Item = Box<dyn AgentTask>>) -> TaskQueue {
+        let work = work.into_iter().map(|work| (work, TaskStep::Progressed)).collect();
+        TaskQueue { work, ..TaskQueue::default() }
     }
 
     #[test]
     fn a_panicking_step_is_reported_and_other_work_continues() {
-        let (reported, reports) = channel();
-        let (before, _) = probe(false, &reported);
-        let (broken, memory) = probe(true, &reported);
-        let (after, other_memory) = probe(false, &reported);
-        let work = [before, broken, after].into_iter().map(|work| (work, TaskStep::Progressed)).collect();
-        let mut tasks = TaskQueue { work, ..TaskQueue::default() };
+        let abandoned = Arc::<Mutex<_>>::default();
+        let broken: Box<dyn AgentTask> = Box::new(Script {
+            step: || panic!("deliberate"),
+            look_interval: None,
+            abandoned: abandoned.clone(),
+        });
+        let mut tasks = queue([in_flight(), broken, in_flight()]);
         assert!(!tasks.step_all(&mut AgentState::unloaded()));
         assert_eq!(tasks.work.len(), 2);
         assert!(tasks.work.iter().all(|(_, last)| *last == TaskStep::InFlight));
-        assert_eq!(reports.try_iter().map(|error| error.status()).collect::<Vec<_>>(), [Status::Panic]);
-        drop(tasks);
-        assert!(memory.upgrade().is_some());
-        assert!(other_memory.upgrade().is_none());
+        assert_eq!(abandoned.lock().take().map(|error| error.status()), Some(Status::Panic));
+        assert_eq!(Arc::strong_count(&abandoned), 2, "its memory is not freed");
     }
 
     #[test]
@@ -293,134 +291,85 @@ mod tests {
         let (idle, long) = (TaskQueue::default(), 2 * AWAKE);
         assert!(matches!(idle.wait_policy(long, None, true), WaitPolicy::Sleep(_)));
         assert!(matches!(idle.wait_policy(long, None, false), WaitPolicy::Forever));
-        assert!(matches!(idle.wait_policy(long, Some(SPIN), true), WaitPolicy::Idle(SPIN)));
+        assert!(matches!(idle.wait_policy(long, Some(SPIN), true), WaitPolicy::Watch(Some(SPIN))));
     }
 
-    /// Steps that move bytes, until none are left.
-    struct Copying(usize);
-
-    impl AgentTask for Copying {
-        fn step(&mut self, _: &mut AgentState) -> TaskStep {
+    /// Begins a task with these steps, the last of them again and again. Returns whether it is left to the agent's thread.
+    fn is_left(steps: impl IntoIterator<Item = TaskStep>, work: Duration) -> bool {
+        let mut steps: Vec<_> = steps.into_iter().collect();
+        let script = task(move || {
             let begun = Instant::now();
-            while begun.elapsed() < 2 * MOVING {
+            while begun.elapsed() < work {
                 std::hint::spin_loop();
             }
-            self.0 -= 1;
-            if self.0 == 0 { TaskStep::Done } else { TaskStep::InFlight }
-        }
-
-        fn abandon(&mut self, _: Error) {}
-    }
-
-    #[test]
-    fn a_task_that_moves_bytes_in_its_steps_is_not_left_to_another_thread() {
+            if steps.len() > 1 { steps.remove(0) } else { steps[0] }
+        });
         let mut tasks = TaskQueue::default();
-        assert!(!tasks.begin(Box::new(Copying(3)), &mut AgentState::unloaded()));
-        assert!(tasks.work.is_empty());
-        assert!(tasks.begin(Box::new(Copying(1_000_000)), &mut AgentState::unloaded()), "for ever");
-        assert_eq!(tasks.work.len(), 1);
-    }
-
-    /// Steps with these results, the last of them again and again.
-    struct Scripted(Vec<TaskStep>);
-
-    impl AgentTask for Scripted {
-        fn step(&mut self, _: &mut AgentState) -> TaskStep {
-            if self.0.len() > 1 { self.0.remove(0) } else { self.0[0] }
-        }
-
-        fn abandon(&mut self, error: Error) {
-            panic!("{error}");
-        }
-    }
-
-    fn begun(steps: &[TaskStep]) -> bool {
-        TaskQueue::default().begin(Box::new(Scripted(steps.to_vec())), &mut AgentState::unloaded())
+        let is_left = tasks.begin(script, &mut AgentState::unloaded());
+        assert_eq!(tasks.work.len(), usize::from(is_left));
+        is_left
     }
 
     #[test]
     fn a_task_is_left_to_the_agents_thread_when_it_waits_or_moves_nothing() {
         use TaskStep::{Done, InFlight, Progressed, Waiting};
-        let quiet = vec![InFlight; QUIET_STEPS - 1];
-        assert!(!begun(&[Progressed, Progressed, Done]));
-        assert!(!begun(&[&[Progressed], &quiet[..], &[Progressed], &quiet, &[Done]].concat()));
-        assert!(begun(&[Progressed, InFlight]));
-        assert!(begun(&[Progressed, Waiting]));
-    }
-
-    /// Waits for messages, for which it needs a look this often.
-    struct Listening(Option<Duration>);
-
-    impl AgentTask for Listening {
-        fn step(&mut self, _: &mut AgentState) -> TaskStep {
-            TaskStep::Waiting
-        }
-
-        fn look_interval(&self) -> Option<Duration> {
-            self.0
-        }
-
-        fn abandon(&mut self, _: Error) {}
+        let (quiet, at_once) = (vec![InFlight; QUIET_STEPS - 1], Duration::ZERO);
+        assert!(!is_left([Progressed, Progressed, Done], at_once));
+        assert!(!is_left([&[Progressed], &quiet[..], &[Progressed], &quiet, &[Done]].concat(), at_once));
+        assert!(is_left([Progressed, InFlight], at_once));
+        assert!(is_left([Progressed, Waiting], at_once));
+        assert!(!is_left([InFlight, InFlight, InFlight, Done], 2 * MOVING), "it moves bytes in its steps");
+        assert!(is_left([InFlight], 2 * MOVING), "for ever");
     }
 
     #[test]
     fn the_tasks_of_a_round_share_a_look_for_messages() {
-        let mut state = AgentState::unloaded();
-        let mut tasks = TaskQueue::default();
         let (seldom, hour) = (Duration::from_secs(7200), Duration::from_secs(3600));
-        let mut looks = |intervals: &[Option<Duration>], before: Option<Instant>| {
-            let listening = |interval: &Option<Duration>| {
-                let task: Box<dyn AgentTask> = Box::new(Listening(*interval));
-                (task, TaskStep::Waiting)
-            };
-            (tasks.work, tasks.last_look) = (intervals.iter().map(listening).collect(), before);
-            tasks.step_all(&mut state);
+        let looks = |intervals: &[Option<Duration>], before: Option<Instant>| {
+            let listening = intervals.iter().map(|interval| -> Box<dyn AgentTask> {
+                let step = || TaskStep::Waiting;
+                Box::new(Script { step, look_interval: *interval, abandoned: Arc::default() })
+            });
+            let mut tasks = TaskQueue { last_look: before, ..queue(listening) };
+            tasks.step_all(&mut AgentState::unloaded());
             tasks.last_look != before
         };
         let recent = Some(Instant::now());
         assert!(!looks(&[None], None), "no task handles messages");
         assert!(looks(&[None, Some(hour)], None));
         assert!(!looks(&[Some(seldom), Some(hour)], recent), "the last look is recent");
-        assert!(
-            looks(&[Some(hour), Some(Duration::ZERO)], recent),
-            "the shortest interval is that of the look"
-        );
+        let shortest = &[Some(hour), Some(Duration::ZERO)];
+        assert!(looks(shortest, recent), "the shortest interval is that of the look");
     }
 
     #[test]
     fn a_panic_in_drop_does_not_end_the_thread() {
         struct Fragile;
-        impl AgentTask for Fragile {
-            fn step(&mut self, _: &mut AgentState) -> TaskStep {
-                TaskStep::Done
-            }
-            fn abandon(&mut self, _: Error) {}
-        }
         impl Drop for Fragile {
             fn drop(&mut self) {
                 panic!("deliberate");
             }
         }
-        let work: Vec<(Box<dyn AgentTask>, TaskStep)> = vec![(Box::new(Fragile), TaskStep::Progressed)];
-        let mut tasks = TaskQueue { work, ..TaskQueue::default() };
+        let fragile = Fragile;
+        let mut tasks = queue([task(move || {
+            let _ = &fragile;
+            TaskStep::Done
+        })]);
         assert!(tasks.step_all(&mut AgentState::unloaded()));
         assert!(tasks.work.is_empty());
     }
 
     #[test]
     fn a_waiting_thread_does_work_and_keeps_the_order_of_commands() {
-        let (reported, _) = channel();
         let (sender, receiver) = CommandQueue::new();
-        let (first, _) = probe(false, &reported);
-        let (second, _) = probe(false, &reported);
-        sender.send(Command::Start(first)).ok().unwrap();
+        sender.send(Command::Start(in_flight())).ok().unwrap();
         sender.send(Command::Test(Box::new(|_| ()))).ok().unwrap();
-        sender.send(Command::Start(second)).ok().unwrap();
+        sender.send(Command::Start(in_flight())).ok().unwrap();
         let mut tasks = TaskQueue::default();
         assert!(!tasks.take_starts(&receiver));
         assert!(!tasks.take_starts(&receiver), "the command was not run yet");
         assert_eq!((tasks.work.len(), tasks.left.len(), receiver.len()), (1, 1, 1));
-        assert_eq!(tasks.run_round(&mut AgentState::unloaded(), &receiver), RoundOutcome::Progressed);
+        assert!(tasks.run_round(&mut AgentState::unloaded(), &receiver));
         assert_eq!((tasks.work.len(), tasks.left.len(), receiver.len()), (2, 0, 0));
         assert!(tasks.take_starts(&receiver));
         sender.send(Command::Stop).ok().unwrap();

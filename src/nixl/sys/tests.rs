@@ -99,11 +99,11 @@ fn rust_type(argument: &str) -> String {
 fn every_signature_matches_the_crate() {
     let prototypes = prototypes(&header());
     assert!(prototypes.len() > 90, "the header was not understood: {} prototypes", prototypes.len());
-    for (name, arguments, result) in SIGNATURES {
+    for (name, arguments) in SIGNATURES {
         let (theirs, their_result) =
             prototypes.get(*name).unwrap_or_else(|| panic!("{name} is not in the header"));
         assert_eq!(&arguments.to_vec(), theirs, "{name}");
-        assert_eq!(result, their_result, "{name}");
+        assert_eq!(their_result, "nixl_capi_status_t", "{name}");
     }
 }
 
