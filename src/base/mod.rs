@@ -15,6 +15,7 @@ pub(crate) mod leases;
 pub(crate) mod lists;
 pub mod log;
 pub(crate) mod log_id;
+pub(crate) mod open_library;
 pub(crate) mod paths;
 pub mod process;
 pub(crate) mod random;

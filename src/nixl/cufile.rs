@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of cuFile, the library that NIXL's GDS plugins call.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::NonNull;
+
+use crate::base::open_library::OpenLibrary;
 
 /// CUfileError_t.
 #[repr(C)]
@@ -25,20 +28,15 @@ const ALLOWS_COMPATIBILITY: c_uint = 1 << 1;
 
 /// Whether cuFile may copy bytes through host memory. The library must have been loaded and opened by a plugin.
 pub fn may_bounce() -> Result<bool, String> {
-    // SAFETY: RTLD_NOLOAD loads nothing. The handle is not closed, so the library and the function that is looked up below
-    // remain loaded.
-    let library = unsafe { libc::dlopen(c"libcufile.so.0".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    if library.is_null() {
+    let Ok(library) = OpenLibrary::loaded(c"libcufile.so.0") else {
         return Err("libcufile.so.0 is not loaded".to_string());
-    }
-    // SAFETY: an open library and a NUL-terminated name.
-    let found = unsafe { libc::dlsym(library, c"cuFileDriverGetProperties".as_ptr()) };
-    if found.is_null() {
+    };
+    let Some(found) = library.address_of(c"cuFileDriverGetProperties") else {
         return Err("libcufile.so.0 has no cuFileDriverGetProperties".to_string());
-    }
+    };
     type GetProperties = unsafe extern "C" fn(*mut DriverProperties) -> CufileError;
     // SAFETY: the function of this name has this signature in all versions of libcufile.so.0.
-    let get = unsafe { std::mem::transmute::<*mut libc::c_void, GetProperties>(found) };
+    let get = unsafe { std::mem::transmute::<NonNull<c_void>, GetProperties>(found) };
     let mut properties =
         DriverProperties { _version: [0; 2], _sizes: [0; 2], _status: 0, control: 0, _more: [0; 64] };
     // SAFETY: the struct is at least as large as cuFile's.

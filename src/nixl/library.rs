@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding libnixl_capi, and proving that every function called here is in it before the first call.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -13,6 +12,7 @@ use super::signals;
 use super::sys::{self, Functions};
 use crate::base::error::{Result, ensure, fail};
 use crate::base::log::log;
+use crate::base::open_library::{OpenLibrary, file_of};
 use crate::base::process::{self, ForkCheckedLock};
 
 /// The file name, which is also the SONAME, of the C API that kvmem calls, and that of the versioned C API that NIXL plans.
@@ -45,14 +45,12 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
     ensure_environment()?;
     let candidate = candidate(path);
     let _dispositions = signals::Preserved::new();
-    let (handle, candidate) = open(candidate)?;
-    let resolved = ensure_known_api(handle, &candidate).and_then(|()| resolve(handle, &candidate));
-    let functions = resolved.inspect_err(|_| {
-        // SAFETY: the handle is ours, and nothing of the library is used after this.
-        unsafe { libc::dlclose(handle) };
-    })?;
-    sys::install(functions);
-    let path = path_of(handle).unwrap_or(candidate);
+    let (library, candidate) = open(candidate)?;
+    ensure_known_api(&library, &candidate)?;
+    sys::install(resolve(&library, &candidate)?);
+    let path = library.address_of(c"nixl_capi_is_stub").and_then(|address| file_of(address.as_ptr()));
+    let path = path.unwrap_or(candidate);
+    library.keep();
     log!(Info, "NIXL loaded from {}", path.display());
     Ok(LIBRARY.get_or_init(|| Library { path, loaded_in: process::generation() }))
 }
@@ -120,20 +118,20 @@ fn in_folder(path: &Path) -> PathBuf {
 }
 
 /// Opens a file, or what the loader finds by one of the names. Returns the name that it was opened by.
-fn open(candidate: PathBuf) -> Result<(*mut c_void, PathBuf)> {
+fn open(candidate: PathBuf) -> Result<(OpenLibrary, PathBuf)> {
     if candidate != Path::new(FILE_NAME) {
-        return open_file(&candidate).map(|handle| (handle, candidate));
+        return open_file(&candidate).map(|library| (library, candidate));
     }
     let other = PathBuf::from(FILE_NAMES[1]);
     match open_file(&candidate) {
         Err(error) if error.message().contains("is missing") => {
-            open_file(&other).map(|handle| (handle, other))
+            open_file(&other).map(|library| (library, other))
         }
-        opened => opened.map(|handle| (handle, candidate)),
+        opened => opened.map(|library| (library, candidate)),
     }
 }
 
-fn open_file(path: &Path) -> Result<*mut c_void> {
+fn open_file(path: &Path) -> Result<OpenLibrary> {
     let by_name = FILE_NAMES.iter().any(|name| path == Path::new(name));
     ensure!(
         by_name || path.exists(),
@@ -141,15 +139,10 @@ fn open_file(path: &Path) -> Result<*mut c_void> {
         "NIXL is missing: there is no file {}; give the path of {FILE_NAME}, or set {ENVIRONMENT}",
         path.display()
     );
-    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
-        fail!(InvalidArgument, "the path of the NIXL library holds a NUL byte");
+    let reason = match OpenLibrary::open(path) {
+        Ok(library) => return Ok(library),
+        Err(reason) => reason,
     };
-    // SAFETY: a NUL-terminated path. Constructors of the library run, as they would for any caller of NIXL.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if !handle.is_null() {
-        return Ok(handle);
-    }
-    let reason = dl_error();
     if by_name && reason.starts_with(FILE_NAME) && reason.contains("No such file") {
         fail!(
             UnavailableNixl,
@@ -162,8 +155,8 @@ fn open_file(path: &Path) -> Result<*mut c_void> {
 
 /// Fails for a library whose SONAME has a version: its functions have the names of those that kvmem calls, and may have other
 /// parameters.
-fn ensure_known_api(handle: *mut c_void, path: &Path) -> Result<()> {
-    let Some(soname) = soname_of(handle) else { return Ok(()) };
+fn ensure_known_api(library: &OpenLibrary, path: &Path) -> Result<()> {
+    let Some(soname) = soname_of(library) else { return Ok(()) };
     let Some(version) = soname.strip_prefix(FILE_NAME).and_then(|rest| rest.strip_prefix('.')) else {
         return Ok(());
     };
@@ -178,7 +171,7 @@ fn ensure_known_api(handle: *mut c_void, path: &Path) -> Result<()> {
 }
 
 /// The SONAME of an open library; `None` if it has none.
-fn soname_of(handle: *mut c_void) -> Option<String> {
+fn soname_of(library: &OpenLibrary) -> Option<String> {
     const SONAME: i64 = 14;
     /// The public fields of `struct link_map`.
     #[repr(C)]
@@ -190,7 +183,7 @@ fn soname_of(handle: *mut c_void) -> Option<String> {
     let mut map: *const LinkMap = std::ptr::null();
     // SAFETY: an open handle; the map lives as long as it.
     let section = unsafe {
-        if libc::dlinfo(handle, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) != 0 || map.is_null() {
+        if libc::dlinfo(library.raw(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) != 0 || map.is_null() {
             return None;
         }
         Section::new((*map).base, (*map).dynamic)
@@ -200,10 +193,10 @@ fn soname_of(handle: *mut c_void) -> Option<String> {
 }
 
 /// Resolves every function that kvmem calls. Fails for a library that lacks one, and for the stubs of NIXL's own build.
-fn resolve(handle: *mut c_void, path: &Path) -> Result<Functions> {
+fn resolve(library: &OpenLibrary, path: &Path) -> Result<Functions> {
     // SAFETY: nixl-sys has the same signatures, and the library is never unloaded once this succeeds.
-    let functions = unsafe { Functions::resolve(|symbol| address_of(handle, symbol)) };
-    let is_stub = address_of(handle, c"nixl_capi_is_stub");
+    let functions = unsafe { Functions::resolve(|symbol| library.address_of(symbol)) };
+    let is_stub = library.address_of(c"nixl_capi_is_stub");
     match (functions, is_stub) {
         (Ok(functions), Some(is_stub)) => {
             // SAFETY: takes nothing, and returns a bool in every version.
@@ -221,11 +214,6 @@ fn resolve(handle: *mut c_void, path: &Path) -> Result<Functions> {
             )
         }
     }
-}
-
-fn address_of(handle: *mut c_void, symbol: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: an open handle and a NUL-terminated name.
-    NonNull::new(unsafe { libc::dlsym(handle, symbol.as_ptr()) })
 }
 
 /// The environment variable that names the directory of NIXL's plugins.
@@ -256,52 +244,10 @@ pub(super) fn plugin_file(plugin: &str) -> Option<PathBuf> {
 
 /// Why the loader does not load a plugin of NIXL: mostly a missing library. NIXL reports it on stderr only.
 pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
-    let file = plugin_file(plugin)?;
-    let name = CString::new(file.as_os_str().as_bytes()).ok()?;
-    // SAFETY: a NUL-terminated path, of a library that NIXL has tried to load just now.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if handle.is_null() {
-        return Some(dl_error());
-    }
-    // SAFETY: the handle is ours, and nothing of the library was called.
-    unsafe { libc::dlclose(handle) };
-    None
+    OpenLibrary::open(&plugin_file(plugin)?).err()
 }
 
-/// Whether a plugin of NIXL, or a library that it needs, has the symbol.
-pub(super) fn has_symbol(plugin: &str, symbol: &CStr) -> bool {
-    let file = plugin_file(plugin).and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
-    let Some(name) = file else { return false };
-    // SAFETY: a NUL-terminated path, of a plugin that NIXL has loaded just before. The handle is ours.
-    unsafe {
-        let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
-        if handle.is_null() {
-            return false;
-        }
-        let found = address_of(handle, symbol).is_some();
-        libc::dlclose(handle);
-        found
-    }
-}
-
-fn path_of(handle: *mut c_void) -> Option<PathBuf> {
-    // SAFETY: a symbol of an open handle; dladdr fills `info` with strings that live as long as the library.
-    unsafe {
-        let address = address_of(handle, c"nixl_capi_is_stub")?;
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(address.as_ptr(), &mut info) == 0 || info.dli_fname.is_null() {
-            return None;
-        }
-        Some(PathBuf::from(OsStr::from_bytes(CStr::from_ptr(info.dli_fname).to_bytes())))
-    }
-}
-
-fn dl_error() -> String {
-    // SAFETY: dlerror returns NULL or a NUL-terminated string of this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "the loader reports no reason".to_string();
-    }
-    // SAFETY: not NULL, see above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+/// A plugin that NIXL has loaded just before, open again.
+pub(super) fn open_plugin(plugin: &str) -> Option<OpenLibrary> {
+    OpenLibrary::open(&plugin_file(plugin)?).ok()
 }

@@ -61,7 +61,9 @@ pub fn redirect(plugin: &str) {
     let mut redirected = 0u32;
     // SAFETY: the function gets a pointer to the counter, while it lives.
     unsafe { libc::dl_iterate_phdr(Some(redirect_in), (&raw mut redirected).cast()) };
-    if redirected == 0 && super::library::has_symbol(plugin, NAME) {
+    let has_symbol =
+        || super::library::open_plugin(plugin).is_some_and(|open| open.address_of(NAME).is_some());
+    if redirected == 0 && has_symbol() {
         log!(
             Warn,
             "the transport TCP of the {plugin} plugin's UCX calls no {}: if a peer is killed while it reads memory of this process \

@@ -8,12 +8,13 @@
 //! refused: NIXL keeps nothing of a backend or a registration that it has refused, and loads metadata again as after a success.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
 
 use super::library;
 use crate::base::error::{Error, Result};
 use crate::base::log::log;
+use crate::base::open_library::OpenLibrary;
 use crate::base::sync::Mutex;
 
 /// A `ucs_log_func_t`. A `va_list` is passed as a pointer on all platforms that NIXL has libraries for.
@@ -65,34 +66,24 @@ pub fn repeat_collecting<R>(plugin: &str, first: Error, work: impl FnOnce() -> R
 
 /// UCX calls [`note`] while this lives.
 struct Collecting {
-    /// Keeps UCX loaded.
-    plugin: *mut c_void,
     pop: Pop,
+    /// Keeps UCX loaded.
+    _plugin: OpenLibrary,
 }
 
 impl Collecting {
     fn begin(plugin: &str) -> Option<Self> {
-        let file = CString::new(library::plugin_file(plugin)?.as_os_str().as_bytes()).ok()?;
-        // SAFETY: a NUL-terminated path, of a plugin that NIXL has loaded just before.
-        let plugin = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if plugin.is_null() {
-            return None;
-        }
-        // SAFETY: an open handle and NUL-terminated names. It is closed if it is not kept.
+        let plugin = library::open_plugin(plugin)?;
+        let push = plugin.address_of(c"ucs_log_push_handler")?;
+        let pop = plugin.address_of(c"ucs_log_pop_handler")?;
+        // SAFETY: the functions of these names have these signatures since UCX 1.10; NIXL needs a newer one.
         unsafe {
-            let push = libc::dlsym(plugin, c"ucs_log_push_handler".as_ptr());
-            let pop = libc::dlsym(plugin, c"ucs_log_pop_handler".as_ptr());
-            if push.is_null() || pop.is_null() {
-                libc::dlclose(plugin);
-                return None;
-            }
-            // The functions of these names have these signatures since UCX 1.10; NIXL needs a newer one.
-            let push = std::mem::transmute::<*mut c_void, Push>(push);
-            let pop = std::mem::transmute::<*mut c_void, Pop>(pop);
+            let push = std::mem::transmute::<NonNull<c_void>, Push>(push);
+            let pop = std::mem::transmute::<NonNull<c_void>, Pop>(pop);
             MESSAGES.set(Some(Vec::new()));
             let _turn = HANDLERS.lock();
             push(note);
-            Some(Self { plugin, pop })
+            Some(Self { pop, _plugin: plugin })
         }
     }
 
@@ -104,12 +95,9 @@ impl Collecting {
 impl Drop for Collecting {
     fn drop(&mut self) {
         MESSAGES.set(None);
-        let turn = HANDLERS.lock();
+        let _turn = HANDLERS.lock();
         // SAFETY: the library is loaded; a handler was pushed for this value, and all of them are the same.
         unsafe { (self.pop)() };
-        drop(turn);
-        // SAFETY: the handle is this value's alone.
-        unsafe { libc::dlclose(self.plugin) };
     }
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! libkvmem_etcd.so, the client of etcd: found beside libkvmem.so when the first directory in etcd is created.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -12,13 +11,14 @@ use super::protocol::{ABI, Api};
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::guarded::guarded;
 use crate::base::log::log;
+use crate::base::open_library::{OpenLibrary, file_of};
 use crate::base::thread::SignalsBlocked;
 
 /// The file name contains the SOVERSION of libkvmem.so, so that several versions can be installed.
 const FILE_NAME: &str =
     concat!("libkvmem_etcd.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 /// The function that returns the [`Api`].
-const ENTRY_POINT: &str = "kvmem_etcd_api";
+const ENTRY_POINT: &CStr = c"kvmem_etcd_api";
 const ENVIRONMENT: &str = "KVMEM_ETCD_LIBRARY";
 
 /// Takes a message of the client, and returns the decision that it asks for.
@@ -100,34 +100,25 @@ fn load() -> Result<&'static Api> {
         "this installation of kvmem has no client of etcd: there is no file {}; install it, or use a folder",
         path.display()
     );
-    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
-        fail!(InvalidArgument, "the path of {FILE_NAME} holds a NUL byte");
+    let library = OpenLibrary::open(&path)
+        .map_err(|reason| Error::new(Status::Unsupported, format!("load the client of etcd: {reason}")))?;
+    let refused = |reason: String| {
+        let message = format!("{} is not the client of etcd for this kvmem: {reason}", path.display());
+        Error::new(Status::Unsupported, message)
     };
-    // SAFETY: a NUL-terminated path of a library of kvmem, which has no constructors of its own.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    ensure!(!handle.is_null(), Unsupported, "load the client of etcd: {}", dl_error());
-    let refuse = |reason: String| {
-        // SAFETY: the handle is ours, and nothing of the library is used after this.
-        unsafe { libc::dlclose(handle) };
-        Error::new(
-            Status::Unsupported,
-            format!("{} is not the client of etcd for this kvmem: {reason}", path.display()),
-        )
-    };
-    let symbol = CString::new(ENTRY_POINT).unwrap_or_default();
-    // SAFETY: an open handle and a NUL-terminated name.
-    let Some(entry) = NonNull::new(unsafe { libc::dlsym(handle, symbol.as_ptr()) }) else {
-        return Err(refuse(format!("it has no function {ENTRY_POINT}")));
-    };
+    let entry = library.address_of(ENTRY_POINT);
+    let entry =
+        entry.ok_or_else(|| refused(format!("it has no function {}", ENTRY_POINT.to_string_lossy())))?;
     // SAFETY: every version of the function takes nothing, and returns a static struct that starts with its version.
     let api = unsafe {
         let entry = std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> *const Api>(entry);
         &*entry()
     };
     if api.abi != ABI {
-        return Err(refuse(format!("its interface has version {}, and version {ABI} is needed", api.abi)));
+        return Err(refused(format!("its interface has version {}, and version {ABI} is needed", api.abi)));
     }
     log!(Info, "the client of etcd was loaded from {}", path.display());
+    library.keep();
     Ok(api)
 }
 
@@ -135,14 +126,7 @@ fn path() -> Result<PathBuf> {
     if let Some(path) = crate::base::process::library_variable(ENVIRONMENT) {
         return Ok(path);
     }
-    // SAFETY: an address in this library; the name lives as long as it.
-    let own = unsafe {
-        let mut info: libc::Dl_info = std::mem::zeroed();
-        match libc::dladdr((api as *const ()).cast(), &mut info) {
-            0 => None,
-            _ => (!info.dli_fname.is_null()).then(|| path_of(info.dli_fname)),
-        }
-    };
+    let own = file_of((api as *const ()).cast());
     let folder = own.as_deref().and_then(Path::parent);
     folder.map(|folder| folder.join(FILE_NAME)).ok_or_else(|| {
         Error::new(
@@ -150,21 +134,4 @@ fn path() -> Result<PathBuf> {
             format!("the folder of libkvmem.so is not known; set {ENVIRONMENT} to the path of {FILE_NAME}"),
         )
     })
-}
-
-/// # Safety
-/// `name` must be NUL-terminated.
-unsafe fn path_of(name: *const c_char) -> PathBuf {
-    // SAFETY: the caller's promise.
-    PathBuf::from(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
-}
-
-fn dl_error() -> String {
-    // SAFETY: dlerror returns NULL or a NUL-terminated string of this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "the loader reports no reason".to_string();
-    }
-    // SAFETY: not NULL, see above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
