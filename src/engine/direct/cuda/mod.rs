@@ -19,7 +19,7 @@ use self::flight::watcher::{Reservation, Watcher};
 use self::graphs::{CapturedCopy, GraphPath};
 use self::work::path_limits::PathLimits;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
-use crate::base::error::{Result, ensure};
+use crate::base::error::{Result, ensure, fail};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::gpu_sides::CudaSides;
@@ -83,10 +83,8 @@ impl CudaCopy {
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        let Compared { tasks, path, candidates, busy, limits, in_graphs } = match preferences.by_layer {
-            true => Compared::by_layer(&sides, &plan, preferences, &device)?,
-            false => Compared::whole(&sides, &plan, preferences, &device)?,
-        };
+        let Compared { tasks, path, candidates, busy, limits, in_graphs } =
+            Compared::new(&sides, &plan, preferences, &device)?;
         // For pageable memory the driver may block until the bytes are read.
         let is_quick = tasks.are_quick() && !sides.is_pageable;
         Ok(Self {
@@ -143,47 +141,34 @@ struct Compared {
 }
 
 impl Compared {
-    fn whole(
+    /// Compares the paths of a plan, or of its first layer: all layers take the path of the first, because rates may be measured
+    /// meanwhile.
+    fn new(
         sides: &CudaSides,
         plan: &Plan,
         preferences: &Preferences,
         device: &Arc<DeviceState>,
     ) -> Result<Self> {
-        let mut comparison = Comparison::new(sides, plan, preferences, device)?;
+        let layers: Vec<_> = match preferences.by_layer {
+            true => (0..plan.layers().count).map(|layer| plan.layer(layer)).collect(),
+            false => Vec::new(),
+        };
+        let plans = if preferences.by_layer { &layers[..] } else { std::slice::from_ref(plan) };
+        let [first, others @ ..] = plans else { fail!(InvalidState, "the plan has no layers") };
+        let mut comparison = Comparison::new(sides, first, preferences, device)?;
         let (path, task) = comparison.prepare_best()?;
-        let tasks = TaskSequence::one(task, comparison.observer(path));
-        Ok(Self {
-            tasks,
-            path,
-            busy: comparison.busy(),
-            limits: comparison.limits,
-            in_graphs: comparison.in_graphs(path, std::slice::from_ref(plan))?,
-            candidates: comparison.candidates,
-        })
-    }
-
-    /// All layers take the path of the first: only its paths are compared, because rates may be measured meanwhile.
-    #[inline(never)]
-    fn by_layer(
-        sides: &CudaSides,
-        plan: &Plan,
-        preferences: &Preferences,
-        device: &Arc<DeviceState>,
-    ) -> Result<Self> {
-        let first = plan.layer(0);
-        let mut comparison = Comparison::new(sides, &first, preferences, device)?;
-        let (path, task) = comparison.prepare_best()?;
-        let layers = plan.layers().count;
         let limits = comparison.limits;
-        // They may need other kernels than the first, if they start at other alignments.
-        let plans: Vec<_> = (0..layers).map(|layer| plan.layer(layer)).collect();
-        let prepare = |plan| limits.prepare(sides, device, plan, path);
-        let others = plans.iter().skip(1).map(prepare).collect::<Result<Vec<_>>>()?;
-        let tasks = TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?;
-        let mut in_graphs = comparison.in_graphs(path, &plans)?;
+        let tasks = if preferences.by_layer {
+            // They may need other kernels than the first, if they start at other alignments.
+            let others = others.iter().map(|plan| limits.prepare(sides, device, plan, path));
+            TaskSequence::by_layer(std::iter::once(Ok(task)).chain(others).collect::<Result<_>>()?)?
+        } else {
+            TaskSequence::one(task, comparison.observer(path))
+        };
+        let mut in_graphs = comparison.in_graphs(path, plans)?;
         let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
-        in_graphs.iter_mut().for_each(|graph| graph.seconds *= layers as f64);
-        outcome::repeat(&mut candidates, layers);
+        in_graphs.iter_mut().for_each(|graph| graph.seconds *= plans.len() as f64);
+        outcome::repeat(&mut candidates, plans.len() as u64);
         Ok(Self { tasks, path, candidates, busy, limits, in_graphs })
     }
 }
