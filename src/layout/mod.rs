@@ -7,6 +7,7 @@ mod arrangement;
 mod axes;
 mod axis;
 mod builder;
+pub mod cache;
 mod combined;
 mod config;
 mod descriptor;
@@ -32,7 +33,6 @@ mod unit;
 mod whole_blocks;
 mod whole_objects;
 
-use std::any::{Any, TypeId};
 use std::sync::Arc;
 
 pub use arrangement::{Arrangement, Strides};
@@ -49,6 +49,7 @@ pub use remote_elastic::RemoteElastic;
 pub use served::Served;
 pub use unit::Unit;
 
+use cache::Forget;
 use nixl_lists::Lists;
 use once_cell::sync::OnceCell;
 use storage::Storage;
@@ -73,7 +74,8 @@ pub struct Layout {
     lists: Lists,
     /// How its owner serves transfers of it, if it does.
     served: OnceCell<Served>,
-    companions: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    /// Those that engines have values for this layout in.
+    caches: Mutex<Vec<&'static dyn Forget>>,
 }
 
 /// One of the parts that a layout was combined from.
@@ -100,7 +102,7 @@ impl Layout {
             memory,
             lists: Lists::default(),
             served: OnceCell::new(),
-            companions: Mutex::default(),
+            caches: Mutex::default(),
         }
     }
 
@@ -142,36 +144,12 @@ impl Layout {
         self.placement.geometry()
     }
 
-    /// Stores an object of an engine for the life of the layout, so that it is not created for each transfer. Replaces the
-    /// stored object of the same type.
-    pub fn keep<T: Any + Send + Sync>(&self, companion: Arc<T>) {
-        let mut companions = self.companions.lock();
-        let before = companions.iter().position(|kept| kept.is::<T>()).map(|index| companions.remove(index));
-        companions.push(companion);
-        drop(companions);
-        drop(before);
-    }
-
-    /// The stored object of a type. If there is none, a new one, which is stored.
-    pub fn kept_or<T: Any + Send + Sync>(&self, new: impl FnOnce() -> Arc<T>) -> Arc<T> {
-        let mut companions = self.companions.lock();
-        let found = companions.iter().find(|kept| kept.is::<T>()).cloned();
-        found.and_then(|kept| kept.downcast().ok()).unwrap_or_else(|| {
-            let companion = new();
-            companions.push(companion.clone());
-            companion
-        })
-    }
-
-    /// The stored object of a type.
-    pub fn kept<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        self.kept_of(TypeId::of::<T>()).and_then(|kept| kept.downcast().ok())
-    }
-
-    #[inline(never)]
-    fn kept_of(&self, kind: TypeId) -> Option<Arc<dyn Any + Send + Sync>> {
-        let companions = self.companions.lock();
-        companions.iter().find(|kept| (***kept).type_id() == kind).cloned()
+    /// Has a cache drop its value for this layout when the layout is dropped.
+    fn forgotten_by(&self, cache: &'static dyn Forget) {
+        let mut caches = self.caches.lock();
+        if !caches.iter().any(|known| std::ptr::addr_eq(*known, cache)) {
+            caches.push(cache);
+        }
     }
 
     /// How its owner serves transfers of it, if it does.
@@ -300,6 +278,7 @@ pub fn draw_parts(parts: &[(&str, &Geometry)], block: u64) -> Result<String> {
 impl Drop for Layout {
     fn drop(&mut self) {
         log!(Debug, "layout {} destroyed", self.log_id);
+        self.caches.get_mut().drain(..).for_each(|cache| cache.forget(self.log_id));
         self.lists.release(self.memory.agent());
     }
 }

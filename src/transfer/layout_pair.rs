@@ -15,6 +15,7 @@ use crate::base::sync::Mutex;
 use crate::engine::cost::history;
 use crate::engine::{runs, select};
 use crate::layout::Layout;
+use crate::layout::cache::LayoutCache;
 use crate::plan::Outline;
 use crate::region::Contexts;
 use crate::run::learned::Record;
@@ -37,7 +38,10 @@ pub(super) struct LayoutPair {
     record: OnceCell<(TransferPath, Arc<Record>)>,
 }
 
-/// What a destination keeps for each of its last sources, in the order of their numbers.
+/// Those of each destination.
+static PAIRS: LayoutCache<KeptPairs> = LayoutCache::new();
+
+/// The pairs of a destination with each of its last sources, in the order of their numbers.
 #[derive(Default)]
 struct KeptPairs(Mutex<Vec<(LogId, Arc<LayoutPair>)>>);
 
@@ -68,14 +72,14 @@ impl LayoutPair {
         if !moves_whole_blocks(request) {
             return Self::new(source, destination, request);
         }
-        let kept = destination.kept::<KeptPairs>().and_then(|kept| kept.find(source.log_id()));
+        let kept = PAIRS.get(destination).and_then(|pairs| pairs.find(source.log_id()));
         kept.map_or_else(|| Self::new_kept(source, destination, request), Ok)
     }
 
     #[cold]
     fn new_kept(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
         let pair = Self::new(source, destination, request)?;
-        destination.kept_or::<KeptPairs>(Arc::default).add(source.log_id(), pair.clone());
+        PAIRS.get_or_default(destination).add(source.log_id(), pair.clone());
         Ok(pair)
     }
 
@@ -144,7 +148,7 @@ mod tests {
         let (sources, destination) = ((0..=MAX_SOURCES).map(|_| layout(1)).collect::<Vec<_>>(), layout(1));
         let of = |source: &Arc<Layout>| pair(source, &destination, TransferRequest::default());
         let first = sources.iter().map(of).collect::<Vec<_>>();
-        let kept = destination.kept::<KeptPairs>().unwrap();
+        let kept = PAIRS.get(&destination).unwrap();
         assert_eq!(kept.0.lock().len(), MAX_SOURCES);
         let is_kept = |index: usize| Arc::ptr_eq(&first[index], &of(&sources[index]));
         assert!((1..=MAX_SOURCES).all(is_kept));

@@ -11,6 +11,7 @@ use once_cell::sync::OnceCell;
 
 use crate::base::process::PerProcess;
 use crate::base::sync::Mutex;
+use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
@@ -195,7 +196,7 @@ impl Rates {
         reads: bool,
         arena_for: impl Fn(MemoryType) -> MemoryType,
     ) -> Self {
-        let PeerRates(known) = &*remote.kept_or::<PeerRates>(Arc::default);
+        let PeerRates(known) = &*OF_PEERS.get_or_default(remote);
         let of = |sides| {
             let between = Between::from_sides(sides);
             let rates = &known[usize::from(reads)][between as usize];
@@ -215,7 +216,9 @@ impl Rates {
     }
 }
 
-/// The rates that a remote layout keeps: by direction, and by the memory that the bytes move between. Each is looked up by the
+static OF_PEERS: LayoutCache<PeerRates> = LayoutCache::new();
+
+/// The rates that are kept for a remote layout: by direction, and by the memory that the bytes move between. Each is looked up by the
 /// name of its peer once.
 #[derive(Default)]
 struct PeerRates([[OnceCell<Arc<RequestRates>>; Between::COUNT]; 2]);

@@ -61,6 +61,7 @@ mod tests {
 
     use super::*;
     use crate::base::thread_pool::{Pool, Shared};
+    use crate::layout::cache::LayoutCache;
     use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
@@ -103,7 +104,8 @@ mod tests {
         let memory = layout(AllocationConfig::System(SystemConfig::default()));
         let file = layout(AllocationConfig::Disk(DiskConfig::default()));
         let (dropped, seen) = channel();
-        memory.keep(Arc::new(Dropped(Mutex::new(dropped))));
+        static LAST: LayoutCache<Dropped> = LayoutCache::new();
+        LAST.put(&memory, Arc::new(Dropped(Mutex::new(dropped))));
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         // All threads of the pool, so that the run begins after its handles are gone.

@@ -19,12 +19,14 @@ use self::file_sides::FileSides;
 use self::host_io::{HostIo, HostStart};
 use self::io::{Io, IoMethod, Reasons};
 use self::staged::{StagedIo, StagedStart};
+use self::uring::Uring;
 use super::{Candidate, Engine};
 use crate::base::error::Result;
 use crate::cuda::ContextIdentity;
 use crate::engine::peer::{NixlMove, NixlStart};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
+use crate::layout::cache::LayoutCache;
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
 use crate::region::Contexts;
@@ -32,6 +34,9 @@ use crate::run::path::TransferPath;
 use crate::run::steps::{PartSequence, RunPart};
 use crate::run::ticket::Ticket;
 use crate::run::{Run, Start};
+
+/// Keeps the io_uring of the files of a layout for the next transfer.
+static RINGS: LayoutCache<Uring> = LayoutCache::new();
 
 /// A prepared transfer from or to a file.
 pub struct DiskMove {
@@ -69,7 +74,7 @@ impl DiskMove {
         let is_gds_impossible = against_gds.is_some() && requested.is_none() && gds::is_worth_it(plan);
         let (io, reasons) = Io::choose(&sides, requested)?;
         if let Io::Uring(uring) = &io {
-            sides.file.keep(uring.clone());
+            RINGS.put(sides.file, uring.clone());
         }
         let path = path(io.method(), is_staged);
         let engine = match is_staged {

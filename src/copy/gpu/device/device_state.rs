@@ -24,6 +24,7 @@ use crate::cuda::quiet::PATIENCE;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::layout::Layout;
+use crate::layout::cache::LayoutCache;
 use crate::region::PinnedMemory;
 
 /// The maximum number of runs that the driver executes at a time; more runs wait.
@@ -51,6 +52,8 @@ pub struct DeviceState {
     attached: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
 
+/// The state of a device exists as long as a layout on it.
+static OF_LAYOUTS: LayoutCache<DeviceState> = LayoutCache::new();
 /// By ordinal.
 static STATES: Keyed<i32, Mutex<Weak<DeviceState>>> = Keyed::new();
 
@@ -87,14 +90,14 @@ impl DeviceState {
 
     /// The state of the device of a layout, which keeps it.
     pub fn kept_by(layout: &Layout, ordinal: i32) -> Result<Arc<Self>> {
-        let kept = layout.kept::<Self>().filter(|kept| kept.is_usable());
+        let kept = OF_LAYOUTS.get(layout).filter(|kept| kept.is_usable());
         kept.map_or_else(|| Self::newly_kept_by(layout, ordinal), Ok)
     }
 
     #[cold]
     fn newly_kept_by(layout: &Layout, ordinal: i32) -> Result<Arc<Self>> {
         let state = Self::for_device(ordinal)?;
-        layout.keep(state.clone());
+        OF_LAYOUTS.put(layout, state.clone());
         Ok(state)
     }
 

@@ -21,8 +21,12 @@ use super::planned::{Counts, Pieces, PlannedPieces};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::cuda::ContextIdentity;
 use crate::layout::Layout;
+use crate::layout::cache::LayoutCache;
 use crate::plan::Plan;
 use crate::run::{Run, Start};
+
+/// The last ring of each layout.
+static RINGS: LayoutCache<StagingRing> = LayoutCache::new();
 
 /// Default size of the staging memory.
 const STAGING: u64 = 64 << 20;
@@ -96,8 +100,8 @@ impl StagedIo {
         let place = sides.memory.memory().regions().first().and_then(|region| region.devices());
         let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
         let ring = StagingRing::for_device(place.user, sides.file.file_systems(), slot)?;
-        // Page-locking takes long, so the layout keeps the ring for the next transfer.
-        sides.memory.keep(ring.clone());
+        // Page-locking takes long, so the ring is kept for the next transfer.
+        RINGS.put(sides.memory, ring.clone());
         let (memory, counts) = (sides.memory.clone(), OnceLock::new());
         Ok(Self { prepared: Arc::new(PreparedPieces { pieces, memory, slot, io, counts }), ring })
     }

@@ -22,6 +22,7 @@ pub use self::staging_memory::StagingMemory;
 use crate::base::error::Result;
 use crate::copy::host;
 use crate::engine::cost::requests::{Estimate, RequestRates, places_of};
+use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, AgentState, MemoryType, Operation, RequestId, Span};
 use crate::plan::{LoopOrder, Plan};
@@ -30,6 +31,9 @@ use crate::plan::{LoopOrder, Plan};
 const OBJECT_GAP: u64 = 1 << 20;
 /// Chunks that are cut to estimate a transfer.
 const SAMPLED: u64 = 4;
+
+/// The last arena of each local layout.
+static ARENAS: LayoutCache<Arena> = LayoutCache::new();
 
 /// A prepared transfer without memory: what passes through the slots.
 pub struct Division {
@@ -105,8 +109,8 @@ impl StagedPlan {
             Memory::Local(_) => (ArenaUse::Objects, SlotUser::STORES),
         };
         let arena = Arena::for_agent(agent, purpose, memory, division.limits.slot)?;
-        // Allocation and registration take long, so the layout keeps the arena for the next transfer.
-        local.keep(arena.clone());
+        // Allocation and registration take long, so the arena is kept for the next transfer.
+        ARENAS.put(local, arena.clone());
         Ok(Self { division, arena, user, poisons })
     }
 

@@ -20,6 +20,7 @@ use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{self, SessionState};
 use crate::engine::peer::staged::{SLOTS, StagingMemory, slot_size};
 use crate::engine::preferences::STALL_TIMEOUT;
+use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Locality, Served};
 use crate::nixl::{AgentState, AgentTask, Command, Descriptor, MemoryType, ServiceId, ServiceMail, TaskStep};
 use crate::region::{Registration, RegistrationHold, random};
@@ -30,6 +31,9 @@ const MAX_SESSIONS: usize = 8;
 const LIVENESS: Duration = Duration::from_millis(100);
 /// How long the agent's thread looks for messages without longer sleeps: the next request often follows at once.
 const AWAKE: Duration = Duration::from_millis(5);
+
+/// The services of layouts. Each ends with its layout.
+static SERVICES: LayoutCache<Service> = LayoutCache::new();
 
 /// How an owner serves.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +97,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     service.write(0, &session_control::head(&served.id, silence(service.stall_timeout)));
     agent.start(Box::new(ServeTask::new(&service)))?;
     layout.set_served(served)?;
-    layout.keep(service);
+    SERVICES.put(layout, service);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use crate::engine::cost::requests::RequestRates;
 use crate::engine::peer::served::protocol::message::MAX_TERMS;
 use crate::engine::peer::served::protocol::session_control;
 use crate::engine::peer::staged::{Arena, ArenaUse, Check, Slot, SlotUser, StagingMemory};
+use crate::layout::cache::LayoutCache;
 use crate::layout::{Layout, Memory, Served};
 use crate::nixl::request_handle::RequestSide;
 use crate::nixl::{Agent, AgentState, Descriptor, MemoryType, Operation, Remote, RequestId, Span};
@@ -19,6 +20,9 @@ use crate::plan::Plan;
 const MAX_SLOT: u64 = 32 << 20;
 /// Chunks that are looked at to choose between an arena and the local layout.
 const SAMPLED: u64 = 4;
+
+/// The last arenas of each local layout.
+static ARENAS: LayoutCache<[Option<Arc<Arena>>; 2]> = LayoutCache::new();
 
 /// What a served transfer needs, without memory.
 pub struct ServedDivision {
@@ -141,8 +145,8 @@ impl ServedPlan {
         let arena = division.copies().then(chunks).transpose()?;
         let mailboxes =
             Arena::for_agent(agent, ArenaUse::Mailboxes, StagingMemory::Host, session_control::SIZE as u64)?;
-        // Allocation and registration take long, so the layout keeps them for the next transfer.
-        local.keep(Arc::new(Kept { _arenas: [arena.clone(), Some(mailboxes.clone())] }));
+        // Allocation and registration take long, so they are kept for the next transfer.
+        ARENAS.put(local, Arc::new([arena.clone(), Some(mailboxes.clone())]));
         Ok(Self { division, arena, mailboxes })
     }
 
@@ -250,9 +254,4 @@ impl ServedPlan {
         let side = RequestSide::Peer(self.peer().clone());
         state.create_request(operation, (memory_type, here), (&side, memory_type, remote))
     }
-}
-
-/// What the local layout keeps between transfers.
-struct Kept {
-    _arenas: [Option<Arc<Arena>>; 2],
 }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an engine keeps for a layout, such as staging memory, so that it is not created for each transfer.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Layout;
+use crate::base::log_id::LogId;
+use crate::base::process::PerProcess;
+use crate::base::sync::{Mutex, MutexGuard};
+
+/// At most one value per layout. It is dropped with its layout, unless something else holds it, and must not hold the layout.
+pub struct LayoutCache<T: 'static>(PerProcess<Mutex<BTreeMap<LogId, Arc<T>>>>);
+
+/// A cache, for the layouts that have values in it.
+pub(super) trait Forget: Sync {
+    /// Drops the value of a layout.
+    fn forget(&self, layout: LogId);
+}
+
+impl<T: Send + Sync> LayoutCache<T> {
+    /// No values.
+    pub const fn new() -> Self {
+        Self(PerProcess::new())
+    }
+
+    /// The value of a layout.
+    pub fn get(&self, layout: &Layout) -> Option<Arc<T>> {
+        self.all().get(&layout.log_id()).cloned()
+    }
+
+    /// The value of a layout. If there is none, the default.
+    pub fn get_or_default(&'static self, layout: &Layout) -> Arc<T>
+    where
+        T: Default,
+    {
+        let value = self.all().entry(layout.log_id()).or_default().clone();
+        layout.forgotten_by(self);
+        value
+    }
+
+    /// Sets the value of a layout.
+    pub fn put(&'static self, layout: &Layout, value: Arc<T>) {
+        let before = self.all().insert(layout.log_id(), value);
+        layout.forgotten_by(self);
+        drop(before);
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<LogId, Arc<T>>> {
+        self.0.get(Mutex::default).lock()
+    }
+}
+
+impl<T: Send + Sync> Forget for LayoutCache<T> {
+    fn forget(&self, layout: LogId) {
+        let value = self.all().remove(&layout);
+        drop(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
+    use crate::region::SystemConfig;
+
+    static NUMBERS: LayoutCache<u8> = LayoutCache::new();
+
+    #[test]
+    fn a_value_is_dropped_when_it_is_replaced_or_with_its_layout() {
+        let layout = || {
+            let memory = AllocationConfig::System(SystemConfig::default());
+            Layout::allocate(Dimensions::small(), LayoutKind::FullyContiguous, memory).unwrap()
+        };
+        let (first, second) = (layout(), layout());
+        assert!(NUMBERS.get(&first).is_none());
+        let [one, two, other] = [1, 2, 3].map(Arc::new);
+        NUMBERS.put(&first, one.clone());
+        NUMBERS.put(&second, other.clone());
+        assert_eq!((NUMBERS.get(&first).as_deref(), *NUMBERS.get_or_default(&second)), (Some(&1), 3));
+        NUMBERS.put(&first, two.clone());
+        assert_eq!(Arc::strong_count(&one), 1);
+        drop(first);
+        assert_eq!((Arc::strong_count(&two), Arc::strong_count(&other)), (1, 2));
+        drop(second);
+        assert_eq!(Arc::strong_count(&other), 1);
+    }
+}
