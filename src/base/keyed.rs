@@ -24,14 +24,25 @@ impl<K, V> Default for Keyed<K, V> {
     }
 }
 
-impl<K: PartialEq, V: Default> Keyed<K, V> {
+impl<K: PartialEq, V> Keyed<K, V> {
     /// The value of a key.
-    pub fn get(&self, key: K) -> Arc<V> {
+    pub fn get(&self, key: K) -> Arc<V>
+    where
+        V: Default,
+    {
+        self.get_or(key, usize::MAX, V::default)
+    }
+
+    /// The value of a key, at first that of `new`. If there are `most` values, those that nothing uses are dropped before another is added.
+    pub fn get_or(&self, key: K, most: usize, new: impl FnOnce() -> V) -> Arc<V> {
         let mut all = self.0.lock();
         if let Some((_, value)) = all.iter().find(|(known, _)| *known == key) {
             return value.clone();
         }
-        let value = Arc::<V>::default();
+        if all.len() >= most {
+            all.retain(|(_, value)| Arc::strong_count(value) > 1);
+        }
+        let value = Arc::new(new());
         all.push((key, value.clone()));
         value
     }
@@ -39,5 +50,20 @@ impl<K: PartialEq, V: Default> Keyed<K, V> {
     /// All values.
     pub fn all(&self) -> Vec<Arc<V>> {
         self.0.lock().iter().map(|(_, value)| value.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_values_those_in_use_are_kept() {
+        let values = Keyed::new();
+        let used = values.get_or(0, 4, || 10);
+        (1..4).for_each(|key| drop(values.get_or(key, 4, || 10 * key)));
+        assert_eq!((*values.get_or(1, 4, || 0), values.all().len()), (10, 4));
+        assert_eq!((*values.get_or(4, 4, || 40), values.all().len()), (40, 2));
+        assert!(Arc::ptr_eq(&used, &values.get_or(0, 4, || 0)));
     }
 }

@@ -3,16 +3,15 @@
 //! file. Before the first run, a usual rate is assumed.
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, StatxFlags};
 
+use crate::base::keyed::Keyed;
 use crate::base::process::PerProcess;
 use crate::base::retried;
-use crate::base::sync::Mutex;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::run::learned::Record;
@@ -42,19 +41,15 @@ fn usual(source: &Layout, destination: &Layout) -> f64 {
 /// A path, and hashes that identify source and destination by file, peer or kind of memory.
 type Key = (u32, u64, u64);
 
-/// If there are more entries than this, entries that no transfer uses are dropped.
-const MAX_ENTRIES: usize = 256;
+/// If there are so many entries, entries that no transfer uses are dropped.
+pub(super) const MAX_ENTRIES: usize = 256;
 
 /// The runs on a path between two layouts.
 pub fn record(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
-    static RECORDS: PerProcess<Mutex<HashMap<Key, Arc<Record>>>> = PerProcess::new();
+    static RECORDS: PerProcess<Keyed<Key, Record>> = PerProcess::new();
     // Before the lock, which all transfers use: a file may be on a slow file system, or another process may serve it.
     let key = (path as u32, side(source), side(destination));
-    let mut records = RECORDS.get(Mutex::default).lock();
-    if records.len() > MAX_ENTRIES {
-        records.retain(|_, record| Arc::strong_count(record) > 1);
-    }
-    records.entry(key).or_insert_with(|| Arc::new(Record::assuming(usual(source, destination)))).clone()
+    RECORDS.get(Keyed::new).get_or(key, MAX_ENTRIES, || Record::assuming(usual(source, destination)))
 }
 
 fn side(layout: &Layout) -> u64 {

@@ -3,12 +3,13 @@
 //! process, and assumed before the first. Also the rate at which rows are copied between an arena and local memory.
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
+use super::history::MAX_ENTRIES;
+use crate::base::keyed::Keyed;
 use crate::base::process::PerProcess;
 use crate::base::sync::Mutex;
 use crate::layout::cache::LayoutCache;
@@ -49,7 +50,7 @@ struct Assumed {
 }
 
 /// The memories that requests are between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Between {
     Hosts,
     /// GPU memory that UCX maps by CUDA IPC.
@@ -269,17 +270,14 @@ impl Default for RequestRates {
 
 impl RequestRates {
     fn for_layout(remote: &Layout, reads: bool, between: Between) -> Arc<Self> {
-        static RATES: PerProcess<Mutex<HashMap<Key, Arc<RequestRates>>>> = PerProcess::new();
+        /// By the name of the peer, the memories, and whether this process reads.
+        static RATES: PerProcess<Keyed<(String, Between, bool), RequestRates>> = PerProcess::new();
         let peer = match remote.memory() {
             Memory::Remote(memory) => memory.peer.name().to_string(),
             Memory::Local(_) => String::new(),
         };
-        let mut rates = RATES.get(Mutex::default).lock();
-        if rates.len() > MAX_ENTRIES {
-            rates.retain(|_, rates| Arc::strong_count(rates) > 1);
-        }
-        let new = || Arc::new(Self::assuming(between));
-        rates.entry((peer, between, reads)).or_insert_with(new).clone()
+        let key = (peer, between, reads);
+        RATES.get(Keyed::new).get_or(key, MAX_ENTRIES, || Self::assuming(between))
     }
 
     fn assuming(between: Between) -> Self {
@@ -358,12 +356,6 @@ impl RequestRates {
         requests.max(copies) + alone + SECONDS_PER_CHUNK * estimate.chunks as f64
     }
 }
-
-/// A peer, the memories, and whether this process reads.
-type Key = (String, Between, bool);
-
-/// If there are more entries than this, entries that no transfer uses are dropped.
-const MAX_ENTRIES: usize = 256;
 
 #[cfg(test)]
 mod tests;

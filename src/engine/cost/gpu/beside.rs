@@ -24,7 +24,7 @@ pub const KERNEL_TO_HOST: Beside = Beside { turn: 1600.0 * US, gap: 155.0 * US }
 pub const STAGED_TO_DEVICE: Beside = Beside { turn: 1600.0 * US, gap: 120.0 * US };
 pub const STAGED_TO_HOST: Beside = Beside { turn: 1530.0 * US, gap: 110.0 * US };
 /// The relative variation of a gap.
-pub const JITTER: f64 = 0.2;
+const JITTER: f64 = 0.2;
 
 impl Beside {
     /// Mean duration of transfers that take `alone` in a gap.

@@ -9,6 +9,3 @@ pub mod kernel_access;
 pub mod model;
 pub mod quick;
 pub mod rates;
-
-#[cfg(test)]
-mod tests;

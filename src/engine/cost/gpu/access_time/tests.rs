@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Estimates of the kernel at random points, and compared with measurements that no constant was fitted to.
+//! Estimates of the kernel, compared with measurements that no constant was fitted to.
 #![forbid(unsafe_code)]
-
-use CopyDirection::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
-use proptest::prelude::*;
 
 use super::super::model as cost;
 use super::super::model::CopyCase;
@@ -11,6 +8,7 @@ use super::super::rates::DEFAULT;
 use super::*;
 use crate::copy::gpu::launch::ctas;
 use crate::run::path::TransferPath;
+use CopyDirection::{OnDevice, ToDevice, ToHost};
 
 /// Direction, bytes of the contiguous spans on each side, whether compute may run, and GB/s.
 type Point = (CopyDirection, [u64; 2], bool, f64);
@@ -66,21 +64,15 @@ const RECORDED: [Point; 19] = [
 /// From the submission to the first byte, without the start of the kernel.
 const SUBMISSION: f64 = 6e-6;
 
-/// A copy whose elements are all transposed, or none.
-fn case(
-    direction: CopyDirection,
-    bytes: u64,
-    spans: [u64; 2],
-    computes: bool,
-    is_transposed: bool,
-) -> CopyCase {
+/// A copy whose elements are all transposed.
+fn case(direction: CopyDirection, bytes: u64, spans: [u64; 2], computes: bool) -> CopyCase {
     let lengths = spans.map(|length| bytes / length);
     let moves = bytes.div_ceil(4096);
     CopyCase {
         direction,
         bytes,
         moves: lengths[0].max(lengths[1]),
-        access: KernelAccess { moves, spans: lengths, transposed: if is_transposed { bytes } else { 0 } },
+        access: KernelAccess { moves, spans: lengths, transposed: bytes },
         is_pageable: false,
         computes,
         busy: 0.0,
@@ -98,7 +90,7 @@ fn kernel(case: &CopyCase) -> f64 {
 fn errors(points: &[Point], [host, device]: [u64; 2], submission: f64) -> Vec<f64> {
     let error = |(direction, spans, computes, measured): &Point| {
         let bytes = if *direction == OnDevice { device } else { host };
-        let case = case(*direction, bytes, *spans, *computes, true);
+        let case = case(*direction, bytes, *spans, *computes);
         let rate = bytes as f64 / (kernel(&case) - submission) / 1e9;
         (rate / measured).ln().abs().exp() - 1.0
     };
@@ -121,73 +113,4 @@ fn estimates_of_transposing_transfers_are_within_a_quarter_of_the_record_of_anot
     println!("recorded: median {:.3}, worst {:?}", errors[errors.len() / 2], &errors[errors.len() - 2..]);
     assert!(errors[errors.len() / 2] < 0.1, "{errors:?}");
     assert!(errors[errors.len() - 2] < 0.25 && errors[errors.len() - 1] < 0.4, "{errors:?}");
-}
-
-fn any_case() -> impl Strategy<Value = CopyCase> {
-    let directions = prop::sample::select(vec![ToDevice, ToHost, OnDevice, FromPeer, ToPeer]);
-    (directions, 20u32..32, [0u32..18, 0u32..18], any::<bool>(), any::<bool>()).prop_map(
-        |(direction, bytes, lengths, computes, is_transposed)| {
-            case(direction, 1 << bytes, lengths.map(|length| 1 << length), computes, is_transposed)
-        },
-    )
-}
-
-fn with_spans(case: &CopyCase, spans: [u64; 2]) -> CopyCase {
-    CopyCase { access: KernelAccess { spans, ..case.access }, ..*case }
-}
-
-proptest! {
-    #[test]
-    fn longer_spans_are_never_slower(case in any_case(), divisors in [1u64..100, 1u64..100]) {
-        let spans = [0, 1].map(|side| case.access.spans[side].div_ceil(divisors[side]));
-        prop_assert!(kernel(&with_spans(&case, spans)) <= kernel(&case));
-    }
-
-    #[test]
-    fn more_bytes_are_never_faster(case in any_case(), times in 1u64..100) {
-        let KernelAccess { moves, spans, transposed } = case.access;
-        let longer = CopyCase {
-            bytes: times * case.bytes,
-            access: KernelAccess { transposed: times * transposed, ..case.access },
-            ..case
-        };
-        let more = CopyCase {
-            access: KernelAccess {
-                moves: times * moves,
-                spans: spans.map(|count| times * count),
-                transposed: times * transposed,
-            },
-            ..longer
-        };
-        prop_assert!(kernel(&case) <= kernel(&longer) * (1.0 + 1e-12));
-        prop_assert!(kernel(&longer) <= kernel(&more));
-    }
-
-    /// Spans of 4 KiB and more cost nothing; the shortest cost at most what the spans of both sides take one after the other.
-    #[test]
-    fn the_cost_of_spans_is_plausible(case in any_case()) {
-        let own = DEFAULT.in_direction(case.direction);
-        let ctas = f64::from(case.ctas) * own.cta;
-        let rates = KernelRates { most: own.kernel, ctas, own: DEFAULT.on_device.kernel };
-        let seconds = |spans| {
-            let access = KernelAccess { spans, ..case.access };
-            seconds(case.direction, case.bytes, &access, &rates)
-        };
-        let least = seconds([0; 2]);
-        let all = seconds(case.access.spans);
-        prop_assert!(least >= 0.999 * case.bytes as f64 / own.kernel);
-        prop_assert!(all >= least);
-        let [one, other] = [0, 1].map(|side| {
-            let mut spans = [0; 2];
-            spans[side] = case.access.spans[side];
-            seconds(spans)
-        });
-        prop_assert!(all <= one + other);
-        let length = |side: usize| case.bytes / case.access.spans[side];
-        if length(0) >= 4096 && length(1) >= 4096 {
-            prop_assert!(all <= 1.001 * least);
-        }
-        // A span of one byte takes a GPU as long as 53 to 84 bytes of its own memory, or 65 of a link.
-        prop_assert!(all <= 150.0 * least);
-    }
 }

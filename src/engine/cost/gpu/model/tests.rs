@@ -2,11 +2,10 @@
 //! The cost model compared with measurements on H200 hosts, and the paths that it selects.
 #![forbid(unsafe_code)]
 
-use super::super::beside::{Beside, JITTER};
 use super::super::rates::DEFAULT;
 use super::recorded_points::h100;
 use super::*;
-use crate::copy::gpu::launch::{UNNOTICED, ctas};
+use crate::copy::gpu::launch::ctas;
 
 fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
     super::seconds(path, case, &DEFAULT)
@@ -25,11 +24,6 @@ fn case(direction: CopyDirection, block: u64, count: u64, computes: bool) -> Cop
         row_calls: count,
         staged: None,
     }
-}
-
-fn best(case: &CopyCase, paths: &[TransferPath]) -> TransferPath {
-    let by_time = |a: &&TransferPath, b: &&TransferPath| seconds(**a, case).total_cmp(&seconds(**b, case));
-    *paths.iter().min_by(by_time).unwrap()
 }
 
 const DIRECT: [TransferPath; 3] = [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel];
@@ -86,91 +80,6 @@ fn short_calls_are_worth_a_twentieth_of_the_duration_and_no_more() {
 }
 
 #[test]
-fn on_an_idle_device_the_kernel_copies_small_blocks_and_a_batch_large_ones() {
-    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost] {
-        assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
-        assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
-        assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), TransferPath::CudaBatch);
-    }
-    assert_eq!(
-        best(&case(CopyDirection::ToDevice, 64 << 10, 10_000, false), &DIRECT),
-        TransferPath::CudaBatch
-    );
-    assert_eq!(
-        best(&case(CopyDirection::OnDevice, 256 << 10, 1000, false), &DIRECT),
-        TransferPath::CudaKernel
-    );
-}
-
-#[test]
-fn beside_compute_few_ctas_copy_small_blocks_and_a_batch_larger_ones() {
-    assert_eq!(best(&case(CopyDirection::ToHost, 4 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
-    assert_eq!(best(&case(CopyDirection::ToHost, 256 << 10, 1000, true), &DIRECT), TransferPath::CudaBatch);
-    assert_eq!(
-        best(&case(CopyDirection::ToDevice, 16 << 10, 10_000, true), &DIRECT),
-        TransferPath::CudaKernel
-    );
-    assert_eq!(best(&case(CopyDirection::ToDevice, 1 << 20, 1000, true), &DIRECT), TransferPath::CudaBatch);
-}
-
-#[test]
-fn the_driver_makes_a_single_large_copy() {
-    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice] {
-        let one = case(direction, 1 << 30, 1, false);
-        assert!(seconds(TransferPath::CudaCopy, &one) < seconds(TransferPath::CudaKernel, &one));
-    }
-}
-
-#[test]
-fn blocks_that_are_contiguous_on_the_host_are_staged() {
-    let in_chunks = |computes, chunk: u64| CopyCase {
-        staged: Some(Staged {
-            chunk,
-            parts: 8,
-            copies: (1 << 30) / chunk,
-            more_launches: 0,
-            are_batched: true,
-            is_quick: false,
-        }),
-        ..case(CopyDirection::ToHost, 16 << 10, 1 << 16, computes)
-    };
-    let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
-    assert_eq!(best(&in_chunks(false, 8 << 20), &paths), TransferPath::CudaStaged);
-    assert_eq!(best(&in_chunks(true, 16 << 20), &paths), TransferPath::CudaStaged);
-}
-
-#[test]
-fn on_an_idle_device_a_transfer_of_a_millisecond_is_not_staged() {
-    let of = |count: u64| CopyCase {
-        staged: Some(Staged {
-            chunk: 8 << 20,
-            parts: 8,
-            copies: count >> 11,
-            more_launches: 0,
-            are_batched: true,
-            is_quick: false,
-        }),
-        ..case(CopyDirection::ToDevice, 4 << 10, count, false)
-    };
-    let paths = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
-    assert_eq!(best(&of(5_000), &paths), TransferPath::CudaKernel);
-    assert_eq!(best(&of(1 << 16), &paths), TransferPath::CudaStaged);
-}
-
-#[test]
-fn beside_compute_only_small_moves_to_the_host_get_one_more_cta() {
-    let of = |block| case(CopyDirection::ToHost, block, 10_000, true);
-    assert_eq!((of(4 << 10).ctas, of(16 << 10).ctas), (UNNOTICED + 1, UNNOTICED));
-    // Measured on an H200 beside a GEMM, over a link of 55 GB/s.
-    for (block, measured) in [(4 << 10, 47.0), (16 << 10, 48.2)] {
-        let KernelRates { most, ctas, .. } = kernel_rates_beside(&of(block), &DEFAULT);
-        let rate = most.min(ctas) / 1e9;
-        assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
-    }
-    assert_eq!(best(&of(4 << 10), &DIRECT), TransferPath::CudaKernel);
-}
-
-#[test]
 fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_measurement() {
     // 320 MiB in pieces that are contiguous on the host, all of them or 64 at a time, through four parts of 32 MiB.
     for (direction, piece, copies, measured) in [
@@ -191,10 +100,6 @@ fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_mea
         let case = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
         let rate = case.bytes as f64 / seconds(TransferPath::CudaStaged, &case) / 1e9;
         assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
-        assert_eq!(
-            best(&case, &[TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged]),
-            TransferPath::CudaStaged
-        );
     }
 }
 
@@ -232,50 +137,6 @@ fn within_a_gpu_many_spans_are_copied_at_the_measured_rate() {
         let case = case(CopyDirection::OnDevice, block, 1 << 16, false);
         let rate = case.bytes as f64 / seconds(TransferPath::CudaKernel, &case) / 1e9;
         assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
-    }
-}
-
-/// Rows of a page that is transposed cost more than their bytes, the shorter the more.
-#[test]
-fn short_rows_are_estimated_to_be_slower_than_long_ones() {
-    for direction in [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice] {
-        let rate = |row: u64| {
-            let case = case(direction, row, (256 << 20) / row, true);
-            case.bytes as f64 / seconds(TransferPath::CudaKernel, &case)
-        };
-        let rates = [64, 256, 1024, 16 << 10].map(rate);
-        assert!(rates.windows(2).all(|pair| pair[0] < pair[1]), "{direction:?}: {rates:?}");
-        assert!(rates[1] < 0.8 * rates[3], "{direction:?}: {rates:?}");
-    }
-}
-
-/// Transfers that follow each other beside large kernels, each of which takes a turn. A kernel of kvmem starts in the gap
-/// between two of them, or waits for the next one.
-fn mean_of_a_series(beside: &Beside, alone: f64, gaps: impl Iterator<Item = f64>) -> f64 {
-    let (mut now, mut runs, mut turns) = (0.0f64, 0, 0.0);
-    for gap in gaps {
-        now = now.max(turns * beside.turn);
-        while now <= turns * beside.turn + gap {
-            now += alone;
-            runs += 1;
-        }
-        turns += 1.0;
-    }
-    turns * beside.turn / f64::from(runs)
-}
-
-#[test]
-fn beside_compute_the_mean_is_that_of_a_series_of_transfers() {
-    const TURNS: u32 = 400;
-    for beside in [KERNEL_TO_DEVICE, KERNEL_TO_HOST, STAGED_TO_DEVICE, STAGED_TO_HOST] {
-        for step in 0..200 {
-            let alone = 10.0 * US * 1.025f64.powi(step);
-            // Spread evenly, and in no order.
-            let spread = |turn: u32| f64::from(turn * 37 % TURNS) / f64::from(TURNS - 1);
-            let gaps = (0..TURNS).map(|turn| beside.gap * (1.0 + JITTER * (2.0 * spread(turn) - 1.0)));
-            let (series, mean) = (mean_of_a_series(&beside, alone, gaps), beside.mean(alone));
-            assert!((mean / series - 1.0).abs() < 0.03, "{alone}: {mean}, simulated {series}");
-        }
     }
 }
 

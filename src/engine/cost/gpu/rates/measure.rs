@@ -100,14 +100,6 @@ impl Times {
         Self { all, device_size: device_size(0, 0) }
     }
 
-    /// The times of a simulated machine.
-    #[cfg(test)]
-    pub fn simulated(seconds: impl Fn(Task, u64) -> f64) -> Self {
-        let device_size = device_size(0, 0);
-        let timed = |task: Task| task.amounts(device_size).map(|amount| vec![seconds(task, amount)]);
-        Self { all: TASKS.map(|task| (task, timed(task))).to_vec(), device_size }
-    }
-
     /// The typical time for each amount; infinity if nothing was measured.
     fn get(&self, task: Task) -> [f64; 2] {
         let Some((_, taken)) = self.all.iter().find(|(known, _)| *known == task) else {
@@ -246,7 +238,8 @@ mod tests {
 
     #[test]
     fn times_of_a_stopped_clock_are_replaced_by_defaults() {
-        let still = Times::simulated(|_, _| 1e-6);
+        let mut still = Times::none(&TASKS);
+        still.all.iter_mut().for_each(|(_, taken)| *taken = [vec![1e-6], vec![1e-6]]);
         assert_eq!(Rates::plausible(&still.rates(), Scope::Device).to_device, DEFAULT.to_device);
     }
 }
