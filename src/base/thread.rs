@@ -141,6 +141,15 @@ fn is_short(begun: Duration, ended: Duration) -> bool {
     ended.saturating_sub(begun) < LONG_YIELD
 }
 
+/// Polls until `is_done` returns true: without a pause for as long as `spin`, and then with a sleep between polls.
+pub fn poll(spin: Duration, sleep: Duration, mut is_done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !is_done()? {
+        if begun.elapsed() < spin { std::thread::yield_now() } else { std::thread::sleep(sleep) }
+    }
+    Ok(())
+}
+
 /// The time since the first call.
 fn monotonic() -> Duration {
     static FIRST: OnceCell<Instant> = OnceCell::new();

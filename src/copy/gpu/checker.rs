@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Computes checksums of blocks in GPU memory: a kernel computes the remainder of each tile, and combines the remainders of a block.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::device::device_state::DeviceState;
 use super::device::pool::{Pooled, ResourcePool};
 use super::remainder::{ENDS, power, product};
 use crate::base::error::{Error, Result};
 use crate::base::lists;
+use crate::base::thread;
 use crate::copy::pieces::Pieces;
 use crate::cuda::DeviceBuffer;
 use crate::cuda::checksum::{ChecksumKernel, MAX_LAYERS, ROW, Tiles};
@@ -175,11 +176,8 @@ impl Checker {
     }
 
     fn wait(&self) -> Result<()> {
-        let begun = Instant::now();
         let mut failure = None;
-        while !is_over(|| self.stream.is_done(), &mut failure) {
-            if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
-        }
+        thread::poll(SPIN, SLEEP, || Ok(is_over(|| self.stream.is_done(), &mut failure)))?;
         failure.map_or(Ok(()), Err)
     }
 }

@@ -3,7 +3,7 @@
 //! with it, and scatters from there.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::checker::{Checker, SLEEP, SPIN};
 use super::device::descriptor_ring::DescriptorSlot;
@@ -15,6 +15,7 @@ use super::row_launches::Launches;
 use crate::base::error::{Error, Result, Status};
 use crate::base::leak;
 use crate::base::sync::Mutex;
+use crate::base::thread;
 use crate::cuda::copy::Copy;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::kernel::{Blocks, CopyKernel};
@@ -184,10 +185,7 @@ impl<H: Send + 'static> RowsInFlight<H> {
 
     /// Waits for its end.
     fn wait(mut self) -> Result<()> {
-        let begun = Instant::now();
-        while !self.is_done() {
-            if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
-        }
+        thread::poll(SPIN, SLEEP, || Ok(self.is_done()))?;
         self.failure().map_or(Ok(()), Err)
     }
 

@@ -12,6 +12,7 @@ use self::measurement_task::{
 use crate::base::error::{Error, Result, Status};
 use crate::base::leak;
 use crate::base::lists;
+use crate::base::thread;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch;
@@ -150,10 +151,7 @@ impl<'a> Bench<'a> {
         on.record(&self.ended)?;
         // Polled, because the driver must not be in a call with the event when the program resets its device. Without a
         // deadline: a kernel of the program may occupy the device for any time, and nothing else waits for this thread.
-        let begun = Instant::now();
-        while !self.ended.is_done()? {
-            if begun.elapsed() < SPIN { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
-        }
+        thread::poll(SPIN, SLEEP, || self.ended.is_done())?;
         if was_done { self.ended.seconds_since(&self.begun) } else { Ok(f64::INFINITY) }
     }
 
