@@ -400,6 +400,7 @@ TEST(files_other_than_memory_files_fail) {
     int pipes[2];
     CHECK_EQ(pipe2(pipes, O_CLOEXEC), 0);
     options.fd = pipes[0];
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "a pipe");
     options.flags = KVMEM_ADOPT_READ_ONLY;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "a pipe");
     close(pipes[0]);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::tiers::ElasticMemory;
-use super::{Backing, ExportedExtent, Region, Registration};
+use super::{Backing, ExportedExtent, Region, Registration, Tier};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::{Count, Microseconds, log};
 use crate::cuda::vmm::HandleType;
@@ -132,12 +132,18 @@ impl Region {
     }
 
     fn own_elastic_memory(&self) -> Result<&ElasticMemory> {
-        self.elastic_memory().filter(|_| !self.is_view()).ok_or_else(not_elastic)
+        let memory = self.elastic_memory().ok_or_else(|| not_elastic(self.tier()))?;
+        ensure!(
+            !self.is_view(),
+            InvalidArgument,
+            "the region is a view; commit and decommit through the region that it is a view of"
+        );
+        Ok(memory)
     }
 
     /// Exports the committed extents for another process. The hold keeps them committed.
     pub fn export_extents(self: &Arc<Self>, way: HandleType) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
-        let memory = self.elastic_memory().ok_or_else(not_elastic)?;
+        let memory = self.elastic_memory().ok_or_else(|| not_elastic(self.tier()))?;
         let _unchanged = Self::root_of(self).0.registrations.resize()?;
         let committed = memory.committed();
         let exported = memory.export(&committed, way)?;
@@ -187,10 +193,13 @@ fn deregister_added(
     later.fold(failure, SpanFailure::and)
 }
 
-fn not_elastic() -> Error {
-    Error::new(
+fn not_elastic(tier: Tier) -> Error {
+    Error::formatted(
         Status::InvalidArgument,
-        "the region is not elastic, or a view of one: commit through the region itself",
+        format_args!(
+            "the region is not elastic: all of a {} region has memory from its creation on, and cannot be committed or decommitted",
+            tier.name()
+        ),
     )
 }
 

@@ -56,8 +56,14 @@ impl AdoptedFile {
     }
 
     fn checked(config: &AdoptedFileConfig<'_>) -> Result<(Self, usize)> {
-        ensure_open_for(config.file, config.access)?;
+        let mode = ensure_readable(config.file)?;
+        // Before the access: another kind of file would not suit with any.
         let inspected = inspect(config.file)?;
+        ensure!(
+            config.access == Access::Read || mode == OFlags::RDWR,
+            InvalidArgument,
+            "it is open for reading only; open the file with O_RDWR, or adopt it with KVMEM_ADOPT_READ_ONLY"
+        );
         let size = host_size("an adopted region", config.size)?;
         ensure_within(config, &inspected)?;
         let file = own_open(config)?;
@@ -110,7 +116,8 @@ fn own_open(config: &AdoptedFileConfig<'_>) -> Result<OwnedFd> {
     }
 }
 
-fn ensure_open_for(file: BorrowedFd<'_>, access: Access) -> Result<()> {
+/// Returns how the file is open.
+fn ensure_readable(file: BorrowedFd<'_>) -> Result<OFlags> {
     let flags =
         retried::fcntl_getfl(file).map_err(|errno| Error::errno("get the flags of the open file", errno))?;
     let mode = flags & OFlags::ACCMODE;
@@ -119,12 +126,7 @@ fn ensure_open_for(file: BorrowedFd<'_>, access: Access) -> Result<()> {
         InvalidArgument,
         "it is not open for reading; open the file with O_RDWR, or with O_RDONLY for KVMEM_ADOPT_READ_ONLY"
     );
-    ensure!(
-        access == Access::Read || mode == OFlags::RDWR,
-        InvalidArgument,
-        "it is open for reading only; open the file with O_RDWR, or adopt it with KVMEM_ADOPT_READ_ONLY"
-    );
-    Ok(())
+    Ok(mode)
 }
 
 fn inspect(file: BorrowedFd<'_>) -> Result<Inspected> {

@@ -16,6 +16,9 @@ use crate::base::retried::{pread, pwrite};
 pub const PAGE: u64 = 4096;
 const LENGTH: usize = size_of::<u32>();
 const MAX: usize = PAGE as usize - LENGTH;
+/// In messages it is what callers know: the only label is that of a layout's file.
+const WRITE: &str = "write the layout's fingerprint behind the data of the file";
+const READ: &str = "read the layout's fingerprint behind the data of the file";
 
 /// The label for a new file, and the check for the label of an existing file.
 #[derive(Clone, Debug)]
@@ -37,15 +40,20 @@ pub fn offset(size: u64) -> Result<u64> {
 
 /// Writes a label after the data of a file.
 pub fn write(file: &OwnedFd, size: u64, label: &Label) -> Result<()> {
-    ensure!(label.bytes.len() <= MAX, OutOfRange, "a label of {} bytes is too large", label.bytes.len());
+    ensure!(
+        label.bytes.len() <= MAX,
+        OutOfRange,
+        "a fingerprint of {} bytes is too large",
+        label.bytes.len()
+    );
     let mut page = vec![0; PAGE as usize];
     page[..LENGTH].copy_from_slice(&(label.bytes.len() as u32).to_le_bytes());
     page[LENGTH..LENGTH + label.bytes.len()].copy_from_slice(&label.bytes);
     let (at, mut done) = (offset(size)?, 0);
     while done < page.len() {
-        let written = pwrite(file, &page[done..], at + done as u64)
-            .map_err(|errno| Error::errno("write a file's label", errno))?;
-        ensure!(written > 0, Io, "write a file's label: the kernel wrote 0 bytes");
+        let written =
+            pwrite(file, &page[done..], at + done as u64).map_err(|errno| Error::errno(WRITE, errno))?;
+        ensure!(written > 0, Io, "{WRITE}: the kernel wrote 0 bytes");
         done += written;
     }
     Ok(())
@@ -60,9 +68,9 @@ pub fn read(file: &OwnedFd, length: u64) -> Result<Vec<u8>> {
     let (at, mut done) = (length - PAGE, 0);
     while done < page.len() {
         match pread(file, &mut page[done..], at + done as u64) {
-            Ok(0) => fail!(Io, "read a file's label: the file was truncated"),
+            Ok(0) => fail!(Io, "{READ}: the file was truncated"),
             Ok(got) => done += got,
-            Err(errno) => return Err(Error::errno("read a file's label", errno)),
+            Err(errno) => return Err(Error::errno(READ, errno)),
         }
     }
     let said = u32::from_le_bytes([page[0], page[1], page[2], page[3]]) as usize;
