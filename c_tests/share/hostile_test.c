@@ -197,3 +197,48 @@ TEST(a_file_served_by_its_sender_stalls_no_other_transfer) {
         check_ends(waiting);
     }
 }
+
+/* More than the threads of a pool for files. */
+#define NUM_STUCK 20
+
+/* Transfers that read the file use threads of their own, so that others, and checks of what these have moved, find some. */
+TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
+    require_served_files();
+    CLEANUP(peer_finish) peer owner = holder_start();
+    holder_make(&owner, MEMORY_DISK, NULL, 1);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    int fd = -1;
+    CLEANUP(peer_finish) peer server = served_file_start(MEMORY_SIZE, &fd);
+    foreign_put(&parcel, 1, fd);
+    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+    const kv_move move = KV_MOVE(2, {0, 0}, {1, 1});
+    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+    OWNED(kvmem_layout) served = regions_lay_out(&config, &region, 1, NULL);
+    OWNED(kvmem_layout) file = blocks_build(MEMORY_DISK, &config, BLOCKS_TOGETHER, NULL);
+    OWNED(kvmem_layout) memory = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
+    kvmem_layout *destinations[NUM_STUCK];
+    kvmem_transfer *stuck[NUM_STUCK];
+    served_file_withhold_bytes(&server);
+    for (size_t i = 0; i < NUM_STUCK; i++) {
+        destinations[i] = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
+        stuck[i] = MADE(kvmem_transfer, kvmem_transfer_create, served, destinations[i],
+                        KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD));
+        EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));
+    }
+    while (!served_file_stalls(&server)) sched_yield();
+    for (int is_verified = 0; is_verified < 2; is_verified++) {
+        kvmem_transfer *other = MADE(kvmem_transfer, kvmem_transfer_create, file, memory,
+                                     KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD,
+                                                it.flags = is_verified ? KVMEM_TRANSFER_VERIFY : 0));
+        EXPECT_OK(kvmem_transfer_submit(other, ERR));
+        EXPECT_OK(kvmem_transfer_wait(other, PATIENCE, ERR));
+        DESTROYED(kvmem_transfer, other);
+    }
+    for (size_t i = 0; i < NUM_STUCK; i++) EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(stuck[i], ERR));
+    served_file_resume(&server);
+    for (size_t i = 0; i < NUM_STUCK; i++) {
+        EXPECT_OK(kvmem_transfer_wait(stuck[i], PATIENCE, ERR));
+        DESTROYED(kvmem_transfer, stuck[i]);
+        DESTROYED(kvmem_layout, destinations[i]);
+    }
+}

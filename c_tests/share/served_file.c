@@ -9,7 +9,15 @@
 #include <sys/mount.h>
 #include <sys/uio.h>
 
-enum { SERVED_OPEN = 1, SERVED_STALL_AFTER, SERVED_STALLS, SERVED_GO_ON };
+enum { SERVED_OPEN = 1, SERVED_STALL_AFTER, SERVED_WITHHOLD_BYTES, SERVED_STALLS, SERVED_GO_ON };
+
+/* More than the kernel has in flight: one for each thread that reads, and those that it reads ahead. */
+#define MAX_READS 256
+
+typedef struct withheld_read {
+    uint64_t request;
+    uint32_t size;
+} withheld_read;
 
 typedef struct served_file {
     int device;
@@ -17,6 +25,9 @@ typedef struct served_file {
     uint64_t size;
     uint64_t replies_left; /* number of replies with attributes until the server stalls */
     uint64_t waiting;      /* the request that waits for attributes; 0 for none */
+    bool withholds_bytes;
+    withheld_read reads[MAX_READS];
+    size_t num_reads;
 } served_file;
 
 #define NODE 2
@@ -52,6 +63,22 @@ static void get_attributes(served_file *file, const struct fuse_in_header *asked
     if (tells) send_attributes(file, asked->unique, asked->nodeid);
 }
 
+/* The kernel requests at most so many at a time. */
+static const unsigned char zeroes[128 * 1024];
+
+static void read_bytes(served_file *file, const struct fuse_in_header *asked) {
+    const struct fuse_read_in *read = (const struct fuse_read_in *)(const void *)(asked + 1);
+    CHECK(read->size <= sizeof(zeroes));
+    pthread_mutex_lock(&file->lock);
+    const bool is_withheld = file->withholds_bytes;
+    if (is_withheld) {
+        CHECK(file->num_reads < MAX_READS);
+        file->reads[file->num_reads++] = (withheld_read){asked->unique, read->size};
+    }
+    pthread_mutex_unlock(&file->lock);
+    if (!is_withheld) reply(file, asked->unique, 0, zeroes, read->size);
+}
+
 static void serve_one(served_file *file, const struct fuse_in_header *asked) {
     const struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION,
                                        .minor = 31,
@@ -67,6 +94,7 @@ static void serve_one(served_file *file, const struct fuse_in_header *asked) {
     case FUSE_LOOKUP: reply(file, asked->unique, 0, &entry, sizeof(entry)); break;
     case FUSE_OPEN: reply(file, asked->unique, 0, &opened, sizeof(opened)); break;
     case FUSE_GETATTR: get_attributes(file, asked); break;
+    case FUSE_READ: read_bytes(file, asked); break;
     case FUSE_RELEASE: reply(file, asked->unique, 0, NULL, 0); break;
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
@@ -129,8 +157,12 @@ static void resume(served_file *file) {
     const uint64_t waiting = file->waiting;
     file->waiting = 0;
     file->replies_left = UINT64_MAX;
+    file->withholds_bytes = false;
+    const size_t num_reads = file->num_reads;
+    file->num_reads = 0;
     pthread_mutex_unlock(&file->lock);
     if (waiting != 0) send_attributes(file, waiting, NODE);
+    for (size_t i = 0; i < num_reads; i++) reply(file, file->reads[i].request, 0, zeroes, file->reads[i].size);
 }
 
 static void serve_order(served_file *file, int socket, uint32_t tag, uint64_t number) {
@@ -145,9 +177,14 @@ static void serve_order(served_file *file, int socket, uint32_t tag, uint64_t nu
         file->replies_left = number;
         pthread_mutex_unlock(&file->lock);
         break;
+    case SERVED_WITHHOLD_BYTES:
+        pthread_mutex_lock(&file->lock);
+        file->withholds_bytes = true;
+        pthread_mutex_unlock(&file->lock);
+        break;
     case SERVED_STALLS:
         pthread_mutex_lock(&file->lock);
-        stalls = file->waiting != 0;
+        stalls = file->waiting != 0 || file->num_reads > 0;
         pthread_mutex_unlock(&file->lock);
         break;
     case SERVED_GO_ON: resume(file); break;
@@ -188,6 +225,8 @@ static uint64_t ask(const peer *server, uint32_t tag, uint64_t number) {
 void served_file_stall_after(const peer *server, uint64_t replies) {
     ask(server, SERVED_STALL_AFTER, replies);
 }
+
+void served_file_withhold_bytes(const peer *server) { ask(server, SERVED_WITHHOLD_BYTES, 0); }
 
 bool served_file_stalls(const peer *server) { return ask(server, SERVED_STALLS, 0) != 0; }
 

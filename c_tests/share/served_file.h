@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that another process serves with FUSE. That process can withhold the attributes of the file; fstat
-// then blocks.
+// A file that another process serves with FUSE. That process can withhold the attributes of the file or its bytes; fstat or reads
+// then block.
 #pragma once
 
 #include "harness.h"
@@ -16,7 +16,9 @@ void require_served_files(void);
 peer served_file_start(uint64_t size, int *fd);
 /* The server replies to this number of requests for attributes. Later requests wait. */
 void served_file_stall_after(const peer *server, uint64_t replies);
+/* The server replies to no request for bytes from now on. */
+void served_file_withhold_bytes(const peer *server);
 /* Whether a request waits. */
 bool served_file_stalls(const peer *server);
-/* Replies to the waiting request, and to all later ones. */
+/* Replies to the waiting requests, and to all later ones. All bytes are 0. */
 void served_file_resume(const peer *server);

@@ -16,9 +16,9 @@ use cudarc::driver::sys::CUcontext;
 use super::codes::{CONTEXT_IS_DESTROYED, has_code};
 use super::device::Device;
 use super::driver::Driver;
+use super::ending::released;
 use super::entry::CallResult;
 use crate::base::error::{Cause, Error, Result, Status};
-use crate::base::log::log;
 
 /// A device's primary context, retained.
 pub struct Context {
@@ -213,9 +213,7 @@ impl Drop for Context {
         // Also if the context was reset: the driver still counts the earlier retains.
         // SAFETY: retained once by this value.
         let result = unsafe { driver.api.primary_ctx_release.call(self.device.raw()) };
-        if let Err(error) = driver.check(result, "release a primary context") {
-            log!(Warn, "{error}");
-        }
+        released(driver.check(result, "release a primary context"));
     }
 }
 
@@ -267,12 +265,8 @@ impl Drop for Entered<'_> {
         let mut popped = ptr::null_mut();
         // SAFETY: pushed on this thread by `enter`; calls of kvmem leave the stack of contexts unchanged.
         let result = unsafe { driver.api.ctx_pop_current.call(&mut popped) };
-        if let Err(error) = driver.check(result, "restore the current context") {
-            log!(Error, "{error}");
-        }
+        released(driver.check(result, "restore the current context"));
         // A third attempt without the context, which a reset may have destroyed meanwhile.
-        if let Err(error) = restored.or_else(|_| restore()) {
-            log!(Error, "{error}");
-        }
+        released(restored.or_else(|_| restore()));
     }
 }

@@ -10,9 +10,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::codes::{DEINITIALIZED, has_code};
 use super::context::Context;
-use super::ending::means_lost;
+use super::ending::{means_exit, means_lost};
 use super::quiet::{ContextWork, PATIENCE, Waited, Work};
 use crate::base::error::{Result, Status};
 use crate::base::guarded::guarded;
@@ -205,7 +204,7 @@ impl Queue {
                     since.elapsed()
                 }
                 Ok(Work::Captured) => MAX_PAUSE,
-                Err(error) if has_code(&error, &[DEINITIALIZED]) => return false,
+                Err(error) if means_exit(&error) => return false,
                 // A lost context has no work. After another failure, such as one for lack of memory, it is looked up again.
                 Err(error) if means_lost(&error) => return true,
                 Err(_) => MAX_PAUSE,

@@ -7,8 +7,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::codes::{Code, has_code};
+use super::codes::{Code, DEINITIALIZED, has_code};
 use crate::base::error::{Error, Result, Status};
+use crate::base::log::log;
 
 /// CUDA_ERROR codes that mean that work or a context failed, whichever call returns them.
 const FAILED: &[Code] = &[
@@ -58,6 +59,21 @@ pub fn means_lost(error: &Error) -> bool {
 /// After any other failure, such as one for lack of memory, it still works.
 pub fn is_fatal(error: &Error) -> bool {
     means_lost(error) || error.status() == Status::Panic
+}
+
+/// Whether the process exits, and the driver has released everything.
+pub(super) fn means_exit(error: &Error) -> bool {
+    has_code(error, &[DEINITIALIZED])
+}
+
+/// Logs a failure to release an object, which no call returns. Objects that are destroyed after the driver, as by a static
+/// destructor of the program, do not exist any more.
+pub(super) fn released(outcome: Result<()>) {
+    if let Err(error) = outcome
+        && !means_exit(&error)
+    {
+        log!(Error, "{error}");
+    }
 }
 
 /// Returns whether work is complete, and stores its first failure in `failure`. Memory that the work uses may be released

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent;
 
-use super::codes::{NOT_READY, STREAM_CAPTURE_UNSUPPORTED};
+use super::codes::{NOT_READY, NOT_SUPPORTED, STREAM_CAPTURE_INVALIDATED, STREAM_CAPTURE_UNSUPPORTED};
 use super::context::Context;
+use super::ending::released;
 use crate::base::error::Result;
-use crate::base::log::log;
 
 /// CU_EVENT_DISABLE_TIMING: timing costs, and few events need it.
 const DISABLE_TIMING: u32 = 2;
@@ -68,17 +68,20 @@ impl Event {
         }
     }
 
-    /// Records all work that was submitted to the context. A driver that cannot ([`Driver::can_record_contexts`]) records nothing.
+    /// Records all work that was submitted to the context. A driver that cannot, which has no such function or reports that it
+    /// does not support it, records nothing: then the event is complete.
     pub(super) fn record_context(&self) -> Result<Recorded> {
         let driver = self.context.driver();
         let Some(record) = driver.api.ctx_record_event else { return Ok(Recorded::Work) };
         let entered = self.context.enter()?;
         // SAFETY: a live event of the current context.
         let result = entered.call(|| unsafe { record.call(self.context.raw(), self.raw) })?;
-        if result.code == STREAM_CAPTURE_UNSUPPORTED {
-            return Ok(Recorded::Captured);
+        match result.code {
+            // The latter after a capture that was invalidated before, and has not ended yet.
+            STREAM_CAPTURE_UNSUPPORTED | STREAM_CAPTURE_INVALIDATED => Ok(Recorded::Captured),
+            NOT_SUPPORTED => Ok(Recorded::Work),
+            _ => driver.check(result, "record the work of a context").map(|()| Recorded::Work),
         }
-        driver.check(result, "record the work of a context").map(|()| Recorded::Work)
     }
 
     /// Seconds since another event, by the device's clock. Both must have timing and be complete.
@@ -97,13 +100,10 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let destroyed = self.context.free(|| {
+        released(self.context.free(|| {
             // SAFETY: created by this value.
             let result = unsafe { driver.api.event_destroy.call(self.raw) };
             driver.check(result, "destroy an event")
-        });
-        if let Err(error) = destroyed {
-            log!(Warn, "{error}");
-        }
+        }));
     }
 }

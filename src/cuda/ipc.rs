@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::codes::{
@@ -16,10 +17,10 @@ use super::context::{Context, ContextIdentity};
 use super::deferred::Deferred;
 use super::device::Device;
 use super::driver_structs::RawIpcHandle;
+use super::ending::released;
 use super::memory;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::keyed::Keyed;
-use crate::base::log::log;
 use crate::base::sync::Mutex;
 
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag.
@@ -129,6 +130,7 @@ type Key = (DevicePair, IpcHandle);
 struct OpenAllocation {
     context: Arc<Context>,
     address: u64,
+    /// 0 until it is known.
     size: u64,
     /// The exporter's number for the allocation, if the share contains it.
     buffer_id: Option<u64>,
@@ -163,20 +165,27 @@ impl IpcMapping {
         let context = Arc::new(Context::retain(Device::get(place.user)?)?);
         let key = (place, *handle);
         let of_device = openings_for(place.user);
+        // Dropped after the lock. The driver has closed everything in a context that was reset.
+        let mut lost = None;
         let mut openings = of_device.lock();
-        if let Some(opening) = openings.get_mut(&key)
-            && opening.context.identity() == context.identity()
-        {
-            opening.serve_one_more(buffer_id)?;
-            return Ok(Arc::new(opening.mapping(key, in_use)));
-        }
-        let opening = OpenAllocation::new(context, key, buffer_id)?;
+        let new = || Ok(OpenAllocation::new(context.clone(), open(&context, handle)?, buffer_id));
+        let opening = match openings.entry(key) {
+            Entry::Vacant(none) => none.insert(new()?),
+            Entry::Occupied(known) if known.get().context.identity() == context.identity() => {
+                known.into_mut()
+            }
+            Entry::Occupied(mut known) => {
+                lost = Some(known.insert(new()?));
+                known.into_mut()
+            }
+        };
+        opening.serve_one_more(buffer_id)?;
+        let looked = opening.look(place);
+        // Dropped after a failure: closed when the device has finished its work, as at the end of a region.
         let mapping = opening.mapping(key, in_use);
-        // The driver has closed everything in a context that was reset.
-        let lost = openings.insert(key, opening);
         drop(openings);
         drop(lost);
-        Ok(Arc::new(mapping))
+        looked.map(|()| Arc::new(mapping))
     }
 
     /// The context that it belongs to.
@@ -225,28 +234,20 @@ impl IpcMapping {
 }
 
 impl OpenAllocation {
-    fn new(context: Arc<Context>, (place, handle): Key, buffer_id: Option<u64>) -> Result<Self> {
-        let address = open(&context, &handle)?;
-        let mut opening = Self { context, address, size: 0, buffer_id, own_id: None, users: 1 };
-        match opening.look(place) {
-            Ok((size, own_id)) => (opening.size, opening.own_id) = (size, Some(own_id)),
-            Err(error) => {
-                // Nothing is logged with the lock held, so the error contains both failures.
-                return Err(match opening.close() {
-                    Ok(()) => error,
-                    Err(closing) => error.context(closing),
-                });
-            }
-        }
-        Ok(opening)
+    /// Without users.
+    fn new(context: Arc<Context>, address: u64, buffer_id: Option<u64>) -> Self {
+        Self { context, address, size: 0, buffer_id, own_id: None, users: 0 }
     }
 
-    /// Returns the size and the driver's number, if it is a whole allocation of the expected device.
+    /// Finds the size and the driver's number, unless they are known. Fails if it is not a whole allocation of the expected device.
     ///
     /// For memory that is opened for another device, CUDA's documentation does not say whether the ordinal is that of the
     /// owner or of the other device, so both are accepted. If it is that of the other device, a wrong owner is not detected
     /// here.
-    fn look(&self, place: DevicePair) -> Result<(u64, u64)> {
+    fn look(&mut self, place: DevicePair) -> Result<()> {
+        if self.own_id.is_some() {
+            return Ok(());
+        }
         let (base, size) = memory::range_in(&self.context, self.address)?;
         let found = memory::ordinal_of(self.address)?;
         let DevicePair { owner, user } = place;
@@ -261,7 +262,8 @@ impl OpenAllocation {
             "the driver maps the handle at {:#x}, inside an allocation at {base:#x}",
             self.address
         );
-        Ok((size, memory::buffer_id(self.address)?))
+        (self.size, self.own_id) = (size, Some(memory::buffer_id(self.address)?));
+        Ok(())
     }
 
     fn serve_one_more(&mut self, buffer_id: Option<u64>) -> Result<()> {
@@ -315,9 +317,7 @@ impl Drop for Mapping {
         // Dropping it may release its context, which is slow. All handles of the device share the lock.
         drop(openings);
         drop(last);
-        if let Err(error) = closed {
-            log!(Error, "{error}");
-        }
+        released(closed);
     }
 }
 
@@ -341,7 +341,8 @@ fn explain(error: Error) -> Error {
         (message, Status::InvalidArgument)
     } else if has_code(&error, &[ALREADY_MAPPED]) {
         let message = "the driver has mapped the memory in this process for another GPU, and maps it once: open it for \
-                       that GPU, or destroy the regions opened for that GPU first";
+                       that GPU, or destroy the regions opened for that GPU first; the memory of those is closed when that \
+                       GPU has finished its work";
         (message, Status::Unsupported)
     } else if has_code(&error, &[INVALID_DEVICE]) {
         ("the handle identifies memory of a GPU that this process may not use", Status::NotFound)

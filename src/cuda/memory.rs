@@ -11,8 +11,8 @@ use super::deferred::{self, Deferred};
 use super::device::Device;
 use super::driver;
 use super::driver_structs::RawLocation;
+use super::ending::released;
 use crate::base::error::{Error, Result, Status, ensure};
-use crate::base::log::log;
 
 /// Pointer attributes, by their numbers in the driver's ABI.
 pub(super) const CONTEXT: c_int = 1;
@@ -73,14 +73,11 @@ impl Allocation {
 impl Drop for Plain {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let freed = self.context.free(|| {
+        released(self.context.free(|| {
             // SAFETY: allocated by `Allocation`, and no longer in use.
             let result = unsafe { driver.api.mem_free.call(self.address) };
             driver.check(result, format_args!("free {} bytes of device memory", self.size))
-        });
-        if let Err(error) = freed {
-            log!(Error, "{error}");
-        }
+        }));
     }
 }
 

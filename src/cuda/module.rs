@@ -10,11 +10,11 @@ use once_cell::sync::OnceCell;
 
 use super::context::Context;
 use super::deferred::Deferred;
+use super::ending::released;
 use super::quiet::{ContextWork, PATIENCE, Waited, busy};
 use super::stream::Active;
 use crate::base::error::{Error, Result, Status};
 use crate::base::guarded::guarded;
-use crate::base::log::log;
 use crate::base::sync::{Condvar, Mutex};
 use crate::base::thread;
 
@@ -60,15 +60,12 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let unloaded = self.context.free(|| {
+        released(self.context.free(|| {
             // SAFETY: loaded by this value. Its functions hold it, and each launch was complete before its function was
             // dropped.
             let result = unsafe { driver.api.module_unload.call(self.raw) };
             driver.check(result, "unload kernels")
-        });
-        if let Err(error) = unloaded {
-            log!(Warn, "{error}");
-        }
+        }));
     }
 }
 

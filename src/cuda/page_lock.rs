@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::context::{Context, ContextIdentity, is_lost};
+use super::ending::released;
 use crate::base::error::{Result, ensure};
 use crate::base::log::log;
 
@@ -69,7 +70,7 @@ impl PageLock {
             // A reset has unlocked it already.
             Err(error) if is_lost(&error) => true,
             Err(error) => {
-                log!(Error, "{error}");
+                released(Err(error));
                 self.chunks.is_empty()
             }
         }

@@ -9,10 +9,10 @@ use cudarc::driver::sys::{CUcontext, CUstream};
 use super::codes::{INVALID_CONTEXT, NOT_READY, STREAM_CAPTURE_INVALIDATED, has_code};
 use super::context::{Context, Entered};
 use super::driver::Driver;
+use super::ending::released;
 use super::entry::CallResult;
 use super::event::Event;
 use crate::base::error::{Error, Result, Status, ensure, fail};
-use crate::base::log::log;
 
 /// CU_STREAM_NON_BLOCKING: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;
@@ -66,14 +66,11 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let destroyed = self.context.free(|| {
+        released(self.context.free(|| {
             // SAFETY: created by this value.
             let result = unsafe { driver.api.stream_destroy.call(self.raw) };
             driver.check(result, "destroy a stream")
-        });
-        if let Err(error) = destroyed {
-            log!(Warn, "{error}");
-        }
+        }));
     }
 }
 

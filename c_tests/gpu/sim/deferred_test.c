@@ -4,9 +4,12 @@
 #include "control.h"
 #include "gpu_flight.h"
 #include "patience.h"
+#include "shared_memory.h"
 #include "caller_context.h"
 
 #include <sys/resource.h>
+
+OWNER_ROLE
 
 static kvmem_status allocate(uint64_t size, kvmem_region **region) {
     return kvmem_region_create_device(REF(OPTIONS(kvmem_device_options, it.size = size)), region, ERR);
@@ -182,4 +185,58 @@ TEST(an_allocation_gets_host_memory_that_was_destroyed_beside_work) {
     CHECK_EQ(beside, KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(after, KVMEM_STATUS_OK);
     DESTROYED(kvmem_region, system);
+}
+
+/* A peer can send a handle that the driver opens, and that a check then refuses. */
+TEST(memory_of_a_refused_handle_is_closed_when_the_device_is_idle) {
+    SIM(sim_reset());
+    RETAIN_DEVICE(0);
+    RETAIN_DEVICE(1);
+    OPENED(shared_memory, shared, MIB, 1);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    shared.options.device = 1;
+    busy busy = {0};
+    busy_begin(&busy, BUSY_ONE);
+    OPENED(stream, stream, 1);
+    CU_ON(1, cuMemsetD8Async((uint64_t)(uintptr_t)busy.words, 1, 4, stream.handle));
+    for (int i = 0; i < 2; i++) {
+        refuse_ipc(&shared.options, KVMEM_STATUS_INVALID_ARGUMENT, "memory of device 0, not of device 1");
+        CHECK_EQ(sim_live_now().ipc_openings, before.ipc_openings + 1);
+    }
+    busy_end(&busy);
+}
+
+/* A capture that was invalidated before, and that the engine has not ended yet. */
+TEST(an_invalidated_capture_is_a_capture) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    kvmem_region *region = NULL;
+    EXPECT_OK(allocate(MIB, &region));
+    const uint64_t address = region_info(region).address;
+    SIM(sim_fail("cuCtxRecordEvent", 1, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    DESTROYED(kvmem_region, region);
+    const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
+    CHECK(driver_memory_type(address) != 0);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.path = KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), asked);
+    await_free(address);
+}
+
+/* A driver may have the function, and not support it in every configuration. */
+TEST(without_support_memory_is_freed_and_kernels_are_loaded_at_once) {
+    SIM(sim_reset());
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_NOT_SUPPORTED));
+    OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    flight_create(&flight, it.path = KVMEM_PATH_CUDA_KERNEL);
+    kvmem_region *region = NULL;
+    EXPECT_OK(allocate(MIB, &region));
+    const uint64_t address = region_info(region).address;
+    DESTROYED(kvmem_region, region);
+    CHECK_EQ(driver_memory_type(address), 0);
+    flight_run(&flight);
+    SIM(sim_cancel_failures());
 }

@@ -11,6 +11,7 @@ use crate::base::log::log;
 use crate::cuda::codes::{INVALID_VALUE, NOT_SUPPORTED, has_code};
 use crate::cuda::device::Device;
 use crate::cuda::driver_structs::{RawAccess, RawLocation};
+use crate::cuda::ending::released;
 
 /// The access of a device to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,9 +172,7 @@ impl Drop for DeviceMapping {
             mapped.remove(&self.offset);
         }
         drop(mapped);
-        if let Err(error) = unmapped {
-            log!(Error, "{error}");
-        }
+        released(unmapped);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::base::error::{Error, Result, ensure};
 use crate::base::log::log;
 use crate::cuda::driver::{self, Driver};
 use crate::cuda::driver_structs::RawProperties;
+use crate::cuda::ending::released;
 use crate::cuda::{Device, deferred, memory};
 
 /// How this process obtained the memory.
@@ -88,9 +89,7 @@ impl Drop for PhysicalMemory {
         log!(Trace, "memory of {} bytes on {} released", self.size, self.properties.location);
         // SAFETY: this value owns one reference. Mappings and exported descriptors keep the memory itself.
         let result = unsafe { self.driver.api.mem_release.call(self.handle) };
-        if let Err(error) = self.driver.check(result, format_args!("release {} bytes", self.size)) {
-            log!(Error, "{error}");
-        }
+        released(self.driver.check(result, format_args!("release {} bytes", self.size)));
     }
 }
 
@@ -115,9 +114,7 @@ impl Drop for OwnedHandle {
     fn drop(&mut self) {
         // SAFETY: this value owns one reference.
         let result = unsafe { self.driver.api.mem_release.call(self.handle) };
-        if let Err(error) = self.driver.check(result, "release memory that is not used") {
-            log!(Error, "{error}");
-        }
+        released(self.driver.check(result, "release memory that is not used"));
     }
 }
 

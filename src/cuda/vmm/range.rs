@@ -8,6 +8,7 @@ use crate::base::error::{Result, ensure};
 use crate::base::log::log;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::driver::{self, Driver};
+use crate::cuda::ending::released;
 
 /// A range of reserved addresses. Accessing an address is invalid until memory is mapped there.
 pub struct AddressRange {
@@ -64,8 +65,6 @@ impl Drop for AddressRange {
         log!(Trace, "{} bytes of addresses at {:#x} freed", self.size, self.address);
         // SAFETY: reserved by this value. Every mapping in it holds it, so no mapping is left.
         let result = unsafe { self.driver.api.mem_address_free.call(self.address, self.size as usize) };
-        if let Err(error) = self.driver.check(result, format_args!("free {} bytes of addresses", self.size)) {
-            log!(Error, "{error}");
-        }
+        released(self.driver.check(result, format_args!("free {} bytes of addresses", self.size)));
     }
 }

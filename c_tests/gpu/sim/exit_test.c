@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that exits while threads of kvmem are in calls of the driver, and objects that it destroys after the driver has
+// released everything, as static destructors do.
+#include "control.h"
+#include "gpu_flight.h"
+#include "threads.h"
+#include "caller_context.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static flight late;
+static threads thread;
+
+static void *create_by_the_kernel(void *unused) {
+    (void)unused;
+    flight_try(&late, it.path = KVMEM_PATH_CUDA_KERNEL);
+    return NULL;
+}
+
+/* Only the deadline of the process limits this. */
+static void await_held_call(void) {
+    while (SIM(sim_held_calls()) == 0) sched_yield();
+}
+
+ROLE(exits_while_a_kernel_is_loaded) {
+    (void)socket;
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    SIM(sim_hold_call("cuModuleLoadData"));
+    threads_start(&thread, 1, create_by_the_kernel, NULL, 0);
+    await_held_call();
+}
+
+ROLE(exits_while_memory_is_freed) {
+    (void)socket;
+    retain_device(0);
+    const uint64_t work = engine_allocate(0, 64);
+    static stream stream;
+    stream_open(&stream, 0);
+    GET(kvmem_region *, region, kvmem_region_create_device, REF(OPTIONS(kvmem_device_options, it.size = MIB)));
+    SIM(sim_hold());
+    CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
+    kvmem_region_destroy(region);
+    SIM(sim_hold_call("cuMemFree_v2"));
+    SIM(sim_go());
+    await_held_call();
+}
+
+static void print_warning(uint32_t level, const char *target, const char *message, void *has_warned) {
+    (void)level, (void)target;
+    fprintf(stderr, "%s\n", message);
+    *(bool *)has_warned = true;
+}
+
+static kvmem_region *elastic;
+
+static void destroy_handles(const side *side) {
+    kvmem_layout_destroy(side->model.layout);
+    for (size_t i = 0; i < side->model.num_regions; i++) kvmem_region_destroy(side->model.regions[i]);
+    kvmem_region_destroy(side->whole);
+}
+
+static void destroy_after_the_driver(void) {
+    static bool has_warned;
+    kvmem_log_set_callback(KVMEM_LOG_WARN, print_warning, &has_warned, NULL);
+    SIM(sim_fail_nth_of_all(SIM_EVERY_CALL, CUDA_ERROR_DEINITIALIZED));
+    kvmem_transfer_destroy(late.transfer);
+    destroy_handles(&late.source);
+    destroy_handles(&late.destination);
+    kvmem_region_destroy(elastic);
+    kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, NULL); /* returns when all messages were delivered */
+    if (has_warned) _Exit(EXIT_FAILURE);
+}
+
+ROLE(destroys_objects_after_the_driver) {
+    (void)socket;
+    EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
+    flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
+    flight_create(&late, it.path = KVMEM_PATH_CUDA_KERNEL);
+    flight_submit(&late);
+    EXPECT_OK(kvmem_region_create_elastic(REF(OPTIONS(kvmem_elastic_options, it.size = MIB)), &elastic, ERR));
+    EXPECT_OK(kvmem_region_commit(elastic, 0, MIB, ERR));
+    CHECK_EQ(atexit(destroy_after_the_driver), 0);
+}
+
+static void expect_good_end(const char *role) {
+    peer process = peer_start(role);
+    peer_finish(&process);
+}
+
+TEST(a_process_exits_while_a_kernel_is_loaded) { expect_good_end("exits_while_a_kernel_is_loaded"); }
+
+TEST(a_process_exits_while_memory_is_freed) { expect_good_end("exits_while_memory_is_freed"); }
+
+TEST(objects_that_outlive_the_driver_are_destroyed_without_warnings) {
+    expect_good_end("destroys_objects_after_the_driver");
+}
