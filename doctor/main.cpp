@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// kvmem-doctor: reports what works on this machine, what does not, and how to fix it.
+// kvmem-doctor: reports what works on this machine, what does not, and how to fix it; draws layouts.
+#include "draw/command.hpp"
+#include "draw/descriptor.hpp"
 #include "examination.hpp"
 #include "machine/files.hpp"
 #include "options.hpp"
@@ -85,6 +87,7 @@ ExitStatus print(const std::string &text, ExitStatus status) {
 }
 
 ExitStatus run(int argc, char **argv) {
+    if (argc > 1 && std::string_view(argv[1]) == "draw") return print(draw(argc - 1, argv + 1), works);
     const Options options = parse(argc, argv);
     if (options.wants_help) return print(help(), works);
     if (options.wants_version) return print("kvmem-doctor " + std::string(kvmem::version()) + "\n", works);
@@ -119,6 +122,9 @@ int main(int argc, char **argv) {
     } catch (const UsageError &error) {
         std::fprintf(stderr, "kvmem-doctor: %s\nTry kvmem-doctor --help.\n", printable(error.what()).c_str());
         return usage;
+    } catch (const DescriptorError &error) {
+        std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());
+        return does_not_work;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "kvmem-doctor: %s\n", printable(error.what()).c_str());
         return not_written;

@@ -234,14 +234,6 @@ func (l *Layout) Region(index int) (*Region, error) {
 	return newRegion(region, l), nil
 }
 
-// Draw returns an SVG picture of the layout: its axes as nested boxes in the order of addresses, strides, padding, and one
-// block highlighted.
-func (l *Layout) Draw(block uint32) (string, error) {
-	return l.text(func(p *C.kvmem_layout, text **C.kvmem_blob, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_layout_draw(p, C.uint32_t(block), text, failure)
-	})
-}
-
 // AgentName returns the name of the agent of the layout: the one that it was built with, or the peer.
 func (l *Layout) AgentName() (string, error) {
 	return l.text(func(p *C.kvmem_layout, text **C.kvmem_blob, failure **C.kvmem_error) C.kvmem_status {

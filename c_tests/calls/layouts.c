@@ -76,10 +76,6 @@ static void get_row(fuzz *fuzz) {
         random_index(fuzz, 2), random_index(fuzz, 3), random_index(fuzz, 3), or_null(fuzz, &row));
 }
 
-static void draw(fuzz *fuzz) {
-    CREATE(fuzz, BLOBS, kvmem_layout_draw, table_pick(fuzz, LAYOUTS), random_index(fuzz, 8));
-}
-
 /* Layouts in different memory mostly cannot be combined; a single one always can. */
 static void combine(fuzz *fuzz) {
     static const char *const names[] = {"keys", "values", "scales"};
@@ -171,7 +167,6 @@ const operation layout_operations[] = {
     OPERATION_WITH(4, build_over_registrations, BIT(REGISTRATIONS), 0),
     OPERATION_WITH(2, get_block, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, get_row, BIT(LAYOUTS), 0),
-    OPERATION_WITH(1, draw, BIT(LAYOUTS), 0),
     OPERATION_WITH(3, combine, BIT(LAYOUTS), 0),
     OPERATION_WITH(2, get_part, BIT(LAYOUTS), 0),
     OPERATION_WITH(1, get_part_name, BIT(LAYOUTS), 0),

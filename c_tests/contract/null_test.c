@@ -158,9 +158,6 @@ TEST(layouts) {
 }
 
 TEST(layout_infos) {
-    kvmem_blob *svg = NULL;
-    INVALID_NULLS(svg, kvmem_layout_draw, NULL, 0, &svg);
-    INVALID(kvmem_layout_draw, w.local.layout, 0, NULL);
     const kvmem_layout_part part = {"part", w.local.layout}, unnamed = {NULL, w.local.layout};
     const kvmem_layout_part nothing = {"part", NULL};
     kvmem_layout *layout = NULL;

@@ -304,7 +304,6 @@ static void get_all(const objects *o) {
         GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layouts[i]);
         OWN(kvmem_blob, of_layout, kvmem_layout_get_agent, layouts[i]);
         CHECK_STR(kvmem_blob_data(of_layout), i == 0 ? "near" : "far");
-        OWN(kvmem_blob, picture, kvmem_layout_draw, layouts[i], 0);
     }
     OWN(kvmem_region, first, kvmem_layout_get_region, o->local, 0);
     GET(kvmem_transfer_info, of_transfer, kvmem_transfer_get_info, o->transfer);

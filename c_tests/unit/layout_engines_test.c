@@ -476,19 +476,6 @@ TEST(information_has_order_and_strides) {
     }
 }
 
-/* A drawing shows the order and the highlighted block, and fails for a block that does not exist. */
-TEST(every_layout_is_drawn) {
-    for (size_t i = 0; i < NUM(engines); i++) {
-        OPENED(cache, cache, &engines[i]);
-        OWN(kvmem_blob, svg, kvmem_layout_draw, cache.layout, 3);
-        const char *text = kvmem_blob_data(svg);
-        CHECK_EQ(strlen(text), kvmem_blob_size(svg));
-        CHECK_HAS(text, engines[i].order);
-        CHECK_HAS(text, "block 3 is highlighted");
-        REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "block 5", kvmem_layout_draw, cache.layout, 5);
-    }
-}
-
 /* The message names the wrong field or axis, and nothing else changes. */
 TEST(wrong_orders_fail_with_their_cause) {
     const struct {

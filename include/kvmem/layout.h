@@ -475,7 +475,7 @@ kvmem_status kvmem_layout_get_part_name(const kvmem_layout *layout,
                                         kvmem_blob **name,
                                         kvmem_error **error);
 
-/* ---- Growth, checksums, pictures ---- */
+/* ---- Growth, checksums ---- */
 
 /// Allocates memory for the first blocks of an elastic layout and frees that of the others, in whole extents.
 /// Addresses, strides and block ids do not change.
@@ -523,19 +523,6 @@ kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
                                    uint64_t timeout_ns,
                                    uint32_t *checksums,
                                    kvmem_error **error);
-
-/// Draws a layout as an SVG picture: its axes as nested boxes in the order of addresses, strides, padding,
-/// and one block highlighted. Reads no memory of the layout.
-///
-/// @param layout a layout
-/// @param block block id to highlight, less than num_blocks
-/// @param svg receives the picture as UTF-8 text; the caller destroys it
-/// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block
-kvmem_status kvmem_layout_draw(const kvmem_layout *layout,
-                               uint32_t block,
-                               kvmem_blob **svg,
-                               kvmem_error **error);
 
 #ifdef __cplusplus
 } /* extern "C" */

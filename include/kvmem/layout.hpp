@@ -266,10 +266,6 @@ public:
     Return<Region> region(std::size_t index) const {
         return detail::give(detail::make<Region>(kvmem_layout_get_region, get(), index));
     }
-    /// Returns an SVG picture with one block highlighted.
-    Return<std::string> draw(std::uint32_t block) const {
-        return detail::give(detail::text(kvmem_layout_draw, get(), block));
-    }
 
 private:
     static kvmem_layout_options prepare(const Agent *agent, std::uint32_t source) noexcept {

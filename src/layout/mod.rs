@@ -11,7 +11,6 @@ pub mod cache;
 mod combined;
 mod config;
 mod descriptor;
-mod draw;
 mod extent_set;
 mod extents;
 mod fingerprint;
@@ -234,12 +233,6 @@ impl Layout {
         }
     }
 
-    /// A picture of the layout, as SVG, with one of its blocks highlighted.
-    pub fn draw(&self, block: u64) -> Result<String> {
-        let parts: Vec<_> = self.parts().map(|part| (part.name, part.placement.geometry())).collect();
-        draw_parts(&parts, block)
-    }
-
     /// Address and contiguous bytes of one head of one token of a block, in one layer and outer slot.
     pub fn row(&self, indices: [u64; 5]) -> Result<(u64, u64)> {
         let address = self.single()?.checked_row(indices)?;
@@ -255,24 +248,6 @@ fn not_contiguous(geometry: &Geometry) -> Error {
         geometry.order()
     );
     Error::new(Status::Unsupported, message)
-}
-
-/// A picture of a shape, as SVG, with one of its blocks highlighted.
-pub fn draw(geometry: &Geometry, block: u64) -> Result<String> {
-    draw_parts(&[("", geometry)], block)
-}
-
-/// A picture of the shapes of some parts, each with its name.
-pub fn draw_parts(parts: &[(&str, &Geometry)], block: u64) -> Result<String> {
-    for (_, geometry) in parts {
-        let blocks = geometry.count(Axis::Block);
-        ensure!(
-            block < blocks,
-            OutOfRange,
-            "block {block} is to be highlighted, the layout has {blocks} blocks"
-        );
-    }
-    Ok(draw::svg(parts, block))
 }
 
 impl Drop for Layout {

@@ -358,11 +358,6 @@ pub const Layout = struct {
         return .{ .handle = handle.? };
     }
 
-    /// An SVG picture of the layout, as text.
-    pub fn draw(self: Layout, id: u32, diagnostics: ?*Diagnostics) Error!core.Blob {
-        return core.getBlob(diagnostics, c.kvmem_layout_draw, .{ self.handle, id });
-    }
-
     /// Name of the agent of the layout, as text.
     pub fn agentName(self: Layout, diagnostics: ?*Diagnostics) Error!core.Blob {
         return core.getBlob(diagnostics, c.kvmem_layout_get_agent, .{self.handle});

@@ -5,7 +5,6 @@ pub mod address;
 pub mod build;
 pub mod checksum;
 pub mod config;
-pub mod draw;
 pub mod info;
 pub mod parts;
 
