@@ -86,21 +86,25 @@ impl Keys {
 
     /// The name of a key of a presence; `None` for any other key.
     pub fn name_of(&self, key: &[u8]) -> Option<String> {
-        Some(std::str::from_utf8(key).ok()?.strip_prefix(&self.agents)?.to_string())
+        without(key, &self.agents)
+    }
+
+    /// The same of an entry.
+    pub fn name_of_entry(&self, key: &[u8]) -> Option<String> {
+        without(key, &self.entries)
     }
 
     fn value(bytes: &[u8], most: usize) -> Value {
         if bytes.len() <= most { Value::Bytes(ByteBuf::from(bytes)) } else { Value::TooLarge(bytes.len()) }
     }
 
-    /// The name of a key of an entry.
-    pub fn name_of_entry(&self, key: &[u8]) -> Option<String> {
-        Some(std::str::from_utf8(key).ok()?.strip_prefix(&self.entries)?.to_string())
-    }
-
     pub fn presence_value(&self, bytes: &[u8]) -> Value {
         Self::value(bytes, self.max_bytes.0)
     }
+}
+
+fn without(key: &[u8], prefix: &str) -> Option<String> {
+    Some(std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.to_string())
 }
 
 /// Ends the keeper of the lease.

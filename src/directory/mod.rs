@@ -91,25 +91,27 @@ impl Directory {
         content: impl FnOnce() -> Result<(Vec<u8>, Vec<PublishedLayout>)>,
         deadline: Option<Instant>,
     ) -> Result<()> {
-        let doing = || format!("publish agent '{name}' in {}", self.store.location());
         let responds_by = responding(deadline);
-        check_name(name, "the agent")?;
-        let _turn = self.turns.take(name, deadline).map_err(|error| error.context(doing()))?;
+        let _turn = self.with_agent("publish", name, || self.turns.take(name, deadline))?;
         let (metadata, layouts) = content()?;
         check_layouts(&layouts)?;
         let presence = self.next_version(name, agent)?;
-        let layouts_count = Count(layouts.len() as u64, "layout");
         log!(
             Debug,
-            "directory {}: {}: {} of metadata, {layouts_count}",
+            "directory {}: publish agent '{name}' in {}: {} of metadata, {}",
             self.log_id,
-            doing(),
-            Count(metadata.len() as u64, "byte")
+            self.store.location(),
+            Count(metadata.len() as u64, "byte"),
+            Count(layouts.len() as u64, "layout")
         );
-        let entry = Entry { presence, metadata: ByteBuf::from(metadata), layouts };
-        self.call(Request::Publish(Box::new(entry)), responds_by)
-            .map(|_| ())
-            .map_err(|error| error.context(doing()))
+        let entry = Box::new(Entry { presence, metadata: ByteBuf::from(metadata), layouts });
+        self.with_agent("publish", name, || self.call(Request::Publish(entry), responds_by).map(drop))
+    }
+
+    /// Does something with the entry of an agent.
+    fn with_agent<R>(&self, doing: &str, name: &str, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        check_name(name, "the agent")?;
+        work().map_err(|error| error.context(format!("{doing} agent '{name}' in {}", self.store.location())))
     }
 
     fn next_version(&self, name: &str, agent: LogId) -> Result<Presence> {
@@ -125,29 +127,23 @@ impl Directory {
 
     /// Removes an entry that this directory has published.
     pub fn withdraw(&self, name: &str, timeout: Option<Duration>) -> Result<()> {
-        let doing = || format!("withdraw agent '{name}' from {}", self.store.location());
         let deadline = deadline_of(timeout);
         let responds_by = responding(deadline);
-        check_name(name, "the agent")?;
-        let _turn = self.turns.take(name, deadline).map_err(|error| error.context(doing()))?;
-        ensure!(
-            self.published.lock().contains_key(name),
-            NotFound,
-            "{}: this directory has not published it",
-            doing()
-        );
-        let result = self.call(Request::Withdraw(name.to_string()), responds_by);
-        if result.as_ref().err().is_none_or(|error| error.status() == Status::Stale) {
-            self.published.lock().remove(name);
-        }
-        result.map(|_| ()).map_err(|error| error.context(doing()))
+        self.with_agent("withdraw", name, || {
+            let _turn = self.turns.take(name, deadline)?;
+            let is_own = self.published.lock().contains_key(name);
+            ensure!(is_own, NotFound, "this directory has not published it");
+            let result = self.call(Request::Withdraw(name.to_string()), responds_by);
+            if result.as_ref().err().is_none_or(|error| error.status() == Status::Stale) {
+                self.published.lock().remove(name);
+            }
+            result.map(drop)
+        })
     }
 
     /// Returns the entry of an agent.
     pub fn look_up(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
-        check_name(name, "the agent")?;
-        self.find(name, responding(deadline_of(timeout)))
-            .map_err(|error| error.context(format!("look up agent '{name}' in {}", self.store.location())))
+        self.with_agent("look up", name, || self.find(name, responding(deadline_of(timeout))))
     }
 
     fn find(&self, name: &str, deadline: Option<Instant>) -> Result<Entry> {
@@ -159,36 +155,31 @@ impl Directory {
 
     /// Returns the entry of an agent. Waits until it is published; without a timeout left, looks once.
     pub fn wait_for(&self, name: &str, timeout: Option<Duration>) -> Result<Entry> {
-        let doing =
-            |error: Error| error.context(format!("wait for agent '{name}' in {}", self.store.location()));
-        check_name(name, "the agent")?;
         let deadline = deadline_of(timeout);
         let responds_by = responding(deadline);
-        let (awaited, reply) = Awaited::begin(&self.watch, &*self.store, name, responds_by);
-        self.receive(reply, responds_by).map_err(doing)?;
-        let mut seen = 0;
-        loop {
-            let Some(count) = awaited.arrival(seen, deadline) else {
-                return Err(doing(late("it was not published within the timeout", self.store.trouble())));
-            };
-            seen = count;
-            match self.find(name, responds_by) {
-                // It has ended since.
-                Err(error) if error.status() == Status::NotFound => {}
-                found => return found.map_err(doing),
+        self.with_agent("wait for", name, || {
+            let (awaited, reply) = Awaited::begin(&self.watch, &*self.store, name, responds_by);
+            self.receive(reply, responds_by)?;
+            let mut seen = 0;
+            loop {
+                let late = || late("it was not published within the timeout", self.store.trouble());
+                seen = awaited.arrival(seen, deadline).ok_or_else(late)?;
+                match self.find(name, responds_by) {
+                    // It has ended since.
+                    Err(error) if error.status() == Status::NotFound => {}
+                    found => return found,
+                }
             }
-        }
+        })
     }
 
     /// Checks that an entry that was looked up is still the current one of its agent.
     pub fn check(&self, looked_up: &Presence, timeout: Option<Duration>) -> Result<()> {
         let name = &looked_up.name;
-        let context = |error: Error| {
-            error.context(format!("check the entry of agent '{name}' in {}", self.store.location()))
-        };
-        let reply =
-            self.call(Request::Check(name.clone()), responding(deadline_of(timeout))).map_err(context)?;
-        compare(looked_up, reply, self.store.location()).map_err(context)
+        self.with_agent("check the entry of", name, || {
+            let reply = self.call(Request::Check(name.clone()), responding(deadline_of(timeout)))?;
+            compare(looked_up, reply, self.store.location())
+        })
     }
 
     /// Begins to watch an agent, or all. Its state is reported now, and every change.

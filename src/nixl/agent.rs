@@ -117,18 +117,27 @@ impl Agent {
         }?;
         log!(Info, "agent {log_id} '{name}' created");
         let thread_id = handle.thread().id();
-        Ok(Arc::new(Self {
+        let thread = Some(AgentThread { handle, ended });
+        Ok(Self::around((name, log_id, config), (commands, executor), (thread_id, thread)))
+    }
+
+    fn around(
+        (name, log_id, config): (&str, LogId, &AgentConfig),
+        (commands, executor): (Arc<CommandQueue<Command>>, Arc<Executor>),
+        (thread_id, thread): (ThreadId, Option<AgentThread>),
+    ) -> Arc<Self> {
+        Arc::new(Self {
             log_id,
             name: name.to_string(),
             commands,
             executor,
-            thread: Some(AgentThread { handle, ended }),
+            thread,
             thread_id,
             has_listen_thread: config.listen_thread,
             call_timeout: config.call_timeout,
             bell: Mutex::new(None),
             trials: GdsTrials::default(),
-        }))
+        })
     }
 
     /// Its name, by which peers know it.
@@ -292,7 +301,7 @@ impl Agent {
         let shared = SharedPatience::get();
         let patience = shared.left();
         if ended.take(Instant::now().checked_add(patience)) == Taken::TooLate {
-            shared.used(patience);
+            shared.use_up();
             let (id, name) = (self.log_id, &self.name);
             log!(Warn, "NIXL did not destroy agent {id} '{name}' within {patience:?}; its thread continues");
             return;
@@ -322,24 +331,10 @@ impl Agent {
     /// An agent whose thread is the calling one: calls wait until that runs the executor, or the receiver is dropped.
     pub fn unattended() -> (Arc<Self>, Receiver<Command>) {
         let (commands, receiver) = CommandQueue::new();
-        let thread_id = std::thread::current().id();
-        let (name, trials) = ("unattended".to_string(), GdsTrials::default());
-        let executor = Arc::new(Executor::new());
-        (
-            Arc::new(Self {
-                log_id: LogId::next(),
-                name,
-                commands,
-                executor,
-                thread: None,
-                thread_id,
-                has_listen_thread: false,
-                call_timeout: None,
-                bell: Mutex::new(None),
-                trials,
-            }),
-            receiver,
-        )
+        let config = AgentConfig { call_timeout: None, ..AgentConfig::default() };
+        let thread = (std::thread::current().id(), None);
+        let driven = (commands, Arc::new(Executor::new()));
+        (Self::around(("unattended", LogId::next(), &config), driven, thread), receiver)
     }
 }
 

@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Result, ensure};
@@ -44,10 +45,12 @@ const MIN_PATIENCE: Duration = Duration::from_millis(100);
 /// A forked child has none of the threads that destroy agents, and must not wait for them.
 static EXIT: PerProcess<Exit> = PerProcess::new();
 
-/// What is left of [`PATIENCE`]. Waits in vain use it up, and a destruction that ends restores it, also if no thread waits for it
-/// any more.
+/// How long a thread waits for the destruction of an agent: after a wait in vain [`MIN_PATIENCE`], until a destruction ends, also if no
+/// thread waits for it any more.
 #[derive(Default)]
-pub struct SharedPatience(Mutex<Duration>);
+pub struct SharedPatience {
+    is_used: AtomicBool,
+}
 
 impl SharedPatience {
     /// That of this process.
@@ -57,18 +60,12 @@ impl SharedPatience {
 
     /// How long a wait that begins now may take.
     pub fn left(&self) -> Duration {
-        PATIENCE.saturating_sub(*self.0.lock()).max(MIN_PATIENCE)
+        if self.is_used.load(Ordering::Relaxed) { MIN_PATIENCE } else { PATIENCE }
     }
 
-    /// Notes a wait in vain, which took this long.
-    pub fn used(&self, time: Duration) {
-        let mut used = self.0.lock();
-        *used = used.saturating_add(time);
-    }
-
-    /// Notes that NIXL has destroyed an agent.
-    fn restore(&self) {
-        *self.0.lock() = Duration::ZERO;
+    /// Notes a wait in vain.
+    pub fn use_up(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
     }
 }
 
@@ -159,7 +156,7 @@ impl<'a> Destroying<'a> {
 impl Drop for Destroying<'_> {
     fn drop(&mut self) {
         DESTROYS.set(false);
-        self.0.patience.restore();
+        self.0.patience.is_used.store(false, Ordering::Relaxed);
         self.0.state.lock().destroying -= 1;
         self.0.destroyed.notify_all();
     }
@@ -168,7 +165,6 @@ impl Drop for Destroying<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::{JoinHandle, spawn};
 
@@ -209,22 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn waits_in_vain_share_the_patience_until_a_destruction_ends() {
-        let patience = SharedPatience::default();
-        assert_eq!(patience.left(), PATIENCE);
-        patience.used(PATIENCE / 2);
-        assert_eq!(patience.left(), PATIENCE / 2);
-        (0..3).for_each(|_| patience.used(PATIENCE));
-        assert_eq!(patience.left(), MIN_PATIENCE);
-        patience.restore();
-        assert_eq!(patience.left(), PATIENCE);
-    }
-
-    #[test]
     fn a_destruction_that_ends_after_a_wait_in_vain_restores_the_patience() {
         let exit = Arc::<Exit>::default();
         let (end, thread) = destroying(&exit);
-        exit.patience.used(PATIENCE);
+        exit.patience.use_up();
         assert_eq!(exit.patience.left(), MIN_PATIENCE);
         drop(end);
         thread.join().unwrap();

@@ -45,14 +45,3 @@ impl Pace {
         step != TaskStep::Waiting && self.quiet < QUIET_STEPS && spent <= LONGEST_BEGIN
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_of_few_bytes_and_few_descriptors_are_short() {
-        assert!(is_short(1 << 20, 128) && is_short(0, 1));
-        assert!(!is_short((1 << 20) + 1, 1) && !is_short(1 << 16, 129));
-    }
-}

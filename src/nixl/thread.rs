@@ -236,7 +236,7 @@ mod tests {
     use crate::nixl::command_queue::CommandQueue;
     use crate::nixl::pace::{MOVING, QUIET_STEPS};
 
-    /// A task whose steps are these. What it holds tells whether it still exists.
+    /// A task with these steps.
     struct Script<F> {
         step: F,
         look_interval: Option<Duration>,

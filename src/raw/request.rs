@@ -76,19 +76,10 @@ impl Request {
             local: local.clone(),
             remote: remote.clone(),
             source: RequestSource::Owner(owner.to_string()),
-            options: options.clone(),
+            options,
             names_storage: of_runs.limit.is_some(),
         };
-        let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
-        let resource = Resource {
-            agent: agent.clone(),
-            id,
-            side,
-            is_over: AtomicBool::new(false),
-            prepared: None,
-            holds,
-        };
-        Ok(Self::around(resource, storage, local, options, of_runs))
+        Self::new(agent, new, None, holds, of_runs)
     }
 
     /// A request on descriptors of two prepared lists, which correspond by position in the lists of indices.
@@ -107,37 +98,41 @@ impl Request {
             agent.name(),
             remote.agent.name()
         );
-        ensure!(
-            local.is_local(),
-            InvalidArgument,
-            "the local list was prepared for the remote side of requests"
-        );
-        ensure!(
-            !remote.is_local(),
-            InvalidArgument,
-            "the remote list was prepared for the local side of requests"
-        );
+        for (list, is_local, own, other) in
+            [(local, true, "local", "remote"), (remote, false, "remote", "local")]
+        {
+            ensure!(
+                list.is_local() == is_local,
+                InvalidArgument,
+                "the {own} list was prepared for the {other} side of requests"
+            );
+        }
         let (local_chosen, local_numbers) = local.chosen(local_indices, "local_indices")?;
         let (remote_chosen, remote_numbers) = remote.chosen(remote_indices, "remote_indices")?;
         ensure_corresponding(&local_chosen, &remote_chosen)?;
         let new = NewRequest {
             operation,
-            local: local_chosen.clone(),
+            local: local_chosen,
             remote: remote_chosen,
             source: RequestSource::Prepared([(local.id, local_numbers), (remote.id, remote_numbers)]),
-            options: options.clone(),
+            options,
             names_storage: of_runs.limit.is_some(),
         };
+        Self::new(agent, new, Some([local.clone(), remote.clone()]), Holds::default(), of_runs)
+    }
+
+    fn new(
+        agent: &Arc<Agent>,
+        new: NewRequest,
+        prepared: Option<[Arc<Prepared>; 2]>,
+        holds: Holds,
+        of_runs: RunOptions,
+    ) -> Result<Self> {
+        let (local, options) = (new.local.clone(), new.options.clone());
         let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
-        let resource = Resource {
-            agent: agent.clone(),
-            id,
-            side,
-            is_over: AtomicBool::new(false),
-            prepared: Some([local.clone(), remote.clone()]),
-            holds: Holds::default(),
-        };
-        Ok(Self::around(resource, storage, &local_chosen, options, of_runs))
+        let is_over = AtomicBool::new(false);
+        let resource = Resource { agent: agent.clone(), id, side, is_over, prepared, holds };
+        Ok(Self::around(resource, storage, &local, options, of_runs))
     }
 
     fn around(

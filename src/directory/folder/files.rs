@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::base::error::{Error, Result, ensure};
@@ -88,7 +88,6 @@ impl Folder {
 
     /// Whether the path still leads to this folder.
     pub fn is_in_place(&self) -> bool {
-        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
         let own = retried::fstat(&self.folder).map(identity);
         let there = retried::stat(&self.path).map(identity);
         matches!((own, there), (Ok(own), Ok(there)) if own == there)
@@ -146,19 +145,27 @@ impl Folder {
     /// Removes the file of an entry whose process has ended. A process that publishes the name at this moment notices that
     /// its file was removed, and writes it again.
     fn remove_ended(&self, name: &str, file: &OwnedFd) {
+        let Ok(ended) = retried::fstat(file).map(identity) else { return };
+        match self.remove_inode(name, ended) {
+            Ok(true) => log!(Debug, "the process of agent '{name}' has ended; its entry is removed"),
+            Ok(false) => {}
+            Err(error) => log!(Debug, "the process of agent '{name}' has ended: {error}"),
+        }
+    }
+
+    /// Removes the file under a name, unless it is another one. Returns whether it is not there any more.
+    fn remove_inode(&self, name: &str, inode: (u64, u64)) -> Result<bool> {
         let path = file_name(name);
-        let there = retried::statat(&self.folder, &path, AtFlags::SYMLINK_NOFOLLOW);
-        let ended = retried::fstat(file);
-        if let (Ok(there), Ok(ended)) = (there, ended)
-            && (there.st_dev, there.st_ino) == (ended.st_dev, ended.st_ino)
-        {
-            match retried::unlinkat(&self.folder, &path, AtFlags::empty()) {
-                Ok(()) => log!(Debug, "the process of agent '{name}' has ended; its entry is removed"),
-                Err(Errno::NOENT) => {}
-                Err(errno) => {
-                    log!(Debug, "remove the entry of agent '{name}', whose process has ended: {errno}")
-                }
-            }
+        let there = match retried::statat(&self.folder, &path, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(true),
+            stat => stat.map(identity).map_err(|errno| Error::errno("examine its file", errno))?,
+        };
+        if there != inode {
+            return Ok(false);
+        }
+        match retried::unlinkat(&self.folder, &path, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(errno) => Err(Error::errno("remove its file", errno)),
         }
     }
 
@@ -215,31 +222,21 @@ impl Folder {
             left = &left[written..];
         }
         let stat = retried::fstat(file).map_err(|errno| Error::errno("get the inode of an entry", errno))?;
-        Ok(OwnFile { bytes, inode: (stat.st_dev, stat.st_ino), _lock: lock })
+        Ok(OwnFile { bytes, inode: identity(stat), _lock: lock })
     }
 
     /// Whether the name still leads to this file, with these bytes. Fails as [`Self::find`] does.
     pub fn is_own(&self, name: &str, own: &OwnFile) -> Result<bool> {
         let Opened::File(file) = self.open_entry(name)? else { return Ok(false) };
-        let inode = retried::fstat(&file).map(|stat| (stat.st_dev, stat.st_ino));
+        let inode = retried::fstat(&file).map(identity);
         Ok(inode == Ok(own.inode) && read(&file).is_ok_and(|bytes| bytes == own.bytes))
     }
 
     /// Removes the file of an entry of this process. Fails if the name leads to another file.
     pub fn remove(&self, name: &str, own: &OwnFile) -> Result<()> {
-        let stat = match retried::statat(&self.folder, &file_name(name), AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(()),
-            stat => stat.map_err(|errno| Error::errno("examine its file", errno))?,
-        };
-        ensure!(
-            (stat.st_dev, stat.st_ino) == own.inode,
-            Stale,
-            "another process has published an agent of that name since"
-        );
-        match retried::unlinkat(&self.folder, &file_name(name), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(Error::errno("remove its file", errno)),
-        }
+        let is_removed = self.remove_inode(name, own.inode)?;
+        ensure!(is_removed, Stale, "another process has published an agent of that name since");
+        Ok(())
     }
 
     /// Removes what processes that ended while they wrote an entry have left.
@@ -261,6 +258,10 @@ impl Folder {
             }
         }
     }
+}
+
+fn identity(stat: Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 /// Reads a file, up to one byte more than an entry may have.

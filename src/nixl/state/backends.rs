@@ -36,7 +36,7 @@ const FOR_UCX: usize = 20;
 const MAPPED_BY_UCX: usize = 224 << 20;
 
 /// Memory types and parameters.
-type Properties = (Vec<sys::nixl_capi_mem_type_t>, BTreeMap<String, String>);
+pub(super) type Properties = (Vec<sys::nixl_capi_mem_type_t>, BTreeMap<String, String>);
 
 impl AgentState {
     /// Makes a backend from the plugin's own parameters, changed by `parameters`.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What NIXL and the agent have: plugins, backends, and connections to peers.
 
-use std::collections::BTreeMap;
-
 use super::AgentState;
+use super::backends::Properties;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
 use crate::nixl::arguments::{Arguments, CallOptions};
@@ -29,31 +28,19 @@ impl AgentState {
                 .and_then(|text| self.plugin_properties(&name, &text))
                 .map_err(|error| error.message().to_string()),
         };
-        match properties {
-            Ok((types, parameters)) => {
-                PluginInfo { name, memory_types: known(&types), parameters, failure: None }
-            }
-            Err(failure) => PluginInfo {
-                name,
-                memory_types: Vec::new(),
-                parameters: BTreeMap::new(),
-                failure: Some(failure),
-            },
-        }
+        let (properties, failure) = match properties {
+            Ok(properties) => (properties, None),
+            Err(failure) => (Properties::default(), Some(failure)),
+        };
+        info(name, properties, failure)
     }
 
     /// The agent's backends.
     pub fn backends(&self) -> Result<Vec<PluginInfo>> {
-        let info = |(name, backend)| {
-            let (types, parameters) = self.backend_properties(backend)?;
-            Ok(PluginInfo {
-                name: String::clone(name),
-                memory_types: known(&types),
-                parameters,
-                failure: None,
-            })
-        };
-        self.backends.iter().map(info).collect()
+        let backends = self.backends.iter();
+        backends
+            .map(|(name, backend)| Ok(info(name.clone(), self.backend_properties(backend)?, None)))
+            .collect()
     }
 
     /// Connects to a peer now, so that the first transfer need not.
@@ -131,7 +118,8 @@ impl AgentState {
     }
 }
 
-/// The memory types that kvmem has names for.
-fn known(types: &[sys::nixl_capi_mem_type_t]) -> Vec<MemoryType> {
-    types.iter().filter_map(|raw| MemoryType::from_raw(*raw)).collect()
+/// With the memory types that kvmem has names for.
+fn info(name: String, (types, parameters): Properties, failure: Option<String>) -> PluginInfo {
+    let memory_types = types.iter().filter_map(|raw| MemoryType::from_raw(*raw)).collect();
+    PluginInfo { name, memory_types, parameters, failure }
 }

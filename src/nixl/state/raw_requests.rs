@@ -77,7 +77,6 @@ impl AgentState {
         options: &CallOptions,
     ) -> Result<ListId> {
         let id = self.prepare_range(side, list, 0..list.entries().len(), options).map_err(|error| {
-            let error = self.explain_missing(side, false, error);
             let named = match error.status() {
                 Status::NotFound => self.name_unresolved(error, side, list, options),
                 _ => error,

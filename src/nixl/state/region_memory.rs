@@ -124,18 +124,13 @@ impl AgentState {
     }
 
     fn deregister_all(&mut self, spans: &[Descriptor]) -> SpanResult {
-        let mut failed: SpanResult = Ok(());
+        let (mut first, mut stuck) = (None, Vec::new());
         for span in spans {
             if let Err(error) = self.deregister(span) {
-                let one = SpanFailure { error, stuck: vec![*span] };
-                failed = Err(match failed {
-                    Ok(()) => one,
-                    Err(first) => {
-                        SpanFailure { error: first.error, stuck: [first.stuck, one.stuck].concat() }
-                    }
-                });
+                first.get_or_insert(error);
+                stuck.push(*span);
             }
         }
-        failed
+        first.map_or(Ok(()), |error| Err(SpanFailure { error, stuck }))
     }
 }

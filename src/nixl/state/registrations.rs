@@ -126,7 +126,7 @@ impl AgentState {
             all.find_map(|segments| segments.refused.as_ref())
         });
         match reason {
-            Some(reason) => error.followed_by(refused_then(reason)),
+            Some(reason) => error.followed_by(format!("when memory was registered: {reason}")),
             None => error,
         }
     }
@@ -205,11 +205,6 @@ fn and(outcome: Result<()>, error: Error) -> Result<()> {
         Ok(()) => error,
         Err(first) => first.followed_by(error),
     })
-}
-
-/// Why a backend does not have memory, for the message of a later failure.
-fn refused_then(reason: &str) -> String {
-    format!("when memory was registered: {reason}")
 }
 
 /// A list, for messages.

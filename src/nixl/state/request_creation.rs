@@ -34,7 +34,8 @@ impl AgentState {
         check(status, || {
             let (count, whose) = (Count(list.count, "descriptor"), self.whose(side));
             format!("prepare {count} of {} memory{whose}", memory_type.name())
-        })?;
+        })
+        .map_err(|error| self.explain_missing(side, false, error))?;
         let id = ListId(self.next_id());
         let list = PreparedList { raw: prepared, side: side.clone(), memory_type, own: None };
         self.lists.insert(id, list);

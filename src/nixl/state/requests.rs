@@ -29,7 +29,6 @@ impl AgentState {
         spans: impl Iterator<Item = Span>,
     ) -> Result<ListId> {
         self.new_list(side, (memory_type, spans), &CallOptions::default())
-            .map_err(|error| self.explain_missing(side, false, error))
     }
 
     /// Whether a list still exists: those of a peer go when it is invalidated.

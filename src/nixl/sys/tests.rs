@@ -35,13 +35,18 @@ fn crate_folder() -> PathBuf {
     PathBuf::from(manifest.trim_end_matches("Cargo.toml"))
 }
 
+/// The fields of a struct that begins so, with one space between words.
+fn fields(source: &str, begin: &str) -> Vec<String> {
+    let fields = source.split_once(begin).unwrap().1.split_once('}').unwrap().0;
+    let fields = fields.split(';').map(|field| field.split_whitespace().collect::<Vec<_>>().join(" "));
+    fields.filter(|field| !field.is_empty()).collect()
+}
+
 /// `Backend::is_same` reads it.
 #[test]
 fn a_handle_of_a_backend_is_one_pointer() {
-    let source = source("wrapper.cpp");
-    let fields = source.split_once("struct nixl_capi_backend_s {").unwrap().1.split_once('}').unwrap().0;
-    let fields: Vec<_> = fields.split_whitespace().collect();
-    assert_eq!(fields.join(" ").replace("* ", " *"), "nixlBackendH *backend;");
+    let fields = fields(&source("wrapper.cpp"), "struct nixl_capi_backend_s {");
+    assert_eq!(fields.concat().replace("* ", " *"), "nixlBackendH *backend");
 }
 
 fn without_comments(text: &str) -> String {
@@ -136,34 +141,22 @@ fn every_constant_matches_the_crate() {
 }
 
 #[test]
-fn the_agent_configuration_matches_the_crate() {
-    let header = header();
-    let fields = header.split_once("typedef struct nixl_capi_agent_config_s {").unwrap().1;
-    let fields: Vec<Vec<&str>> =
-        fields.split_once('}').unwrap().0.split(';').map(|f| f.split_whitespace().collect()).collect();
-    let expected: [Vec<&str>; 9] = [
-        vec!["bool", "enable_prog_thread"],
-        vec!["bool", "enable_listen_thread"],
-        vec!["int", "listen_port"],
-        vec!["nixl_capi_thread_sync_t", "thread_sync"],
-        vec!["unsigned", "int", "num_workers"],
-        vec!["uint64_t", "pthr_delay_us"],
-        vec!["uint64_t", "lthr_delay_us"],
-        vec!["bool", "capture_telemetry"],
-        vec![],
+fn the_structs_match_the_crate() {
+    let config = fields(&header(), "typedef struct nixl_capi_agent_config_s {");
+    let expected = [
+        "bool enable_prog_thread",
+        "bool enable_listen_thread",
+        "int listen_port",
+        "nixl_capi_thread_sync_t thread_sync",
+        "unsigned int num_workers",
+        "uint64_t pthr_delay_us",
+        "uint64_t lthr_delay_us",
+        "bool capture_telemetry",
     ];
-    assert_eq!(fields, expected);
-}
-
-#[test]
-fn the_telemetry_of_a_request_matches_the_crate() {
-    let header = header();
-    let fields =
-        header.split_once("struct nixl_capi_xfer_telemetry_s {").unwrap().1.split_once('}').unwrap().0;
-    let names: Vec<_> = fields.split(';').filter_map(|field| field.split_whitespace().last()).collect();
+    assert_eq!(config, expected);
+    let telemetry = fields(&header(), "struct nixl_capi_xfer_telemetry_s {");
     let expected = ["start_time_us", "post_duration_us", "xfer_duration_us", "total_bytes", "desc_count"];
-    assert_eq!(names, expected);
-    assert!(fields.split(';').all(|field| field.trim().is_empty() || field.trim().starts_with("uint64_t ")));
+    assert_eq!(telemetry, expected.map(|name| format!("uint64_t {name}")));
 }
 
 /// The public functions of the crate, as `Type::function`.
