@@ -73,6 +73,8 @@
  * Numbers.  Sizes are in bytes, times in nanoseconds. A block id is a uint32_t; layers and outer slots are
  *           uint64_t. A GPU is its ordinal in the order of CUDA_VISIBLE_DEVICES.
  *
+ * Waiting.  docs/errors.md lists what each function waits for, and until when. Others wait for nothing.
+ *
  * Threads.  Functions without a handle may be called by any thread at any time. The comment of each type says
  *           which functions may use one object at the same time. A call that starts a transfer or request
  *           (kvmem_transfer_start, kvmem_transfer_submit and its variants, kvmem_request_post), asks for its

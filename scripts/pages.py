@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks all committed pages: links resolve, to files and to headings; files of the source tree that a page names in
-`code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test.
+`code` exist; names that begin with kvmem_ or KVMEM_ are declared in a header, or used by a build file or a test. The table
+of blocking calls in docs/errors.md names functions, among them each with a timeout, and none that never waits.
 
 pages.py PREFIX checks the links of all pages that are installed there."""
 
@@ -20,6 +21,7 @@ HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 SOURCE = re.compile(r"`((?:src|c_tests|tests|bench|cmake|docs|examples|fuzz|include|scripts)/[\w./-]+)`")
 NAME = re.compile(r"\b(?:kvmem|KVMEM)_\w*[A-Za-z0-9]\b")
 NAMES = ["include", "Makefile", "CMakeLists.txt", "cmake", "scripts", "tests", "c_tests"]
+FUNCTION = re.compile(r"((?:^///.*\n)*)^\w[\w ]*[ *](kvmem_\w+)\(([^;]*)\);", re.MULTILINE)
 EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
 
 
@@ -31,6 +33,7 @@ def main():
     if not pages or not names:
         sys.exit("pages.py: git lists no pages, or no headers")
     found = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page.read_text(), page, names)]
+    found += [f"docs/errors.md: {fault}" for fault in waiting_faults()]
     if found:
         sys.exit("\n".join(found))
     print(f"pages.py: {len(pages)} pages have no broken link and no unknown name")
@@ -67,6 +70,30 @@ def faults(text, page, names):
         if not (ROOT / path).exists():
             yield f"{path}: no such file"
     yield from link_faults(text, page, ROOT)
+
+
+def waiting_faults():
+    headers = [header.read_text() for header in committed("include/kvmem/*.h")]
+    functions = {name: (comment, parameters) for text in headers for comment, name, parameters in FUNCTION.findall(text)}
+    section = (ROOT / "docs/errors.md").read_text().partition("## What calls wait for")[2].partition("\n## ")[0]
+    listed = set()
+    for row in section.splitlines():
+        noun = ""
+        for name in re.findall(r"`(\w+)`", row.split("|")[1] if row.startswith("|") else ""):
+            if name.startswith("kvmem_"):
+                noun = "_".join(name.split("_")[:2])
+            elif name.startswith("_"):
+                name = noun + name
+            else:
+                continue
+            listed.add(name)
+            if name not in functions:
+                yield f"{name}: no such function in the table of what calls wait for"
+    for name, (comment, parameters) in functions.items():
+        if "timeout_ns" in parameters and name not in listed:
+            yield f"{name} has a timeout, and no row in the table of what calls wait for"
+        if "Never waits" in comment and name in listed:
+            yield f"{name} never waits, and has a row in the table of what calls wait for"
 
 
 def link_faults(text, page, root):

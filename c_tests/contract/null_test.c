@@ -71,6 +71,7 @@ TEST(regions) {
     INVALID_NULLS(region, kvmem_region_create_block, &block, &region); /* its metadata is NULL */
     INVALID_NULLS(region, kvmem_region_create_view, NULL, 0, 1, &region);
     INVALID(kvmem_region_create_view, w.region, 0, 1, NULL);
+    CHECK_STR(test_last_message(), "view is NULL");
     kvmem_region_destroy(NULL);
 }
 
@@ -78,6 +79,7 @@ TEST(region_infos) {
     kvmem_blob *text = NULL;
     INVALID_NULLS(text, kvmem_region_get_path, NULL, &text);
     INVALID(kvmem_region_get_path, w.file, NULL);
+    CHECK_STR(test_last_message(), "path is NULL");
     INVALID_NULLS(text, kvmem_region_get_agent, NULL, 0, &text);
     INVALID(kvmem_region_get_agent, w.region, 0, NULL);
 }

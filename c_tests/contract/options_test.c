@@ -129,15 +129,15 @@ TEST(values_out_of_range_fail) {
 
 TEST(reserved_fields_are_zero) {
     static const field reserved[] = {
-        {"layout", "reserved", offsetof(kvmem_layout_options, reserved)},
-        {"pinned", "reserved", offsetof(kvmem_pinned_options, reserved)},
-        {"device", "reserved", offsetof(kvmem_device_options, reserved)},
-        {"elastic", "reserved", offsetof(kvmem_elastic_options, reserved)},
-        {"transfer", "reserved", offsetof(kvmem_transfer_options, reserved)},
-        {"share", "reserved", offsetof(kvmem_share_options, reserved)},
-        {"open", "reserved", offsetof(kvmem_open_options, reserved)},
-        {"broker", "reserved", offsetof(kvmem_broker_options, reserved)},
-        {"fetch", "reserved", offsetof(kvmem_fetch_options, reserved)},
+        {"layout", "reserved of kvmem_layout_options", offsetof(kvmem_layout_options, reserved)},
+        {"pinned", "reserved of kvmem_pinned_options", offsetof(kvmem_pinned_options, reserved)},
+        {"device", "reserved of kvmem_device_options", offsetof(kvmem_device_options, reserved)},
+        {"elastic", "reserved of kvmem_elastic_options", offsetof(kvmem_elastic_options, reserved)},
+        {"transfer", "reserved of kvmem_transfer_options", offsetof(kvmem_transfer_options, reserved)},
+        {"share", "reserved of kvmem_share_options", offsetof(kvmem_share_options, reserved)},
+        {"open", "reserved of kvmem_open_options", offsetof(kvmem_open_options, reserved)},
+        {"broker", "reserved of kvmem_broker_options", offsetof(kvmem_broker_options, reserved)},
+        {"fetch", "reserved of kvmem_fetch_options", offsetof(kvmem_fetch_options, reserved)},
         {"ipc", "for_device", offsetof(kvmem_ipc_options, for_device)}, /* without its flag */
     };
     for (size_t i = 0; i < NUM(reserved); i++) refuse_value(&reserved[i], 1);

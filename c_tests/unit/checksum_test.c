@@ -145,7 +145,7 @@ TEST(invalid_input_fails) {
     static const uint32_t outside[] = {0, 7};
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
     uint32_t checksums[2] = {11, 22};
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "block 1 of 2 is 7, the layout has 7 blocks",
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "blocks[1] is 7; the layout has 7 blocks",
                    kvmem_layout_checksum(side.layout, outside, 2, KVMEM_TIMEOUT_FOREVER, checksums, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "num_blocks is 0",
                    kvmem_layout_checksum(side.layout, outside, 0, KVMEM_TIMEOUT_FOREVER, checksums, ERR));

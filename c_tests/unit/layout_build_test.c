@@ -155,12 +155,12 @@ TEST(the_source_and_what_it_needs_must_agree) {
     OWNED(kvmem_region) region = region_adopt(memory[0], sizeof(memory[0]));
     refuse_options(WITH(allocate_options(&config, &system), it.disk = &disk), "disk");
     refuse_options(allocate_options(&config, NULL), "system");
-    refuse_options(allocate_options(&config, &sized), "size");
+    refuse_options(allocate_options(&config, &sized), "size of kvmem_system_options is");
     refuse_options(WITH(allocate_options(&config, &system), it.regions = &region, it.count = 1), "regions");
     refuse_options(WITH(region_options(&config, &region, 1), it.system = &system), "system");
     refuse_options(WITH(region_options(&config, &region, 1), it.device = &device), "device");
     refuse_options(WITH(region_options(&config, &region, 1), it.source = KVMEM_LAYOUT_REGISTRATIONS),
-                   "does not take regions");
+                   "regions is given, which KVMEM_LAYOUT_REGISTRATIONS does not use");
     refuse_options(WITH(region_options(&config, &region, 1), it.source = 0), "source");
     refuse_options(WITH(region_options(&config, &region, 1), it.source = 4), "source");
 }

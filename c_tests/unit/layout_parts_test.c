@@ -35,7 +35,7 @@ TEST(parts_are_listed_and_found_by_name) {
         CHECK_EQ(of_part.num_parts, 0);
         CHECK_EQ(of_part.num_layers, 3);
     }
-    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "there is no part 3", kvmem_layout_get_part_name, cache, 3);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "index is 3", kvmem_layout_get_part_name, cache, 3);
     REFUSE(KVMEM_STATUS_NOT_FOUND, "no part 'pages'; its parts are keys, scales, values",
            kvmem_layout_get_part, cache, "pages");
     OWN(kvmem_layout, keys, kvmem_layout_get_part, cache, "keys");
@@ -321,10 +321,10 @@ TEST(layouts_that_cannot_be_combined_fail_with_their_name) {
         size_t count;
         const char *message;
     } wrong[] = {
-        {{{"a", keys}}, 0, "0 parts are given"},
+        {{{"a", keys}}, 0, "num_parts is 0"},
         {{{"a", keys}, {"a", values}}, 2, "two parts have the name 'a'"},
-        {{{"", keys}}, 1, "the name of part 0 has 0 bytes"},
-        {{{long_name, keys}}, 1, "the name of part 0 has 68 bytes"},
+        {{{"", keys}}, 1, "parts[0].name has 0 bytes"},
+        {{{long_name, keys}}, 1, "parts[0].name has 68 bytes"},
         {{{"a\tb", keys}}, 1, "control character"},
         {{{NULL, keys}}, 1, "parts[0] of 1: name is NULL"},
         {{{"a", keys}, {"b", NULL}}, 2, "parts[1] of 2: layout is NULL"},

@@ -83,8 +83,8 @@ TEST(invalid_pairs_change_nothing) {
         kvmem_status status;
         const char *text;
     } bad[] = {
-        {MOVE(twice), KVMEM_STATUS_INVALID_ARGUMENT, "block 8 is a destination twice: of pairs 0 and 1"},
-        {MOVE(outside), KVMEM_STATUS_OUT_OF_RANGE, "pair 1 moves block 64"},
+        {MOVE(twice), KVMEM_STATUS_INVALID_ARGUMENT, "destination of pairs[0] and pairs[1] is 8; name"},
+        {MOVE(outside), KVMEM_STATUS_OUT_OF_RANGE, "pairs[1].source is 64"},
         {{first, 0, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "num_pairs is 0"},
         {{NULL, 3, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "pairs is NULL"},
     };

@@ -359,19 +359,19 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT, out = KVMEM_STATUS_OUT_OF_RANGE;
     refuse(&four, &two, TOKENS(0, 0, 0, (void)0), invalid, "num_tokens is 0");
     refuse(&four, &two, TOKENS(0, 0, 21, (void)0), out,
-           "the source table, which has 5 blocks of 4 tokens; add blocks to the table, or lower num_tokens");
+           "source_table, which has 5 blocks of 4 tokens; add blocks to the table, or lower num_tokens");
     refuse(&four, &two, TOKENS(0, 0, 17, (void)0), out,
-           "the destination table, which has 8 blocks of 2 tokens");
-    refuse(&four, &two, TOKENS(UINT64_MAX, 0, 2, (void)0), out, "the source table");
+           "destination_table, which has 8 blocks of 2 tokens");
+    refuse(&four, &two, TOKENS(UINT64_MAX, 0, 2, (void)0), out, "source_table");
     refuse(&four, &two, TOKENS(0, 0, 8, it.destination_table = TABLE(twice, 0, 1)), invalid,
            "token 0 of block 0 is a destination twice; name the block once in destination_table");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = TABLE(beyond, 0, 1)), out,
-           "entry 1 of the destination table is block 8; the layout has 8 blocks, give ids below that");
+           "blocks[1] of destination_table is 8; the layout has 8 blocks, give ids below that");
     /* Whole blocks of equal size are moved as pairs. The messages still name the table. */
     refuse(&four, &same, TOKENS(0, 0, 16, it.destination_table = TABLE(twice, 0, 1)), invalid,
            "token 0 of block 0 is a destination twice; name the block once in destination_table");
     refuse(&four, &same, TOKENS(0, 0, 8, it.destination_table = TABLE(beyond, 0, 1)), out,
-           "entry 1 of the destination table is block 8; the layout has 8 blocks, give ids below that");
+           "blocks[1] of destination_table is 8; the layout has 8 blocks, give ids below that");
     refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = NULL), invalid, "source_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = NULL), invalid, "destination_table is NULL");
     refuse(&four, &two, TOKENS(0, 0, 4, it.pairs = &pair; it.num_pairs = 1), invalid,

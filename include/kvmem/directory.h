@@ -23,8 +23,8 @@ extern "C" {
 /// until its lease ends.
 ///
 /// No call waits longer than 100 ms after its timeout; a timeout of 0 asks once, and waits so long for the
-/// response. With etcd none waits longer than 10 seconds, also with
-/// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
+/// response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER, except
+/// kvmem_directory_wait_for and kvmem_directory_take_events.
 ///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as
 /// KVMEM_STATUS_CORRUPT with its name, and is not used. A directory does not prove which process published an

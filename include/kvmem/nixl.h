@@ -267,7 +267,8 @@ typedef struct kvmem_serve_options {
 /// GPU, and a kernel gathers and scatters. Get the metadata of the agent, and export the layout, after this
 /// call.
 ///
-/// @param layout a layout in host or GPU memory of this process that was built with an agent
+/// @param layout a layout that kvmem_layout_export exports: in host or GPU memory that this process owns, and
+///        built with an agent. If its tokens have separate regions, transfers do not use the service
 /// @param options options; NULL for the defaults
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: an option is invalid

@@ -72,9 +72,8 @@ typedef struct kvmem_share_options {
 
 /// Creates a share of a region.
 ///
-/// The share of a view carries the memory of its whole parent. The share of device memory carries the whole
-/// allocation or mapping that contains it. Importers get the region, but can access all memory that is
-/// carried.
+/// Importers open the region, and can access all memory that the share carries: for a view all of its parent,
+/// for device memory the whole allocation or mapping that contains it.
 ///
 /// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
 ///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the

@@ -119,8 +119,8 @@ pub fn check_layouts(layouts: &[PublishedLayout]) -> Result<()> {
         "there are {count} layouts, and an entry has at most {MAX_LAYOUTS}"
     );
     let mut names = std::collections::BTreeSet::new();
-    for layout in layouts {
-        check_name(&layout.name, "a layout")?;
+    for (index, layout) in layouts.iter().enumerate() {
+        check_name(&layout.name, &format!("layouts[{index}]"))?;
         ensure!(names.insert(&layout.name), InvalidArgument, "two layouts have the name '{}'", layout.name);
     }
     Ok(())

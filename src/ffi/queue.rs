@@ -51,7 +51,7 @@ pub unsafe extern "C" fn kvmem_queue_create(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let queue = unsafe { Out::new(queue) }?;
+        let queue = unsafe { Out::new(queue, "queue") }?;
         queue.set(OpenQueue(Queue::create()?));
         Ok(())
     };

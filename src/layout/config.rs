@@ -139,7 +139,7 @@ impl Dimensions {
         ensure!(
             self.num_blocks <= u64::from(u32::MAX),
             InvalidArgument,
-            "num_blocks is {}, block ids have 32 bits",
+            "num_blocks is {}; block ids have 32 bits, so it must be at most 4294967295",
             self.num_blocks
         );
         ensure!(
@@ -164,7 +164,7 @@ impl Dimensions {
             ensure!(
                 heads > 0 && self.inner_dim.is_multiple_of(heads),
                 InvalidArgument,
-                "inner_dim {} is no multiple of num_heads {heads}",
+                "inner_dim is {}, which is not a multiple of num_heads, {heads}; it counts the elements of all heads of a token",
                 self.inner_dim
             );
         }

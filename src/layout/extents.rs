@@ -91,7 +91,7 @@ impl Layout {
     /// Commits the memory of the first `blocks` blocks, and decommits the memory of all others.
     pub fn resize(&self, blocks: u64) -> Result<()> {
         let most = self.geometry().dimensions().num_blocks;
-        ensure!(blocks <= most, OutOfRange, "{blocks} blocks requested, the layout was built for {most}");
+        ensure!(blocks <= most, OutOfRange, "num_blocks is {blocks}; the layout was built for {most}");
         if self.num_parts() > 0 {
             return self.resize_parts(blocks);
         }

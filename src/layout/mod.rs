@@ -216,7 +216,7 @@ impl Layout {
         ensure!(
             index < regions.len(),
             OutOfRange,
-            "there is no region {index}, the layout has {}",
+            "index is {index}; the layout has {} regions",
             regions.len()
         );
         Ok(&regions[index])

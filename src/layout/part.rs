@@ -72,7 +72,7 @@ impl Layout {
     /// The name of one part.
     pub fn part_name(&self, index: usize) -> Result<&str> {
         let count = self.parts.len();
-        ensure!(index < count, OutOfRange, "there is no part {index}, the layout has {count}");
+        ensure!(index < count, OutOfRange, "index is {index}; the layout has {count} parts");
         Ok(&self.parts[index].name)
     }
 
@@ -117,7 +117,7 @@ pub fn ensure_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a Geometry)> + C
     ensure!(
         (1..=MAX_PARTS).contains(&count),
         InvalidArgument,
-        "{count} parts are given; a layout is combined from 1 to {MAX_PARTS}"
+        "num_parts is {count}; a layout is combined from 1 to {MAX_PARTS} parts"
     );
     let mut known = HashSet::new();
     let mut first = None;
@@ -125,7 +125,7 @@ pub fn ensure_parts<'a>(parts: impl Iterator<Item = (&'a str, &'a Geometry)> + C
         ensure!(
             !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(char::is_control),
             InvalidArgument,
-            "the name of part {index} has {} bytes or a control character; give it 1 to {MAX_NAME} bytes of text",
+            "parts[{index}].name has {} bytes or a control character; give it 1 to {MAX_NAME} bytes of text",
             name.len()
         );
         ensure!(known.insert(name), InvalidArgument, "two parts have the name '{name}'; give each its own");

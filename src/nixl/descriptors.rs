@@ -102,7 +102,9 @@ impl Descriptors {
             OutOfRange,
             "a list of {count} descriptors is too long; NIXL numbers at most {MAX}"
         );
-        added.iter().try_for_each(ensure_addressable)?;
+        added.iter().enumerate().try_for_each(|(index, entry)| {
+            ensure_addressable(entry).map_err(|error| error.context(format!("added[{index}]")))
+        })?;
         self.reserve(added.len(), count)?;
         self.entries.extend(added);
         Ok(())

@@ -168,10 +168,12 @@ fn out_of_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Error {
         |pair: &BlockPair| u64::from(pair.source) >= sources || u64::from(pair.destination) >= destinations;
     let index = pairs.iter().position(is_outside).unwrap_or(0);
     let BlockPair { source, destination } = pairs[index];
-    let message = format!(
-        "pair {index} moves block {source} to block {destination}; the source layout has {sources} blocks, the \
-         destination {destinations}"
-    );
+    let (side, id, have) = match u64::from(source) >= sources {
+        true => ("source", source, sources),
+        false => ("destination", destination, destinations),
+    };
+    let message =
+        format!("pairs[{index}].{side} is {id}; the {side} layout has {have} blocks, give ids below that");
     Error::new(Status::OutOfRange, message)
 }
 
@@ -223,8 +225,9 @@ fn end(run: &BlockRun) -> u64 {
 #[cold]
 fn twice(pairs: &[BlockPair], destination: u32) -> Error {
     let with_it = pairs.iter().enumerate().filter(|(_, pair)| pair.destination == destination);
-    let indices: Vec<_> = with_it.take(2).map(|(index, _)| index.to_string()).collect();
-    let message = format!("block {destination} is a destination twice: of pairs {}", indices.join(" and "));
+    let pairs: Vec<_> = with_it.take(2).map(|(index, _)| format!("pairs[{index}]")).collect();
+    let message =
+        format!("destination of {} is {destination}; name each destination once", pairs.join(" and "));
     Error::new(Status::InvalidArgument, message)
 }
 
@@ -315,7 +318,7 @@ mod tests {
             let error = BlockRuns::default().fill(&pairs, 12, 12).unwrap_err();
             let wrong = pairs.iter().position(|pair| pair.source > 11 || pair.destination > 11).unwrap();
             assert_eq!(error.status(), Status::OutOfRange);
-            assert!(error.message().starts_with(&format!("pair {wrong} moves")), "{error}");
+            assert!(error.message().starts_with(&format!("pairs[{wrong}].")), "{error}");
         }
     }
 
@@ -324,7 +327,10 @@ mod tests {
         let pairs: Vec<_> =
             [(0, 5), (1, 3), (2, 5)].map(|(source, destination)| BlockPair { source, destination }).into();
         for error in [sorted_by_table(&pairs, 12).unwrap_err(), sorted(&pairs).unwrap_err()] {
-            assert_eq!(error.message(), "block 5 is a destination twice: of pairs 0 and 2");
+            assert_eq!(
+                error.message(),
+                "destination of pairs[0] and pairs[2] is 5; name each destination once"
+            );
         }
     }
 

@@ -269,7 +269,7 @@ fn check(outline: &PartOutline, tables: &TokenTables<'_>, entries: &mut Vec<Entr
             Unsupported,
             "each token of the {name} layout has a region of its own; only whole blocks of it can be moved"
         );
-        ensure!(table.token_step > 0, InvalidArgument, "the token step of the {name} table is 0");
+        ensure!(table.token_step > 0, InvalidArgument, "token_step of {name}_table is 0");
         let page = geometry.count(Axis::Token);
         let end = (tables.tokens - 1)
             .checked_mul(table.token_step)
@@ -279,7 +279,7 @@ fn check(outline: &PartOutline, tables: &TokenTables<'_>, entries: &mut Vec<Entr
         ensure!(
             end.is_some_and(|end| end <= have),
             OutOfRange,
-            "{} tokens from token {} on with a step of {} exceed the {name} table, which has {} blocks of {page} tokens; add \
+            "{} tokens from token {} on with a step of {} exceed {name}_table, which has {} blocks of {page} tokens; add \
              blocks to the table, or lower num_tokens",
             tables.tokens,
             table.first_token,
@@ -292,7 +292,7 @@ fn check(outline: &PartOutline, tables: &TokenTables<'_>, entries: &mut Vec<Entr
             ensure!(
                 u64::from(*id) < num_blocks,
                 OutOfRange,
-                "entry {index} of the {name} table is block {id}; the layout has {num_blocks} blocks, give ids below that"
+                "blocks[{index}] of {name}_table is {id}; the layout has {num_blocks} blocks, give ids below that"
             );
         }
     }

@@ -132,7 +132,7 @@ impl Region {
     }
 
     fn own_elastic_memory(&self) -> Result<&ElasticMemory> {
-        let memory = self.elastic_memory().ok_or_else(|| not_elastic(self.tier()))?;
+        let memory = self.ensure_elastic()?;
         ensure!(
             !self.is_view(),
             InvalidArgument,
@@ -141,9 +141,21 @@ impl Region {
         Ok(memory)
     }
 
+    /// The same, or of a view.
+    pub fn ensure_elastic(&self) -> Result<&ElasticMemory> {
+        self.elastic_memory().ok_or_else(|| {
+            let message = format!(
+                "the region is not elastic: all of a {} region has memory from its creation on, and cannot be committed or \
+                 decommitted",
+                self.tier().name()
+            );
+            Error::new(Status::InvalidArgument, message)
+        })
+    }
+
     /// Exports the committed extents for another process. The hold keeps them committed.
     pub fn export_extents(self: &Arc<Self>, way: HandleType) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
-        let memory = self.elastic_memory().ok_or_else(|| not_elastic(self.tier()))?;
+        let memory = self.ensure_elastic()?;
         let _unchanged = Self::root_of(self).0.registrations.resize()?;
         let committed = memory.committed();
         let exported = memory.export(&committed, way)?;
@@ -163,11 +175,7 @@ impl Region {
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {
         let memory = self.own_elastic_memory()?;
-        ensure!(
-            size > 0,
-            InvalidArgument,
-            "the size to commit or decommit is 0 bytes; it must be at least 1"
-        );
+        ensure!(size > 0, InvalidArgument, "size is 0 bytes; it must be at least 1");
         ensure!(
             offset.checked_add(size).is_some_and(|end| end <= memory.size()),
             OutOfRange,
@@ -191,16 +199,6 @@ fn deregister_added(
 ) -> SpanFailure {
     let later = registered.iter().filter_map(|registration| registration.reduce(added).err());
     later.fold(failure, SpanFailure::and)
-}
-
-fn not_elastic(tier: Tier) -> Error {
-    Error::formatted(
-        Status::InvalidArgument,
-        format_args!(
-            "the region is not elastic: all of a {} region has memory from its creation on, and cannot be committed or decommitted",
-            tier.name()
-        ),
-    )
 }
 
 /// Some extents of a region.

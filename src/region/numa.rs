@@ -37,7 +37,7 @@ pub fn place(address: usize, size: usize, placement: NumaPlacement) -> Result<Op
     ensure!(
         node_exists(node),
         InvalidArgument,
-        "this machine has no NUMA node {node}; it has {}",
+        "this machine has no NUMA node {node}; its nodes are {}",
         online_nodes()
     );
     let bits = libc::c_ulong::BITS;

@@ -35,7 +35,7 @@ pub fn can_export(properties: AllocationProperties) -> bool {
 impl PhysicalMemory {
     /// Exports it as a fabric handle.
     pub fn export_fabric(&self) -> Result<[u8; 64]> {
-        self.check_export(self.properties().fabric, "a fabric handle")?;
+        self.check_export(self.properties().fabric, "a fabric handle", "KVMEM_VMM_FABRIC")?;
         let mut handle = [0u8; 64];
         // SAFETY: for this handle type the driver writes 64 bytes.
         let result = unsafe {
@@ -52,7 +52,7 @@ impl PhysicalMemory {
 
     /// Exports it as a file descriptor, close-on-exec. An open descriptor in any process keeps the memory.
     pub fn export_fd(&self) -> Result<OwnedFd> {
-        self.check_export(self.properties().posix_fd, "a file descriptor")?;
+        self.check_export(self.properties().posix_fd, "a file descriptor", "KVMEM_VMM_POSIX_FD")?;
         let mut fd = -1i32;
         // SAFETY: for this handle type the driver writes an int.
         let result = unsafe {
@@ -94,7 +94,9 @@ impl PhysicalMemory {
                 return error;
             }
             error
-                .context("it is not VMM memory, which cuMemCreate creates and cuMemMap maps")
+                .context(format!(
+                    "{address:#x} is not in VMM memory, which cuMemCreate creates and cuMemMap maps"
+                ))
                 .with_status(Status::InvalidArgument)
         })?;
         let held = OwnedHandle { driver, handle, origin: HandleOrigin::Retained };
@@ -103,13 +105,17 @@ impl PhysicalMemory {
         Self::from_handle(held, size, None)
     }
 
-    fn check_export(&self, is_offered: bool, what: &str) -> Result<()> {
+    fn check_export(&self, is_offered: bool, what: &str, flag: &str) -> Result<()> {
         ensure!(
             self.origin != HandleOrigin::Imported,
             Unsupported,
             "imported memory cannot be exported again: have the process that created it export {what}"
         );
-        ensure!(is_offered, InvalidState, "the memory was not created to be exported as {what}");
+        ensure!(
+            is_offered,
+            InvalidState,
+            "the memory was not created to be exported as {what}; create it with {flag}"
+        );
         Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl DeviceMapping {
         ensure!(
             (range.address + offset.min(range.size)).is_multiple_of(granularity),
             InvalidArgument,
-            "offset {offset} is not a multiple of the granularity {granularity}"
+            "offset is {offset}; the address there must be a multiple of the granularity, {granularity}"
         );
         ensure!(
             offset.checked_add(size).is_some_and(|end| end <= range.size),

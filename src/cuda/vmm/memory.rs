@@ -128,11 +128,11 @@ fn with_free_memory(error: Error, location: Location, size: u64) -> Error {
 
 fn check_size(size: u64, properties: &AllocationProperties) -> Result<()> {
     let granularity = properties.granularity(Granularity::Minimum)?;
-    ensure!(size > 0, InvalidArgument, "the size of the memory is 0 bytes; it must be at least 1");
+    ensure!(size > 0, InvalidArgument, "size is 0 bytes; it must be at least 1");
     ensure!(
         size.is_multiple_of(granularity),
         InvalidArgument,
-        "{size} bytes are not a multiple of the granularity {granularity}"
+        "size is {size} bytes; it must be a multiple of the granularity, {granularity}"
     );
     Ok(())
 }

@@ -23,7 +23,7 @@ impl AddressRange {
     /// Reserves addresses. With an `alignment` of 0 the driver chooses one.
     pub fn reserve(size: u64, alignment: u64) -> Result<Arc<Self>> {
         let driver = driver::get()?;
-        ensure!(size > 0, InvalidArgument, "the size of the range is 0 bytes; it must be at least 1");
+        ensure!(size > 0, InvalidArgument, "size is 0 bytes; it must be at least 1");
         ensure!(
             alignment == 0 || alignment.is_power_of_two(),
             InvalidArgument,
@@ -33,7 +33,7 @@ impl AddressRange {
         ensure!(
             size.is_multiple_of(unit),
             InvalidArgument,
-            "{size} bytes are not a multiple of the page size {unit}"
+            "size is {size} bytes; it must be a multiple of the page size, {unit}"
         );
         let mut address = 0;
         // SAFETY: the output lives through the call; no memory of this process changes.

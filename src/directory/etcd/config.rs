@@ -52,12 +52,12 @@ impl EtcdConfig {
 
     /// Checks it, and reads its files.
     pub(super) fn options(&self) -> Result<Options> {
-        for endpoint in &self.endpoints {
+        for (index, endpoint) in self.endpoints.iter().enumerate() {
             // Not in the message: a URL can contain a password.
             ensure!(
                 !endpoint.contains('@'),
                 InvalidArgument,
-                "an endpoint contains '@'; user and password are options of their own"
+                "endpoints[{index}] contains '@'; user and password are options of their own"
             );
             let is_secure = endpoint.starts_with("https://");
             ensure!(

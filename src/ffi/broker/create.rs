@@ -4,13 +4,13 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use crate::base::error::{Result, ensure};
+use crate::base::error::Result;
 use crate::base::lists;
 use crate::ffi::broker::kvmem_broker;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, options, read};
+use crate::ffi::common::options::{check_flags, check_reserved, options, read};
 use crate::ffi::common::pointer::{items, null};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn kvmem_broker_create(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (broker, options) = unsafe { (Out::new(broker)?, read(options)?) };
+        let (broker, options) = unsafe { (Out::new(broker, "broker")?, read(options)?) };
         // SAFETY: by contract.
         broker.set(Broker::start(unsafe { config(&options) }?)?);
         Ok(())
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn kvmem_broker_create(
 /// The path must be NULL or NUL-terminated, the users readable.
 unsafe fn config(options: &kvmem_broker_options) -> Result<BrokerConfig> {
     check_flags("kvmem_broker_options", options.flags, 0)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_broker_options", options.reserved)?;
     // SAFETY: the caller's promise.
     let (path, users) =
         unsafe { (text::path(options.path), items(options.users, options.num_users, "users")?) };

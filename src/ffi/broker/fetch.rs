@@ -9,7 +9,7 @@ use crate::ffi::broker::publish::kvmem_token;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, ensure_given, options, read};
+use crate::ffi::common::options::{check_flags, check_reserved, ensure_given, options, read};
 use crate::ffi::common::pointer::null;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn kvmem_share_fetch(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (share, options) = unsafe { (Out::new(share)?, read(options)?) };
+        let (share, options) = unsafe { (Out::new(share, "share")?, read(options)?) };
         // SAFETY: by contract.
         let what = unsafe { wanted(&options) }?;
         let timeout = if options.timeout_ns == 0 { DEFAULT_FETCH_NS } else { options.timeout_ns };
@@ -106,7 +106,7 @@ unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
                 fail!(InvalidArgument, "KVMEM_FETCH_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
             }
         };
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_fetch_options", options.reserved)?;
     let names_user = options.flags & KVMEM_FETCH_BROKER_USER != 0;
     ensure!(
         options.broker_user == 0 || names_user,

@@ -211,9 +211,9 @@ pub struct Out<T>(*mut *mut T);
 impl<T: Opaque> Out<T> {
     /// # Safety
     /// `slot` must be NULL or writable.
-    pub unsafe fn new(slot: *mut *mut T) -> Result<Self> {
+    pub unsafe fn new(slot: *mut *mut T, name: &str) -> Result<Self> {
         // SAFETY: the caller's promise.
-        unsafe { Self::nullable(slot) }.ok_or_else(|| null(T::NAME))
+        unsafe { Self::nullable(slot) }.ok_or_else(|| null(name))
     }
 
     /// # Safety

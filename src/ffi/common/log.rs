@@ -70,7 +70,7 @@ pub unsafe extern "C" fn kvmem_log_set_callback(
         ensure!(
             level <= KVMEM_LOG_TRACE,
             InvalidArgument,
-            "{level} is not a log level; use KVMEM_LOG_OFF (0) to KVMEM_LOG_TRACE ({KVMEM_LOG_TRACE})"
+            "level is {level}; it must be KVMEM_LOG_OFF (0) to KVMEM_LOG_TRACE ({KVMEM_LOG_TRACE})"
         );
         log::set_sink(level, callback.map(|callback| sink(callback, UserData(user_data))))
     };

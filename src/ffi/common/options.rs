@@ -126,6 +126,12 @@ pub fn check_flags(what: &str, flags: u64, known: u64) -> Result<()> {
     Ok(())
 }
 
+/// Fails for a value that a later version may give a meaning.
+pub fn check_reserved(what: &str, reserved: u32) -> Result<()> {
+    ensure!(reserved == 0, InvalidArgument, "reserved of {what} is {reserved}; it must be 0");
+    Ok(())
+}
+
 /// Fails if required fields of a struct are zero, and lists all of them.
 pub fn ensure_given(name: &str, required: &[(&str, bool)]) -> Result<()> {
     let missing: Vec<_> =

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: NULL or writable, by contract.
-        let rates = unsafe { Out::new(rates) }?;
+        let rates = unsafe { Out::new(rates, "rates") }?;
         rates.set(blob::value(known_rates::save(device, None)?));
         Ok(())
     };
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_peer_rates(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: NULL or writable, by contract.
-        let rates = unsafe { Out::new(rates) }?;
+        let rates = unsafe { Out::new(rates, "rates") }?;
         rates.set(blob::value(known_rates::save(device, Some(peer))?));
         Ok(())
     };

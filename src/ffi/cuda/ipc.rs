@@ -126,7 +126,7 @@ pub unsafe extern "C" fn kvmem_region_open_ipc(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         region.set(Region::new(ImportedDevice::open(&config(&options)?, None)?).into());
         Ok(())
     };

@@ -86,7 +86,7 @@ pub unsafe extern "C" fn kvmem_transfer_start_on_stream(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let transfer = Out::new(transfer)?;
+            let transfer = Out::new(transfer, "transfer")?;
             let created = created(scope, source, destination, options)?;
             created.submit_on(CallerStream::new(stream.cast()))?;
             transfer.set(created);

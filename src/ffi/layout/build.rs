@@ -8,7 +8,7 @@ use crate::ffi::agent::{kvmem_agent, kvmem_registration};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, borrow_each, borrow_nullable};
-use crate::ffi::common::options::{check_flags, ensure_given, not_one_of, options, read};
+use crate::ffi::common::options::{check_flags, check_reserved, ensure_given, not_one_of, options, read};
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::config::{kvmem_layout_config, shape};
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn kvmem_layout_build(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let (layout, options) = (Out::new(layout)?, read(options)?);
+            let (layout, options) = (Out::new(layout, "layout")?, read(options)?);
             layout.set(build(scope, &options)?);
             Ok(())
         })
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn kvmem_layout_resize(
 /// Every pointer in the options must be NULL or valid.
 unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc<Layout>> {
     check_flags("kvmem_layout_options", options.flags, 0)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_layout_options", options.reserved)?;
     let (has_config, has_source) = (!options.config.is_null(), options.source != 0);
     ensure_given("kvmem_layout_options", &[("config", has_config), ("source", has_source)])?;
     // SAFETY: the caller's promise, for all below.
@@ -175,12 +175,17 @@ fn ensure_only_fields_of_source(options: &kvmem_layout_options) -> Result<()> {
         ("registrations", !options.registrations.is_null(), KVMEM_LAYOUT_REGISTRATIONS),
     ];
     for (name, is_given, taken_by) in given {
-        ensure!(!is_given || options.source == taken_by, InvalidArgument, "{source} does not take {name}");
+        ensure!(
+            !is_given || options.source == taken_by,
+            InvalidArgument,
+            "{name} is given, which {source} does not use; set it to NULL"
+        );
     }
     ensure!(
         options.count == 0 || options.source != KVMEM_LAYOUT_ALLOCATE,
         InvalidArgument,
-        "{source} does not take a count"
+        "count is {}, which {source} does not use; set it to 0",
+        options.count
     );
     Ok(())
 }
@@ -205,40 +210,32 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<AllocationConfig>
     unsafe {
         if !options.system.is_null() {
             let options = read(options.system)?;
-            return unsized_yet(options.size)
-                .and_then(|()| system_config(&options))
-                .map(AllocationConfig::System);
+            ensure_computed("size of kvmem_system_options", options.size)?;
+            return system_config(&options).map(AllocationConfig::System);
         }
         if !options.disk.is_null() {
             let options = read(options.disk)?;
-            return unsized_yet(options.size)
-                .and_then(|()| disk_config(&options))
-                .map(AllocationConfig::Disk);
+            ensure_computed("size of kvmem_disk_options", options.size)?;
+            return disk_config(&options).map(AllocationConfig::Disk);
         }
         if !options.elastic.is_null() {
             let options = read(options.elastic)?;
-            ensure!(
-                options.extent_size == 0,
-                InvalidArgument,
-                "extent_size is {}; the layout says it",
-                options.extent_size
-            );
-            return unsized_yet(options.size)
-                .and_then(|()| elastic_config(&options))
-                .map(AllocationConfig::Elastic);
+            ensure_computed("extent_size of kvmem_elastic_options", options.extent_size)?;
+            ensure_computed("size of kvmem_elastic_options", options.size)?;
+            return elastic_config(&options).map(AllocationConfig::Elastic);
         }
         if !options.pinned.is_null() {
             let options = read(options.pinned)?;
-            return unsized_yet(options.size)
-                .and_then(|()| pinned_config(&options))
-                .map(AllocationConfig::Pinned);
+            ensure_computed("size of kvmem_pinned_options", options.size)?;
+            return pinned_config(&options).map(AllocationConfig::Pinned);
         }
         let options = read(options.device)?;
-        unsized_yet(options.size).and_then(|()| device_config(&options)).map(AllocationConfig::Device)
+        ensure_computed("size of kvmem_device_options", options.size)?;
+        device_config(&options).map(AllocationConfig::Device)
     }
 }
 
-fn unsized_yet(size: u64) -> Result<()> {
-    ensure!(size == 0, InvalidArgument, "size is {size}; the layout says it, leave it 0");
+fn ensure_computed(field: &str, value: u64) -> Result<()> {
+    ensure!(value == 0, InvalidArgument, "{field} is {value}, and the layout computes it; set it to 0");
     Ok(())
 }

@@ -24,7 +24,7 @@ use crate::transfer::checksum;
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order
 /// @param num_blocks number of block ids, at least 1
-/// @param timeout_ns nanoseconds; 0 does not wait; KVMEM_TIMEOUT_FOREVER
+/// @param timeout_ns nanoseconds to wait, and at most 200 ms longer; KVMEM_TIMEOUT_FOREVER for no limit
 /// @param checksums receives one checksum per block, in the order of the ids; unchanged after a failure
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block

@@ -120,7 +120,7 @@ pub unsafe extern "C" fn kvmem_layout_get_region(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let region = Out::new(region)?;
+            let region = Out::new(region, "region")?;
             region.set(borrow(scope, layout)?.region(index)?.clone().into());
             Ok(())
         })

@@ -57,7 +57,7 @@ pub unsafe extern "C" fn kvmem_layout_combine(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let layout = Out::new(layout)?;
+            let layout = Out::new(layout, "layout")?;
             let part = |(index, part): (usize, &kvmem_layout_part)| {
                 let name = text::required(part.name, "name");
                 let named = name.and_then(|name| Ok((name.to_string(), borrow(scope, part.layout)?.clone())));
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn kvmem_layout_get_part(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let part = Out::new(part)?;
+            let part = Out::new(part, "part")?;
             part.set(borrow(scope, layout)?.part(text::required(name, "name")?)?.clone());
             Ok(())
         })
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn kvmem_layout_get_part_name(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let name = Out::new(name)?;
+            let name = Out::new(name, "name")?;
             name.set(blob::value(borrow(scope, layout)?.part_name(index)?.as_bytes().to_vec()));
             Ok(())
         })

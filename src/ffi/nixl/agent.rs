@@ -4,12 +4,12 @@
 use std::ffi::{CString, c_char};
 use std::time::Duration;
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::{Result, ensure};
 use crate::ffi::agent::{Named, kvmem_agent};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, destroy, peek};
-use crate::ffi::common::options::{check_flags, options, read_nullable};
+use crate::ffi::common::options::{check_flags, not_one_of, options, read_nullable};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn kvmem_agent_create(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (agent, name, options) =
-            unsafe { (Out::new(agent)?, text::required(name, "name")?, read_nullable(options)?) };
+            unsafe { (Out::new(agent, "agent")?, text::required(name, "name")?, read_nullable(options)?) };
         let config = options.map_or(Ok(AgentConfig::default()), |options| config(&options))?;
         let owned = CString::new(name).unwrap_or_default();
         agent.set(Named { agent: Agent::create(name, &config)?, name: owned });
@@ -153,9 +153,12 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
             let plugin = text::required(plugin, "plugin")?.to_string();
             let parameters = items(parameters, count, "parameters")?
                 .iter()
-                .map(|each| {
-                    let key = text::required(each.key, "a parameter's key")?;
-                    Ok((key.to_string(), text::required(each.value, "a parameter's value")?.to_string()))
+                .enumerate()
+                .map(|(index, each)| {
+                    let pair = text::required(each.key, "key").and_then(|key| {
+                        Ok((key.to_string(), text::required(each.value, "value")?.to_string()))
+                    });
+                    pair.map_err(|error| error.context(format!("parameters[{index}]")))
                 })
                 .collect::<Result<Vec<_>>>()?;
             agent.call(|reply| Command::CreateBackend(plugin, parameters, reply))
@@ -201,7 +204,7 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
         listen_port: if options.listen_port == 0 {
             default.listen_port
         } else {
-            tcp_port(options.listen_port)?
+            tcp_port("listen_port", options.listen_port)?
         },
         listen_delay: micros(options.listen_delay_us, default.listen_delay),
         sync_mode: match options.sync_mode {
@@ -209,8 +212,7 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
             KVMEM_SYNC_STRICT => SyncMode::Strict,
             KVMEM_SYNC_RW => SyncMode::ReadWrite,
             other => {
-                let message = format!("sync_mode is {other}, which is not a KVMEM_SYNC_* value");
-                return Err(Error::new(Status::InvalidArgument, message));
+                return Err(not_one_of("sync_mode", other, "KVMEM_SYNC_*"));
             }
         },
         telemetry: has(KVMEM_AGENT_TELEMETRY),
@@ -223,9 +225,9 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
 }
 
 /// Checks a TCP port.
-pub(in crate::ffi) fn tcp_port(port: u32) -> Result<u16> {
+pub(in crate::ffi) fn tcp_port(name: &str, port: u32) -> Result<u16> {
     let valid = u16::try_from(port).ok().filter(|port| *port > 0);
-    ensure!(valid.is_some(), InvalidArgument, "port is {port}; it must be 1 to 65535");
+    ensure!(valid.is_some(), InvalidArgument, "{name} is {port}; it must be 1 to 65535");
     Ok(valid.unwrap_or_default())
 }
 

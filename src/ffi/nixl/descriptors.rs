@@ -64,7 +64,7 @@ pub unsafe extern "C" fn kvmem_descriptors_create(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let descriptors = unsafe { Out::new(descriptors) }?;
+        let descriptors = unsafe { Out::new(descriptors, "descriptors") }?;
         descriptors.set(Mutex::new(Descriptors::new(memory_type_of(memory_type)?)));
         Ok(())
     };
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn kvmem_descriptors_add(
             let added = items(added, count, "added")?;
             let mut entries = Vec::new();
             lists::reserve(&mut entries, added.len())?;
-            for each in added {
-                entries.push(entry(each)?);
+            for (index, each) in added.iter().enumerate() {
+                entries.push(entry(each).map_err(|error| error.context(format!("added[{index}]")))?);
             }
             descriptors.lock().add(entries)
         })
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn kvmem_descriptors_print(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let text = Out::new(text)?;
+            let text = Out::new(text, "text")?;
             text.set(blob::value(borrow(scope, descriptors)?.lock().print().into_bytes()));
             Ok(())
         })
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn kvmem_descriptors_export(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let data = Out::new(data)?;
+            let data = Out::new(data, "data")?;
             let bytes = borrow(scope, descriptors)?.lock().serialise()?;
             data.set(blob::value(bytes));
             Ok(())
@@ -353,7 +353,8 @@ pub unsafe extern "C" fn kvmem_descriptors_import(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (descriptors, bytes) = unsafe { (Out::new(descriptors)?, text::bytes(data, size, "data")?) };
+        let (descriptors, bytes) =
+            unsafe { (Out::new(descriptors, "descriptors")?, text::bytes(data, size, "data")?) };
         descriptors.set(Mutex::new(Descriptors::deserialise(bytes)?));
         Ok(())
     };
@@ -375,10 +376,9 @@ pub unsafe extern "C" fn kvmem_descriptors_destroy(descriptors: *mut kvmem_descr
 unsafe fn entry(descriptor: &kvmem_descriptor) -> Result<DescriptorEntry> {
     // SAFETY: the caller's promise.
     let (metadata, agent) = unsafe {
-        let metadata =
-            text::bytes(descriptor.metadata, descriptor.metadata_size, "metadata of a descriptor")?;
+        let metadata = text::bytes(descriptor.metadata, descriptor.metadata_size, "metadata")?;
         let agent = descriptor.agent;
-        (metadata, if agent.is_null() { None } else { Some(text::required(agent, "agent of a descriptor")?) })
+        (metadata, if agent.is_null() { None } else { Some(text::required(agent, "agent")?) })
     };
     Ok(DescriptorEntry {
         address: descriptor.address,

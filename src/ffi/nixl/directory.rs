@@ -12,7 +12,7 @@ use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, borrow_nullable, destroy, opaque};
-use crate::ffi::common::options::{options, read};
+use crate::ffi::common::options::{check_reserved, options, read};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
@@ -30,8 +30,8 @@ use crate::transfer::QueueEntry;
 /// until its lease ends.
 ///
 /// No call waits longer than 100 ms after its timeout; a timeout of 0 asks once, and waits so long for the
-/// response. With etcd none waits longer than 10 seconds, also with
-/// KVMEM_TIMEOUT_FOREVER, except kvmem_directory_take_events.
+/// response. With etcd none waits longer than 10 seconds, also with KVMEM_TIMEOUT_FOREVER, except
+/// kvmem_directory_wait_for and kvmem_directory_take_events.
 ///
 /// Any process that can write to the directory can write anything. An invalid entry is reported as
 /// KVMEM_STATUS_CORRUPT with its name, and is not used. A directory does not prove which process published an
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn kvmem_directory_create(
     // SAFETY: by contract.
     unsafe {
         call(error, |_| {
-            let directory = Out::new(directory)?;
+            let directory = Out::new(directory, "directory")?;
             let options = read(options)?;
             directory.set(Directory::open(&location(&options)?)?);
             Ok(())
@@ -125,12 +125,7 @@ pub unsafe extern "C" fn kvmem_directory_create(
 /// # Safety
 /// The strings must be NULL or NUL-terminated, and endpoints an array of endpoint_count.
 unsafe fn location(options: &kvmem_directory_options) -> Result<Location> {
-    ensure!(
-        options.reserved == 0,
-        InvalidArgument,
-        "reserved of kvmem_directory_options is {}",
-        options.reserved
-    );
+    check_reserved("kvmem_directory_options", options.reserved)?;
     let has_endpoints = !options.endpoints.is_null() || options.endpoint_count != 0;
     ensure!(
         options.folder.is_null() == has_endpoints,
@@ -180,7 +175,10 @@ unsafe fn etcd(options: &kvmem_directory_options) -> Result<EtcdConfig> {
     unsafe {
         let endpoints = items(options.endpoints, count, "endpoints")?
             .iter()
-            .map(|endpoint| text::required(*endpoint, "an endpoint").map(str::to_string))
+            .enumerate()
+            .map(|(index, endpoint)| {
+                text::required(*endpoint, &format!("endpoints[{index}]")).map(str::to_string)
+            })
             .collect::<Result<Vec<_>>>()?;
         let optional = |value: *const c_char, name| {
             if value.is_null() {
@@ -193,12 +191,14 @@ unsafe fn etcd(options: &kvmem_directory_options) -> Result<EtcdConfig> {
         let identity = match (path(options.certificate_file), path(options.key_file)) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => fail!(InvalidArgument, "only one of certificate_file and key_file is set"),
+            _ => {
+                fail!(InvalidArgument, "only one of certificate_file and key_file is set; set both, or none")
+            }
         };
         let user = match (optional(options.user, "user")?, optional(options.password, "password")?) {
             (Some(user), Some(password)) => Some((user, password)),
             (None, None) => None,
-            _ => fail!(InvalidArgument, "only one of user and password is set"),
+            _ => fail!(InvalidArgument, "only one of user and password is set; set both, or none"),
         };
         Ok(EtcdConfig {
             endpoints,
@@ -360,7 +360,7 @@ unsafe fn found(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let entry = Out::new(entry)?;
+            let entry = Out::new(entry, "entry")?;
             let directory = borrow(scope, directory)?;
             entry.set(find(directory, text::required(agent, "agent")?)?.into());
             Ok(())
@@ -498,7 +498,7 @@ pub unsafe extern "C" fn kvmem_directory_take_events(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let events = Out::new(events)?;
+            let events = Out::new(events, "events")?;
             let taken = borrow(scope, directory)?.take_events(timeout(timeout_ns))?;
             events.set(Events::new(taken));
             Ok(())

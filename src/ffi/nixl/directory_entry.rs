@@ -194,7 +194,7 @@ pub unsafe extern "C" fn kvmem_directory_entry_import_layout(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let layout = Out::new(layout)?;
+            let layout = Out::new(layout, "layout")?;
             let Entry { presence, layouts, .. } = &borrow(scope, entry)?.entry;
             let name = text::required(name, "name")?;
             let missing = || {

@@ -32,7 +32,7 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let name = Out::new(name)?;
+            let name = Out::new(name, "name")?;
             let local = || Error::new(Status::NotFound, "the layout was built without an agent");
             let owner = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
             name.set(blob::value(owner.as_bytes().to_vec()));
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn kvmem_layout_export(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let descriptor = Out::new(descriptor)?;
+            let descriptor = Out::new(descriptor, "descriptor")?;
             descriptor.set(blob::value(borrow(scope, layout)?.export()?));
             Ok(())
         })
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn kvmem_layout_import(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let layout = Out::new(layout)?;
+            let layout = Out::new(layout, "layout")?;
             let agent = borrow(scope, agent)?;
             layout.set(Layout::import(&agent.agent, text::bytes(data, size, "data")?)?);
             Ok(())
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn kvmem_layout_create_remote(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let layout = Out::new(layout)?;
+            let layout = Out::new(layout, "layout")?;
             let agent = &borrow(scope, agent)?.agent;
             let owner = text::required(owner, "owner")?;
             let config = read(config)?;

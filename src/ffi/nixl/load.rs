@@ -42,7 +42,7 @@ pub unsafe extern "C" fn kvmem_nixl_get_path(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let path = unsafe { Out::new(path) }?;
+        let path = unsafe { Out::new(path, "path") }?;
         let not_loaded = || {
             Error::new(Status::InvalidState, "NIXL is not loaded; call kvmem_nixl_load or create an agent")
         };

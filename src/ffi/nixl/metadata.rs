@@ -34,7 +34,7 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let metadata = Out::new(metadata)?;
+            let metadata = Out::new(metadata, "metadata")?;
             let bytes = borrow(scope, agent)?.agent.call(Command::LocalMetadata)?;
             metadata.set(blob::value(bytes));
             Ok(())
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let (name, address) = (text::required(name, "name")?, text::required(address, "address")?);
-            agent.fetch_remote(name, address, tcp_port(port)?, timeout(timeout_ns))
+            agent.fetch_remote(name, address, tcp_port("port", port)?, timeout(timeout_ns))
         })
     }
 }
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     unsafe {
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
-            agent.send_local(text::required(address, "address")?, tcp_port(port)?)
+            agent.send_local(text::required(address, "address")?, tcp_port("port", port)?)
         })
     }
 }
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn kvmem_agent_get_partial_metadata(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let metadata = Out::new(metadata)?;
+            let metadata = Out::new(metadata, "metadata")?;
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             let options = call_options(options)?;
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             let address = text::required(address, "address")?;
-            agent.send_partial(list, address, tcp_port(port)?)
+            agent.send_partial(list, address, tcp_port("port", port)?)
         })
     }
 }
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let address = text::required(address, "address")?;
-            agent.withdraw_local(address, tcp_port(port)?)
+            agent.withdraw_local(address, tcp_port("port", port)?)
         })
     }
 }

@@ -118,7 +118,7 @@ pub unsafe extern "C" fn kvmem_agent_take_notifications(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let notifications = Out::new(notifications)?;
+            let notifications = Out::new(notifications, "notifications")?;
             let messages = borrow(scope, agent)?.agent.take_notifications(timeout(timeout_ns))?;
             notifications.set(value(messages));
             Ok(())

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn kvmem_agent_get_plugins(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let plugins = Out::new(plugins)?;
+            let plugins = Out::new(plugins, "plugins")?;
             plugins.set(entries(borrow(scope, agent)?.agent.call(Command::Plugins)?));
             Ok(())
         })
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn kvmem_agent_get_backends(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let backends = Out::new(backends)?;
+            let backends = Out::new(backends, "backends")?;
             backends.set(entries(borrow(scope, agent)?.agent.call(Command::Backends)?));
             Ok(())
         })

@@ -52,7 +52,7 @@ pub unsafe extern "C" fn kvmem_prepared_create(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let prepared = Out::new(prepared)?;
+            let prepared = Out::new(prepared, "prepared")?;
             let agent = &borrow(scope, agent)?.agent;
             let owner = if owner.is_null() { None } else { Some(text::required(owner, "owner")?) };
             let list = borrow(scope, descriptors)?.lock().clone();

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn kvmem_agent_query(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let query = Out::new(query)?;
+            let query = Out::new(query, "query")?;
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             let (options, deadline) = timed_options(options)?;

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn kvmem_region_register(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let registration = Out::new(registration)?;
+            let registration = Out::new(registration, "registration")?;
             let (region, agent) = (borrow(scope, region)?, borrow(scope, agent)?);
             registration.set(Registration::create(region, &agent.agent)?);
             Ok(())
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let name = Out::new(name)?;
+            let name = Out::new(name, "name")?;
             let mut agents = borrow(scope, region)?.agents();
             let count = agents.len();
             ensure!(index < count, NotFound, "index is {index}, and the region has {count} registrations");

@@ -72,7 +72,7 @@ pub unsafe extern "C" fn kvmem_request_create(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let request = Out::new(request)?;
+            let request = Out::new(request, "request")?;
             let agent = &borrow(scope, agent)?.agent;
             let operation = operation_of(operation)?;
             let local = borrow(scope, local).map_err(|error| error.context("local"))?.lock().clone();
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn kvmem_request_make(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let request = Out::new(request)?;
+            let request = Out::new(request, "request")?;
             let operation = operation_of(operation)?;
             let local = borrow(scope, local).map_err(|error| error.context("local"))?;
             let remote = borrow(scope, remote).map_err(|error| error.context("remote"))?;
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn kvmem_request_get_backend(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let plugin = Out::new(plugin)?;
+            let plugin = Out::new(plugin, "plugin")?;
             plugin.set(blob::value(borrow(scope, request)?.backend()?.into_bytes()));
             Ok(())
         })

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn kvmem_segments_register(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let segments = Out::new(segments)?;
+            let segments = Out::new(segments, "segments")?;
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             segments.set(Segments::register(agent, &list, call_options(options)?)?);

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn kvmem_memory_view_create(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let view = Out::new(view)?;
+            let view = Out::new(view, "view")?;
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             view.set(View::create(agent, &list, call_options(options)?)?);

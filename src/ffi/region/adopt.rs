@@ -75,7 +75,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         ensure!(
             options.flags & KVMEM_ADOPT_KEEP_SEALS == 0,
             InvalidArgument,
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let memory =

@@ -7,12 +7,11 @@ use super::adopt::{
     KVMEM_ADOPT_KEEP_SEALS, KVMEM_ADOPT_READ_ONLY, access, kvmem_release_callback, release_once,
 };
 use super::kvmem_region;
-use crate::base::error::ensure;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::fd::open_fd;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, UserData};
-use crate::ffi::common::options::{check_flags, ensure_given, options, read};
+use crate::ffi::common::options::{check_flags, check_reserved, ensure_given, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::region::{AdoptedFileConfig, AdoptedMemory, Region};
 
@@ -80,12 +79,12 @@ pub unsafe extern "C" fn kvmem_region_adopt_memfd(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         let known = KVMEM_ADOPT_READ_ONLY | KVMEM_ADOPT_KEEP_SEALS;
         check_flags("kvmem_adopt_memfd_options", options.flags, known)?;
         let given = [("fd", options.fd != 0), ("size", options.size != 0)];
         ensure_given("kvmem_adopt_memfd_options", &given)?;
-        ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+        check_reserved("kvmem_adopt_memfd_options", options.reserved)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
         let config = AdoptedFileConfig {
             // SAFETY: the caller keeps it open during the call, by contract.

@@ -60,7 +60,7 @@ pub unsafe extern "C" fn kvmem_region_create_block(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         check_flags("kvmem_block_options", options.flags, 0)?;
         ensure_given("kvmem_block_options", &[("size", options.size != 0)])?;
         ensure!(

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions of GPU memory.
 
-use crate::base::error::{Result, ensure};
+use crate::base::error::Result;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, options, read};
+use crate::ffi::common::options::{check_flags, check_reserved, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{DeviceConfig, OwnedDevice, Region};
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn kvmem_region_create_device(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         region.set(Region::new(OwnedDevice::allocate(&device_config(&options)?)?).into());
         Ok(())
     };
@@ -56,6 +56,6 @@ pub unsafe extern "C" fn kvmem_region_create_device(
 /// The options of GPU memory as core types.
 pub(in crate::ffi) fn device_config(options: &kvmem_device_options) -> Result<DeviceConfig> {
     check_flags("kvmem_device_options", options.flags, 0)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_device_options", options.reserved)?;
     Ok(DeviceConfig { size: options.size, ordinal: options.device })
 }

@@ -78,7 +78,7 @@ pub unsafe extern "C" fn kvmem_region_create_disk(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         // SAFETY: by contract.
         region.set(Region::disk(&unsafe { disk_config(&options) }?)?.into());
         Ok(())
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn kvmem_region_get_path(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let path = Out::new(path)?;
+            let path = Out::new(path, "path")?;
             let found = borrow(scope, region)?.path()?;
             path.set(blob::value(found.as_os_str().as_bytes().to_vec()));
             Ok(())

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions of GPU memory that grow and shrink.
 
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::Result;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, options, read};
+use crate::ffi::common::options::{check_flags, check_reserved, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         region.set(Region::elastic(&elastic_config(&options)?)?.into());
         Ok(())
     };
@@ -150,8 +150,7 @@ pub unsafe extern "C" fn kvmem_region_get_elastic_info(
     unsafe {
         call(error, |scope| {
             let info = out(info, "info")?;
-            let rigid = || Error::new(Status::InvalidArgument, "the region is not elastic");
-            let memory = borrow(scope, region)?.elastic_memory().ok_or_else(rigid)?;
+            let memory = borrow(scope, region)?.ensure_elastic()?;
             info.write(kvmem_elastic_info {
                 extent_size: memory.extent_size(),
                 num_extents: memory.size() / memory.extent_size(),
@@ -166,7 +165,7 @@ pub unsafe extern "C" fn kvmem_region_get_elastic_info(
 /// The options of elastic memory as core types.
 pub(in crate::ffi) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticConfig> {
     check_flags("kvmem_elastic_options", options.flags, KVMEM_ELASTIC_FABRIC)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_elastic_options", options.reserved)?;
     Ok(ElasticConfig {
         size: options.size,
         extent_size: options.extent_size,

@@ -65,7 +65,7 @@ pub unsafe extern "C" fn kvmem_region_create_object(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         check_flags("kvmem_object_options", options.flags, 0)?;
         let given = [
             ("key_prefix", !options.key_prefix.is_null()),

@@ -7,7 +7,7 @@ use crate::base::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
-use crate::ffi::common::options::{check_flags, options, read};
+use crate::ffi::common::options::{check_flags, check_reserved, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{PinnedConfig, Region};
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn kvmem_region_create_pinned(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         let user_data = options.user_data;
         // SAFETY: a callback that does not unwind, by contract.
         let ask = |ask: unsafe extern "C" fn(u64, u64, *mut c_void) -> i32, done, total| unsafe {
@@ -98,18 +98,18 @@ pub(in crate::ffi) fn pinned_config(options: &kvmem_pinned_options) -> Result<Pi
         | KVMEM_PINNED_SHAREABLE
         | KVMEM_PINNED_WRITE_SEALED;
     check_flags("kvmem_pinned_options", options.flags, known)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_pinned_options", options.reserved)?;
     let has = |flag| options.flags & flag != 0;
     ensure!(
         options.numa_node == 0 || has(KVMEM_PINNED_NUMA_BIND),
         InvalidArgument,
-        "numa_node is {}, which means nothing without KVMEM_PINNED_NUMA_BIND",
+        "numa_node is {}, and KVMEM_PINNED_NUMA_BIND is not set: set the flag, or set numa_node to 0",
         options.numa_node
     );
     ensure!(
         has(KVMEM_PINNED_SHAREABLE) || !has(KVMEM_PINNED_WRITE_SEALED),
         InvalidArgument,
-        "KVMEM_PINNED_WRITE_SEALED means nothing without KVMEM_PINNED_SHAREABLE"
+        "KVMEM_PINNED_WRITE_SEALED needs KVMEM_PINNED_SHAREABLE: other memory cannot be shared"
     );
     Ok(PinnedConfig {
         size: options.size,

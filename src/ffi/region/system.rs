@@ -68,7 +68,7 @@ pub unsafe extern "C" fn kvmem_region_create_system(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let (region, options) = unsafe { (Out::new(region, "region")?, read(options)?) };
         region.set(Region::system(&system_config(&options)?)?.into());
         Ok(())
     };
@@ -89,13 +89,13 @@ pub(in crate::ffi) fn system_config(options: &kvmem_system_options) -> Result<Sy
     ensure!(
         has(KVMEM_SYSTEM_SHAREABLE) || !has(KVMEM_SYSTEM_WRITE_SEALED),
         InvalidArgument,
-        "KVMEM_SYSTEM_WRITE_SEALED means nothing without KVMEM_SYSTEM_SHAREABLE"
+        "KVMEM_SYSTEM_WRITE_SEALED needs KVMEM_SYSTEM_SHAREABLE: other memory cannot be shared"
     );
     let huge_pages = requested_pages(options)?;
     ensure!(
         options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
         InvalidArgument,
-        "numa_node is {}, which means nothing without KVMEM_SYSTEM_NUMA_BIND",
+        "numa_node is {}, and KVMEM_SYSTEM_NUMA_BIND is not set: set the flag, or set numa_node to 0",
         options.numa_node
     );
     Ok(SystemConfig {
@@ -120,13 +120,13 @@ fn requested_pages(options: &kvmem_system_options) -> Result<HugePages> {
     ensure!(
         asks || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
         InvalidArgument,
-        "huge pages are required, but none are asked for"
+        "KVMEM_SYSTEM_HUGE_PAGES_REQUIRED needs huge_page_size or KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES"
     );
     let refuses = has(KVMEM_SYSTEM_NO_HUGE_PAGES);
     ensure!(
         !(asks && refuses),
         InvalidArgument,
-        "huge pages are asked for, and KVMEM_SYSTEM_NO_HUGE_PAGES is set"
+        "KVMEM_SYSTEM_NO_HUGE_PAGES excludes huge_page_size and KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES"
     );
     Ok(if refuses { HugePages::Never } else { pages })
 }

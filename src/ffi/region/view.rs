@@ -29,7 +29,7 @@ pub unsafe extern "C" fn kvmem_region_create_view(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let view = Out::new(view)?;
+            let view = Out::new(view, "view")?;
             view.set(Region::view(borrow(scope, region)?, offset, size)?.into());
             Ok(())
         })

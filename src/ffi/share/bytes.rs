@@ -94,8 +94,9 @@ pub unsafe extern "C" fn kvmem_share_create_received(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (share, bytes, fds) =
-            unsafe { (Out::new(share)?, text::bytes(data, size, "data")?, items(fds, num_fds, "fds")?) };
+        let (share, bytes, fds) = unsafe {
+            (Out::new(share, "share")?, text::bytes(data, size, "data")?, items(fds, num_fds, "fds")?)
+        };
         // Checked before any is duplicated: a duplicate may get the number of one that is not open.
         fds.iter().try_for_each(|fd| ensure_open(*fd))?;
         let fds = fds.iter().map(|fd| duplicate(*fd)).collect::<Result<_>>()?;

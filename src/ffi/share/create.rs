@@ -7,7 +7,7 @@ use crate::base::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::{check_flags, not_one_of, options, read_nullable};
+use crate::ffi::common::options::{check_flags, check_reserved, not_one_of, options, read_nullable};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::kvmem_region;
@@ -59,9 +59,8 @@ options!(kvmem_share_options);
 
 /// Creates a share of a region.
 ///
-/// The share of a view carries the memory of its whole parent. The share of device memory carries the whole
-/// allocation or mapping that contains it. Importers get the region, but can access all memory that is
-/// carried.
+/// Importers open the region, and can access all memory that the share carries: for a view all of its parent,
+/// for device memory the whole allocation or mapping that contains it.
 ///
 /// @param region a region that this process owns: system or pinned memory that was allocated shareable; an
 ///        adopted memory file; device memory that was allocated or adopted; elastic memory, of which the
@@ -89,7 +88,7 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let (share, options) = (Out::new(share)?, read_nullable(options)?);
+            let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
             share.set(Arc::new(Share::from_region(borrow(scope, region)?, grant(options)?)?));
             Ok(())
         })
@@ -122,7 +121,7 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let (share, options) = (Out::new(share)?, read_nullable(options)?);
+            let (share, options) = (Out::new(share, "share")?, read_nullable(options)?);
             share.set(Arc::new(Share::from_layout(borrow(scope, layout)?, grant(options)?)?));
             Ok(())
         })
@@ -135,7 +134,7 @@ fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
         return Ok(ShareOptions { access: Access::ReadWrite, way: Transport::Auto, writes });
     };
     check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY | KVMEM_SHARE_WRITE_SEALED)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_share_options", options.reserved)?;
     let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
     let sealed = options.flags & KVMEM_SHARE_WRITE_SEALED != 0;
     ensure!(

@@ -8,9 +8,9 @@ use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::Out;
 use crate::ffi::common::handle::borrow;
 use crate::ffi::common::handle::borrow_nullable;
-use crate::ffi::common::options::check_flags;
 use crate::ffi::common::options::options;
 use crate::ffi::common::options::read_nullable;
+use crate::ffi::common::options::{check_flags, check_reserved};
 use crate::ffi::common::pointer::null;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let (region, options) = (Out::new(region)?, read_nullable(options)?);
+            let (region, options) = (Out::new(region, "region")?, read_nullable(options)?);
             region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?.into());
             Ok(())
         })
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn kvmem_share_open_layout(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let (layout, options) = (Out::new(layout)?, read_nullable(options)?);
+            let (layout, options) = (Out::new(layout, "layout")?, read_nullable(options)?);
             layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?);
             Ok(())
         })
@@ -167,7 +167,7 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         | KVMEM_OPEN_TRUST_OWNER
         | KVMEM_OPEN_FOR_ALL_DEVICES;
     check_flags("kvmem_open_options", options.flags, known)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_open_options", options.reserved)?;
     let has = |flag| options.flags & flag != 0;
     let reach = match (has(KVMEM_OPEN_MAPPED_ONLY), has(KVMEM_OPEN_REMOTE)) {
         (false, false) => Reach::Auto,

@@ -80,7 +80,7 @@ pub unsafe extern "C" fn kvmem_share_receive(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: NULL or writable, by contract.
-        let share = unsafe { Out::new(share) }?;
+        let share = unsafe { Out::new(share, "share") }?;
         let parcel = socket::receive(open_socket(fd)?, deadline(timeout_ns))?;
         share.set(Arc::new(Share::from_parcel(parcel)?));
         Ok(())

@@ -103,7 +103,7 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let text = if text.is_null() { None } else { Some(Out::new(text)?) };
+            let text = if text.is_null() { None } else { Some(Out::new(text, "text")?) };
             let explained = borrow(scope, transfer)?.explain()?;
             if !explanation.is_null() {
                 explanation.write(kvmem_transfer_explanation {
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_path_choice(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let reason = if reason.is_null() { None } else { Some(Out::new(reason)?) };
+            let reason = if reason.is_null() { None } else { Some(Out::new(reason, "reason")?) };
             let choice = out(choice, "choice")?;
             let mut choices = borrow(scope, transfer)?.path_choices();
             if index >= choices.len() {

@@ -8,7 +8,7 @@ use crate::base::error::{Result, ensure};
 use crate::base::lists;
 use crate::base::log::Count;
 use crate::ffi::common::handle::borrow_nullable;
-use crate::ffi::common::options::{check_flags, not_one_of, options};
+use crate::ffi::common::options::{check_flags, check_reserved, not_one_of, options};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
@@ -300,7 +300,7 @@ pub(in crate::ffi) fn limit(timeout_ns: u64) -> Option<Duration> {
 }
 
 fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_reserved("kvmem_transfer_options", options.reserved)?;
     let compute_is_idle = match options.compute {
         KVMEM_COMPUTE_MAY_RUN => false,
         KVMEM_COMPUTE_IDLE => true,
@@ -329,17 +329,18 @@ fn wanted(options: &kvmem_transfer_options) -> Result<Wanted> {
     let kvmem_transfer_options { source_layer, destination_layer, num_layers, .. } = *options;
     let kvmem_transfer_options { source_outer, destination_outer, num_outers, .. } = *options;
     Ok(Wanted {
-        layers: range("layer", "num_layers", source_layer, destination_layer, num_layers)?,
-        outers: range("outer slot", "num_outers", source_outer, destination_outer, num_outers)?,
-        heads: range("head", "num_heads", options.source_head, options.destination_head, options.num_heads)?,
+        layers: range("layer", source_layer, destination_layer, num_layers)?,
+        outers: range("outer", source_outer, destination_outer, num_outers)?,
+        heads: range("head", options.source_head, options.destination_head, options.num_heads)?,
     })
 }
 
-fn range(name: &str, field: &str, source: u64, destination: u64, count: u64) -> Result<Option<PairedRange>> {
+fn range(name: &str, source: u64, destination: u64, count: u64) -> Result<Option<PairedRange>> {
     ensure!(
         count > 0 || (source == 0 && destination == 0),
         InvalidArgument,
-        "{field} is missing: a first {name} is given, and 0 {name}s mean all"
+        "num_{name}s is 0, which means all, with source_{name} {source} and destination_{name} {destination}; set num_{name}s, \
+         or both of these to 0"
     );
     Ok((count > 0).then_some(PairedRange { source, destination, count }))
 }

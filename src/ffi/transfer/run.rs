@@ -66,7 +66,7 @@ pub unsafe extern "C" fn kvmem_transfer_create(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let transfer = Out::new(transfer)?;
+            let transfer = Out::new(transfer, "transfer")?;
             transfer.set(created(scope, source, destination, options)?);
             Ok(())
         })
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn kvmem_transfer_start(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let transfer = Out::new(transfer)?;
+            let transfer = Out::new(transfer, "transfer")?;
             let created = created(scope, source, destination, options)?;
             created.submit()?;
             transfer.set(created);

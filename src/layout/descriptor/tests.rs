@@ -70,8 +70,8 @@ fn hostile_parts_are_refused() {
     let hostile: [(Change, &str); 9] = [
         (|p| p.clear(), "0 parts are given"),
         (|p| p[1].name = "keys".into(), "two parts have the name 'keys'"),
-        (|p| p[1].name = String::new(), "the name of part 1 has 0 bytes"),
-        (|p| p[1].name = "v".repeat(65), "the name of part 1 has 65 bytes"),
+        (|p| p[1].name = String::new(), "parts[1].name has 0 bytes"),
+        (|p| p[1].name = "v".repeat(65), "parts[1].name has 65 bytes"),
         (|p| p[1].name = "a\nb".into(), "control character"),
         (|p| p[1].descriptor = p[0].descriptor.clone(), "'keys' and 'values' overlap in memory"),
         (|p| p[1].descriptor.truncate(40), "announces"),

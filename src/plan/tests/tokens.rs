@@ -251,25 +251,11 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     let outline = Arc::new(Outline::between(&source, &destination, Wanted::default(), false).unwrap());
     type Case<'a> = (&'a [u32], u64, &'a [u32], u64, Status, &'a str);
     let cases: [Case<'_>; 5] = [
-        (
-            &[1, 2],
-            0,
-            &[1, 2, 3, 4],
-            9,
-            Status::OutOfRange,
-            "exceed the source table, which has 2 blocks of 4",
-        ),
-        (
-            &[1, 2],
-            0,
-            &[1, 2, 3],
-            8,
-            Status::OutOfRange,
-            "exceed the destination table, which has 3 blocks of 2",
-        ),
-        (&[1, 9], 0, &[1, 2, 3, 4], 8, Status::OutOfRange, "entry 1 of the source table is block 9"),
+        (&[1, 2], 0, &[1, 2, 3, 4], 9, Status::OutOfRange, "exceed source_table, which has 2 blocks of 4"),
+        (&[1, 2], 0, &[1, 2, 3], 8, Status::OutOfRange, "exceed destination_table, which has 3 blocks of 2"),
+        (&[1, 9], 0, &[1, 2, 3, 4], 8, Status::OutOfRange, "blocks[1] of source_table is 9"),
         (&[1, 2], 0, &[1, 2, 1, 4], 8, Status::InvalidArgument, "token 0 of block 1 is a destination twice"),
-        (&[1, 2], u64::MAX, &[1, 2], 3, Status::OutOfRange, "exceed the source table"),
+        (&[1, 2], u64::MAX, &[1, 2], 3, Status::OutOfRange, "exceed source_table"),
     ];
     for (from, first_token, to, tokens, status, text) in cases {
         let table = |blocks, first_token| BlockTable { blocks, first_token, token_step: 1 };

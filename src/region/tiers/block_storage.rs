@@ -38,7 +38,7 @@ impl BlockStorage {
         ensure!(
             alignment.is_power_of_two(),
             InvalidArgument,
-            "the alignment is {alignment} bytes; it must be a power of two"
+            "alignment is {alignment} bytes; it must be a power of two"
         );
         ensure!(
             offset.is_multiple_of(alignment) && size.is_multiple_of(alignment),

@@ -114,7 +114,7 @@ impl ElasticMemory {
         ensure!(
             extent_size.is_multiple_of(granularity),
             InvalidArgument,
-            "an extent of {extent_size} bytes is not a multiple of the granularity {granularity}"
+            "extent_size is {extent_size} bytes; it must be a multiple of the granularity, {granularity}"
         );
         ensure!(
             config.size > 0,
@@ -128,8 +128,8 @@ impl ElasticMemory {
         ensure!(
             count <= MAX_EXTENTS,
             OutOfRange,
-            "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MAX_EXTENTS}: use larger \
-             extents"
+            "{size} bytes are {count} extents of {extent_size} bytes, and a region has at most {MAX_EXTENTS}; raise \
+             extent_size"
         );
         let range = AddressRange::reserve(size, granularity.max(config.alignment))?;
         Ok(Self {

@@ -37,7 +37,7 @@ pub struct ImportedDevice {
 impl ImportedDevice {
     /// Opens memory of another process, which keeps it as long as `in_use` exists.
     pub fn open(config: &IpcConfig, in_use: Option<InUse>) -> Result<Self> {
-        ensure!(config.size > 0, InvalidArgument, "the size to open is 0 bytes; it must be at least 1");
+        ensure!(config.size > 0, InvalidArgument, "size is 0 bytes; it must be at least 1");
         let mapping = IpcMapping::open(config.place, &config.handle, config.buffer_id, in_use)?;
         config.base_size.map_or(Ok(()), |size| mapping.check_size(size))?;
         let address = mapping.part(config.offset, config.size)?;

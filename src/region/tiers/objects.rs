@@ -46,12 +46,11 @@ impl Objects {
     /// Checks the configuration, and chooses the device ids by which requests address the objects.
     pub fn new(config: ObjectConfig) -> Result<Self> {
         let ObjectConfig { prefix, object_size, count } = config;
-        ensure!(!prefix.is_empty(), InvalidArgument, "the prefix of the keys is empty");
+        ensure!(!prefix.is_empty(), InvalidArgument, "key_prefix is empty");
         ensure!(
             prefix.len() + DIGITS <= MAX_KEY_BYTES,
             InvalidArgument,
-            "the prefix of the keys has {} bytes; keys have at most {MAX_KEY_BYTES}, of which the number of the object \
-             takes {DIGITS}",
+            "key_prefix has {} bytes; keys have at most {MAX_KEY_BYTES}, of which the number of the object takes {DIGITS}",
             prefix.len()
         );
         ensure_kept(&prefix)?;
@@ -177,7 +176,7 @@ fn ensure_kept(prefix: &str) -> Result<()> {
     ensure!(
         lost.is_none(),
         InvalidArgument,
-        "the prefix of the keys '{}' has the segment '{}' before a slash, which does not reach the store; each must have \
+        "key_prefix '{}' has the segment '{}' before a slash, which does not reach the store; each must have \
          a name other than '.' and '..'",
         prefix.escape_debug(),
         lost.unwrap_or_default()
@@ -185,7 +184,7 @@ fn ensure_kept(prefix: &str) -> Result<()> {
     ensure!(
         !prefix.contains(char::is_control),
         InvalidArgument,
-        "the prefix of the keys '{}' has a control character, which stores refuse",
+        "key_prefix '{}' has a control character, which stores refuse",
         prefix.escape_debug()
     );
     Ok(())

@@ -79,7 +79,7 @@ impl PinnedMemory {
         ensure!(
             chunk.is_multiple_of(page),
             InvalidArgument,
-            "a page lock of {chunk} bytes is not a multiple of the page size {page}"
+            "chunk_size is {chunk} bytes; it must be a multiple of the page size, {page}"
         );
         let device = Device::get(config.ordinal)?;
         let size = host_size("a pinned region", config.size)?;

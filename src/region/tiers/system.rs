@@ -228,7 +228,7 @@ impl SystemMemory {
         ensure!(
             page.is_power_of_two() && page > base_page(),
             InvalidArgument,
-            "the size of huge pages is {page} bytes; it must be a power of two above the page size of {} bytes",
+            "huge_page_size is {page} bytes; it must be a power of two above the page size of {} bytes",
             base_page()
         );
         let made = Self::with_pages(size, Pages::Huge(page as usize), config).map_err(|error| {

@@ -48,7 +48,7 @@ impl BrokerConfig {
         ensure!(
             self.mode & !0o777 == 0,
             InvalidArgument,
-            "mode {:#o} contains bits that are not permissions",
+            "mode is 0{:o}; it must have the bits of permissions only, at most 0777",
             self.mode
         );
         for user in &self.users {
@@ -60,7 +60,7 @@ impl BrokerConfig {
         ensure!(
             !others || self.mode & 0o022 != 0,
             InvalidArgument,
-            "users {:?} may fetch, but a socket of mode {:#o} lets only its owner connect; use mode 0660 or 0666",
+            "users {:?} may fetch, but a socket of mode 0{:o} lets only its owner connect; use mode 0660 or 0666",
             self.users,
             self.mode
         );

@@ -57,7 +57,7 @@ pub fn check_name(name: &str) -> Result<()> {
     ensure!(
         (1..=MAX_NAME).contains(&name.len()),
         InvalidArgument,
-        "a name has 1 to {MAX_NAME} bytes, this one has {}",
+        "name has {} bytes; it must have 1 to {MAX_NAME}",
         name.len()
     );
     Ok(())

@@ -26,8 +26,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32], deadline: Option<Instant>
         ensure!(
             u64::from(*block) < have.num_blocks,
             OutOfRange,
-            "block {index} of {} is {block}, the layout has {} blocks",
-            blocks.len(),
+            "blocks[{index}] is {block}; the layout has {} blocks, give ids below that",
             have.num_blocks
         );
     }

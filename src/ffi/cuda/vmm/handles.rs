@@ -99,7 +99,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let memory = unsafe { Out::new(memory) }?;
+        let memory = unsafe { Out::new(memory, "memory") }?;
         let expected = expected(device)?;
         // SAFETY: the descriptor stays open during the call, by contract.
         memory.set(PhysicalMemory::import_fd(unsafe { open_fd(fd) }?, size, expected)?);
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (memory, handle) = unsafe { (Out::new(memory)?, handle.as_ref()) };
+        let (memory, handle) = unsafe { (Out::new(memory, "memory")?, handle.as_ref()) };
         let handle = handle.ok_or_else(|| null("handle"))?;
         memory.set(PhysicalMemory::import_fabric(&handle.bytes, size, expected(device)?)?);
         Ok(())
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_retain(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let memory = unsafe { Out::new(memory) }?;
+        let memory = unsafe { Out::new(memory, "memory") }?;
         memory.set(PhysicalMemory::retain(address)?);
         Ok(())
     };

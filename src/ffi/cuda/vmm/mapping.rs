@@ -52,7 +52,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let mapping = Out::new(mapping)?;
+            let mapping = Out::new(mapping, "mapping")?;
             mapping.set(DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
             Ok(())
         })

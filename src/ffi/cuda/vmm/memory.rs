@@ -105,7 +105,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let (memory, options) = unsafe { (Out::new(memory)?, read(options)?) };
+        let (memory, options) = unsafe { (Out::new(memory, "memory")?, read(options)?) };
         memory.set(PhysicalMemory::create(options.size, properties(&options)?)?);
         Ok(())
     };

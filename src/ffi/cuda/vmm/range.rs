@@ -38,7 +38,7 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let range = unsafe { Out::new(range) }?;
+        let range = unsafe { Out::new(range, "range") }?;
         range.set(AddressRange::reserve(size, alignment)?);
         Ok(())
     };

@@ -210,7 +210,7 @@ fn temporary(config: &DiskConfig) -> Result<DiskFile> {
     ensure!(
         config.opening == OpenMode::Create,
         InvalidArgument,
-        "the path is missing: a temporary file is always a new one"
+        "path is NULL, which means a new temporary file, and a flag opens an existing one; set path"
     );
     let size = new_size(config)?;
     let directory = config.directory.clone().unwrap_or_else(std::env::temp_dir);
