@@ -216,6 +216,7 @@ TEST(invalid_options_fail) {
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_broker_create(&options, &broker, ERR));
     options.mode = 0;
     options.path = "/nowhere/at/all";
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "the directory /nowhere/at does not exist",
+                   kvmem_broker_create(&options, &broker, ERR));
     CHECK_EQ(count_directory_entries(directory.path), 0);
 }

@@ -119,7 +119,7 @@ TEST(a_missing_directory_is_named) {
     CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOENT);
     options.path = NULL;
     options.directory = "/nonexistent/directory";
-    refuse(&options, KVMEM_STATUS_NOT_FOUND, options.directory);
+    refuse(&options, KVMEM_STATUS_NOT_FOUND, "the directory /nonexistent/directory does not exist");
     CHECK_CAUSE(KVMEM_DOMAIN_ERRNO, ENOENT);
 }
 

@@ -163,8 +163,8 @@ TEST(slots_that_do_not_exist_fail) {
         {{0, UINT64_MAX, 1}, KVMEM_STATUS_OUT_OF_RANGE, "the destination layout, which has 1"},
         {{0, 0, UINT64_MAX}, KVMEM_STATUS_OUT_OF_RANGE, "outer slot"},
         {{0, 0, 2}, KVMEM_STATUS_OUT_OF_RANGE, "the destination layout, which has 1"},
-        {{1, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "num_outers is missing"},
-        {{0, 1, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "num_outers is missing"},
+        {{1, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "num_outers is 0, which means all"},
+        {{0, 1, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "num_outers is 0, which means all"},
         {{0, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "outer_dim is 2 in the source layout and 1"},
     };
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), WITH(kv_config(&kv_kinds[1]), it.outer_dim = 1));

@@ -118,7 +118,7 @@ TEST(impossible_huge_pages_fail) {
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "/sys/kernel/mm/hugepages", kvmem_region_create_system, &options);
     options.huge_page_size = 0;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "huge pages", kvmem_region_create_system, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "HUGE_PAGES", kvmem_region_create_system, &options);
 }
 
 TEST(transparent_huge_pages_are_counted) {
@@ -193,7 +193,7 @@ TEST(contradicting_requests_for_pages_fail) {
         WITH(options, it.huge_page_size = 2 * MIB),
     };
     for (size_t i = 0; i < NUM(contradictions); i++)
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "huge pages", kvmem_region_create_system, &contradictions[i]);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "HUGE_PAGES", kvmem_region_create_system, &contradictions[i]);
 }
 
 /* The sanitizers reserve addresses for themselves. */

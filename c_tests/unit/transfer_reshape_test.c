@@ -389,7 +389,7 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
            "outside the destination layout, which has 2; change destination_head or num_heads");
     refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 3; it.num_heads = 2), out,
            "outside the source layout, which has 4; change source_head or num_heads");
-    refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is missing");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is 0, which means all");
 }
 
 /* Without num_heads a kind does not define the order of heads and tokens, so wrong bytes could arrive. */

@@ -15,3 +15,9 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
         Error::new(Status::InvalidArgument, message)
     })
 }
+
+/// Advice for a call that failed because of a directory that does not exist.
+pub fn missing_directory(directory: &Path) -> Option<String> {
+    (!directory.as_os_str().is_empty() && !directory.exists())
+        .then(|| format!("the directory {} does not exist; create it first", directory.display()))
+}

@@ -344,8 +344,8 @@ fn what_can_not_be_moved_is_refused() {
     type Case<'a> = (&'a Placement, &'a [(u32, u32)], Wanted, Status, &'a str);
     let cases: [Case; 12] = [
         (b, &[], all, Status::InvalidArgument, "block pairs is empty"),
-        (b, &[(12, 0)], all, Status::OutOfRange, "block 12"),
-        (b, &[(0, 12)], all, Status::OutOfRange, "block 12"),
+        (b, &[(12, 0)], all, Status::OutOfRange, "pairs[0].source is 12"),
+        (b, &[(0, 12)], all, Status::OutOfRange, "pairs[0].destination is 12"),
         (
             &fewer_layers,
             &[(0, 0)],

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::tiers::ElasticMemory;
-use super::{Backing, ExportedExtent, Region, Registration, Tier};
+use super::{Backing, ExportedExtent, Region, Registration};
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::{Count, Microseconds, log};
 use crate::cuda::vmm::HandleType;

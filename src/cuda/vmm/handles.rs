@@ -95,7 +95,7 @@ impl PhysicalMemory {
             }
             error
                 .context(format!(
-                    "{address:#x} is not in VMM memory, which cuMemCreate creates and cuMemMap maps"
+                    "{address:#x} is not VMM memory, which cuMemCreate creates and cuMemMap maps"
                 ))
                 .with_status(Status::InvalidArgument)
         })?;

@@ -68,7 +68,7 @@ fn hostile_parts_are_refused() {
         read_parts(parts).unwrap_err()
     };
     let hostile: [(Change, &str); 9] = [
-        (|p| p.clear(), "0 parts are given"),
+        (|p| p.clear(), "num_parts is 0"),
         (|p| p[1].name = "keys".into(), "two parts have the name 'keys'"),
         (|p| p[1].name = String::new(), "parts[1].name has 0 bytes"),
         (|p| p[1].name = "v".repeat(65), "parts[1].name has 65 bytes"),

@@ -152,7 +152,7 @@ fn wrong_dimensions_are_refused_by_name() {
         (Dimensions { dtype_width: 3, ..Dimensions::small() }, "dtype_width is 3"),
         (Dimensions { alignment: 3, ..Dimensions::small() }, "alignment is 3"),
         (Dimensions { alignment: 0, ..Dimensions::small() }, "alignment is 0"),
-        (Dimensions { num_heads: Some(7), ..Dimensions::small() }, "no multiple of num_heads 7"),
+        (Dimensions { num_heads: Some(7), ..Dimensions::small() }, "not a multiple of num_heads, 7"),
         (Dimensions { inner_dim: 1 << 62, num_heads: None, ..Dimensions::small() }, "more than 2^63 - 1"),
     ];
     for (dimensions, text) in wrong {

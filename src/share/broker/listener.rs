@@ -17,7 +17,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
-use crate::base::paths::absolute;
+use crate::base::paths::{absolute, missing_directory};
 use crate::base::process::{LocalFd, pid_has_ended};
 use crate::base::random::random;
 use crate::base::retried;
@@ -141,7 +141,10 @@ fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
     let aside = aside(path)?;
     // The name gets these without the bits of the umask, so never more. No process can connect before `listen`.
     retried::fchmod(socket, mode).map_err(|errno| Error::errno("set the socket's permissions", errno))?;
-    bind(socket, &aside).map_err(|error| error.context("bind a socket in its directory"))?;
+    bind(socket, &aside).map_err(|error| {
+        let advice = path.parent().and_then(missing_directory);
+        error.context("bind a socket in its directory").with_advice(advice)
+    })?;
     let (file, stat) = match open(&aside) {
         Ok(opened) => opened,
         Err(errno) => {

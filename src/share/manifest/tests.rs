@@ -110,7 +110,7 @@ fn only_version_5_contains_parts() {
 fn hostile_parts_are_found_out() {
     type Change = fn(&mut PartsEntry);
     let hostile: [(Change, &str); 7] = [
-        (|p| p.parts.clear(), "0 parts are given"),
+        (|p| p.parts.clear(), "num_parts is 0"),
         (|p| p.parts[1].0 = "keys".into(), "two parts have the name 'keys'"),
         (|p| p.parts[1].1.remote = p.remote.clone(), "NIXL metadata of its own"),
         (|p| p.parts[1].1.dimensions.num_blocks = 4, "part 'values'"),

@@ -18,7 +18,7 @@ use super::name::{NewFile, ensure_names};
 use super::writer_lock;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
-use crate::base::paths::absolute;
+use crate::base::paths::{absolute, missing_directory};
 use crate::base::random::random;
 use crate::base::retried;
 use crate::base::sync::Mutex;
@@ -122,7 +122,8 @@ fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     let size = new_size(config)?;
     let what = format!("create {}", path.display());
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = retried::open(path, flags, private()).map_err(|errno| create_error(path, &what, errno))?;
+    let file =
+        retried::open(path, flags, private()).map_err(|errno| create_error(path.parent(), &what, errno))?;
     let new = NewFile::created(&file, path)?;
     let lock = lock_writer(&file, path, config);
     // Dropped before the lock after a failure.
@@ -227,7 +228,7 @@ fn nameless(directory: &Path, what: &str) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
     match retried::open(directory, flags, private()) {
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => removed_at_once(directory, what),
-        opened => opened.map_err(|errno| open_error(what, errno)),
+        opened => opened.map_err(|errno| create_error(Some(directory), what, errno)),
     }
 }
 
@@ -273,13 +274,9 @@ fn length(file: &OwnedFd, what: &str) -> Result<u64> {
 }
 
 /// A file can be created if its directory exists.
-fn create_error(path: &Path, what: &str, errno: Errno) -> Error {
-    let error = open_error(what, errno);
-    match path.parent() {
-        Some(directory) if errno == Errno::NOENT && !directory.exists() => error
-            .followed_by(format!("the directory {} does not exist; create it first", directory.display())),
-        _ => error,
-    }
+fn create_error(directory: Option<&Path>, what: &str, errno: Errno) -> Error {
+    let directory = directory.filter(|_| errno == Errno::NOENT);
+    open_error(what, errno).with_advice(directory.and_then(missing_directory))
 }
 
 fn open_error(what: &str, errno: Errno) -> Error {
