@@ -49,6 +49,9 @@ TEST(opening) {
     kvmem_layout *layout = NULL;
     INVALID_NULLS(opened, kvmem_share_open_region, NULL, NULL, &opened);
     INVALID(kvmem_share_open_region, share, NULL, NULL);
+    const kvmem_open_options registered = OPTIONS(kvmem_open_options, it.flags = KVMEM_OPEN_REGISTER);
+    INVALID_NULLS(opened, kvmem_share_open_region, share, &registered, &opened);
+    CHECK_HAS(test_last_message(), "kvmem_region_register");
     INVALID_NULLS(layout, kvmem_share_open_layout, NULL, NULL, &layout);
     INVALID(kvmem_share_open_layout, share, NULL, NULL);
     INVALID_NULLS(layout, kvmem_share_open_layout, share, NULL, &layout);

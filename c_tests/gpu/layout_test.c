@@ -172,7 +172,7 @@ TEST(wrong_options_are_rejected) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "2 are given", kvmem_layout_build, &options);
     options.pinned = NULL;
     device.size = 4096;
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size is 4096", kvmem_layout_build, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size of kvmem_device_options is 4096", kvmem_layout_build, &options);
     device.size = 0;
     device.device = driver_devices();
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "no device", kvmem_layout_build, &options);

@@ -204,7 +204,7 @@ typedef struct kvmem_open_options {
     size_t struct_size;
     /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     uint64_t flags;
-    /// The agent that registers the layout, or accesses it through NIXL; NULL for none.
+    /// The agent that registers the layout, or accesses it through NIXL; NULL for none, and for a region.
     kvmem_agent *agent;
     /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     int32_t device;
@@ -242,8 +242,8 @@ typedef struct kvmem_open_options {
 ///           after it was shared
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory; with KVMEM_OPEN_PIN also for pages that the owner
 ///           has not touched
-///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, or flags exclude each other or lack
-///           `agent`
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, flags exclude each other, or `agent` or
+///           flags of layouts are set
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      const kvmem_open_options *options,

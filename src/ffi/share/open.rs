@@ -61,7 +61,7 @@ pub struct kvmem_open_options {
     pub struct_size: usize,
     /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     pub flags: u64,
-    /// The agent that registers the layout, or accesses it through NIXL; NULL for none.
+    /// The agent that registers the layout, or accesses it through NIXL; NULL for none, and for a region.
     pub agent: *mut kvmem_agent,
     /// The GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE. Must be 0 without these flags.
     pub device: i32,
@@ -100,8 +100,8 @@ options!(kvmem_open_options);
 ///           after it was shared
 ///         KVMEM_STATUS_OUT_OF_MEMORY: there is no memory; with KVMEM_OPEN_PIN also for pages that the owner
 ///           has not touched
-///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, or flags exclude each other or lack
-///           `agent`
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout, flags exclude each other, or `agent` or
+///           flags of layouts are set
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_region(
@@ -114,6 +114,7 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     unsafe {
         call(error, |scope| {
             let (region, options) = (Out::new(region, "region")?, read_nullable(options)?);
+            options.as_ref().map_or(Ok(()), ensure_for_region)?;
             region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?.into());
             Ok(())
         })
@@ -153,6 +154,18 @@ pub unsafe extern "C" fn kvmem_share_open_layout(
             Ok(())
         })
     }
+}
+
+/// Fails for what only layouts use.
+fn ensure_for_region(options: &kvmem_open_options) -> Result<()> {
+    let of_layouts = KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_REMOTE | KVMEM_OPEN_REGISTER;
+    ensure!(
+        options.flags & of_layouts == 0 && options.agent.is_null(),
+        InvalidArgument,
+        "agent, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE and KVMEM_OPEN_REGISTER are for layouts; omit them, and register the \
+         region with kvmem_region_register"
+    );
+    Ok(())
 }
 
 unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Result<OpenOptions> {
