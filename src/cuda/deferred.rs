@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects that the driver frees only when all work of their context has ended (see `quiet`). They are freed at once if it has, or
-//! does within [`PATIENCE`]. Otherwise a thread frees them when the device has finished the work: one thread for each device that
+//! does within [`PATIENCE`] while no other object waits for it. Otherwise a thread frees them when the device has finished the work: one thread for each device that
 //! has such objects. Until then they hold their memory and the context.
 #![forbid(unsafe_code)]
 
@@ -54,12 +54,12 @@ impl<T: Send + Sync> Deref for Deferred<T> {
 impl<T: Send + Sync> Drop for Deferred<T> {
     fn drop(&mut self) {
         let work = ContextWork::shared(&self.context);
+        let queue = queues().get(self.context.device().ordinal());
+        // Of many objects beside work, the first waits for the end of the work.
+        let patience = if queue.is_empty() { PATIENCE } else { Duration::ZERO };
+        let is_idle = || is_idle(&work, &self.context, patience);
         // Tried twice, because what is kept is freed later.
-        if !is_idle(&work, &self.context)
-            .or_else(|_| is_idle(&work, &self.context))
-            .unwrap_or_else(|error| means_lost(&error))
-        {
-            let queue = queues().get(self.context.device().ordinal());
+        if !is_idle().or_else(|_| is_idle()).unwrap_or_else(|error| means_lost(&error)) {
             Queue::keep(
                 &queue,
                 Waiting { _object: self.object.clone(), context: self.context.clone(), work },
@@ -68,12 +68,12 @@ impl<T: Send + Sync> Drop for Deferred<T> {
     }
 }
 
-/// Whether all work of the context ends soon.
-fn is_idle(work: &ContextWork, context: &Arc<Context>) -> Result<bool> {
+/// Whether all work of the context ends within `patience`.
+fn is_idle(work: &ContextWork, context: &Arc<Context>, patience: Duration) -> Result<bool> {
     if work.is_known_to_be_long() {
         return Ok(false);
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     work.wait(context, || until).map(|waited| waited == Waited::Idle)
 }
 
@@ -124,6 +124,10 @@ fn queues() -> &'static Keyed<i32, Queue> {
 impl Queue {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state().waiting.is_empty()
     }
 
     fn keep(this: &Arc<Self>, object: Waiting) {

@@ -240,3 +240,28 @@ TEST(without_support_memory_is_freed_and_kernels_are_loaded_at_once) {
     flight_run(&flight);
     SIM(sim_cancel_failures());
 }
+
+/* A poll of 20 ms is more than a hundred queries. */
+#define MAX_QUERIES 50
+
+/* The engine submits work without a pause: each destruction would wait for it. */
+TEST(of_many_objects_the_first_waits_for_the_work) {
+    SIM(sim_reset());
+    RETAIN_DEVICE(0);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OPENED(stream, stream, 0);
+    const uint64_t work = engine_allocate(0, 64);
+    kvmem_region *first = NULL, *second = NULL;
+    EXPECT_OK(allocate(MIB, &first));
+    EXPECT_OK(allocate(MIB, &second));
+    SIM(sim_hold());
+    CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
+    DESTROYED(kvmem_region, first);
+    CU_ON(0, cuMemsetD8Async(work, 2, 64, stream.handle));
+    SIM(sim_advance(1)); /* what is running now has not run for long */
+    const uint64_t asked = SIM(sim_calls("cuEventQuery"));
+    DESTROYED(kvmem_region, second);
+    CHECK(SIM(sim_calls("cuEventQuery")) - asked < MAX_QUERIES);
+    SIM(sim_go());
+    engine_free(0, work);
+}
