@@ -81,7 +81,7 @@ region open_for(int peer, region range)
         const auto view = kv::make<region>(kvmem_region_create_view, range.get(), uint64_t{0}, extent);
         const kv::layout here = lay_out(config, &view, device);
         const kv::layout there = lay_out(config, nullptr, peer);
-        const kv::preferences preferred{KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL};
+        const kv::preferences preferred{KVMEM_COMPUTE_IDLE, KVMEM_METHOD_CUDA_KERNEL};
         kv::submit_and_wait(kv::make_transfer(here, there, {{0, 1}}, {}, preferred));
         kv::submit_and_wait(kv::make_transfer(there, here, {{1, 2}}, {}, preferred));
     }

@@ -185,10 +185,10 @@ void measure_case(const options &chosen, const disk_case &shape, results &found)
     };
     std::vector<kv::transfer> engines;
     if (chosen.engines)
-        for (uint32_t path : {KVMEM_PATH_URING, KVMEM_PATH_PREAD}) {
+        for (uint32_t path : {KVMEM_METHOD_URING, KVMEM_METHOD_PREAD}) {
             engines.push_back(by_path(sides, pairs, path));
             kvmem_transfer *engine = engines.back().get();
-            methods.push_back({kvmem_path_name(path), [engine] {
+            methods.push_back({kvmem_method_name(path), [engine] {
                                 kv::call(kvmem_transfer_submit, engine);
                                 kv::call(kvmem_transfer_wait, engine, KVMEM_TIMEOUT_FOREVER);
                             }, {}});

@@ -144,9 +144,9 @@ std::vector<method> methods_of(const options &chosen)
 {
     std::vector<method> methods = {{"prepared", {}}, {"prepared, GPU idle", {KVMEM_COMPUTE_IDLE}}};
     if (chosen.engines) {
-        methods.push_back({"by CUDA kernel, 16 CTAs", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL, 16}});
-        methods.push_back({"by CUDA kernel", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_KERNEL}});
-        methods.push_back({"by CUDA staged copy", {KVMEM_COMPUTE_IDLE, KVMEM_PATH_CUDA_STAGED}});
+        methods.push_back({"by CUDA kernel, 16 CTAs", {KVMEM_COMPUTE_IDLE, KVMEM_METHOD_CUDA_KERNEL, 16}});
+        methods.push_back({"by CUDA kernel", {KVMEM_COMPUTE_IDLE, KVMEM_METHOD_CUDA_KERNEL}});
+        methods.push_back({"by CUDA staged copy", {KVMEM_COMPUTE_IDLE, KVMEM_METHOD_CUDA_STAGED}});
     }
     return methods;
 }

@@ -68,7 +68,7 @@ void measure_point(const options &chosen, const grid_point &point, results &foun
     const peer_cache caches({point.block_bytes, num_blocks, point.elastic, point.staging, point.from_host}, device,
                             point.where.device, mirror);
     const kv::pairs pairs = scattered_pairs(point.blocks(), static_cast<uint32_t>(num_blocks));
-    std::vector<move_method> methods = {caches.by_kvmem("served", pairs, KVMEM_PATH_NIXL_READ_SERVED)};
+    std::vector<move_method> methods = {caches.by_kvmem("served", pairs, KVMEM_METHOD_NIXL_SERVED)};
     if (point.with_reference) {
         methods.push_back(caches.by_kvmem("as chosen", pairs, 0));
         append(methods, caches.by_nixl(pairs));

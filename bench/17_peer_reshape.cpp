@@ -168,7 +168,7 @@ class exchange {
     kv::transfer make(uint32_t path) const
     {
         kvmem_transfer_options options = kv::options_of(pairs_, {}, {});
-        options.path = path;
+        options.method = path;
         options.source_head = shape_.source_head;
         options.destination_head = shape_.destination_head;
         options.num_heads = shape_.heads;
@@ -264,8 +264,8 @@ void measure_case(const options &chosen, const char *transport, size_t which, re
 {
     const uint64_t total = chosen.quick ? 8 << 20 : 64 << 20;
     exchange both(which, total / (layers * outers * page * differences[which].heads * row_bytes));
-    const kv::transfer staged = both.make(KVMEM_PATH_NIXL_READ_STAGED);
-    const kv::transfer served = both.make(KVMEM_PATH_NIXL_READ_SERVED);
+    const kv::transfer staged = both.make(KVMEM_METHOD_NIXL_STAGED);
+    const kv::transfer served = both.make(KVMEM_METHOD_NIXL_SERVED);
     both.verify([&] { kv::submit_and_wait(staged); });
     both.verify([&] { kv::submit_and_wait(served); });
     both.verify([&] { both.rows().post_and_poll(); });
@@ -280,12 +280,12 @@ void measure_case(const options &chosen, const char *transport, size_t which, re
     kvmem_transfer_info info;
     kv::call(kvmem_transfer_get_info, free.get(), &info);
     const auto speed = [&](size_t method) { return rates(static_cast<double>(both.bytes()), taken[method]); };
-    for (const auto &[path, method] : {std::pair{KVMEM_PATH_NIXL_READ_STAGED, 0}, std::pair{KVMEM_PATH_NIXL_READ_SERVED, 3}})
+    for (const auto &[path, method] : {std::pair{KVMEM_METHOD_NIXL_STAGED, 0}, std::pair{KVMEM_METHOD_NIXL_SERVED, 3}})
         found.add({"17-peer-reshape",
                    {{"difference", differences[which].name},
                     {"transport", transport},
-                    {"path", kvmem_path_name(path)},
-                    {"chosen", kvmem_path_name(info.path)},
+                    {"path", kvmem_method_name(path)},
+                    {"chosen", kvmem_method_name(info.method)},
                     {"bytes", both.bytes()},
                     {"ceiling_is", "one contiguous transfer of the useful bytes"}},
                    speed(method),

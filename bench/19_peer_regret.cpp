@@ -19,7 +19,7 @@ namespace {
 using namespace bench;
 
 constexpr char row_name[] = "19-peer-regret";
-constexpr std::array<uint32_t, 3> paths = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_READ_SERVED};
+constexpr std::array<uint32_t, 3> paths = {KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED, KVMEM_METHOD_NIXL_SERVED};
 // Short transfers get more turns, because their duration varies the most.
 constexpr int min_turns = 7, max_turns = 31;
 constexpr double enough_ns = 60e6;
@@ -111,7 +111,7 @@ explained explain(const kv::transfer &made, uint64_t bytes)
 {
     kvmem_transfer_explanation explanation{};
     const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get(), &explanation);
-    return {explanation.path, static_cast<double>(bytes) / static_cast<double>(explanation.bytes_per_second) * 1e9};
+    return {explanation.method, static_cast<double>(bytes) / static_cast<double>(explanation.bytes_per_second) * 1e9};
 }
 
 double median(const samples &values) { return summarize(values).median; }
@@ -255,8 +255,8 @@ class regret_bench {
                      {"owner", point.owner == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? "blocks" : "layers"},
                      {"requester", point.requester == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? "blocks" : "layers"},
                      {"bytes", bytes},
-                     {"path", kvmem_path_name(paths[ours[0]])},
-                     {"best_path", kvmem_path_name(paths[best])},
+                     {"path", kvmem_method_name(paths[ours[0]])},
+                     {"best_path", kvmem_method_name(paths[best])},
                      {"us", times},
                      {"expected_us", expected},
                      {"order", "NIXL, staged, served"},

@@ -68,7 +68,7 @@ measured_path prepare(const moved_blocks &moved, const random_transfer &point, u
     const auto text = kv::make<kv::blob>(kvmem_transfer_explain, made.get(), &explanation);
     const std::string compute = compute_in(static_cast<const char *>(kvmem_blob_data(text.get())));
     const double expected = static_cast<double>(point.bytes()) / static_cast<double>(explanation.bytes_per_second) * 1e9;
-    return {kvmem_path_name(explanation.path), std::move(made), expected, compute, {}};
+    return {kvmem_method_name(explanation.method), std::move(made), expected, compute, {}};
 }
 
 // kvmem's choice first, then each path that supports the transfer.
@@ -76,8 +76,8 @@ std::vector<measured_path> prepare_all(const moved_blocks &moved, const random_t
 {
     std::vector<measured_path> all;
     all.push_back(prepare(moved, point, 0));
-    for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                          KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
+    for (uint32_t path : {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D,
+                          KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED})
         try {
             all.push_back(prepare(moved, point, path));
         } catch (const std::exception &) {
@@ -254,7 +254,7 @@ class regret_bench {
         const side host(on.host, on.mirror, config);
         const kv::transfer moved =
             kv::make_transfer(gpu.layout(), host.layout(), scattered_pairs(64, 128), {},
-                              {KVMEM_COMPUTE_MAY_RUN, KVMEM_PATH_CUDA_KERNEL});
+                              {KVMEM_COMPUTE_MAY_RUN, KVMEM_METHOD_CUDA_KERNEL});
         on.products.start(on.count);
         for (int run = 0; run < 4; ++run)
             kv::submit_and_wait(moved);

@@ -368,8 +368,8 @@ GROUPS = [
     ("20. Sessions of llama.cpp", "Against llama.cpp's own functions, with cells that were reserved before.",
      ["h200/20-engine", "two-gpus/20-engine", "cpu-2-cores/20-engine"], ["one GPU", "two GPUs", "no GPU"], [
          session("to another process, mapped", "handover", link="memcpy"),
-         session("to another process, NIXL", "handover", link="NIXL read"),
-         session("to another process, NIXL over TCP", "handover", link="NIXL read, TCP"),
+         session("to another process, NIXL", "handover", link="NIXL"),
+         session("to another process, NIXL over TCP", "handover", link="NIXL, TCP"),
          session("to host memory", "offload", "memory"), session("from host memory", "restore", "memory"),
          session("to a file", "offload", "file"), session("from a file", "restore", "file"),
      ]),

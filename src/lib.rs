@@ -2,7 +2,7 @@
 //! kvmem: KV-cache memory for LLM inference engines.
 //!
 //! A *region* is memory on a tier; a *layout* defines where each block is located in regions; a *share* passes either to
-//! another process; a *transfer* moves blocks between two layouts by the fastest available path, and reports which one.
+//! another process; a *transfer* moves blocks between two layouts by the fastest available method, and reports which one.
 //!
 //! The modules, highest first; a file uses only its own module and those below it:
 //!
@@ -11,7 +11,7 @@
 //! - [`raw`]: NIXL requests on descriptors that the caller lists.
 //! - [`engine`]: how a plan is executed: directly, with files, with peers.
 //! - [`run`]: one submission: completion, queue, deadline, learned costs.
-//! - [`copy`]: rows and elements copied once, by the host or a GPU. No runs, and no choice of a path.
+//! - [`copy`]: rows and elements copied once, by the host or a GPU. No runs, and no choice of a method.
 //! - [`plan`]: from two layouts and the caller's blocks to loops, rows and few large moves. Pure.
 //! - [`share`]: passing a region or layout to another process.
 //! - [`directory`]: agents are published and found by name, in a folder or in etcd.

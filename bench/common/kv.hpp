@@ -129,7 +129,7 @@ inline kvmem_transfer_options options_of(const pairs &blocks, completion_target 
     options.queue = to.queue;
     options.user_data = to.user_data;
     options.compute = preferred.compute;
-    options.path = preferred.path;
+    options.method = preferred.path;
     options.max_ctas = preferred.max_ctas;
     options.staging_size = preferred.staging_size;
     options.flags = preferred.flags;
@@ -165,7 +165,7 @@ inline std::string path_of(const transfer &moved)
 {
     kvmem_transfer_info info{};
     call(kvmem_transfer_get_info, moved.get(), &info);
-    return kvmem_path_name(info.path);
+    return kvmem_method_name(info.method);
 }
 
 inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get()); }

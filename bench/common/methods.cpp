@@ -75,13 +75,13 @@ std::vector<move_method> engines(const moved_blocks &moved, const options &chose
 {
     std::vector<move_method> methods;
     const uint64_t staging = uint64_t{chosen.staging_mib} << 20;
-    for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                          KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
+    for (uint32_t path : {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D,
+                          KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED})
         append(methods,
-               prepared_as(std::string("by ") + kvmem_path_name(path), moved, {compute, path, 0, staging}));
+               prepared_as(std::string("by ") + kvmem_method_name(path), moved, {compute, path, 0, staging}));
     for (unsigned ctas : chosen.ctas)
         append(methods, prepared_as("by CUDA kernel, " + std::to_string(ctas) + " CTAs", moved,
-                                 {compute, KVMEM_PATH_CUDA_KERNEL, ctas, 0}));
+                                 {compute, KVMEM_METHOD_CUDA_KERNEL, ctas, 0}));
     return methods;
 }
 

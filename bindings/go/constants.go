@@ -16,7 +16,7 @@ const (
 	LogError LogLevel = C.KVMEM_LOG_ERROR
 	// Something works, but not as well as requested.
 	LogWarn LogLevel = C.KVMEM_LOG_WARN
-	// Milestones, such as a loaded library, and slow paths that are caused by the setup.
+	// Milestones, such as a loaded library, and slow methods that are caused by the setup.
 	LogInfo LogLevel = C.KVMEM_LOG_INFO
 	// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
 	// registrations, shares; failed calls. Regions, layouts, transfers, shares, queues and agents have a
@@ -228,12 +228,12 @@ const (
 type TransferFlags uint64
 
 const (
-	// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory
-	// of the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered
-	// file. Excludes all paths to a peer, because NIXL does not report what its backends do.
+	// Exclude methods that store bytes anywhere between source and destination: in staging memory, in
+	// memory of the driver (which it uses if host memory is not page-locked), or in the page cache of a
+	// buffered file. Excludes all methods to a peer, because NIXL does not report what its backends do.
 	TransferZeroCopy TransferFlags = C.KVMEM_TRANSFER_ZERO_COPY
-	// Exclude paths through host memory that is neither source nor destination: all paths between a file
-	// and a GPU except GPUDirect Storage, and all paths to a peer.
+	// Exclude methods through host memory that is neither source nor destination: all methods between a
+	// file and a GPU except GPUDirect Storage, and all methods to a peer.
 	TransferNoHostBounce TransferFlags = C.KVMEM_TRANSFER_NO_HOST_BOUNCE
 	// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
 	// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across
@@ -246,9 +246,9 @@ const (
 	// compared, token by token; then files with direct I/O are not supported. If a peer serves its layout
 	// (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums, the other
 	// side compares what has arrived and what its blocks then have, and nothing is read twice over the
-	// network. Blocks of other peers, or with another path, are read once more, to memory that has random
-	// bytes before: a read that reports success and moves nothing is found, too. Set `checksums` instead
-	// to compare with checksums that were computed before.
+	// network. Blocks of other peers, or with another method, are read once more, to memory that has
+	// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums`
+	// instead to compare with checksums that were computed before.
 	TransferVerify TransferFlags = C.KVMEM_TRANSFER_VERIFY
 )
 
@@ -256,81 +256,57 @@ const (
 type Compute uint32
 
 const (
-	// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not
+	// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not
 	// used, or use few CTAs.
 	ComputeMayRun Compute = C.KVMEM_COMPUTE_MAY_RUN
 	// The GPU is idle during the transfer. Copies may use all of it.
 	ComputeIdle Compute = C.KVMEM_COMPUTE_IDLE
 )
 
-// Path: how a transfer moves bytes.
-type Path uint32
+// Method: how a transfer moves bytes.
+type Method uint32
 
 const (
-	// Host threads copy by memcpy.
-	PathMemcpy Path = C.KVMEM_PATH_MEMCPY
-	// NIXL reads from a peer.
-	PathNIXLRead Path = C.KVMEM_PATH_NIXL_READ
-	// NIXL writes to a peer.
-	PathNIXLWrite Path = C.KVMEM_PATH_NIXL_WRITE
-	// NIXL reads from a file.
-	PathNIXLFileRead Path = C.KVMEM_PATH_NIXL_FILE_READ
-	// NIXL writes to a file.
-	PathNIXLFileWrite Path = C.KVMEM_PATH_NIXL_FILE_WRITE
-	// The CUDA driver copies, one call per contiguous range.
-	PathCUDACopy Path = C.KVMEM_PATH_CUDA_COPY
-	// The CUDA driver copies, one call for all ranges.
-	PathCUDABatch Path = C.KVMEM_PATH_CUDA_BATCH
-	// The CUDA driver copies rows of blocks at regular distances.
-	PathCUDA2d Path = C.KVMEM_PATH_CUDA_2D
-	// A kernel reads and writes both sides directly.
-	PathCUDAKernel Path = C.KVMEM_PATH_CUDA_KERNEL
-	// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
-	PathCUDAStaged Path = C.KVMEM_PATH_CUDA_STAGED
-	// io_uring reads or writes a file.
-	PathURING Path = C.KVMEM_PATH_URING
-	// Threads read or write a file by preadv and pwritev.
-	PathPread Path = C.KVMEM_PATH_PREAD
-	// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
-	// driver the GPU.
-	PathURINGStaged Path = C.KVMEM_PATH_URING_STAGED
-	// As PathURINGStaged, with threads that access the file by preadv and pwritev.
-	PathPreadStaged Path = C.KVMEM_PATH_PREAD_STAGED
-	// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows
-	// from there.
-	PathNIXLReadStaged Path = C.KVMEM_PATH_NIXL_READ_STAGED
-	// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from
-	// there.
-	PathNIXLWriteStaged Path = C.KVMEM_PATH_NIXL_WRITE_STAGED
-	// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
-	PathNIXLReadServed Path = C.KVMEM_PATH_NIXL_READ_SERVED
-	// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
-	PathNIXLWriteServed Path = C.KVMEM_PATH_NIXL_WRITE_SERVED
-	// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
-	PathNIXLObjectRead Path = C.KVMEM_PATH_NIXL_OBJECT_READ
-	// NIXL writes whole objects from contiguous host memory.
-	PathNIXLObjectWrite Path = C.KVMEM_PATH_NIXL_OBJECT_WRITE
-	// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
-	PathNIXLObjectReadStaged Path = C.KVMEM_PATH_NIXL_OBJECT_READ_STAGED
-	// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
-	PathNIXLObjectWriteStaged Path = C.KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED
-	// NIXL reads from block storage, to memory that its backend accepts.
-	PathNIXLBlockRead Path = C.KVMEM_PATH_NIXL_BLOCK_READ
-	// NIXL writes to block storage, from memory that its backend accepts.
-	PathNIXLBlockWrite Path = C.KVMEM_PATH_NIXL_BLOCK_WRITE
+	// Host memory: host threads copy by memcpy.
+	MethodMemcpy Method = C.KVMEM_METHOD_MEMCPY
+	// GPU memory: the CUDA driver copies, one call of cuMemcpyAsync per contiguous range.
+	MethodCUDACopy Method = C.KVMEM_METHOD_CUDA_COPY
+	// GPU memory: the CUDA driver copies all contiguous ranges by one call of cuMemcpyBatchAsync.
+	MethodCUDABatch Method = C.KVMEM_METHOD_CUDA_BATCH
+	// GPU memory: the CUDA driver copies rows of blocks at regular distances, by cuMemcpy2DAsync.
+	MethodCUDA2d Method = C.KVMEM_METHOD_CUDA_2D
+	// GPU memory: a kernel on the SMs reads and writes both sides directly.
+	MethodCUDAKernel Method = C.KVMEM_METHOD_CUDA_KERNEL
+	// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy
+	// engine moves contiguous ranges.
+	MethodCUDAStaged Method = C.KVMEM_METHOD_CUDA_STAGED
+	// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver
+	// copies.
+	MethodURING Method = C.KVMEM_METHOD_URING
+	// Files: as MethodURING, with threads that call preadv and pwritev.
+	MethodPread Method = C.KVMEM_METHOD_PREAD
+	// Peers, files, objects, block storage: NIXL reads or writes, one descriptor per contiguous range; a
+	// request writes a whole object. Between a file and GPU memory, NIXL uses GPUDirect Storage.
+	MethodNIXL Method = C.KVMEM_METHOD_NIXL
+	// Peers, objects: NIXL reads large ranges or whole objects to staging memory of this process, or
+	// writes them from there. Host threads or a GPU scatter or gather rows.
+	MethodNIXLStaged Method = C.KVMEM_METHOD_NIXL_STAGED
+	// Peers that serve their layout: NIXL reads large ranges from staging memory of the owner, which
+	// gathers rows, or writes them there, and the owner scatters them.
+	MethodNIXLServed Method = C.KVMEM_METHOD_NIXL_SERVED
 )
 
-// Choice: what was decided about a path that was compared.
+// Choice: what was decided about a method that was compared.
 type Choice uint32
 
 const (
-	// The transfer takes the path. The reason is a remark, or empty.
+	// The transfer takes the method. The reason is a remark, or empty.
 	ChoiceUsed Choice = C.KVMEM_CHOICE_USED
-	// The path is possible, and its estimate is no better. The reason is empty.
+	// The method is possible, and its estimate is no better. The reason is empty.
 	ChoiceSlower Choice = C.KVMEM_CHOICE_SLOWER
-	// The path is possible, and is not used for the given reason.
+	// The method is possible, and is not used for the given reason.
 	ChoiceNotUsed Choice = C.KVMEM_CHOICE_NOT_USED
-	// The path is not possible, and the reason says why.
+	// The method is not possible, and the reason says why.
 	ChoiceImpossible Choice = C.KVMEM_CHOICE_IMPOSSIBLE
 )
 

@@ -106,8 +106,8 @@ func TestGPUTransfer(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameBlock(t, host, 1, device, 4)
-	if path := need(transfer.Info())(t).Path.String(); !strings.HasPrefix(path, "CUDA") {
-		t.Fatal(path)
+	if method := need(transfer.Info())(t).Method.String(); !strings.HasPrefix(method, "CUDA") {
+		t.Fatal(method)
 	}
 
 	// The default stream is one of a current context, and this thread has none.

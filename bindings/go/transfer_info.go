@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// String returns the name of a path, such as "NIXL read".
-func (p Path) String() string { return C.GoString(C.kvmem_path_name(C.uint32_t(p))) }
+// String returns the name of a method, such as "CUDA kernel".
+func (m Method) String() string { return C.GoString(C.kvmem_method_name(C.uint32_t(m))) }
 
 // TransferInfo has the properties of a transfer.
 type TransferInfo struct {
@@ -26,7 +26,7 @@ type TransferInfo struct {
 	NumRequests uint64
 	// Duration of the last run that has ended, from submit to the end.
 	Duration time.Duration
-	Path     Path
+	Method     Method
 }
 
 // Info returns the properties of the transfer.
@@ -40,7 +40,7 @@ func (t *Transfer) Info() (TransferInfo, error) {
 	}
 	return TransferInfo{
 		Bytes: uint64(i.bytes), NumPieces: uint64(i.num_pieces), NumMoves: uint64(i.num_moves),
-		NumRequests: uint64(i.num_requests), Duration: time.Duration(i.duration_ns), Path: Path(i.path),
+		NumRequests: uint64(i.num_requests), Duration: time.Duration(i.duration_ns), Method: Method(i.method),
 	}, nil
 }
 
@@ -50,14 +50,14 @@ type Explanation struct {
 	NumMoves uint64
 	// BytesPerSecond is the estimated throughput.
 	BytesPerSecond uint64
-	Path           Path
+	Method           Method
 	// Assumed: the throughput is a typical value, because nothing was measured yet.
 	Assumed bool
-	// Text for people, with a line per path that was compared.
+	// Text for people, with a line per method that was compared.
 	Text string
 }
 
-// Explain returns the path of the transfer, its estimated throughput, and why other paths are not used.
+// Explain returns the method of the transfer, its estimated throughput, and why other methods are not used.
 func (t *Transfer) Explain() (Explanation, error) {
 	var e C.kvmem_transfer_explanation
 	var text *C.kvmem_blob
@@ -68,29 +68,29 @@ func (t *Transfer) Explain() (Explanation, error) {
 		return Explanation{}, err
 	}
 	return Explanation{
-		NumMoves: uint64(e.num_moves), BytesPerSecond: uint64(e.bytes_per_second), Path: Path(e.path),
+		NumMoves: uint64(e.num_moves), BytesPerSecond: uint64(e.bytes_per_second), Method: Method(e.method),
 		Assumed: e.assumed != 0, Text: string(blob(text)),
 	}, nil
 }
 
-// PathChoice is a path that was compared for a transfer.
-type PathChoice struct {
-	Path   Path
+// MethodChoice is a method that was compared for a transfer.
+type MethodChoice struct {
+	Method   Method
 	Choice Choice
 	// BytesPerSecond is the estimated throughput; 0 if unknown.
 	BytesPerSecond uint64
-	// Reason why the path is not used; empty if it is only slower.
+	// Reason why the method is not used; empty if it is only slower.
 	Reason string
 }
 
-// PathChoices returns the paths that were compared, beginning with the one that the transfer takes.
-func (t *Transfer) PathChoices() ([]PathChoice, error) {
-	var choices []PathChoice
+// MethodChoices returns the methods that were compared, beginning with the one that the transfer takes.
+func (t *Transfer) MethodChoices() ([]MethodChoice, error) {
+	var choices []MethodChoice
 	for {
-		var c C.kvmem_path_choice
+		var c C.kvmem_method_choice
 		var reason *C.kvmem_blob
 		err := t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_transfer_get_path_choice((*C.kvmem_transfer)(p), C.size_t(len(choices)), &c, &reason, failure)
+			return C.kvmem_transfer_get_method_choice((*C.kvmem_transfer)(p), C.size_t(len(choices)), &c, &reason, failure)
 		})
 		if errors.Is(err, ErrOutOfRange) {
 			return choices, nil
@@ -98,8 +98,8 @@ func (t *Transfer) PathChoices() ([]PathChoice, error) {
 		if err != nil {
 			return nil, err
 		}
-		choices = append(choices, PathChoice{
-			Path: Path(c.path), Choice: Choice(c.choice), BytesPerSecond: uint64(c.bytes_per_second),
+		choices = append(choices, MethodChoice{
+			Method: Method(c.method), Choice: Choice(c.choice), BytesPerSecond: uint64(c.bytes_per_second),
 			Reason: string(blob(reason)),
 		})
 	}

@@ -57,8 +57,8 @@ type TransferOptions struct {
 	MaxCTAs uint32
 	// StagingSize in bytes; 0 for the default.
 	StagingSize uint64
-	// Path to use, or fail; 0 for the one with the highest estimated throughput.
-	Path Path
+	// Method to use, or fail; 0 for the one with the highest estimated throughput.
+	Method Method
 	// Checksums are the expected CRC32C of the moved parts of each block, one per pair; nil for none.
 	Checksums []uint32
 	// SourceTable and DestinationTable have blocks and tokens; nil if pairs are given.
@@ -68,7 +68,7 @@ type TransferOptions struct {
 	// StallTimeout without progress after which a run with a peer ends with ErrTimedOut; 0 for 30 seconds
 	// with staging memory, and for no limit without.
 	StallTimeout time.Duration
-	// Timeout after which a run ends with ErrTimedOut, by any path; 0 for no limit.
+	// Timeout after which a run ends with ErrTimedOut, by any method; 0 for no limit.
 	Timeout time.Duration
 	// Parts are the names of the parts to move, for layouts that were combined; nil for all.
 	Parts []string
@@ -96,7 +96,7 @@ func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kv
 	o.compute = C.uint32_t(t.Compute)
 	o.max_ctas = C.uint32_t(t.MaxCTAs)
 	o.staging_size = C.uint64_t(t.StagingSize)
-	o.path = C.uint32_t(t.Path)
+	o.method = C.uint32_t(t.Method)
 	o.checksums = a.words(t.Checksums)
 	o.source_table = t.SourceTable.c(a)
 	o.destination_table = t.DestinationTable.c(a)

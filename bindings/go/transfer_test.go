@@ -65,14 +65,14 @@ func TestTransfer(t *testing.T) {
 	if ended, err := transfer.Poll(); !ended || err != nil {
 		t.Fatal(ended, err)
 	}
-	if info := need(transfer.Info())(t); info.Bytes != 2*1536 || info.Path.String() != "memcpy" || info.Duration == 0 {
+	if info := need(transfer.Info())(t); info.Bytes != 2*1536 || info.Method.String() != "memcpy" || info.Duration == 0 {
 		t.Fatalf("%+v", info)
 	}
 	if explanation := need(transfer.Explain())(t); explanation.Text == "" || explanation.NumMoves == 0 {
 		t.Fatalf("%+v", explanation)
 	}
-	choices := need(transfer.PathChoices())(t)
-	if len(choices) == 0 || choices[0].Choice != kvmem.ChoiceUsed || choices[0].Path.String() != "memcpy" {
+	choices := need(transfer.MethodChoices())(t)
+	if len(choices) == 0 || choices[0].Choice != kvmem.ChoiceUsed || choices[0].Method.String() != "memcpy" {
 		t.Fatalf("%+v", choices)
 	}
 	if err := transfer.SubmitPairs(kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 7, Destination: 1}}}); err != nil {

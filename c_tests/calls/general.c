@@ -13,7 +13,7 @@ static void versions(fuzz *fuzz) {
 static void names(fuzz *fuzz) {
     const int32_t value = random_one_in(fuzz, 2) ? (int32_t)random_next(fuzz) : 2 - (int32_t)random_below(fuzz, 30);
     call_note(fuzz, FUNCTION_kvmem_status_message);
-    if (DO(fuzz, kvmem_path_name, (uint32_t)value) == NULL || kvmem_status_message(value) == NULL) {
+    if (DO(fuzz, kvmem_method_name, (uint32_t)value) == NULL || kvmem_status_message(value) == NULL) {
         fuzz_fail(fuzz, "no text for %d", (int)value);
     }
     /* Only counted, because failures are printed with kvmem_status_name. */

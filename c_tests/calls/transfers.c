@@ -66,7 +66,7 @@ static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
     options.compute = random_one_in(fuzz, 4) ? random_of(fuzz, computes) : 0;
     options.max_ctas = random_one_in(fuzz, 6) ? (uint32_t)random_next(fuzz) : 0;
     options.staging_size = random_of(fuzz, stagings);
-    options.path = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 17) : 0;
+    options.method = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 13) : 0;
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
     if (random_one_in(fuzz, 5)) { /* valid for the layouts with heads, which have four */
         options.source_head = random_below(fuzz, 4);
@@ -158,7 +158,7 @@ static void transfer_get_info(fuzz *fuzz) {
     kvmem_transfer_info info;
     const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
     if (TRY(fuzz, kvmem_transfer_get_info, transfer, or_null(fuzz, &info)) == KVMEM_STATUS_OK)
-        DO(fuzz, kvmem_path_name, info.path);
+        DO(fuzz, kvmem_method_name, info.method);
 }
 
 GETS(get_layers, kvmem_transfer_get_layers, TRANSFERS, uint64_t)
@@ -173,12 +173,12 @@ static void explain(fuzz *fuzz) {
     } else {
         CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation));
     }
-    kvmem_path_choice choice;
+    kvmem_method_choice choice;
     const size_t index = random_index(fuzz, 4);
     if (random_one_in(fuzz, 3)) { /* without a text */
-        TRY(fuzz, kvmem_transfer_get_path_choice, transfer, index, or_null(fuzz, &choice), NULL);
+        TRY(fuzz, kvmem_transfer_get_method_choice, transfer, index, or_null(fuzz, &choice), NULL);
     } else {
-        CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_get_path_choice, transfer, index, or_null(fuzz, &choice));
+        CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_get_method_choice, transfer, index, or_null(fuzz, &choice));
     }
 }
 

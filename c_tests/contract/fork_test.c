@@ -86,8 +86,8 @@ static void use_transfers(void) {
     FORKED(kvmem_transfer_submit_on_stream, w.copy, NULL);
     FORKED(kvmem_transfer_wait_on_stream, w.copy, 0, NULL);
     FORKED_NULLS(text, kvmem_transfer_explain, w.copy, NULL, &text);
-    kvmem_path_choice choice;
-    FORKED_NULLS(text, kvmem_transfer_get_path_choice, w.copy, 0, &choice, &text);
+    kvmem_method_choice choice;
+    FORKED_NULLS(text, kvmem_transfer_get_method_choice, w.copy, 0, &choice, &text);
 }
 
 static void destroy_everything(void) { world_close(&w); }

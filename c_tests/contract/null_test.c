@@ -18,7 +18,7 @@ TEST(status_version_and_errors) {
     CHECK(kvmem_version_string() != NULL);
     CHECK(kvmem_version_number() > 0);
     CHECK_EQ(kvmem_abi_version(), KVMEM_ABI_VERSION);
-    CHECK(kvmem_path_name(0) != NULL);
+    CHECK(kvmem_method_name(0) != NULL);
     CHECK_EQ(kvmem_error_status(NULL), KVMEM_STATUS_OK);
     CHECK_STR(kvmem_error_message(NULL, NULL), "");
     kvmem_error_cause cause;
@@ -252,11 +252,11 @@ TEST(transfers) {
     INVALID_NULLS(text, kvmem_transfer_explain, NULL, NULL, &text);
     INVALID_KEEPS(explanation, kvmem_transfer_explain, NULL, &explanation, NULL);
     EXPECT_OK(kvmem_transfer_explain(w.copy, NULL, NULL, ERR));
-    kvmem_path_choice choice;
-    INVALID_NULLS(text, kvmem_transfer_get_path_choice, NULL, 0, &choice, &text);
-    INVALID_KEEPS(choice, kvmem_transfer_get_path_choice, NULL, 0, &choice, NULL);
-    INVALID_NULLS(text, kvmem_transfer_get_path_choice, w.copy, 0, NULL, &text);
-    EXPECT_OK(kvmem_transfer_get_path_choice(w.copy, 0, &choice, NULL, ERR));
+    kvmem_method_choice choice;
+    INVALID_NULLS(text, kvmem_transfer_get_method_choice, NULL, 0, &choice, &text);
+    INVALID_KEEPS(choice, kvmem_transfer_get_method_choice, NULL, 0, &choice, NULL);
+    INVALID_NULLS(text, kvmem_transfer_get_method_choice, w.copy, 0, NULL, &text);
+    EXPECT_OK(kvmem_transfer_get_method_choice(w.copy, 0, &choice, NULL, ERR));
     kvmem_transfer_destroy(NULL);
 }
 

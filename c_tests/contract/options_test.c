@@ -114,7 +114,7 @@ TEST(values_out_of_range_fail) {
         {"config", "block_dim", offsetof(kvmem_layout_config, block_dim)},
         {"layout", "source", offsetof(kvmem_layout_options, source)},
         {"transfer", "compute", offsetof(kvmem_transfer_options, compute)},
-        {"transfer", "path", offsetof(kvmem_transfer_options, path)},
+        {"transfer", "method", offsetof(kvmem_transfer_options, method)},
         {"vmm", "location", offsetof(kvmem_vmm_options, location)},
         {"share", "transport", offsetof(kvmem_share_options, transport)},
     };
@@ -123,8 +123,8 @@ TEST(values_out_of_range_fail) {
         for (size_t k = 0; k < NUM(enumerations); k++) refuse_value(&enumerations[k], wrong[i]);
         EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_log_set_callback(wrong[i], NULL, NULL, ERR));
     }
-    CHECK_STR(kvmem_path_name(0), "unknown");
-    CHECK_STR(kvmem_path_name(UINT32_MAX), "unknown");
+    CHECK_STR(kvmem_method_name(0), "unknown");
+    CHECK_STR(kvmem_method_name(UINT32_MAX), "unknown");
 }
 
 TEST(reserved_fields_are_zero) {

@@ -51,7 +51,7 @@ class Report:
             # Findings with a remedy have one line each.
             assert bool(each["fix"]) == (each["status"] in ("limited", "missing", "failed")), each
         for each in self.all["paths"]:
-            assert each["status"] != "ok" or (each["path"] and each["bytes_per_second"] > 0), each
+            assert each["status"] != "ok" or (each["method"] and each["bytes_per_second"] > 0), each
 
     def finding(self, name):
         assert name in self.findings, f"{name} is none of {sorted(self.findings)}: {self.messages}"

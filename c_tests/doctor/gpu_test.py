@@ -48,9 +48,9 @@ class TwoGpus(unittest.TestCase):
 
     def test_why_not_better(self):
         def reasons(source, destination):
-            return {each["path"]: each["reason"] for each in self.report.paths[source, destination]["others"]}
+            return {each["method"]: each["reason"] for each in self.report.paths[source, destination]["others"]}
         self.assertIn("page-locked", reasons("system", "device0")["cuda_kernel"])
-        self.assertIn("GPUDirect Storage", reasons("disk0", "device0")["nixl_file_read"])
+        self.assertIn("GPUDirect Storage", reasons("disk0", "device0")["nixl"])
 
 
 class Variants(unittest.TestCase):
@@ -119,8 +119,8 @@ class GpuDirectStorage(unittest.TestCase):
     def test_it_works(self):
         report = on_storage()
         self.assertEqual(report.status, 0, report.all["requirements"])
-        self.assertEqual(report.paths["device0", "disk0"]["path"], "nixl_file_write")
-        self.assertEqual(report.paths["disk0", "device0"]["path"], "nixl_file_read")
+        self.assertEqual(report.paths["device0", "disk0"]["method"], "nixl")
+        self.assertEqual(report.paths["disk0", "device0"]["method"], "nixl")
 
     def test_it_fails_without_host_memory(self):
         report = on_storage("--no-rates", KVMEM_SIM_CUFILE="absent")

@@ -115,17 +115,17 @@ class WholeReport(unittest.TestCase):
         self.assertEqual(set(self.report.paths), {
             ("system", "system"), ("system", "disk0"), ("disk0", "system"), ("peer-system", "system"),
             ("system", "peer-system")})
-        paths = {pair: each["path"] for pair, each in self.report.paths.items()}
-        self.assertEqual(paths["system", "system"], "memcpy")
-        self.assertEqual(paths["peer-system", "system"], "nixl_read")
-        self.assertEqual(paths["system", "peer-system"], "nixl_write")
+        methods = {pair: each["method"] for pair, each in self.report.paths.items()}
+        self.assertEqual(methods["system", "system"], "memcpy")
+        self.assertEqual(methods["peer-system", "system"], "nixl")
+        self.assertEqual(methods["system", "peer-system"], "nixl")
         # A single run can be ten times as slow as the others.
         self.assertTrue(all(each["data"]["runs"] >= 3 for each in self.report.paths.values()))
         direct = self.report.status_of("files.0.direct_io") == "ok"
         ring = self.report.status_of("files.io_uring") == "ok"
-        self.assertEqual(paths["system", "disk0"], "uring" if direct and ring else "pread")
-        others = {each["path"]: each["reason"] for each in self.report.paths["disk0", "system"]["others"]}
-        self.assertIn("nixl_file_read", others)
+        self.assertEqual(methods["system", "disk0"], "uring" if direct and ring else "pread")
+        others = {each["method"]: each["reason"] for each in self.report.paths["disk0", "system"]["others"]}
+        self.assertIn("nixl", others)
         self.assertTrue(all(others.values()))
 
     def test_nothing_is_left(self):
@@ -165,8 +165,8 @@ class Limits(unittest.TestCase):
         self.assertIn("seccomp", report.finding("files.io_uring")["fix"])
         self.assertEqual(report.status_of("container.seccomp"), "limited")
         path = report.paths["system", "disk0"]
-        self.assertEqual(path["path"], "pread")
-        self.assertTrue([each for each in path["others"] if each["path"] == "uring"])
+        self.assertEqual(path["method"], "pread")
+        self.assertTrue([each for each in path["others"] if each["method"] == "uring"])
 
     def test_few_files(self):
         def few():

@@ -50,7 +50,7 @@ static int run_with_own_context(int argc, char **argv, const test_suite *suite) 
     return result;
 }
 
-/* Measurements of the stand-in mean nothing, so paths are chosen by the default rates. */
+/* Measurements of the stand-in mean nothing, so methods are chosen by the default rates. */
 static void use_default_rates(void) {
     if (driver_symbol("sim_reset") == NULL) return;
     for (int device = 0; device < driver_devices(); device++)
@@ -65,7 +65,7 @@ static void keep_context_of_hardware(bool with_kernels) {
     keep_device();
     if (!with_kernels) return;
     flight_open(&kept, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    flight_create(&kept, it.path = KVMEM_PATH_CUDA_KERNEL);
+    flight_create(&kept, it.method = KVMEM_METHOD_CUDA_KERNEL);
 }
 
 int caller_context_main(int argc, char **argv, const test_suite *suite) {

@@ -19,7 +19,7 @@ static void large_flight_open(flight *flight, place from, place to) {
     const kvmem_layout_config destination = kv_large_config(&kv_kinds[1]);
     flight_open(flight, .from = from, .to = to, .source = &source, .destination = &destination, .move = &move,
                 .has_queue = true);
-    flight_create(flight, it.path = 0);
+    flight_create(flight, it.method = 0);
 }
 
 static void expect_moved(flight *flight) {
@@ -32,14 +32,14 @@ TEST(nothing_is_moved_before_the_first_submit) {
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
     const kvmem_transfer_info info = flight_info(&flight);
-    CHECK(path_is_cuda(info.path));
+    CHECK(method_is_cuda(info.method));
     CHECK_EQ(info.bytes, NUM(pairs) * 4 * 2 * UINT64_C(32768));
     CHECK_EQ(info.bytes, flight_bytes(&flight));
     CHECK_EQ(info.duration_ns, 0);
     side_check(&flight.destination);
 }
 
-TEST_CALL(the_path_has_a_name, CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_COPY), "CUDA copy"))
+TEST_CALL(the_path_has_a_name, CHECK_STR(kvmem_method_name(KVMEM_METHOD_CUDA_COPY), "CUDA copy"))
 
 TEST(each_submit_moves_the_current_bytes) {
     static const route routes[] = {

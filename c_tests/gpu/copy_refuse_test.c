@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers with GPU memory that cannot be created: overlaps, blocks that do not exist, layouts without a path between
+// Transfers with GPU memory that cannot be created: overlaps, blocks that do not exist, layouts without a method between
 // them.
 #include "gpu_flight.h"
 #include "caller_context.h"
@@ -74,7 +74,7 @@ TEST(errors_contain_the_field_in_which_blocks_differ) {
     const kvmem_layout_config wider = WITH(kv_config(&kv_kinds[0]), it.inner_dim = 7);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config,
            .destination = &wider);
-    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim", it.path = 0);
+    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim", it.method = 0);
 }
 
 TEST(notifications_need_a_peer) {

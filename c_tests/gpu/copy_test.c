@@ -7,7 +7,7 @@ static void check_info(const kvmem_transfer_info *info, const flight *flight) {
     const uint64_t pieces =
         flight->move->num_pairs * flight->move->num_layers * flight->source.model.config.outer_dim;
     const bool by_gpu = place_is_device(flight->source.place) || place_is_device(flight->destination.place);
-    CHECK(by_gpu ? path_is_cuda(info->path) : info->path == KVMEM_PATH_MEMCPY);
+    CHECK(by_gpu ? method_is_cuda(info->method) : info->method == KVMEM_METHOD_MEMCPY);
     CHECK_EQ(info->num_pieces, pieces);
     CHECK_EQ(info->bytes, flight_bytes(flight));
     CHECK(info->num_moves >= 1 && info->num_moves <= pieces);
@@ -19,7 +19,7 @@ static void copy(route route, const kvmem_layout_config *source, const kvmem_lay
                  const kv_move *move) {
     OPENED(flight, flight, .from = route.from, .to = route.to, .source = source, .destination = destination,
            .move = move, .seed = 11);
-    flight_create(&flight, it.path = 0);
+    flight_create(&flight, it.method = 0);
     flight_run(&flight);
     const kvmem_transfer_info info = flight_info(&flight);
     check_info(&info, &flight);
@@ -107,7 +107,7 @@ TEST(adjacent_whole_blocks_merge_into_one_move) {
     const kv_move move = KV_MOVE(3, {2, 3}, {3, 4}, {4, 5});
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move);
-    flight_create(&flight, it.path = 0);
+    flight_create(&flight, it.method = 0);
     flight_run(&flight);
     CHECK_EQ(flight_info(&flight).num_pieces, 3 * 3 * 2);
     CHECK_EQ(flight_info(&flight).num_moves, 1);
@@ -122,7 +122,7 @@ TEST(blocks_are_copied_within_a_layout) {
         const kvmem_layout_config config = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         OPENED(side, side, places[i / KV_NUM_KINDS], 0, &config, NULL, 3);
         const kvmem_transfer_info info = side_move(&side, &side, &move);
-        CHECK(path_is_cuda(info.path));
+        CHECK(method_is_cuda(info.method));
     }
 }
 

@@ -10,7 +10,7 @@
 
 static const kv_move move = KV_MOVE(3, {0, 0}, {2, 2}, {4, 4}, {6, 6});
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
-static const uint32_t paths[] = {KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_URING_STAGED};
+static const uint32_t methods[] = {KVMEM_METHOD_PREAD, KVMEM_METHOD_URING};
 /* Slots of two pieces, so that the ring is used before the failure. */
 #define STAGING (4 * 2 * 4096)
 
@@ -27,7 +27,7 @@ TEST(writing_fails_at_the_file_size_limit) {
     for (size_t i = 0; i < NUM(modes) * (can_test_io_uring() ? 2 : 1); i++) {
         OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &move,
                .file_flags = modes[i % NUM(modes)]);
-        flight_create(&flight, it.path = paths[i / NUM(modes)], it.staging_size = STAGING);
+        flight_create(&flight, it.method = methods[i / NUM(modes)], it.staging_size = STAGING);
         struct rlimit before;
         CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
         const struct rlimit half = {flight.destination.model.size / 2, before.rlim_max};
@@ -51,7 +51,7 @@ ROLE(failing_role) {
     fail_system_call_from(SYS_pwritev, middle, code);
     fail_system_call_from(SYS_preadv, middle, code);
     for (int direction = 0; direction < 2; direction++) {
-        flight_create(&flight, it.path = KVMEM_PATH_PREAD_STAGED, it.staging_size = STAGING);
+        flight_create(&flight, it.method = KVMEM_METHOD_PREAD, it.staging_size = STAGING);
         expect_failure(&flight, status, code);
         flight_reverse(&flight);
     }

@@ -14,23 +14,14 @@ static const kv_move moves[] = {
 static const place device_places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED, PLACE_ELASTIC};
 static const place pinned_places[] = {PLACE_PINNED, PLACE_CHUNKED, PLACE_ENGINE_PINNED};
 
-/* Transfers with GPU memory are staged; transfers with page-locked memory are not. */
-static uint32_t uring_path(flight *flight) {
-    return place_is_device(flight_memory(flight)->place) ? KVMEM_PATH_URING_STAGED : KVMEM_PATH_URING;
-}
-
-static uint32_t pread_path(flight *flight) {
-    return place_is_device(flight_memory(flight)->place) ? KVMEM_PATH_PREAD_STAGED : KVMEM_PATH_PREAD;
-}
-
-static uint32_t best_path(flight *flight) {
+static uint32_t best_method(flight *flight) {
     const bool is_direct = file_side_is_direct(&flight_file(flight)->file);
-    return is_direct && has_io_uring() ? uring_path(flight) : pread_path(flight);
+    return is_direct && has_io_uring() ? KVMEM_METHOD_URING : KVMEM_METHOD_PREAD;
 }
 
-static void run_twice(flight *flight, uint32_t path, uint64_t staging_size) {
-    flight_create(flight, it.path = path, it.staging_size = staging_size);
-    CHECK_EQ(flight_info(flight).path, path != 0 ? path : best_path(flight));
+static void run_twice(flight *flight, uint32_t method, uint64_t staging_size) {
+    flight_create(flight, it.method = method, it.staging_size = staging_size);
+    CHECK_EQ(flight_info(flight).method, method != 0 ? method : best_method(flight));
     CHECK(flight_info(flight).num_requests > 0);
     for (int again = 0; again < 2; again++) {
         flight_run(flight);
@@ -39,10 +30,10 @@ static void run_twice(flight *flight, uint32_t path, uint64_t staging_size) {
 }
 
 static void run_in_both_directions(flight *flight, uint64_t staging_size) {
-    const uint32_t paths[] = {0, pread_path(flight), uring_path(flight)};
+    const uint32_t methods[] = {0, KVMEM_METHOD_PREAD, KVMEM_METHOD_URING};
     for (uint32_t i = 0; i < (can_test_io_uring() ? 6 : 4); i++) {
         flight_refill(flight, 50 + i);
-        run_twice(flight, paths[i / 2], staging_size);
+        run_twice(flight, methods[i / 2], staging_size);
         flight_reverse(flight);
     }
 }
@@ -93,8 +84,8 @@ TEST(pieces_are_split_between_slots) {
 
 TEST(invalid_options_are_rejected) {
     static const uint64_t unsupported[] = {KVMEM_TRANSFER_NO_HOST_BOUNCE, KVMEM_TRANSFER_ZERO_COPY};
-    static const uint32_t other_paths[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD, KVMEM_PATH_NIXL_FILE_READ,
-                                       KVMEM_PATH_CUDA_COPY};
+    static const uint32_t others[] = {KVMEM_METHOD_MEMCPY, KVMEM_METHOD_NIXL_STAGED, KVMEM_METHOD_NIXL_SERVED,
+                                      KVMEM_METHOD_CUDA_COPY};
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
@@ -103,26 +94,23 @@ TEST(invalid_options_are_rejected) {
     REFUSE_BOTH_DIRECTIONS(&flight, invalid, "", it.staging_size = UINT64_MAX);
     for (size_t i = 0; i < NUM(unsupported); i++)
         REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.flags = unsupported[i]);
-    for (size_t i = 0; i < NUM(other_paths); i++)
-        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(other_paths[i]),
-                         it.path = other_paths[i]);
+    for (size_t i = 0; i < NUM(others); i++)
+        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_method_name(others[i]),
+                         it.method = others[i]);
     side_check(&flight.source);
     side_check(&flight.destination);
 }
 
-/* The GDS paths need an agent with which both sides are registered. */
+/* GPUDirect Storage needs an agent with which both sides are registered. */
 TEST(errors_and_explanations_contain_why_gds_is_not_used) {
-    static const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
     const char *const reason = "no agent with a GDS backend knows both layouts";
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
     REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
-    for (size_t i = 0; i < NUM(paths); i++) { /* to the file, then from it */
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.path = paths[i]);
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "is not possible from tier ",
-                      it.path = paths[1 - i]);
-        flight_create(&flight, it.path = 0);
-        flight_explain(&flight, TEXT("%s: not used: %s", kvmem_path_name(paths[i]), reason));
+    for (int i = 0; i < 2; i++) { /* to the file, then from it */
+        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.method = KVMEM_METHOD_NIXL);
+        flight_create(&flight, it.method = 0);
+        flight_explain(&flight, TEXT("%s: not used: %s", kvmem_method_name(KVMEM_METHOD_NIXL), reason));
         flight_reverse(&flight);
     }
 }
@@ -138,7 +126,7 @@ TEST(elastic_blocks_without_memory_are_rejected) {
            .destination = &disk);
     for (size_t i = 0; i < NUM(beyond); i++) {
         flight.move = &beyond[i];
-        flight_create(&flight, it.path = 0);
+        flight_create(&flight, it.method = 0);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed",
                        kvmem_transfer_submit(flight.transfer, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
@@ -153,7 +141,7 @@ TEST(elastic_blocks_without_memory_are_rejected) {
 TEST(unaligned_blocks_are_rejected_if_direct_io_is_required) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .file_flags = KVMEM_DISK_DIRECT_REQUIRED,
            .move = &moves[0]);
-    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", it.path = 0);
+    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", it.method = 0);
 }
 
 TEST(reading_from_a_truncated_file_fails) {

@@ -36,7 +36,7 @@ TEST(resizing_keeps_the_contents_of_blocks) {
         for (size_t k = 0; k < count; k++)
             home[k] = (kvmem_block_pair){.source = there[k].destination, .destination = there[k].source};
         const kv_move out = {there, count, 0, 0, 2}, in = {home, count, 0, 0, 2};
-        CHECK_EQ(kv_run(host.layout, layout, &out).path, KVMEM_PATH_CUDA_COPY);
+        CHECK_EQ(kv_run(host.layout, layout, &out).method, KVMEM_METHOD_CUDA_COPY);
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR)); /* the first blocks are unchanged */
         /* With KVMEM_BLOCK_DIM_SECOND an extent contains a plane of all blocks. */
         const uint64_t of_all = elastic_layout_memory(layout).num_committed;

@@ -72,9 +72,9 @@ kvmem_transfer_explanation flight_explain(const flight *flight, const char *part
     kvmem_transfer_explanation explanation;
     OWN(kvmem_blob, text, kvmem_transfer_explain, flight->transfer, &explanation);
     CHECK_HAS(kvmem_blob_data(text), part);
-    CHECK_HAS(kvmem_blob_data(text), kvmem_path_name(explanation.path));
+    CHECK_HAS(kvmem_blob_data(text), kvmem_method_name(explanation.method));
     CHECK_EQ(strlen(kvmem_blob_data(text)), kvmem_blob_size(text));
-    CHECK_EQ(flight_info(flight).path, explanation.path);
+    CHECK_EQ(flight_info(flight).method, explanation.method);
     CHECK_EQ(flight_info(flight).num_moves, explanation.num_moves);
     return explanation;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transfer between two sides in memory of GPUs or of the host, or in a file, for most tests of copies.
 // `OPENED(flight, f, .from = PLACE_PINNED, .to = PLACE_DEVICE)` opens the sides, and
-// `flight_create(&f, it.path = KVMEM_PATH_CUDA_COPY)` creates the transfer.
+// `flight_create(&f, it.method = KVMEM_METHOD_CUDA_COPY)` creates the transfer.
 #pragma once
 
 #include "sides.h"
@@ -37,7 +37,7 @@ void flight_close(flight *flight);
 
 /* Returns options for its move and its queue. */
 kvmem_transfer_options flight_options(const flight *flight);
-/* Creates the transfer, and destroys the previous one: `flight_create(&f, it.path = 0, it.flags = 0)`. */
+/* Creates the transfer, and destroys the previous one: `flight_create(&f, it.method = 0, it.flags = 0)`. */
 #define flight_create(flight, ...) flight_create_with(flight, WITH(flight_options(flight), __VA_ARGS__))
 void flight_create_with(flight *flight, kvmem_transfer_options options);
 /* Creates another transfer between the sides, which the caller destroys. */
@@ -54,7 +54,7 @@ void flight_refuse_with(flight *flight, kvmem_status status, const char *part,
                         kvmem_transfer_options options);
 
 kvmem_transfer_info flight_info(const flight *flight);
-/* Returns the explanation of its path, and checks that its text contains `part`. */
+/* Returns the explanation of its method, and checks that its text contains `part`. */
 kvmem_transfer_explanation flight_explain(const flight *flight, const char *part);
 /* Returns the number of bytes that it moves. */
 uint64_t flight_bytes(const flight *flight);

@@ -9,8 +9,8 @@
 
 #define LAYERS 3
 
-static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const uint32_t methods[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D,
+                                 KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
 static const route routes[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}};
 
 typedef struct work {
@@ -29,14 +29,14 @@ static void open_streams(work *work) {
     stream_open(&work->reader, 0);
 }
 
-static void work_open(work *work, route route, uint32_t path, uint64_t flags) {
+static void work_open(work *work, route route, uint32_t method, uint64_t flags) {
     const kvmem_layout_config source = config_of(&kv_kinds[1]);
     const kvmem_layout_config destination = config_of(&kv_kinds[2]);
     open_streams(work);
     flight_open(&work->flight, .from = route.from, .to = route.to, .source = &source,
                 .destination = &destination);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
-    flight_create(&work->flight, it.path = path, it.flags = flags);
+    flight_create(&work->flight, it.method = method, it.flags = flags);
 }
 
 static void work_close(work *work) {
@@ -85,8 +85,8 @@ static void check_layers(work *work) {
 }
 
 TEST(a_stream_waits_for_each_layer) {
-    for (size_t i = 0; i < NUM(routes) * NUM(paths) * 2; i++) {
-        OPENED(work, work, routes[i / 2 % NUM(routes)], paths[i / 2 / NUM(routes)], KVMEM_TRANSFER_BY_LAYER);
+    for (size_t i = 0; i < NUM(routes) * NUM(methods) * 2; i++) {
+        OPENED(work, work, routes[i / 2 % NUM(routes)], methods[i / 2 / NUM(routes)], KVMEM_TRANSFER_BY_LAYER);
         for (uint32_t seed = 0; seed < 3; seed++) {
             flight_refill(&work.flight, 10 * (uint32_t)i + seed);
             submit(&work, i % 2);
@@ -101,8 +101,8 @@ TEST(a_stream_waits_for_each_layer) {
 
 /* With and without KVMEM_TRANSFER_BY_LAYER. */
 TEST(a_stream_waits_for_all_layers) {
-    for (size_t i = 0; i < NUM(paths) * 4; i++) {
-        OPENED(work, work, routes[0], paths[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+    for (size_t i = 0; i < NUM(methods) * 4; i++) {
+        OPENED(work, work, routes[0], methods[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
         submit(&work, i / 2 % 2);
         make_reader_wait(&work, i % 2 ? 0 : 1); /* without the flag, waiting for one layer waits for all */
         read_all_layers(&work);
@@ -113,8 +113,8 @@ TEST(a_stream_waits_for_all_layers) {
 
 /* The driver still runs the work of a destroyed stream. kvmem must not use the stream any more. */
 TEST(streams_can_be_destroyed_while_a_transfer_is_in_flight) {
-    for (size_t i = 0; i < NUM(paths) * 4; i++) {
-        OPENED(work, work, routes[1 - i % 2], paths[i / 4], i / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+    for (size_t i = 0; i < NUM(methods) * 4; i++) {
+        OPENED(work, work, routes[1 - i % 2], methods[i / 4], i / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
         for (uint32_t seed = 0; seed < 3; seed++) {
             CUevent read = NULL;
             flight_refill(&work.flight, 10 * (uint32_t)i + seed);
@@ -137,8 +137,8 @@ TEST(streams_can_be_destroyed_while_a_transfer_is_in_flight) {
 }
 
 TEST(the_host_waits_for_layers) {
-    for (size_t i = 0; i < NUM(paths); i++) {
-        OPENED(work, work, routes[1], paths[i], KVMEM_TRANSFER_BY_LAYER);
+    for (size_t i = 0; i < NUM(methods); i++) {
+        OPENED(work, work, routes[1], methods[i], KVMEM_TRANSFER_BY_LAYER);
         submit(&work, false);
         uint64_t before = 0;
         for (uint64_t layer = 1; layer <= LAYERS; layer++) {
@@ -153,7 +153,7 @@ TEST(the_host_waits_for_layers) {
 }
 
 TEST(a_graph_moves_all_layers) {
-    OPENED(work, work, routes[0], KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(work, work, routes[0], KVMEM_METHOD_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
     stream_begin_capture(&work.transfer_stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     submit(&work, true);
     CUgraphExec graph = stream_end_capture(&work.transfer_stream);
@@ -173,7 +173,7 @@ static void *change_rates(void *argument) {
     return NULL;
 }
 
-/* All layers take the path of the first, also if another one becomes the fastest in between: kernels, or staged copies. */
+/* All layers take the method of the first, also if another one becomes the fastest in between: kernels, or staged copies. */
 TEST(rates_may_change_while_a_transfer_by_layer_is_created) {
     kvmem_block_pair pairs[2048];
     for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){i * 5 % NUM(pairs), i};
@@ -189,8 +189,8 @@ TEST(rates_may_change_while_a_transfer_by_layer_is_created) {
     threads_start(&changer, 1, change_rates, &shared, sizeof(shared));
     uint32_t paths_seen = 0;
     for (int i = 0; i < 200; i++) {
-        flight_create(&flight, it.path = 0, it.flags = KVMEM_TRANSFER_BY_LAYER, it.compute = KVMEM_COMPUTE_IDLE);
-        paths_seen |= flight_info(&flight).path == KVMEM_PATH_CUDA_STAGED ? 1 : 2;
+        flight_create(&flight, it.method = 0, it.flags = KVMEM_TRANSFER_BY_LAYER, it.compute = KVMEM_COMPUTE_IDLE);
+        paths_seen |= flight_info(&flight).method == KVMEM_METHOD_CUDA_STAGED ? 1 : 2;
     }
     atomic_store(&rates.has_ended, true);
     threads_join(&changer);

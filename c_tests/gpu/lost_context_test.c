@@ -11,7 +11,7 @@ CONTEXTS_END
 /* Checks that a new transfer on the device works. */
 static void check_works(void) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    flight_create(&flight, it.path = 0);
+    flight_create(&flight, it.method = 0);
     flight_run(&flight);
 }
 
@@ -57,9 +57,9 @@ TEST(elastic_memory_can_be_resized_after_a_reset) {
 }
 
 static const kv_move two_blocks = KV_MOVE(3, {6, 0}, {0, 5});
-static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_2D, KVMEM_PATH_CUDA_KERNEL,
-                                 KVMEM_PATH_CUDA_STAGED};
-/* The number of the first paths that support pageable memory. */
+static const uint32_t methods[] = {0, KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_2D, KVMEM_METHOD_CUDA_KERNEL,
+                                 KVMEM_METHOD_CUDA_STAGED};
+/* The number of the first methods that support pageable memory. */
 #define PAGEABLE_PATHS 2
 
 /* A transfer from memory of a GPU to the host, where blocks are in rows. */
@@ -72,11 +72,11 @@ static void host_flight_open(flight *flight, place from, place to) {
                 .move = &two_blocks);
 }
 
-/* Transfers to and from the host on the first paths, which are created but not run. */
-typedef kvmem_transfer *prepared[NUM(paths)][2];
+/* Transfers to and from the host by the first methods, which are created but not run. */
+typedef kvmem_transfer *prepared[NUM(methods)][2];
 static void prepare(flight *flight, size_t num_paths, prepared transfers) {
     for (size_t i = 0; i < 2 * num_paths; i++) {
-        transfers[i / 2][i % 2] = flight_create_another(flight, it.path = paths[i / 2]);
+        transfers[i / 2][i % 2] = flight_create_another(flight, it.method = methods[i / 2]);
         flight_reverse(flight);
     }
 }
@@ -114,20 +114,20 @@ TEST(transfers_created_before_a_reset_are_rejected) {
     {
         OPENED(host_flight, device, PLACE_DEVICE, PLACE_PINNED);
         OPENED(host_flight, elastic, PLACE_ELASTIC, PLACE_SYSTEM);
-        prepare(&device, NUM(paths), of_device);
+        prepare(&device, NUM(methods), of_device);
         prepare(&elastic, PAGEABLE_PATHS, of_elastic);
         reset_device(0);
         RETAIN_DEVICE(0);
         const uint64_t engine = engine_fill();
-        for (size_t i = 0; i < NUM(paths); i++) {
-            kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = paths[i]);
+        for (size_t i = 0; i < NUM(methods); i++) {
+            kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.method = methods[i]);
             flight_refuse_with(&device, KVMEM_STATUS_INVALID_STATE, context_destroyed, options);
             REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create,
                    device.destination.model.layout, elastic.source.model.layout, &options);
         }
-        expect_refused(of_device, NUM(paths));
+        expect_refused(of_device, NUM(methods));
         expect_refused(of_elastic, PAGEABLE_PATHS);
-        flight_create(&elastic, it.path = 0);
+        flight_create(&elastic, it.method = 0);
         flight_run(&elastic); /* memory without a context */
         engine_check_and_free(engine);
         CU_ON(0, cuCtxSynchronize());
@@ -137,12 +137,12 @@ TEST(transfers_created_before_a_reset_are_rejected) {
 
 /* With new host memory, and the kernels loaded again. */
 TEST(elastic_memory_can_be_moved_on_every_path_after_a_reset) {
-    for (size_t i = 0; i < NUM(paths); i++) {
+    for (size_t i = 0; i < NUM(methods); i++) {
         RETAIN_DEVICE(0);
         OPENED(host_flight, flight, PLACE_ELASTIC, PLACE_PINNED);
-        flight_create(&flight, it.path = 0);
+        flight_create(&flight, it.method = 0);
         flight_run(&flight);
-        flight_create(&flight, it.path = paths[i]);
+        flight_create(&flight, it.method = methods[i]);
         RUN(flight.transfer);
         side before = flight.destination;
         const kvmem_layout_config in_rows = before.model.config;
@@ -151,7 +151,7 @@ TEST(elastic_memory_can_be_moved_on_every_path_after_a_reset) {
             RETAIN_DEVICE(0);
             side_open(&flight.destination, PLACE_PINNED, 0, &in_rows, NULL, 3);
             for (uint32_t direction = 0; direction < 2; direction++) {
-                flight_create(&flight, it.path = paths[i]);
+                flight_create(&flight, it.method = methods[i]);
                 flight_refill(&flight, 10 + direction);
                 flight_run(&flight);
                 flight_reverse(&flight);
@@ -184,15 +184,15 @@ TEST(adopted_memory_is_lost_with_the_context_of_the_engine) {
     OPENED(own_context, own, &config);
     OPENED(side, host, PLACE_PINNED, 0, &in_rows, NULL, 1);
     const kvmem_layout *layouts[] = {own.layout, host.model.layout};
-    for (size_t i = 0; i < 2 * NUM(paths); i++) {
-        kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = paths[i / 2]);
+    for (size_t i = 0; i < 2 * NUM(methods); i++) {
+        kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.method = methods[i / 2]);
         EXPECT_OK(kvmem_transfer_create(layouts[i % 2], layouts[1 - i % 2], &options,
                                         &transfers[i / 2][i % 2], ERR));
     }
     own_context_destroy(&own);
     const uint64_t engine = engine_fill();
     expect_new_calls_fail(&own, host.model.layout);
-    expect_refused(transfers, NUM(paths));
+    expect_refused(transfers, NUM(methods));
     side_check(&host);
     engine_check_and_free(engine);
     check_works();

@@ -19,12 +19,12 @@ static const route routes[] = {
     {PLACE_SPANNED, PLACE_PINNED}, {PLACE_SYSTEM, PLACE_ELASTIC},
 };
 
-/* KVMEM_PATH_CUDA_2D needs a constant stride between blocks, and pageable memory supports few paths. */
+/* KVMEM_METHOD_CUDA_2D needs a constant stride between blocks, and pageable memory supports few paths. */
 static bool may_be_unsupported(uint32_t path, const side *source, const side *destination) {
     const bool has_pageable = source->place == PLACE_SYSTEM || destination->place == PLACE_SYSTEM;
     const bool on_devices = place_is_device(source->place) && place_is_device(destination->place);
-    return path == KVMEM_PATH_CUDA_2D || (path != KVMEM_PATH_CUDA_COPY && has_pageable) ||
-           (path == KVMEM_PATH_CUDA_STAGED && on_devices);
+    return path == KVMEM_METHOD_CUDA_2D || (path != KVMEM_METHOD_CUDA_COPY && has_pageable) ||
+           (path == KVMEM_METHOD_CUDA_STAGED && on_devices);
 }
 
 static void expect_moved(flight *flight, kv_outers slots) {
@@ -40,7 +40,7 @@ static kvmem_transfer_options options_for(const flight *flight, kv_outers slots)
 /* Returns whether the path is supported; if so, compares every byte after the move. */
 static bool move_by(flight *flight, kv_outers slots, kvmem_transfer_options options) {
     const kvmem_status status = flight_try_with(flight, options);
-    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.path, &flight->source,
+    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.method, &flight->source,
                                                              &flight->destination)) {
         return false;
     }
@@ -60,14 +60,14 @@ static size_t move_by_all(flight *flight, kv_outers slots) {
         uint32_t path;
         uint64_t staging_size;
     } paths[] = {
-        {KVMEM_PATH_CUDA_COPY, 0},      {KVMEM_PATH_CUDA_BATCH, 0},        {KVMEM_PATH_CUDA_2D, 0},
-        {KVMEM_PATH_CUDA_KERNEL, 0},    {KVMEM_PATH_CUDA_STAGED, 2000},    {KVMEM_PATH_CUDA_STAGED, 3 << 10},
-        {KVMEM_PATH_CUDA_STAGED, 6000}, {KVMEM_PATH_CUDA_STAGED, 1 << 20},
+        {KVMEM_METHOD_CUDA_COPY, 0},      {KVMEM_METHOD_CUDA_BATCH, 0},        {KVMEM_METHOD_CUDA_2D, 0},
+        {KVMEM_METHOD_CUDA_KERNEL, 0},    {KVMEM_METHOD_CUDA_STAGED, 2000},    {KVMEM_METHOD_CUDA_STAGED, 3 << 10},
+        {KVMEM_METHOD_CUDA_STAGED, 6000}, {KVMEM_METHOD_CUDA_STAGED, 1 << 20},
     };
     size_t supported = 0;
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(flight, 100 + i);
-        supported += move_by(flight, slots, WITH(options_for(flight, slots), it.path = paths[i].path,
+        supported += move_by(flight, slots, WITH(options_for(flight, slots), it.method = paths[i].path,
                                              it.staging_size = paths[i].staging_size,
                                              it.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers from and to GPU memory that get new pairs with each submit: on every path, with more and fewer blocks than
+// Transfers from and to GPU memory that get new pairs with each submit: by every method, with more and fewer blocks than
 // before, on streams, in graphs, by layer, verified.
 #include "gpu_flight.h"
 #include "caller_context.h"
@@ -15,7 +15,7 @@ typedef struct steps {
     kvmem_block_pair pairs[BLOCKS];
 } steps;
 
-static void steps_open(steps *steps, place from, place to, uint32_t path, uint64_t flags) {
+static void steps_open(steps *steps, place from, place to, uint32_t method, uint64_t flags) {
     static const kvmem_block_pair initial[] = {{1, 2}, {3, 0}};
     static const kv_move first = {initial, NUM(initial), 0, 0, LAYERS};
     const kvmem_layout_config source = WITH(side_config(&kv_kinds[1]), it.num_blocks = BLOCKS);
@@ -23,7 +23,7 @@ static void steps_open(steps *steps, place from, place to, uint32_t path, uint64
     stream_open(&steps->stream, 0);
     flight_open(&steps->flight, .from = from, .to = to, .source = &source, .destination = &destination,
                 .move = &first);
-    flight_create(&steps->flight, it.path = path, it.flags = flags);
+    flight_create(&steps->flight, it.method = method, it.flags = flags);
     steps->flight.move = &steps->move;
 }
 
@@ -62,31 +62,31 @@ static void run_step(steps *steps, uint32_t count, uint32_t round) {
 /* A few pairs fit in the parameter of the kernel, hundreds do not. */
 static const uint32_t counts[] = {1, 16, 400, 2, 600, 64, 399};
 
-static void run_by(place from, place to, uint32_t path) {
-    OPENED(steps, steps, from, to, path, 0);
+static void run_by(place from, place to, uint32_t method) {
+    OPENED(steps, steps, from, to, method, 0);
     for (uint32_t round = 0; round < NUM(counts); round++) {
         run_step(&steps, counts[round], round);
         const kvmem_transfer_info info = flight_info(&steps.flight);
         CHECK_EQ(info.num_pieces, counts[round] * LAYERS * 2);
-        CHECK(path_is_cuda(info.path) && (path == 0 || info.path == path));
+        CHECK(method_is_cuda(info.method) && (method == 0 || info.method == method));
     }
 }
 
-static void run_all(uint32_t path) {
-    run_by(PLACE_PINNED, PLACE_DEVICE, path);
-    run_by(PLACE_DEVICE, PLACE_PINNED, path);
-    if (path != KVMEM_PATH_CUDA_STAGED) run_by(PLACE_DEVICE, PLACE_DEVICE, path);
+static void run_all(uint32_t method) {
+    run_by(PLACE_PINNED, PLACE_DEVICE, method);
+    run_by(PLACE_DEVICE, PLACE_PINNED, method);
+    if (method != KVMEM_METHOD_CUDA_STAGED) run_by(PLACE_DEVICE, PLACE_DEVICE, method);
 }
 
 TEST_CALL(on_the_path_selected_for_each_step, run_all(0))
-TEST_CALL(on_the_kernel_path, run_all(KVMEM_PATH_CUDA_KERNEL))
-TEST_CALL(on_the_copy_path, run_all(KVMEM_PATH_CUDA_COPY))
-TEST_CALL(on_the_batch_path, run_all(KVMEM_PATH_CUDA_BATCH))
-TEST_CALL(on_the_2d_path, run_all(KVMEM_PATH_CUDA_2D))
-TEST_CALL(on_the_staged_path, run_all(KVMEM_PATH_CUDA_STAGED))
+TEST_CALL(on_the_kernel_path, run_all(KVMEM_METHOD_CUDA_KERNEL))
+TEST_CALL(on_the_copy_path, run_all(KVMEM_METHOD_CUDA_COPY))
+TEST_CALL(on_the_batch_path, run_all(KVMEM_METHOD_CUDA_BATCH))
+TEST_CALL(on_the_2d_path, run_all(KVMEM_METHOD_CUDA_2D))
+TEST_CALL(on_the_staged_path, run_all(KVMEM_METHOD_CUDA_STAGED))
 
 TEST(memory_that_is_page_locked_in_parts) {
-    run_by(PLACE_LOCKED_PARTS, PLACE_DEVICE, KVMEM_PATH_CUDA_BATCH);
+    run_by(PLACE_LOCKED_PARTS, PLACE_DEVICE, KVMEM_METHOD_CUDA_BATCH);
     run_by(PLACE_DEVICE, PLACE_PARTLY_LOCKED, 0);
 }
 
@@ -159,10 +159,10 @@ static CUgraphExec capture(steps *steps) {
 
 /* Later steps of the transfer do not change them, also if the pairs do not fit in the parameter of the kernel. */
 TEST(graphs_keep_the_pairs_that_they_were_captured_with) {
-    static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_COPY};
+    static const uint32_t methods[] = {KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_COPY};
     static const uint32_t captured[] = {20, 500};
-    for (size_t i = 0; i < NUM(paths); i++) {
-        OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, paths[i], 0);
+    for (size_t i = 0; i < NUM(methods); i++) {
+        OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, methods[i], 0);
         CUgraphExec graphs[NUM(captured)];
         for (uint32_t k = 0; k < NUM(captured); k++) {
             choose_pairs(&steps, captured[k], 1 + k);

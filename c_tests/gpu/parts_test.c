@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts of several parts with GPU memory on either side, on each path, and elastic ones. The results are compared
+// Layouts of several parts with GPU memory on either side, by each method, and elastic ones. The results are compared
 // with transfers of each part between host layouts.
 #include "elastic_side.h"
 #include "engine.h"
@@ -30,7 +30,7 @@ static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_tr
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK(options->path == 0 || info.path == options->path);
+    CHECK(options->method == 0 || info.method == options->method);
 }
 
 /* Copies the first blocks of a layout to another layout with the same parts. */
@@ -64,13 +64,13 @@ static void check_found(const host *host) {
     parts_check_same(parts_reordered, PARTS, host->found, host->expected);
 }
 
-/* To memory of the GPU, within it, and back. The staged path needs host memory on one side. */
-static void move_by(uint32_t path, uint64_t flags) {
+/* To memory of the GPU, within it, and back. The staged method needs host memory on one side. */
+static void move_by(uint32_t method, uint64_t flags) {
     RETAIN_DEVICE(0);
     OPENED(host, host);
     const kvmem_transfer_options moved = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
                                                  it.num_pairs = NUM(pairs));
-    const kvmem_transfer_options options = WITH(moved, it.path = path, it.flags = flags);
+    const kvmem_transfer_options options = WITH(moved, it.method = method, it.flags = flags);
     OWNED(kvmem_layout) source_on_device = on_device(parts_shapes, PARTS);
     OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
     copy_blocks(host.source, source_on_device, PARTS_BLOCKS);
@@ -78,7 +78,7 @@ static void move_by(uint32_t path, uint64_t flags) {
     run(source_on_device, host.found, &options);
     check_found(&host);
     const kvmem_layout *const sources[] = {host.source, source_on_device};
-    for (size_t i = 0; i < (path == KVMEM_PATH_CUDA_STAGED ? 1 : NUM(sources)); i++) {
+    for (size_t i = 0; i < (method == KVMEM_METHOD_CUDA_STAGED ? 1 : NUM(sources)); i++) {
         parts_fill(parts_reordered, PARTS, host.found, 100);
         copy_blocks(host.found, device, PARTS_BLOCKS);
         run(sources[i], device, &options);
@@ -88,9 +88,9 @@ static void move_by(uint32_t path, uint64_t flags) {
 }
 
 TEST_CALL(on_the_selected_path, move_by(0, 0))
-TEST_CALL(on_the_kernel_path, move_by(KVMEM_PATH_CUDA_KERNEL, 0))
-TEST_CALL(on_the_copy_path, move_by(KVMEM_PATH_CUDA_COPY, 0))
-TEST_CALL(on_the_staged_path, move_by(KVMEM_PATH_CUDA_STAGED, 0))
+TEST_CALL(on_the_kernel_path, move_by(KVMEM_METHOD_CUDA_KERNEL, 0))
+TEST_CALL(on_the_copy_path, move_by(KVMEM_METHOD_CUDA_COPY, 0))
+TEST_CALL(on_the_staged_path, move_by(KVMEM_METHOD_CUDA_STAGED, 0))
 TEST_CALL(by_layer, move_by(0, KVMEM_TRANSFER_BY_LAYER))
 TEST_CALL(verified, move_by(0, KVMEM_TRANSFER_VERIFY))
 

@@ -4,8 +4,8 @@
 #include "gpu_flight.h"
 #include "caller_context.h"
 
-static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D,
+                                 KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
 
 /* Scattered ids on both sides, runs of blocks that merge, and runs of which only one side is contiguous. */
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
@@ -24,12 +24,12 @@ static bool is_pageable(const side *side) { return place_is_pageable(side->place
 
 static bool is_host(const side *side) { return !place_is_device(side->place); }
 
-/* KVMEM_PATH_CUDA_2D needs a constant stride between blocks; other paths depend on the places. */
+/* KVMEM_METHOD_CUDA_2D needs a constant stride between blocks; other paths depend on the places. */
 static bool may_be_unsupported(uint32_t path, const side *source, const side *destination) {
     switch (path) {
-    case KVMEM_PATH_CUDA_COPY: return false;
-    case KVMEM_PATH_CUDA_2D: return true;
-    case KVMEM_PATH_CUDA_STAGED:
+    case KVMEM_METHOD_CUDA_COPY: return false;
+    case KVMEM_METHOD_CUDA_2D: return true;
+    case KVMEM_METHOD_CUDA_STAGED:
         return is_pageable(source) || is_pageable(destination) || is_host(source) == is_host(destination);
     default: return is_pageable(source) || is_pageable(destination);
     }
@@ -38,12 +38,12 @@ static bool may_be_unsupported(uint32_t path, const side *source, const side *de
 /* Returns whether the path is supported; if so, compares every byte after the move. */
 static bool move_by(flight *flight, kvmem_transfer_options options) {
     const kvmem_status status = flight_try_with(flight, options);
-    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.path, &flight->source,
+    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.method, &flight->source,
                                                              &flight->destination)) {
         return false;
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    CHECK_EQ(flight_info(flight).path, options.path);
+    CHECK_EQ(flight_info(flight).method, options.method);
     flight_run(flight);
     return true;
 }
@@ -58,7 +58,7 @@ static size_t move_between(route route, const kvmem_layout_config *source,
            .move = move);
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(&flight, 100 + i);
-        supported += MOVE_BY(&flight, it.path = paths[i]);
+        supported += MOVE_BY(&flight, it.method = paths[i]);
     }
     return supported;
 }
@@ -126,9 +126,9 @@ TEST(staging_memory_of_any_size) {
             flight_refill(&flight, 50 + k);
             if (sizes[k] < 2) {
                 flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "staging_size",
-                              it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = sizes[k]);
+                              it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = sizes[k]);
             } else {
-                CHECK(MOVE_BY(&flight, it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = sizes[k]));
+                CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = sizes[k]));
             }
         }
     }
@@ -142,18 +142,18 @@ TEST(blocks_with_a_constant_stride_are_copied_as_rows) {
     RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(places); i++) {
         OPENED(flight, flight, .from = places[i], .to = PLACE_DEVICE, .source = &config, .move = &move);
-        CHECK(MOVE_BY(&flight, it.path = KVMEM_PATH_CUDA_2D));
+        CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_2D));
     }
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .move = &moves[0]);
     flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "no other blocks have a constant stride",
-                  it.path = KVMEM_PATH_CUDA_2D);
+                  it.method = KVMEM_METHOD_CUDA_2D);
 }
 
 TEST(the_number_of_ctas_can_be_limited) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     for (uint32_t ctas = 1; ctas < 40; ctas += 6) {
         flight_refill(&flight, ctas);
-        CHECK(MOVE_BY(&flight, it.path = KVMEM_PATH_CUDA_KERNEL, it.max_ctas = ctas));
+        CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL, it.max_ctas = ctas));
     }
 }
 
@@ -185,7 +185,7 @@ TEST(runs_in_the_parameter_of_the_kernel_or_in_the_ring) {
         const kv_move move = {pairs, blocks, 0, 0, config.num_layers};
         flight.move = &move;
         flight_refill(&flight, blocks);
-        CHECK(MOVE_BY(&flight, it.path = KVMEM_PATH_CUDA_KERNEL,
+        CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL,
                       it.flags = blocks % 2 ? KVMEM_TRANSFER_BY_LAYER : 0));
     }
 }
@@ -193,7 +193,7 @@ TEST(runs_in_the_parameter_of_the_kernel_or_in_the_ring) {
 /* Runs that do not fit in the ring get their own memory. */
 TEST(more_runs_than_fit_in_the_ring) {
     enum { BLOCKS = 140000 };
-    static const uint32_t kernels[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+    static const uint32_t kernels[] = {KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
     const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
                                             it.num_layers = it.page_size = 1, it.inner_dim = 16);
     CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(BLOCKS * sizeof(*pairs));
@@ -202,7 +202,7 @@ TEST(more_runs_than_fit_in_the_ring) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .move = &move);
     for (uint32_t i = 0; i < NUM(kernels); i++) {
         flight_refill(&flight, 5 + i);
-        CHECK(MOVE_BY(&flight, it.path = kernels[i]));
+        CHECK(MOVE_BY(&flight, it.method = kernels[i]));
     }
 }
 
@@ -213,19 +213,19 @@ TEST(unsupported_paths_fail_with_the_reason) {
         uint64_t flags;
         const char *reason;
     } unsupported[] = {
-        {{PLACE_SYSTEM, PLACE_DEVICE}, KVMEM_PATH_CUDA_KERNEL, 0, "not page-locked"},
-        {{PLACE_DEVICE, PLACE_SYSTEM}, KVMEM_PATH_CUDA_BATCH, 0, "not page-locked"},
-        {{PLACE_SYSTEM, PLACE_DEVICE}, KVMEM_PATH_CUDA_STAGED, 0, "not page-locked"},
-        {{PLACE_DEVICE, PLACE_DEVICE}, KVMEM_PATH_CUDA_STAGED, 0, "neither side is host"},
-        {{PLACE_DEVICE, PLACE_DEVICE}, KVMEM_PATH_MEMCPY, 0, "memcpy"},
-        {{PLACE_PINNED, PLACE_SYSTEM}, KVMEM_PATH_CUDA_KERNEL, 0, "possible: memcpy"},
+        {{PLACE_SYSTEM, PLACE_DEVICE}, KVMEM_METHOD_CUDA_KERNEL, 0, "not page-locked"},
+        {{PLACE_DEVICE, PLACE_SYSTEM}, KVMEM_METHOD_CUDA_BATCH, 0, "not page-locked"},
+        {{PLACE_SYSTEM, PLACE_DEVICE}, KVMEM_METHOD_CUDA_STAGED, 0, "not page-locked"},
+        {{PLACE_DEVICE, PLACE_DEVICE}, KVMEM_METHOD_CUDA_STAGED, 0, "neither side is host"},
+        {{PLACE_DEVICE, PLACE_DEVICE}, KVMEM_METHOD_MEMCPY, 0, "memcpy"},
+        {{PLACE_PINNED, PLACE_SYSTEM}, KVMEM_METHOD_CUDA_KERNEL, 0, "possible: memcpy"},
         {{PLACE_SYSTEM, PLACE_DEVICE}, 0, KVMEM_TRANSFER_NO_HOST_BOUNCE, "its own host memory"},
         {{PLACE_DEVICE, PLACE_SYSTEM}, 0, KVMEM_TRANSFER_ZERO_COPY, "its own host memory"},
-        {{PLACE_DEVICE, PLACE_PINNED}, KVMEM_PATH_CUDA_STAGED, KVMEM_TRANSFER_ZERO_COPY, "staging memory"},
+        {{PLACE_DEVICE, PLACE_PINNED}, KVMEM_METHOD_CUDA_STAGED, KVMEM_TRANSFER_ZERO_COPY, "staging memory"},
     };
     for (size_t i = 0; i < NUM(unsupported); i++) {
         OPENED(flight, flight, .from = unsupported[i].route.from, .to = unsupported[i].route.to);
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, unsupported[i].reason, it.path = unsupported[i].path,
+        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, unsupported[i].reason, it.method = unsupported[i].path,
                       it.flags = unsupported[i].flags);
     }
 }
@@ -233,7 +233,7 @@ TEST(unsupported_paths_fail_with_the_reason) {
 /* Returns the estimated bytes per second of the path. */
 static uint64_t explain(place from, place to, uint32_t path, uint32_t compute, const char *part) {
     OPENED(flight, flight, .from = from, .to = to);
-    flight_create(&flight, it.path = path, it.compute = compute);
+    flight_create(&flight, it.method = path, it.compute = compute);
     return flight_explain(&flight, part).bytes_per_second;
 }
 
@@ -243,16 +243,16 @@ TEST(the_selection_is_explained) {
     const uint64_t while_busy = explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "too few for staging");
     CHECK(explain(PLACE_DEVICE, PLACE_PINNED, 0, KVMEM_COMPUTE_IDLE, "slower") >= while_busy);
     explain(PLACE_DEVICE, PLACE_PINNED, 0, 0, "\ncompute: keeps the GPU ");
-    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, 0, "\nkernel: spans of ");
-    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, 0, "costs per span that were fitted on H200 hosts\n");
-    explain(PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_COPY, KVMEM_COMPUTE_IDLE,
-            "another path was requested");
+    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_METHOD_CUDA_KERNEL, 0, "\nkernel: spans of ");
+    explain(PLACE_DEVICE, PLACE_DEVICE, KVMEM_METHOD_CUDA_KERNEL, 0, "costs per span that were fitted on H200 hosts\n");
+    explain(PLACE_DEVICE, PLACE_PINNED, KVMEM_METHOD_CUDA_COPY, KVMEM_COMPUTE_IDLE,
+            "another method was requested");
 }
 
 TEST(names_of_paths) {
-    CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_KERNEL), "CUDA kernel");
-    CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_STAGED), "CUDA staged");
-    CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_BATCH), "CUDA batch");
-    CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_2D), "CUDA 2D copy");
-    CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_STAGED + 1000), "unknown");
+    CHECK_STR(kvmem_method_name(KVMEM_METHOD_CUDA_KERNEL), "CUDA kernel");
+    CHECK_STR(kvmem_method_name(KVMEM_METHOD_CUDA_STAGED), "CUDA staged");
+    CHECK_STR(kvmem_method_name(KVMEM_METHOD_CUDA_BATCH), "CUDA batch");
+    CHECK_STR(kvmem_method_name(KVMEM_METHOD_CUDA_2D), "CUDA 2D copy");
+    CHECK_STR(kvmem_method_name(KVMEM_METHOD_CUDA_STAGED + 1000), "unknown");
 }

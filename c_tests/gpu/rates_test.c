@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy rates of a GPU: measured once, saved, set, discarded, and used to select the path.
+// Copy rates of a GPU: measured once, saved, set, discarded, and used to select the method.
 #include "gpu_flight.h"
 #include "rates_blob.h"
 #include "caller_context.h"
@@ -41,7 +41,7 @@ TEST(rates_are_measured_once) {
 TEST(creating_a_transfer_measures_the_rates) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     rates_set(0, NULL);
-    flight_create(&flight, it.path = 0);
+    flight_create(&flight, it.method = 0);
     flight_run(&flight);
     const rates_blob rates = rates_get(0);
     const uint32_t from = rates_info(&rates).source;
@@ -121,11 +121,11 @@ TEST(missing_devices_are_rejected) {
     }
 }
 
-/* Returns the path that is selected with these rates. */
+/* Returns the method that is selected with these rates. */
 static uint32_t path_with(flight *flight, const rates_blob *rates) {
     rates_set(0, rates);
-    flight_create(flight, it.path = 0);
-    return flight_info(flight).path;
+    flight_create(flight, it.method = 0);
+    return flight_info(flight).method;
 }
 
 TEST(rates_determine_the_path) {
@@ -137,11 +137,11 @@ TEST(rates_determine_the_path) {
     rates_set_figure(&rates, RATE_COPY, 1e-3);
     rates_set_figure(&rates, RATE_TO_DEVICE_BATCH, 1e-3);
     rates_set_figure(&rates, RATE_KERNEL_START, 1e-9);
-    CHECK_EQ(path_with(&flight, &rates), KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(path_with(&flight, &rates), KVMEM_METHOD_CUDA_KERNEL);
     rates = defaults;
     rates_set_figure(&rates, RATE_KERNEL_START, 1);
     rates_set_figure(&rates, RATE_TO_DEVICE_BATCH, 1e-3);
-    const uint32_t path = path_with(&flight, &rates);
-    CHECK(path == KVMEM_PATH_CUDA_COPY || path == KVMEM_PATH_CUDA_2D);
+    const uint32_t method = path_with(&flight, &rates);
+    CHECK(method == KVMEM_METHOD_CUDA_COPY || method == KVMEM_METHOD_CUDA_2D);
     load_defaults(0);
 }

@@ -17,7 +17,7 @@ static kvmem_layout_config many_blocks(void) {
 /* With an odd factor, a permutation of the blocks without adjacent neighbours. */
 static uint32_t scattered(uint32_t index, uint32_t factor) { return index * factor % blocks; }
 
-static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
+static void repeat(place from, place to, uint32_t method, bool host_contiguous) {
     const kvmem_layout_config config = many_blocks();
     const uint32_t moved = blocks / 2 + blocks / 8;
     CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(moved * sizeof(*pairs));
@@ -26,7 +26,7 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
         if (host_contiguous) *(place_is_device(from) ? &pairs[i].destination : &pairs[i].source) = i;
     }
     const kv_move move = {pairs, moved, 0, 0, 1};
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.method = method);
     OPENED(side, source, from, 0, &config, NULL, 1);
     OPENED(side, destination, to, 0, &config, NULL, 2);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
@@ -39,17 +39,17 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
 }
 
 /* To the device and back, with scattered and with contiguous host blocks. */
-static void repeat_all(uint32_t path) {
+static void repeat_all(uint32_t method) {
     RETAIN_DEVICE(0);
     for (int contiguous = 0; contiguous < 2; contiguous++) {
-        repeat(PLACE_PINNED, PLACE_DEVICE, path, contiguous);
-        repeat(PLACE_DEVICE, PLACE_PINNED, path, contiguous);
+        repeat(PLACE_PINNED, PLACE_DEVICE, method, contiguous);
+        repeat(PLACE_DEVICE, PLACE_PINNED, method, contiguous);
     }
 }
 
-TEST_CALL(on_the_kernel_path, repeat_all(KVMEM_PATH_CUDA_KERNEL))
-TEST_CALL(on_the_staged_path, repeat_all(KVMEM_PATH_CUDA_STAGED))
-TEST_CALL(on_the_batch_path, repeat_all(KVMEM_PATH_CUDA_BATCH))
+TEST_CALL(on_the_kernel_path, repeat_all(KVMEM_METHOD_CUDA_KERNEL))
+TEST_CALL(on_the_staged_path, repeat_all(KVMEM_METHOD_CUDA_STAGED))
+TEST_CALL(on_the_batch_path, repeat_all(KVMEM_METHOD_CUDA_BATCH))
 
 int main(int argc, char **argv) {
     if (argc == 3) {

@@ -12,8 +12,8 @@ static uint32_t num_sequences; /* 30, and 8 on a GPU, where each reset creates a
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move moves[] = {{pairs, NUM(pairs), 0, 0, 3}, {pairs, 2, 0, 0, 3}, {pairs + 3, 2, 1, 0, 2}};
-static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const uint32_t paths[] = {0, KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D,
+                                 KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
 static const place host_places[] = {PLACE_SYSTEM, PLACE_PINNED, PLACE_CHUNKED, PLACE_LOCKED_PARTS};
 static const place device_places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_ELASTIC};
 
@@ -180,14 +180,14 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
     const place_in_use *destination = &w->sides[transfer->destination];
     if (!source->is_open || !destination->is_open) return;
     kvmem_transfer_options options = kv_transfer_options(transfer->move);
-    options.path = transfer->path = paths[choose(w, NUM(paths))];
+    options.method = transfer->path = paths[choose(w, NUM(paths))];
     options.staging_size = 64 * 1024;
     const kvmem_status status = kvmem_transfer_create(source->side.model.layout,
                                                       destination->side.model.layout,
                                                       &options, &transfer->handle, ERR);
     caller_context_check(__FILE__, __LINE__, "kvmem_transfer_create");
     if (is_lost(w, source) || is_lost(w, destination)) CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
-    else if (status != KVMEM_STATUS_UNSUPPORTED || options.path == 0) CHECK_EQ(status, KVMEM_STATUS_OK);
+    else if (status != KVMEM_STATUS_UNSUPPORTED || options.method == 0) CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
 static void expect_moved(world *w, const transfer_in_use *transfer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between layouts of different orders with GPU memory on either side, on each path. The results are compared
+// Transfers between layouts of different orders with GPU memory on either side, by each method. The results are compared
 // with the same transfer between host layouts, which unit.transfer_reshape compares with a copy element by element.
 #include "allocated.h"
 #include "engine.h"
@@ -55,7 +55,7 @@ static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_tr
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK(options->path == 0 || info.path == options->path);
+    CHECK(options->method == 0 || info.method == options->method);
 }
 
 /* Copies all blocks of a layout to another one of the same order. */
@@ -77,12 +77,12 @@ static void reshape(const shape *from, const shape *to, const kvmem_transfer_opt
     fill(expected, to, 100);
     fill(found, to, 100);
     kvmem_transfer_options on_host = *options;
-    on_host.path = 0;
+    on_host.method = 0;
     run(source, expected, &on_host);
     run(source_on_device, found, options);
     expect_same(found, expected, to);
     const kvmem_layout *const sources[] = {source, source_on_device};
-    const bool needs_host = options->path == KVMEM_PATH_CUDA_STAGED;
+    const bool needs_host = options->method == KVMEM_METHOD_CUDA_STAGED;
     for (size_t i = 0; i < (needs_host ? 1 : NUM(sources)); i++) {
         fill(found, to, 100);
         copy_all(found, on_device);
@@ -96,12 +96,12 @@ static void reshape(const shape *from, const shape *to, const kvmem_transfer_opt
 static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5, 0, 7, 6, 1, 3, 4};
 
 /* Some tokens and heads, or all heads, between some orders. */
-static void reshape_all(uint32_t path, uint64_t staging_size) {
+static void reshape_all(uint32_t method, uint64_t staging_size) {
     static const char *const orders[] =
         {"L/OBNHC", "L/OBHNC", "BLONHC", "LO/BHNC", "L/BNHOC", "OBNLHC", "L/OHCBN"};
     RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(orders) * NUM(orders); i += 4) {
-        if (path == KVMEM_PATH_CUDA_2D && i / NUM(orders) == i % NUM(orders)) {
+        if (method == KVMEM_METHOD_CUDA_2D && i / NUM(orders) == i % NUM(orders)) {
             continue; /* scattered blocks of one order have no constant stride */
         }
         const shape from = {orders[i / NUM(orders)], 8, 4}, to = {orders[i % NUM(orders)], 4, 2};
@@ -110,14 +110,14 @@ static void reshape_all(uint32_t path, uint64_t staging_size) {
             {{source_ids, NUM(source_ids), 0, 1}, {destination_ids, NUM(destination_ids), 0, 1}};
         kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
                                                  it.destination_table = &tables[1], it.num_tokens = 24,
-                                                 it.path = path, it.staging_size = staging_size);
+                                                 it.method = method, it.staging_size = staging_size);
         reshape(&from, &same, &options);
         options.source_head = 1;
         options.num_heads = 2;
         reshape(&from, &to, &options);
         tables[0].first_token = tables[1].first_token = 3; /* partial blocks first and last */
         reshape(&from, &to, &options);
-        if (path != KVMEM_PATH_CUDA_2D) { /* tokens with a step have no constant stride */
+        if (method != KVMEM_METHOD_CUDA_2D) { /* tokens with a step have no constant stride */
             tables[0].token_step = 3;
             options.num_tokens = 11;
             reshape(&from, &to, &options);
@@ -126,12 +126,12 @@ static void reshape_all(uint32_t path, uint64_t staging_size) {
 }
 
 TEST_CALL(on_the_selected_path, reshape_all(0, 0))
-TEST_CALL(on_the_kernel_path, reshape_all(KVMEM_PATH_CUDA_KERNEL, 0))
-TEST_CALL(on_the_copy_path, reshape_all(KVMEM_PATH_CUDA_COPY, 0))
-TEST_CALL(on_the_2d_path, reshape_all(KVMEM_PATH_CUDA_2D, 0))
-TEST_CALL(staged_in_one_chunk, reshape_all(KVMEM_PATH_CUDA_STAGED, 0))
-TEST_CALL(staged_in_chunks_of_some_blocks, reshape_all(KVMEM_PATH_CUDA_STAGED, 4000))
-TEST_CALL(staged_in_chunks_smaller_than_a_row, reshape_all(KVMEM_PATH_CUDA_STAGED, 70))
+TEST_CALL(on_the_kernel_path, reshape_all(KVMEM_METHOD_CUDA_KERNEL, 0))
+TEST_CALL(on_the_copy_path, reshape_all(KVMEM_METHOD_CUDA_COPY, 0))
+TEST_CALL(on_the_2d_path, reshape_all(KVMEM_METHOD_CUDA_2D, 0))
+TEST_CALL(staged_in_one_chunk, reshape_all(KVMEM_METHOD_CUDA_STAGED, 0))
+TEST_CALL(staged_in_chunks_of_some_blocks, reshape_all(KVMEM_METHOD_CUDA_STAGED, 4000))
+TEST_CALL(staged_in_chunks_smaller_than_a_row, reshape_all(KVMEM_METHOD_CUDA_STAGED, 70))
 
 /* Some heads of some tokens, with one and with both sides in memory of the GPU. */
 TEST(tokens_and_heads_are_verified) {
@@ -216,9 +216,9 @@ TEST(a_block_of_many_rows_is_staged_by_several_launches) {
     RETAIN_DEVICE(0);
     static const kvmem_block_pair pairs[] = {{1, 2}, {2, 3}, {7, 0}};
     reshape(&from, &to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                    it.path = KVMEM_PATH_CUDA_STAGED)));
+                                    it.method = KVMEM_METHOD_CUDA_STAGED)));
     reshape(&to, &from, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                    it.path = KVMEM_PATH_CUDA_STAGED)));
+                                    it.method = KVMEM_METHOD_CUDA_STAGED)));
 }
 
 TEST(staged_by_layer) {
@@ -226,7 +226,7 @@ TEST(staged_by_layer) {
     RETAIN_DEVICE(0);
     static const kvmem_block_pair pairs[] = {{1, 2}, {2, 3}, {7, 0}, {0, 8}};
     reshape(&from, &to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                    it.path = KVMEM_PATH_CUDA_STAGED, it.flags = KVMEM_TRANSFER_BY_LAYER)));
+                                    it.method = KVMEM_METHOD_CUDA_STAGED, it.flags = KVMEM_TRANSFER_BY_LAYER)));
 }
 
 /* As many scattered blocks as the parameters of a launch have space for, if each layer has one address. */
@@ -269,9 +269,9 @@ static void reshape_by_layer(uint32_t shifted) {
         kv_fill((unsigned char *)(uintptr_t)strides.bases[i], needs.region_size, 1 + (uint32_t)i);
     kvmem_transfer_options options =
         OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = FEW,
-                it.path = KVMEM_PATH_CUDA_KERNEL, it.flags = KVMEM_TRANSFER_BY_LAYER);
+                it.method = KVMEM_METHOD_CUDA_KERNEL, it.flags = KVMEM_TRANSFER_BY_LAYER);
     run(source, on_device, &options);
-    options.path = KVMEM_PATH_CUDA_COPY;
+    options.method = KVMEM_METHOD_CUDA_COPY;
     options.flags = 0;
     run(on_device, found, &options);
     for (uint64_t i = 0; i < 2 * FEW; i++) {

@@ -15,13 +15,13 @@ static uint64_t references(const kv_side *side) {
 }
 
 /* One run between new layouts, whose end is reported by the queue. */
-static void run_once(const flight *flight, uint32_t path, uint64_t flags, bool cancel) {
+static void run_once(const flight *flight, uint32_t method, uint64_t flags, bool cancel) {
     const kv_side *sides[] = {&flight->source.model, &flight->destination.model};
     const uint64_t before[] = {references(sides[0]), references(sides[1])};
     kvmem_layout *layouts[NUM(sides)];
     for (size_t i = 0; i < NUM(sides); i++)
         layouts[i] = regions_lay_out(&sides[i]->config, sides[i]->regions, sides[i]->num_regions, NULL);
-    kvmem_transfer_options options = WITH(flight_options(flight), it.path = path, it.flags = flags);
+    kvmem_transfer_options options = WITH(flight_options(flight), it.method = method, it.flags = flags);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     if (cancel) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
@@ -34,25 +34,25 @@ static void run_once(const flight *flight, uint32_t path, uint64_t flags, bool c
     CHECK_EQ(references(sides[1]), before[1]);
 }
 
-static void check_every_end(place from, place to, const uint32_t *paths, size_t num_paths) {
+static void check_every_end(place from, place to, const uint32_t *methods, size_t num_paths) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     OPENED(flight, flight, .from = from, .to = to, .file_flags = KVMEM_DISK_BUFFERED, .has_queue = true);
     for (size_t i = 0; i < RUNS * num_paths; i++)
-        run_once(&flight, paths[i % num_paths], flags[i % NUM(flags)], i % 4 == 3);
+        run_once(&flight, methods[i % num_paths], flags[i % NUM(flags)], i % 4 == 3);
 }
 
 TEST(of_copies_by_the_gpu) {
-    static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+    static const uint32_t methods[] = {0, KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
     static const place places[] = {PLACE_SYSTEM, PLACE_PINNED};
     for (size_t i = 0; i < NUM(places); i++) {
-        const size_t num_paths = places[i] == PLACE_PINNED ? NUM(paths) : 2;
-        check_every_end(places[i], PLACE_DEVICE, paths, num_paths);
-        check_every_end(PLACE_DEVICE, places[i], paths, num_paths);
+        const size_t num_paths = places[i] == PLACE_PINNED ? NUM(methods) : 2;
+        check_every_end(places[i], PLACE_DEVICE, methods, num_paths);
+        check_every_end(PLACE_DEVICE, places[i], methods, num_paths);
     }
 }
 
 TEST(of_transfers_with_a_file) {
-    static const uint32_t paths[] = {0, KVMEM_PATH_PREAD_STAGED};
-    check_every_end(PLACE_FILE, PLACE_DEVICE, paths, NUM(paths));
-    check_every_end(PLACE_DEVICE, PLACE_FILE, paths, NUM(paths));
+    static const uint32_t methods[] = {0, KVMEM_METHOD_PREAD};
+    check_every_end(PLACE_FILE, PLACE_DEVICE, methods, NUM(methods));
+    check_every_end(PLACE_DEVICE, PLACE_FILE, methods, NUM(methods));
 }

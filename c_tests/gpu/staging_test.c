@@ -6,7 +6,7 @@
 enum { ROUNDS = 20000, THREADS = 3 };
 
 static kvmem_transfer_options staged(const flight *flight) {
-    return WITH(flight_options(flight), it.path = KVMEM_PATH_CUDA_STAGED, it.staging_size = 64 * 1024);
+    return WITH(flight_options(flight), it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = 64 * 1024);
 }
 
 static void *create_and_destroy(void *argument) {

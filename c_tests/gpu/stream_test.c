@@ -4,8 +4,8 @@
 #include "rates_blob.h"
 #include "caller_context.h"
 
-static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D,
+                                 KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
 
 typedef struct work {
     flight flight;
@@ -18,7 +18,7 @@ static void work_open_as(work *work, const flight_plan *plan, uint32_t path, uin
     flight_open_as(&work->flight, plan);
     work->before = engine_allocate_host(0, work->flight.source.model.size);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
-    flight_create(&work->flight, it.path = path, it.flags = flags, it.compute = compute);
+    flight_create(&work->flight, it.method = path, it.flags = flags, it.compute = compute);
 }
 
 static void work_open_moving(work *work, route route, uint32_t path, const kv_move *move, uint64_t num_blocks) {
@@ -65,7 +65,7 @@ TEST(transfers_run_in_order_with_other_work_on_the_stream) {
         {PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}, {PLACE_DEVICE, PLACE_ADOPTED}};
     for (size_t route = 0; route < NUM(routes); route++) {
         for (size_t i = 0; i < NUM(paths); i++) {
-            if (route == 2 && paths[i] == KVMEM_PATH_CUDA_STAGED) continue;
+            if (route == 2 && paths[i] == KVMEM_METHOD_CUDA_STAGED) continue;
             OPENED(work, work, routes[route].from, routes[route].to, paths[i]);
             for (uint32_t seed = 0; seed < 3; seed++) run_in_order(&work, 10 * (uint32_t)i + seed);
         }
@@ -112,7 +112,7 @@ TEST(a_default_stream_needs_the_primary_context) {
 TEST(transfers_between_host_memory_need_no_stream_and_reject_it) {
     OPENED(stream, stream, 0);
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM);
-    flight_create(&host, it.path = 0);
+    flight_create(&host, it.method = 0);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "memcpy",
                    kvmem_transfer_submit_on_stream(host.transfer, stream.handle, ERR));
 }
@@ -152,7 +152,7 @@ TEST(each_launch_of_a_graph_moves_the_current_bytes) {
     for (uint32_t i = 0; i < NUM(many); i++) many[i] = (kvmem_block_pair){i, NUM(many) - 1 - i};
     const kv_move move_of_many = {many, NUM(many), 0, 0, 3};
     for (size_t i = 0; i < NUM(paths); i++) {
-        if (paths[i] != KVMEM_PATH_CUDA_STAGED) {
+        if (paths[i] != KVMEM_METHOD_CUDA_STAGED) {
             move_by_graph(paths[i], &scattered_move, 7);
             move_by_graph(paths[i], &move_of_many, NUM(many));
         }
@@ -186,7 +186,7 @@ TEST(a_graph_takes_another_path_if_the_fastest_one_cannot_be_captured) {
         work_open_as(&work, &plan, 0, flags[i], KVMEM_COMPUTE_IDLE);
         const kvmem_transfer_explanation explanation =
             flight_explain(&work.flight, "in a graph: CUDA kernel, estimated ");
-        CHECK_EQ(explanation.path, KVMEM_PATH_CUDA_STAGED);
+        CHECK_EQ(explanation.method, KVMEM_METHOD_CUDA_STAGED);
         run_by_graph(&work);
     }
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
@@ -206,7 +206,7 @@ TEST(the_first_capture_loads_no_kernel) {
     work_open_as(&work, &plan, 0, KVMEM_TRANSFER_ZERO_COPY, KVMEM_COMPUTE_IDLE);
     const kvmem_transfer_explanation explanation =
         flight_explain(&work.flight, "in a graph: CUDA kernel, estimated ");
-    CHECK_EQ(explanation.path, KVMEM_PATH_CUDA_BATCH);
+    CHECK_EQ(explanation.method, KVMEM_METHOD_CUDA_BATCH);
     run_by_graph(&work);
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
 }
@@ -230,7 +230,7 @@ TEST(kvmem_does_not_invalidate_captures) {
     static const CUstreamCaptureMode modes[] = {
         CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
     for (size_t i = 0; i < NUM(modes); i++) {
-        OPENED(work, captured, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL);
+        OPENED(work, captured, PLACE_PINNED, PLACE_DEVICE, KVMEM_METHOD_CUDA_KERNEL);
         OPENED(work, other, PLACE_PINNED, PLACE_DEVICE, 0);
         stream_begin_capture(&captured.stream, modes[i]);
         create_and_destroy_regions();
@@ -248,9 +248,9 @@ TEST(kvmem_does_not_invalidate_captures) {
 }
 
 TEST(a_transfer_for_which_staging_is_requested_is_rejected_in_a_graph) {
-    OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
+    OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, KVMEM_METHOD_CUDA_STAGED);
     stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "request another path",
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "request another method",
                    kvmem_transfer_submit_on_stream(work.flight.transfer, work.stream.handle, ERR));
     stream_drop_capture(&work.stream);
     run_in_order(&work, 3);

@@ -130,7 +130,7 @@ static void memories_close(memories *memories) {
 }
 
 /* Transfers from the GPU, to it and within it. */
-static void transpose(const memories *memories, const drawn *drawn, uint32_t seed, uint32_t path, uint64_t staging_size) {
+static void transpose(const memories *memories, const drawn *drawn, uint32_t seed, uint32_t method, uint64_t staging_size) {
     const shape *from = &drawn->from, *to = &drawn->to;
     const uint64_t source_size = size_of(from), size = size_of(to);
     CHECK(source_size <= MIB && size <= MIB);
@@ -140,12 +140,12 @@ static void transpose(const memories *memories, const drawn *drawn, uint32_t see
     kv_fill(memories->expected, size, 1000);
     run(from, source, false, to, (uint64_t)(uintptr_t)memories->expected, false, &drawn->options);
     kvmem_transfer_options options = drawn->options;
-    options.path = path;
+    options.method = method;
     options.staging_size = staging_size;
     kv_fill(memories->destination, size, 1000);
     run(from, memories->source_on_gpu, true, to, (uint64_t)(uintptr_t)memories->destination, false, &options);
     CHECK_BYTES(memories->destination, memories->expected, size);
-    for (int from_device = 0; from_device < (path == KVMEM_PATH_CUDA_STAGED ? 1 : 2); from_device++) {
+    for (int from_device = 0; from_device < (method == KVMEM_METHOD_CUDA_STAGED ? 1 : 2); from_device++) {
         kv_fill(memories->destination, size, 1000);
         write_device(0, memories->destination_on_gpu, memories->destination, size);
         run(from, from_device ? memories->source_on_gpu : source, from_device, to, memories->destination_on_gpu, true,
@@ -155,20 +155,20 @@ static void transpose(const memories *memories, const drawn *drawn, uint32_t see
     }
 }
 
-static void transpose_all(uint64_t first_seed, uint32_t path, uint64_t staging_size) {
+static void transpose_all(uint64_t first_seed, uint32_t method, uint64_t staging_size) {
     RETAIN_DEVICE(0);
     OPENED(memories, memories);
     for (uint64_t seed = first_seed; seed < first_seed + 150; seed++) {
         numbers numbers = {seed};
         drawn drawn;
         draw(&numbers, &drawn);
-        transpose(&memories, &drawn, (uint32_t)seed, path, staging_size);
+        transpose(&memories, &drawn, (uint32_t)seed, method, staging_size);
     }
 }
 
-TEST_CALL(by_the_kernel, transpose_all(1, KVMEM_PATH_CUDA_KERNEL, 0))
-TEST_CALL(staged, transpose_all(1000, KVMEM_PATH_CUDA_STAGED, 0))
-TEST_CALL(staged_in_small_chunks, transpose_all(2000, KVMEM_PATH_CUDA_STAGED, 1000))
+TEST_CALL(by_the_kernel, transpose_all(1, KVMEM_METHOD_CUDA_KERNEL, 0))
+TEST_CALL(staged, transpose_all(1000, KVMEM_METHOD_CUDA_STAGED, 0))
+TEST_CALL(staged_in_small_chunks, transpose_all(2000, KVMEM_METHOD_CUDA_STAGED, 1000))
 
 /* Several warps move a tile, and tiles end inside matrices. */
 static void transpose_large(const memories *memories, const char *from, const char *to, uint64_t tokens, uint64_t width) {
@@ -186,7 +186,7 @@ static void transpose_large(const memories *memories, const char *from, const ch
         GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &shapes[i]->config);
         shapes[i]->region_size = needs.region_size;
     }
-    transpose(memories, &drawn, (uint32_t)(tokens + width), KVMEM_PATH_CUDA_KERNEL, 0);
+    transpose(memories, &drawn, (uint32_t)(tokens + width), KVMEM_METHOD_CUDA_KERNEL, 0);
 }
 
 TEST(matrices_of_many_tiles) {

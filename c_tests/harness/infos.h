@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Infos of objects as values: `CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_MEMCPY)`.
+// Infos of objects as values: `CHECK_EQ(transfer_info(transfer).method, KVMEM_METHOD_MEMCPY)`.
 #pragma once
 
 #include "framework.h"

@@ -170,8 +170,8 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 }
 
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
-                              const kv_move *move, uint32_t path) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
+                              const kv_move *move, uint32_t method) {
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.method = method);
     return kv_run_with(source, destination, &options);
 }
 

@@ -92,7 +92,7 @@ void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_m
 
 /* Options for a transfer of that move. */
 kvmem_transfer_options kv_transfer_options(const kv_move *move);
-/* The same as an argument, with these assignments: `KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD)`. */
+/* The same as an argument, with these assignments: `KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD)`. */
 #define KV_OPTIONS(...)                                                                              \
     REF(WITH(kv_transfer_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)))
 /* Creates a transfer of that move. */
@@ -103,15 +103,15 @@ kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *
                                 const kvmem_transfer_options *options);
 /* The same for that move. */
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
-/* The same by this path. */
+/* The same by this method. */
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
-                              const kv_move *move, uint32_t path);
+                              const kv_move *move, uint32_t method);
 
 /* Repeats submit and cancel until a run ends as cancelled, then runs once more. Only the deadline of the process
    limits this. */
 void kv_cancel_and_run(kvmem_transfer *transfer);
 
-/* The explanation of its path, valid until this thread's next call; the numbers may be NULL. */
+/* The explanation of its method, valid until this thread's next call; the numbers may be NULL. */
 const char *kv_explained(const kvmem_transfer *transfer, kvmem_transfer_explanation *explanation);
 
 void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);

@@ -47,18 +47,17 @@ static kvmem_transfer *create_read(const kv_meeting *fixture, const kvmem_transf
                 options);
 }
 
-void arena_check_values(kv_meeting *fixture, uint32_t read, uint32_t write, const char *const *parts) {
-    kvmem_transfer_options options = WITH(kv_outers_options(&all_layers, values), it.path = read);
+void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const *parts) {
+    kvmem_transfer_options options = WITH(kv_outers_options(&all_layers, values), it.method = method);
     OWNED(kvmem_transfer) transfer = create_read(fixture, &options);
     kvmem_transfer_explanation explained;
     const char *text = kv_explained(transfer, &explained);
-    CHECK_EQ(explained.path, read);
+    CHECK_EQ(explained.method, method);
     for (; *parts != NULL; parts++) CHECK_HAS(text, *parts);
     RUN(transfer);
     kv_expect_outers_moved(&fixture->side, &fixture->peer.model, &all_layers, values);
     kv_side_check(&fixture->side);
-    options.path = write;
-    CHECK_EQ(kv_run_with(fixture->side.layout, fixture->peer.model.layout, &options).path, write);
+    CHECK_EQ(kv_run_with(fixture->side.layout, fixture->peer.model.layout, &options).method, method);
     kv_expect_outers_moved(&fixture->peer.model, &fixture->side, &all_layers, values);
     kv_peer_check(&fixture->peer);
 }

@@ -18,15 +18,15 @@ void arena_open(kv_meeting *fixture, const kv_kind *here, const kv_kind *there, 
                 const kvmem_serve_options *serve);
 kvmem_layout_config arena_config(const kv_kind *kind);
 
-/* Reads every byte of all layers from the peer, or writes it back. The paths are those of the infos. */
+/* Reads every byte of all layers from the peer, or writes it back. The methods are those of the infos. */
 kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options *options);
 kvmem_transfer_info arena_write(kv_meeting *fixture, const kvmem_transfer_options *options);
 /* Reads after a run that has ended at a limit, and may use the blocks for a while. */
 void arena_read_when_free(kv_meeting *fixture, const kvmem_transfer_options *options);
 
 /* The cases. They read with options that select all layers. */
-/* Values alone, by these two paths. The explanation of the read contains these parts, up to NULL. */
-void arena_check_values(kv_meeting *fixture, uint32_t read, uint32_t write, const char *const *parts);
+/* Values alone, by this method, from the peer and back. The explanation of the read contains these parts, up to NULL. */
+void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const *parts);
 void arena_check_layers(kv_meeting *fixture, kvmem_transfer_options options);
 void arena_check_many(kv_meeting *fixture, size_t count, const kvmem_transfer_options *options);
 void arena_check_cancelled(kv_meeting *fixture, const kvmem_transfer_options *options);

@@ -84,11 +84,11 @@ TEST(blocks_of_every_kind_are_stored_in_a_device_and_come_back) {
             fill_block(host, &config, from[i], 100 * i + (uint32_t)(kind - kv_kinds));
         }
         EXPECT_OK(kvmem_layout_checksum(host, from, NUM(from), KVMEM_TIMEOUT_FOREVER, before, ERR));
-        CHECK_EQ(kv_run(host, storage, &out).path, KVMEM_PATH_NIXL_BLOCK_WRITE);
+        CHECK_EQ(kv_run(host, storage, &out).method, KVMEM_METHOD_NIXL);
         for (uint32_t i = 0; i < NUM(out_pairs); i++) {
             expect_in_file(path, &stored, out_pairs[i].destination, 100 * i + (uint32_t)(kind - kv_kinds));
         }
-        CHECK_EQ(kv_run(storage, host, &back).path, KVMEM_PATH_NIXL_BLOCK_READ);
+        CHECK_EQ(kv_run(storage, host, &back).method, KVMEM_METHOD_NIXL);
         EXPECT_OK(kvmem_layout_checksum(host, to, NUM(to), KVMEM_TIMEOUT_FOREVER, after, ERR));
         CHECK_BYTES(after, before, sizeof(before));
     }

@@ -18,11 +18,11 @@ static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), 
     EACH_TWO_KV_KINDS(here, there) {
         const kvmem_layout_config memory = config(here), disk = config(there);
         OPENED(file_pair, pair, &memory, &disk, agent, flags);
-        kvmem_transfer_info info = file_pair_run(&pair, true, &out, KVMEM_PATH_NIXL_FILE_WRITE);
-        CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_WRITE);
+        kvmem_transfer_info info = file_pair_run(&pair, true, &out, KVMEM_METHOD_NIXL);
+        CHECK_EQ(info.method, KVMEM_METHOD_NIXL);
         CHECK_EQ(info.bytes, 5 * 3 * 2 * kv_piece_size(&memory));
-        info = file_pair_run(&pair, false, &back, KVMEM_PATH_NIXL_FILE_READ);
-        CHECK_EQ(info.path, KVMEM_PATH_NIXL_FILE_READ);
+        info = file_pair_run(&pair, false, &back, KVMEM_METHOD_NIXL);
+        CHECK_EQ(info.method, KVMEM_METHOD_NIXL);
         CHECK_EQ(info.num_pieces, 3 * 2 * 2);
     }
 }
@@ -37,9 +37,9 @@ TEST(a_temporary_file_restores_the_blocks_written_to_it) {
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 5);
-    kv_run_by(host.layout, file, &there_and_back, KVMEM_PATH_NIXL_FILE_WRITE);
+    kv_run_by(host.layout, file, &there_and_back, KVMEM_METHOD_NIXL);
     memset(host.memory + host.starts[0], 0, kv_region_size(&config));
-    kv_run_by(file, host.layout, &there_and_back, KVMEM_PATH_NIXL_FILE_READ);
+    kv_run_by(file, host.layout, &there_and_back, KVMEM_METHOD_NIXL);
     kv_side_check(&host);
 }
 
@@ -50,7 +50,7 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 7);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_WRITE);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.method = KVMEM_METHOD_NIXL);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, file, &options);
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -60,7 +60,7 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     CHECK_EQ(status, KVMEM_STATUS_NIXL);
     kvmem_transfer_destroy(transfer);
-    kv_run_by(host.layout, file, &one, KVMEM_PATH_NIXL_FILE_WRITE);
+    kv_run_by(host.layout, file, &one, KVMEM_METHOD_NIXL);
 }
 
 /* Reading past the end of the file is an error. */
@@ -71,15 +71,15 @@ TEST(a_truncated_file_is_an_error) {
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 6);
     CHECK_EQ(ftruncate((int)layout_info(file).device_id, 4096), 0);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_READ);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.method = KVMEM_METHOD_NIXL);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
     const kvmem_status status = submit_and_wait(transfer, PATIENCE);
     CHECK(status == KVMEM_STATUS_NIXL || status == KVMEM_STATUS_IO);
 }
 
-static void refuse(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+static void refuse(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                    kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source, destination, KV_OPTIONS(&out, it.path = path));
+    REFUSE(status, part, kvmem_transfer_create, source, destination, KV_OPTIONS(&out, it.method = method));
 }
 
 TEST(layouts_that_cannot_be_written_to_disk_fail) {
@@ -90,10 +90,10 @@ TEST(layouts_that_cannot_be_written_to_disk_fail) {
     refuse(file, other_file, 0, KVMEM_STATUS_UNSUPPORTED, "disk");
     OWNED(kvmem_layout) local_file = temporary_disk_layout(&config, NULL, 0);
     OPENED(kv_side, host, &config, agent, 1);
-    refuse(host.layout, local_file, KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_STATUS_INVALID_STATE, "agent");
+    refuse(host.layout, local_file, KVMEM_METHOD_NIXL, KVMEM_STATUS_INVALID_STATE, "agent");
     OPENED(kv_side, unregistered, &config, NULL, 2);
-    refuse(unregistered.layout, file, KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_STATUS_INVALID_STATE, "agent");
-    refuse(file, host.layout, KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_STATUS_UNSUPPORTED, "NIXL file write");
+    refuse(unregistered.layout, file, KVMEM_METHOD_NIXL, KVMEM_STATUS_INVALID_STATE, "agent");
+    refuse(file, host.layout, KVMEM_METHOD_NIXL_STAGED, KVMEM_STATUS_UNSUPPORTED, "NIXL, staged");
 }
 
 static kvmem_status create(const kvmem_layout *host, const kvmem_layout *file, bool to_file,
@@ -110,7 +110,7 @@ TEST(guarantees_for_files_are_the_same_with_nixl) {
     OPENED(kv_side, host, &config, agent, 1);
     for (int to_file = 0; to_file < 2; to_file++) {
         kvmem_transfer_options options = kv_transfer_options(&out);
-        options.path = to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
+        options.method = KVMEM_METHOD_NIXL;
         options.flags = KVMEM_TRANSFER_ZERO_COPY;
         OWNED(kvmem_transfer) transfer = NULL;
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "page cache",

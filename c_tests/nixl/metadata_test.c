@@ -300,7 +300,7 @@ TEST(partial_metadata_is_sent_and_withdrawn_by_address) {
     }
 }
 
-/* A layout of the far agent of two that listen, and transfers of it on two paths: one prepares its lists, the other lists
+/* A layout of the far agent of two that listen, and transfers of it by two methods: one prepares its lists, the other lists
    memory for each request. */
 typedef struct meeting {
     listeners both;
@@ -312,16 +312,16 @@ typedef struct meeting {
 static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 static void meeting_open(meeting *meeting) {
-    static const uint32_t paths[] = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED};
+    static const uint32_t methods[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     listeners_open(&meeting->both);
     kv_side_open(&meeting->near, &config, meeting->both.near, 1);
     kv_side_open(&meeting->far, &config, meeting->both.far, 2);
     EXPECT_OK(fetch_far(&meeting->both, "127.0.0.1", PATIENCE));
     meeting->remote = layout_import(meeting->both.near, meeting->far.layout);
-    for (size_t i = 0; i < NUM(paths); i++) {
+    for (size_t i = 0; i < NUM(methods); i++) {
         meeting->transfers[i] = MADE(kvmem_transfer, kvmem_transfer_create, meeting->remote, meeting->near.layout,
-                                     KV_OPTIONS(&move, it.path = paths[i]));
+                                     KV_OPTIONS(&move, it.method = methods[i]));
         RUN(meeting->transfers[i]);
     }
 }

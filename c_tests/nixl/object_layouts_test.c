@@ -58,12 +58,12 @@ TEST(blocks_of_every_kind_become_objects_and_come_back_in_another_order) {
         OPENED(kv_side, source, REF(kv_config(from)), agent, 1);
         OPENED(kv_side, destination, REF(kv_config(to)), agent, 2);
         kvmem_transfer_info info = kv_run(source.layout, objects, &out);
-        CHECK_EQ(info.path, is_contiguous(from) ? KVMEM_PATH_NIXL_OBJECT_WRITE : KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED);
+        CHECK_EQ(info.method, is_contiguous(from) ? KVMEM_METHOD_NIXL : KVMEM_METHOD_NIXL_STAGED);
         CHECK_EQ(info.num_requests, NUM(out_pairs));
         kv_expect_moved(&stored.side, &source, &out);
         kv_side_check(&source);
         info = kv_run(objects, destination.layout, &back);
-        CHECK_EQ(info.path, is_contiguous(to) ? KVMEM_PATH_NIXL_OBJECT_READ : KVMEM_PATH_NIXL_OBJECT_READ_STAGED);
+        CHECK_EQ(info.method, is_contiguous(to) ? KVMEM_METHOD_NIXL : KVMEM_METHOD_NIXL_STAGED);
         CHECK_EQ(info.num_requests, NUM(back_pairs));
         kv_side_check_moved(&destination, &stored.side, &back);
     }
@@ -82,15 +82,15 @@ TEST(parts_of_objects_are_read) {
     OPENED(kv_side, source, REF(block_config()), agent, 1);
     kv_run(source.layout, objects, &out);
     kv_expect_moved(&stored.side, &source, &out);
-    static const uint32_t paths[] = {0, KVMEM_PATH_NIXL_OBJECT_READ, KVMEM_PATH_NIXL_OBJECT_READ_STAGED};
-    for (size_t i = 0; i < NUM(paths); i++) {
+    static const uint32_t methods[] = {0, KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED};
+    for (size_t i = 0; i < NUM(methods); i++) {
         EACH_KV_KIND(to) {
             OPENED(kv_side, destination, REF(kv_config(to)), agent, 2);
-            const kvmem_transfer_info info = kv_run_by(objects, destination.layout, &part_back, paths[i]);
-            CHECK(paths[i] == 0 || info.path == paths[i]);
+            const kvmem_transfer_info info = kv_run_by(objects, destination.layout, &part_back, methods[i]);
+            CHECK(methods[i] == 0 || info.method == methods[i]);
             kv_side_check_moved(&destination, &stored.side, &part_back);
             const kv_outers values = {1, 0, 1};
-            kvmem_transfer_options options = WITH(kv_outers_options(&back, values), it.path = paths[i]);
+            kvmem_transfer_options options = WITH(kv_outers_options(&back, values), it.method = methods[i]);
             kv_run_with(objects, destination.layout, &options);
             kv_expect_outers_moved(&destination, &stored.side, &back, values);
             kv_side_check(&destination);
@@ -107,7 +107,7 @@ TEST(objects_of_a_layer_are_written_by_layer) {
     OPENED(kv_side, source, &config, agent, 1);
     OPENED(kv_side, destination, &config, agent, 2);
     kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.flags = KVMEM_TRANSFER_BY_LAYER);
-    CHECK_EQ(kv_run_with(source.layout, objects, &options).path, KVMEM_PATH_NIXL_OBJECT_WRITE);
+    CHECK_EQ(kv_run_with(source.layout, objects, &options).method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&stored.side, &source, &out);
     static const kvmem_block_pair one[] = {{2, 3}};
     const kv_move last_layer = {one, 1, 0, 2, 1};
@@ -241,12 +241,12 @@ TEST(transfers_that_objects_cannot_take_are_refused) {
     refuse(host.layout, objects, WITH(usual, it.num_outers = 1), KVMEM_STATUS_UNSUPPORTED, "only whole objects");
     refuse(host.layout, objects, WITH(usual, it.flags = KVMEM_TRANSFER_BY_LAYER), KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_BY_LAYER");
-    refuse(separate.layout, objects, WITH(usual, it.path = KVMEM_PATH_NIXL_OBJECT_WRITE), KVMEM_STATUS_UNSUPPORTED,
-           "the bytes of an object are not contiguous in the other layout; request NIXL object write, staged");
+    refuse(separate.layout, objects, WITH(usual, it.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_UNSUPPORTED,
+           "the bytes of an object are not contiguous in the other layout; request NIXL, staged");
     refuse(separate.layout, objects, WITH(usual, it.staging_size = 8 * 4096 - 1), KVMEM_STATUS_INVALID_ARGUMENT,
            "staging_size");
-    refuse(host.layout, objects, WITH(usual, it.path = KVMEM_PATH_NIXL_OBJECT_READ), KVMEM_STATUS_UNSUPPORTED,
-           "possible: NIXL object write");
+    refuse(host.layout, objects, WITH(usual, it.method = KVMEM_METHOD_NIXL_SERVED), KVMEM_STATUS_UNSUPPORTED,
+           "possible: NIXL; NIXL, staged");
     refuse(host.layout, objects, WITH(usual, it.flags = KVMEM_TRANSFER_ZERO_COPY), KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_ZERO_COPY");
     OWNED(kvmem_layout) others = lay_out("others/", agent);
@@ -496,7 +496,7 @@ TEST(a_run_with_a_limit_ends_while_the_store_is_silent) {
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "50 ms", write);
-    CHECK_HAS(test_last_message(), "NIXL object write with object 'silent/0000000000' and others of the OBJ backend");
+    CHECK_HAS(test_last_message(), "NIXL with object 'silent/0000000000' and others of the OBJ backend");
     CHECK_HAS(test_last_message(), "(bucket 'blocks', endpoint_override 'http://127.0.0.1:");
     peer_thaw(&stopped);
     CHECK_EQ(submit_when_free(write), KVMEM_STATUS_OK);

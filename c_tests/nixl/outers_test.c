@@ -12,8 +12,8 @@ static const kv_move some_layers = {scattered, NUM(scattered), 1, 0, 2};
 static const kv_outers outers[] = {{0, 0, 1}, {1, 1, 1}, {0, 1, 1}, {1, 0, 1}, {0, 0, 2}};
 
 static void check_info(const kvmem_transfer_info *info, const kv_side *source, const kv_move *move,
-                       kv_outers slots, uint32_t path) {
-    CHECK_EQ(info->path, path);
+                       kv_outers slots, uint32_t method) {
+    CHECK_EQ(info->method, method);
     CHECK_EQ(info->num_pieces, move->num_pairs * move->num_layers * slots.count);
     CHECK_EQ(info->bytes, info->num_pieces * kv_piece_size(&source->config));
     CHECK(info->num_requests >= 1);
@@ -22,9 +22,9 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
 static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
                           uint64_t flags) {
     kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
-                                          it.path = KVMEM_PATH_NIXL_WRITE);
+                                          it.method = KVMEM_METHOD_NIXL);
     const kvmem_transfer_info info = kv_run_with(local->layout, peer->model.layout, &options);
-    check_info(&info, local, move, slots, KVMEM_PATH_NIXL_WRITE);
+    check_info(&info, local, move, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(&peer->model, local, move, slots);
     kv_peer_check(peer);
     kv_side_check(local);
@@ -40,9 +40,9 @@ static void read_from_peer(kv_side *local, kv_peer *peer, const kv_move *move, k
                                     move->num_layers, slots.source, slots.count);
     kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
                                           it.checksums = flags == 0 ? checksums : NULL,
-                                          it.path = KVMEM_PATH_NIXL_READ);
+                                          it.method = KVMEM_METHOD_NIXL);
     const kvmem_transfer_info info = kv_run_with(peer->model.layout, local->layout, &options);
-    check_info(&info, local, move, slots, KVMEM_PATH_NIXL_READ);
+    check_info(&info, local, move, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(local, &peer->model, move, slots);
     kv_side_check(local);
     kv_peer_check(peer);
@@ -90,15 +90,15 @@ static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_
     OPENED(kv_side, host, REF(kv_aligned_config(here)), agent, 1);
     OPENED(file_side, file, REF(kv_aligned_config(there)), agent, directory, 0, 2);
     kvmem_transfer_options options = kv_outers_options(&all_layers, slots);
-    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
+    options.method = KVMEM_METHOD_NIXL;
     kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
-    check_info(&info, &host, &all_layers, slots, KVMEM_PATH_NIXL_FILE_WRITE);
+    check_info(&info, &host, &all_layers, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(&file.model, &host, &all_layers, slots);
     file_side_check(&file);
     options = kv_outers_options(&some_layers, slots);
-    options.path = KVMEM_PATH_NIXL_FILE_READ;
+    options.method = KVMEM_METHOD_NIXL;
     info = kv_run_with(file.model.layout, host.layout, &options);
-    check_info(&info, &host, &some_layers, slots, KVMEM_PATH_NIXL_FILE_READ);
+    check_info(&info, &host, &some_layers, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(&host, &file.model, &some_layers, slots);
     kv_side_check(&host);
     file_side_check(&file);

@@ -66,20 +66,20 @@ TEST(all_parts_are_read_and_written) {
                                              it.num_pairs = NUM(pairs));
     for (int by_layer = 0; by_layer < 2; by_layer++) {
         options.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
-        options.path = by_layer ? KVMEM_PATH_NIXL_WRITE : KVMEM_PATH_NIXL_WRITE_STAGED;
+        options.method = by_layer ? KVMEM_METHOD_NIXL : KVMEM_METHOD_NIXL_STAGED;
         OWN(kvmem_transfer, out, kvmem_transfer_create, w.here, w.remote, &options);
         RUN(out);
         RUN(out);
         GET(kvmem_transfer_info, info, kvmem_transfer_get_info, out);
-        CHECK_EQ(info.path, options.path);
-        options.path = 0;
+        CHECK_EQ(info.method, options.method);
+        options.method = 0;
         parts_run_apart(parts_reordered, PARTS, w.expected_here, w.expected_there, &options);
         check(&w);
         parts_fill(parts_reordered, PARTS, w.there, 70);
         parts_fill(parts_reordered, PARTS, w.expected_there, 70);
-        options.path = by_layer ? KVMEM_PATH_NIXL_READ_STAGED : KVMEM_PATH_NIXL_READ;
+        options.method = by_layer ? KVMEM_METHOD_NIXL_STAGED : KVMEM_METHOD_NIXL;
         kv_run_with(w.remote, w.here, &options);
-        options.path = 0;
+        options.method = 0;
         parts_run_apart(parts_reordered, PARTS, w.expected_there, w.expected_here, &options);
         check(&w);
     }

@@ -308,21 +308,21 @@ static void crowd_close(crowd *crowd) {
     DESTROYED(kvmem_agent, crowd->near);
 }
 
-static kvmem_transfer *crowd_read(const crowd *crowd, const kv_peer *peer, int side, uint32_t path) {
+static kvmem_transfer *crowd_read(const crowd *crowd, const kv_peer *peer, int side, uint32_t method) {
     static kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint32_t i = 0; i < NUM_BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
     const kv_move all = {pairs, NUM_BLOCKS, 0, 0, crowd_config().num_layers};
     return MADE(kvmem_transfer, kvmem_transfer_create, peer->model.layout, crowd->sides[side].layout,
-                KV_OPTIONS(&all, it.path = path, it.staging_size = 8 * 4096, it.stall_timeout_ns = SECONDS(5)));
+                KV_OPTIONS(&all, it.method = method, it.staging_size = 8 * 4096, it.stall_timeout_ns = SECONDS(5)));
 }
 
-static void others_move_while_peers_are_stopped(uint32_t path, const char *name) {
+static void others_move_while_peers_are_stopped(uint32_t method, const char *name) {
     static crowd crowd;
     crowd_open(&crowd, name);
     kvmem_transfer *reads[RUNS];
     for (int i = 0; i < RUNS; i++) {
         const kv_peer *peer = i < RUNS - 1 ? &crowd.stopped[i % STOPPED] : &crowd.healthy;
-        reads[i] = crowd_read(&crowd, peer, i, path);
+        reads[i] = crowd_read(&crowd, peer, i, method);
         RUN(reads[i]);
     }
     kvmem_transfer *healthy = reads[RUNS - 1];
@@ -338,11 +338,11 @@ static void others_move_while_peers_are_stopped(uint32_t path, const char *name)
 }
 
 TEST(stopped_peers_leave_staging_memory_for_others) {
-    others_move_while_peers_are_stopped(KVMEM_PATH_NIXL_READ_STAGED, "staging");
+    others_move_while_peers_are_stopped(KVMEM_METHOD_NIXL_STAGED, "staging");
 }
 
 TEST(stopped_owners_leave_copies_of_control_blocks_for_others) {
-    others_move_while_peers_are_stopped(KVMEM_PATH_NIXL_READ_SERVED, "serving");
+    others_move_while_peers_are_stopped(KVMEM_METHOD_NIXL_SERVED, "serving");
 }
 
 int main(int argc, char **argv) {

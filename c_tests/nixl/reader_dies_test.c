@@ -39,7 +39,7 @@ ROLE(reader) {
     OWN(kvmem_layout, remote, kvmem_layout_import, agent, descriptor.data, descriptor.size);
     const kvmem_layout *source = plan.writes ? side.layout : remote;
     const kvmem_layout *destination = plan.writes ? remote : side.layout;
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&move, it.path = plan.path));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&move, it.method = plan.path));
     RUN(transfer);
     frame_send(socket, READY, NULL, 0);
     frame_await(socket, STOPPED);
@@ -79,9 +79,9 @@ static void check(uint32_t path, bool writes) {
     agent_expect_notification(agent, "owner", "hello", 5);
 }
 
-TEST_CALL(during_a_read, check(KVMEM_PATH_NIXL_READ, false))
-TEST_CALL(during_a_staged_read, check(KVMEM_PATH_NIXL_READ_STAGED, false))
-TEST_CALL(during_a_served_read, check(KVMEM_PATH_NIXL_READ_SERVED, false))
-TEST_CALL(during_a_write, check(KVMEM_PATH_NIXL_WRITE, true))
-TEST_CALL(during_a_staged_write, check(KVMEM_PATH_NIXL_WRITE_STAGED, true))
-TEST_CALL(during_a_served_write, check(KVMEM_PATH_NIXL_WRITE_SERVED, true))
+TEST_CALL(during_a_read, check(KVMEM_METHOD_NIXL, false))
+TEST_CALL(during_a_staged_read, check(KVMEM_METHOD_NIXL_STAGED, false))
+TEST_CALL(during_a_served_read, check(KVMEM_METHOD_NIXL_SERVED, false))
+TEST_CALL(during_a_write, check(KVMEM_METHOD_NIXL, true))
+TEST_CALL(during_a_staged_write, check(KVMEM_METHOD_NIXL_STAGED, true))
+TEST_CALL(during_a_served_write, check(KVMEM_METHOD_NIXL_SERVED, true))

@@ -8,8 +8,8 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4,
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move some_layers = {scattered, NUM(scattered), 2, 0, 1};
 
-static void check_info(const kvmem_transfer_info *info, const kv_move *move, uint32_t path) {
-    CHECK_EQ(info->path, path);
+static void check_info(const kvmem_transfer_info *info, const kv_move *move, uint32_t method) {
+    CHECK_EQ(info->method, method);
     CHECK_EQ(info->num_pieces, move->num_pairs * move->num_layers * 2);
     CHECK_EQ(info->bytes, info->num_pieces * 48);
     CHECK(info->num_moves >= 1 && info->num_moves <= info->num_pieces);
@@ -18,7 +18,7 @@ static void check_info(const kvmem_transfer_info *info, const kv_move *move, uin
 
 static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(local->layout, peer->model.layout, move);
-    check_info(&info, move, KVMEM_PATH_NIXL_WRITE);
+    check_info(&info, move, KVMEM_METHOD_NIXL);
     kv_expect_moved(&peer->model, local, move);
     kv_peer_check(peer);
     kv_side_check(local);
@@ -26,7 +26,7 @@ static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move) {
 
 static void read_from_peer(kv_side *local, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(peer->model.layout, local->layout, move);
-    check_info(&info, move, KVMEM_PATH_NIXL_READ);
+    check_info(&info, move, KVMEM_METHOD_NIXL);
     kv_side_check_moved(local, &peer->model, move);
     kv_peer_check(peer);
 }
@@ -136,7 +136,7 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
             kv_expect_moved(&met.peer.model, &met.side, move);
             kv_peer_check(&met.peer);
             GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-            check_info(&info, move, KVMEM_PATH_NIXL_WRITE);
+            check_info(&info, move, KVMEM_METHOD_NIXL);
         }
     }
 }

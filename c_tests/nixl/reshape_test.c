@@ -56,12 +56,12 @@ static void compare(unsigned char *bytes, unsigned char *others, size_t size) {
 }
 
 static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options,
-                uint32_t path) {
+                uint32_t method) {
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
     RUN(transfer);
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK_EQ(info.path, path);
+    CHECK_EQ(info.method, method);
 }
 
 /* Two agents. The near one moves blocks to and from memory of the far one. */
@@ -96,20 +96,18 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
         EXPECT_OK(kvmem_layout_serve(writes ? destination : source, &serve, ERR));
         agents_introduce(pair->near, pair->far); /* with the layouts built since the last exchange */
         OWNED(kvmem_layout) remote = layout_import(pair->near, writes ? destination : source);
-        const uint32_t paths[2][3] = {
-            {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_READ_SERVED},
-            {KVMEM_PATH_NIXL_WRITE, KVMEM_PATH_NIXL_WRITE_STAGED, KVMEM_PATH_NIXL_WRITE_SERVED}};
+        static const uint32_t methods[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED, KVMEM_METHOD_NIXL_SERVED};
         for (int staged = 0; staged < 3; staged++) {
-            const uint32_t path = paths[writes][staged];
+            const uint32_t method = methods[staged];
             each_region(from, source, source, fill_both);
             each_region(to, destination, expected, fill_both);
-            run(source, expected, options, KVMEM_PATH_MEMCPY);
+            run(source, expected, options, KVMEM_METHOD_MEMCPY);
             kvmem_transfer_options forced = *options;
-            forced.path = path;
+            forced.method = method;
             /* Compared with the far agent's memory, too. Layers can't be. */
             if ((forced.flags & KVMEM_TRANSFER_BY_LAYER) == 0) forced.flags |= KVMEM_TRANSFER_VERIFY;
             forced.staging_size = staged == 1 ? ARENA_SIZE : 0;
-            run(writes ? source : remote, writes ? remote : destination, &forced, path);
+            run(writes ? source : remote, writes ? remote : destination, &forced, method);
             each_region(to, destination, expected, compare);
         }
         DESTROYED(kvmem_layout, remote);
@@ -168,12 +166,12 @@ TEST(tokens_move_through_files_of_other_orders) {
         OWNED(kvmem_layout) expected = build(to, NULL, false);
         each_region(&shapes[i], memory, memory, fill_both);
         each_region(to, found, expected, fill_both);
-        run(memory, expected, &whole, KVMEM_PATH_MEMCPY);
+        run(memory, expected, &whole, KVMEM_METHOD_MEMCPY);
         run(memory, file,
-            REF(WITH(whole, it.destination_table = &kept, it.path = KVMEM_PATH_NIXL_FILE_WRITE)),
-            KVMEM_PATH_NIXL_FILE_WRITE);
-        run(file, found, REF(WITH(whole, it.source_table = &kept, it.path = KVMEM_PATH_NIXL_FILE_READ)),
-            KVMEM_PATH_NIXL_FILE_READ);
+            REF(WITH(whole, it.destination_table = &kept, it.method = KVMEM_METHOD_NIXL)),
+            KVMEM_METHOD_NIXL);
+        run(file, found, REF(WITH(whole, it.source_table = &kept, it.method = KVMEM_METHOD_NIXL)),
+            KVMEM_METHOD_NIXL);
         each_region(to, found, expected, compare);
     }
 }

@@ -17,9 +17,8 @@ enum { OF_SECOND = NUM_BLOCKS / 2, OF_THIRD = NUM_BLOCKS * 3 / 4 };
 static kvmem_block_pair backwards[NUM_BLOCKS];
 static const kv_move all_layers = {backwards, NUM_BLOCKS, 0, 0, 2};
 
-#define SERVED(direction) SERVED_WITH(direction, (void)0)
-#define SERVED_WITH(direction, ...)                                                                  \
-    KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_##direction##_SERVED, __VA_ARGS__)
+#define SERVED() SERVED_WITH((void)0)
+#define SERVED_WITH(...) KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_SERVED, __VA_ARGS__)
 
 typedef kv_meeting fixture;
 #define fixture_close kv_meeting_close
@@ -60,13 +59,13 @@ TEST(every_byte_moves_in_both_directions) {
         CLEANUP(fixture_close) fixture fixture;
         open_with(&fixture, &kv_kinds[here], &kv_kinds[(here + 1) % KV_NUM_KINDS], 0);
         const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
-        OWNED(kvmem_transfer) read = create_read(&fixture, SERVED(READ));
+        OWNED(kvmem_transfer) read = create_read(&fixture, SERVED());
         check_requests(read, NUM_REQUESTS);
         RUN(read);
         check_read(&fixture);
         kv_fill(fixture.side.memory, fixture.side.size, 99);
         memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size);
-        CHECK_EQ(kv_run_with(near, far, SERVED(WRITE)).path, KVMEM_PATH_NIXL_WRITE_SERVED);
+        CHECK_EQ(kv_run_with(near, far, SERVED()).method, KVMEM_METHOD_NIXL_SERVED);
         kv_expect_moved(&fixture.peer.model, &fixture.side, &all_layers);
         kv_peer_check(&fixture.peer);
     }
@@ -86,7 +85,7 @@ static bool has_arrived(const fixture *fixture, uint32_t block, uint64_t layer) 
 TEST(layers_take_their_requests_in_order_and_the_peer_is_notified_once) {
     OPENED(fixture, fixture);
     OWNED(kvmem_transfer) read =
-        create_read(&fixture, SERVED_WITH(READ, it.flags = KVMEM_TRANSFER_BY_LAYER, it.notification = "read",
+        create_read(&fixture, SERVED_WITH(it.flags = KVMEM_TRANSFER_BY_LAYER, it.notification = "read",
                                           it.notification_size = 4));
     check_requests(read, "8");
     EXPECT_OK(kvmem_transfer_submit(read, ERR));
@@ -124,7 +123,7 @@ static void keep_what_was_read(fixture *fixture) {
 
 TEST(an_owner_that_dies_after_the_first_request_is_lost) {
     OPENED(fixture, fixture);
-    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED(READ));
+    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED());
     submit_until_second(&fixture, read, freeze_owner, thaw_owner);
     kv_peer_crash(&fixture.peer);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_transfer_wait(read, PATIENCE, ERR));
@@ -142,14 +141,14 @@ TEST(an_owner_that_dies_after_the_first_request_is_lost) {
 
 TEST(a_frozen_owner_ends_the_run_in_time_and_serves_the_next_one) {
     OPENED(fixture, fixture);
-    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(READ, it.stall_timeout_ns = MILLISECONDS(300)));
+    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(it.stall_timeout_ns = MILLISECONDS(300)));
     submit_until_second(&fixture, read, freeze_owner, thaw_owner);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(read, PATIENCE, ERR));
     CHECK_HAS(test_last_message(), "nothing was moved to or from agent 'far' for 300 ms");
     CHECK_HAS(test_last_message(), " of " NUM_REQUESTS " to the owner");
     peer_thaw(&fixture.peer.process);
     keep_what_was_read(&fixture);
-    OWNED(kvmem_transfer) again = create_read(&fixture, SERVED(READ));
+    OWNED(kvmem_transfer) again = create_read(&fixture, SERVED());
     CHECK_EQ(submit_when_free(again), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(again, PATIENCE, ERR));
     check_read(&fixture);
@@ -164,7 +163,7 @@ static void ignore(fixture *fixture) { (void)fixture; }
 
 TEST(a_transfer_is_cancelled_after_its_first_request_and_runs_again) {
     OPENED(fixture, fixture);
-    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED(READ));
+    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED());
     to_cancel = read;
     kv_cancel_and_run(read); /* early */
     check_read(&fixture);
@@ -182,7 +181,7 @@ TEST(the_blocks_of_all_requests_are_verified) {
         checksums[i] = crc_of_block(&fixture.peer.model, backwards[i].source, 0, 2);
     for (int i = 0; i < 2; i++) {
         checksums[0] += (uint32_t)i; /* of the last block that is moved */
-        OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(READ, it.checksums = checksums));
+        OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(it.checksums = checksums));
         RUN_ENDS(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, "", read);
     }
     check_read(&fixture);
@@ -191,7 +190,7 @@ TEST(the_blocks_of_all_requests_are_verified) {
 TEST(transfers_of_several_requests_share_an_owner) {
     OPENED(fixture, fixture);
     kvmem_transfer *reads[3];
-    for (size_t i = 0; i < NUM(reads); i++) reads[i] = create_read(&fixture, SERVED(READ));
+    for (size_t i = 0; i < NUM(reads); i++) reads[i] = create_read(&fixture, SERVED());
     for (size_t i = 0; i < NUM(reads); i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
     for (size_t i = 0; i < NUM(reads); i++) {
         EXPECT_OK(kvmem_transfer_wait(reads[i], PATIENCE, ERR));

@@ -10,9 +10,8 @@
 
 KV_PEER_ROLE
 
-#define SERVED(direction) SERVED_WITH(direction, (void)0)
-#define SERVED_WITH(direction, ...)                                                                  \
-    KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_##direction##_SERVED, __VA_ARGS__)
+#define SERVED() SERVED_WITH((void)0)
+#define SERVED_WITH(...) KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_SERVED, __VA_ARGS__)
 
 typedef kv_meeting fixture;
 #define fixture_close kv_meeting_close
@@ -28,8 +27,8 @@ static void fixture_open(fixture *fixture) {
 }
 
 static void move_in_both_directions(fixture *fixture) {
-    CHECK_EQ(arena_read(fixture, SERVED(READ)).path, KVMEM_PATH_NIXL_READ_SERVED);
-    CHECK_EQ(arena_write(fixture, SERVED(WRITE)).path, KVMEM_PATH_NIXL_WRITE_SERVED);
+    CHECK_EQ(arena_read(fixture, SERVED()).method, KVMEM_METHOD_NIXL_SERVED);
+    CHECK_EQ(arena_write(fixture, SERVED()).method, KVMEM_METHOD_NIXL_SERVED);
 }
 
 TEST(every_byte_moves_between_all_kinds) {
@@ -50,9 +49,9 @@ TEST(slots_of_the_default_size_contain_the_whole_transfer) {
 /* Values alone are contiguous on neither side. The bytes between them are neither read nor written. */
 TEST(nothing_is_read_in_excess) {
     OPENED(fixture, fixture);
-    const char *const parts[] = {"bytes read in excess: 0", "NIXL read, served", "NIXL read, staged",
-                                 "GB/s: not used: another path was requested", NULL};
-    arena_check_values(&fixture, KVMEM_PATH_NIXL_READ_SERVED, KVMEM_PATH_NIXL_WRITE_SERVED, parts);
+    const char *const parts[] = {"bytes read in excess: 0", "NIXL, served", "NIXL, staged",
+                                 "GB/s: not used: another method was requested", NULL};
+    arena_check_values(&fixture, KVMEM_METHOD_NIXL_SERVED, parts);
 }
 
 /* Half of each piece is moved. A read by this side would discard as much again, and a write would need a
@@ -63,7 +62,7 @@ TEST(transfers_are_served_if_that_costs_less) {
                REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)));
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
     const kvmem_transfer_options options = kv_outers_options(&all_layers, values);
-    CHECK_EQ(kv_run_with(near, far, &options).path, KVMEM_PATH_NIXL_WRITE_SERVED);
+    CHECK_EQ(kv_run_with(near, far, &options).method, KVMEM_METHOD_NIXL_SERVED);
     kv_expect_outers_moved(&fixture.peer.model, &fixture.side, &all_layers, values);
     kv_peer_check(&fixture.peer);
 }
@@ -75,31 +74,31 @@ TEST(a_layout_that_is_not_served_is_read_and_written_directly) {
     OWN(kvmem_transfer, read, kvmem_transfer_create, far, near, KV_OPTIONS(&all_layers));
     kvmem_transfer_explanation explained;
     const char *text = kv_explained(read, &explained);
-    CHECK_EQ(explained.path, KVMEM_PATH_NIXL_READ_STAGED);
+    CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_STAGED);
     CHECK_HAS(text, "the owner does not serve the layout (kvmem_layout_serve)");
     RUN(read);
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner does not serve the layout", kvmem_transfer_create, far, near,
-           SERVED(READ));
+           SERVED());
 }
 
 TEST(an_owner_that_serves_only_reads_serves_no_writes) {
     CLEANUP(fixture_close) fixture fixture;
     open_with(&fixture, REF(OPTIONS(kvmem_serve_options, it.arena_size = SMALL_ARENA)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner serves reads of the layout, and no writes",
-           kvmem_transfer_create, fixture.side.layout, fixture.peer.model.layout, SERVED(WRITE));
-    arena_read(&fixture, SERVED(READ));
+           kvmem_transfer_create, fixture.side.layout, fixture.peer.model.layout, SERVED());
+    arena_read(&fixture, SERVED());
 }
 
 TEST(layers_are_served_one_by_one_and_the_peer_is_notified) {
     OPENED(fixture, fixture);
-    arena_check_layers(&fixture, *SERVED(READ));
+    arena_check_layers(&fixture, *SERVED());
 }
 
 /* More than the sessions, and than the requests that may wait while slots are in use. */
 TEST(transfers_that_share_an_owner_all_complete) {
     OPENED(fixture, fixture);
-    arena_check_many(&fixture, 14, SERVED(READ));
+    arena_check_many(&fixture, 14, SERVED());
 }
 
 /* Two agents read from one owner at the same time. */
@@ -111,9 +110,9 @@ TEST(two_requesters_are_served_concurrently) {
     OWN(kvmem_layout, far, kvmem_layout_import, other, fixture.peer.descriptor.data,
         fixture.peer.descriptor.size);
     repeated streams[2] = {{.patience = PATIENCE}, {.patience = PATIENCE}};
-    EXPECT_OK(kvmem_transfer_create(fixture.peer.model.layout, fixture.side.layout, SERVED(READ),
+    EXPECT_OK(kvmem_transfer_create(fixture.peer.model.layout, fixture.side.layout, SERVED(),
                                     &streams[0].transfer, ERR));
-    EXPECT_OK(kvmem_transfer_create(far, side.layout, SERVED(READ), &streams[1].transfer, ERR));
+    EXPECT_OK(kvmem_transfer_create(far, side.layout, SERVED(), &streams[1].transfer, ERR));
     threads threads;
     threads_start(&threads, NUM(streams), repeat_transfer, streams, sizeof(streams[0]));
     while (streams[0].rounds < 5 || streams[1].rounds < 5) sched_yield();
@@ -129,35 +128,35 @@ TEST(two_requesters_are_served_concurrently) {
 
 TEST(a_cancelled_transfer_ends_and_runs_again) {
     OPENED(fixture, fixture);
-    arena_check_cancelled(&fixture, SERVED(READ));
+    arena_check_cancelled(&fixture, SERVED());
 }
 
 TEST(a_transfer_with_an_invalidated_peer_is_stale) {
     OPENED(fixture, fixture);
-    arena_check_stale(&fixture, SERVED(READ));
+    arena_check_stale(&fixture, SERVED());
 }
 
 /* The owner dies in an arbitrary state: a session may be opened, gathered for, read from or closed. */
 TEST(an_owner_killed_during_a_transfer_is_lost) {
     for (unsigned rounds = 0; rounds < 4; rounds += 2) {
         OPENED(fixture, fixture);
-        arena_check_killed(&fixture, rounds, SERVED(READ), SERVED(WRITE));
+        arena_check_killed(&fixture, rounds, SERVED(), SERVED());
     }
 }
 
 TEST(a_run_with_an_unresponsive_owner_ends_in_time) {
     OPENED(fixture, fixture);
     OWN(kvmem_transfer, stalled, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
-        SERVED_WITH(READ, it.stall_timeout_ns = MILLISECONDS(50)));
+        SERVED_WITH(it.stall_timeout_ns = MILLISECONDS(50)));
     peer_freeze(&fixture.peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 50 ms", stalled);
     peer_thaw(&fixture.peer.process);
-    arena_read_when_free(&fixture, SERVED(READ)); /* the owner also receives that the first was closed */
+    arena_read_when_free(&fixture, SERVED()); /* the owner also receives that the first was closed */
 }
 
 TEST(a_run_with_an_unresponsive_owner_ends_at_its_deadline) {
     OPENED(fixture, fixture);
-    arena_check_deadline(&fixture, SERVED(READ), SERVED(WRITE));
+    arena_check_deadline(&fixture, SERVED(), SERVED());
 }
 
 /* A process that reads from this one repeatedly. */
@@ -172,7 +171,7 @@ ROLE(requester) {
     kv_side_open(&side, REF(arena_config(&kv_kinds[1])), agent, 3);
     agent_load(agent, &metadata);
     OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    OWN(kvmem_transfer, read, kvmem_transfer_create, far, side.layout, SERVED(READ));
+    OWN(kvmem_transfer, read, kvmem_transfer_create, far, side.layout, SERVED());
     for (;;) { /* until it is killed */
         RUN(read);
         frame_send(socket, ROUND, NULL, 0);

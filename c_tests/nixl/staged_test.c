@@ -11,8 +11,8 @@
 KV_PEER_ROLE
 
 /* Options: all of it through a small arena, in many chunks. */
-#define SMALL(direction)                                                                             \
-    KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_##direction##_STAGED, it.staging_size = SMALL_ARENA)
+#define SMALL()                                                                                      \
+    KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = SMALL_ARENA)
 
 typedef kv_meeting fixture;
 #define fixture_close kv_meeting_close
@@ -23,22 +23,22 @@ static void fixture_open(fixture *fixture) { arena_open(fixture, &kv_kinds[1], &
 TEST(rows_are_read_and_written_by_the_cheaper_path) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "new", NULL);
-    CHECK_EQ(arena_read(&fixture, KV_OPTIONS(&all_layers)).path, KVMEM_PATH_NIXL_READ_STAGED);
-    CHECK_EQ(arena_write(&fixture, KV_OPTIONS(&all_layers)).path, KVMEM_PATH_NIXL_WRITE_STAGED);
+    CHECK_EQ(arena_read(&fixture, KV_OPTIONS(&all_layers)).method, KVMEM_METHOD_NIXL_STAGED);
+    CHECK_EQ(arena_write(&fixture, KV_OPTIONS(&all_layers)).method, KVMEM_METHOD_NIXL_STAGED);
 }
 
 /* Values alone are not contiguous: a read discards the keys between them, and a write leaves them out. */
 TEST(bytes_between_rows_are_read_and_never_written) {
     OPENED(fixture, fixture);
-    const char *const parts[] = {"bytes in excess", "NIXL read, estimated", NULL};
-    arena_check_values(&fixture, KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_WRITE_STAGED, parts);
+    const char *const parts[] = {"bytes in excess", "NIXL, estimated", NULL};
+    arena_check_values(&fixture, KVMEM_METHOD_NIXL_STAGED, parts);
 }
 
 TEST(contiguous_blocks_need_no_arena) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[0], &kv_kinds[0], "far", NULL);
     const kv_move few = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {7, 9});
-    CHECK_EQ(kv_run(fixture.peer.model.layout, fixture.side.layout, &few).path, KVMEM_PATH_NIXL_READ);
+    CHECK_EQ(kv_run(fixture.peer.model.layout, fixture.side.layout, &few).method, KVMEM_METHOD_NIXL);
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &few);
 }
 
@@ -47,36 +47,36 @@ TEST(small_arenas_move_every_byte_between_all_kinds) {
     for (size_t here = 0; here < KV_NUM_KINDS; here++) {
         CLEANUP(fixture_close) fixture fixture;
         arena_open(&fixture, &kv_kinds[here], &kv_kinds[(here + 1) % KV_NUM_KINDS], "far", NULL);
-        const kvmem_transfer_info info = arena_read(&fixture, SMALL(READ));
-        CHECK_EQ(info.path, KVMEM_PATH_NIXL_READ_STAGED);
+        const kvmem_transfer_info info = arena_read(&fixture, SMALL());
+        CHECK_EQ(info.method, KVMEM_METHOD_NIXL_STAGED);
         CHECK(info.num_requests > 300); /* of a page each */
-        arena_write(&fixture, SMALL(WRITE));
+        arena_write(&fixture, SMALL());
     }
 }
 
 TEST(layers_are_staged_one_by_one_and_the_peer_is_notified) {
     OPENED(fixture, fixture);
-    arena_check_layers(&fixture, *KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED));
+    arena_check_layers(&fixture, *KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED));
 }
 
 TEST(transfers_that_share_an_arena_all_complete) {
     OPENED(fixture, fixture);
-    arena_check_many(&fixture, 12, SMALL(READ));
+    arena_check_many(&fixture, 12, SMALL());
 }
 
 TEST(a_cancelled_transfer_ends_and_runs_again) {
     OPENED(fixture, fixture);
-    arena_check_cancelled(&fixture, SMALL(READ));
+    arena_check_cancelled(&fixture, SMALL());
 }
 
 TEST(a_transfer_with_an_invalidated_peer_is_stale) {
     OPENED(fixture, fixture);
-    arena_check_stale(&fixture, KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED));
+    arena_check_stale(&fixture, KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED));
 }
 
 TEST(a_peer_killed_during_a_transfer_is_lost) {
     OPENED(fixture, fixture);
-    arena_check_killed(&fixture, 3, SMALL(READ), SMALL(WRITE));
+    arena_check_killed(&fixture, 3, SMALL(), SMALL());
 }
 
 #if OVER_TCP
@@ -84,7 +84,7 @@ TEST(a_peer_killed_during_a_transfer_is_lost) {
 TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
     OPENED(fixture, fixture);
     OWN(kvmem_transfer, read, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
-        KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED,
+        KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED,
                    it.stall_timeout_ns = MILLISECONDS(20)));
     peer_freeze(&fixture.peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 20 ms", read);
@@ -98,18 +98,19 @@ TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
 
 TEST(a_run_with_an_unresponsive_peer_ends_at_its_deadline) {
     OPENED(fixture, fixture);
-    arena_check_deadline(&fixture, SMALL(READ), SMALL(WRITE));
+    arena_check_deadline(&fixture, SMALL(), SMALL());
 }
 #endif
 
 TEST(transfers_that_cannot_be_staged_fail) {
     OPENED(fixture, fixture);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
-    const kvmem_transfer_options staged = *KV_OPTIONS(&all_layers, it.path = KVMEM_PATH_NIXL_READ_STAGED);
+    const kvmem_transfer_options staged = *KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 32768 or more", kvmem_transfer_create, far, near,
            REF(WITH(staged, it.staging_size = SMALL_ARENA - 1)));
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: NIXL read", kvmem_transfer_create, far, near, SMALL(WRITE));
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: memcpy", kvmem_transfer_create, near, near, SMALL(READ));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: NIXL; NIXL, staged; NIXL, served", kvmem_transfer_create, far, near,
+           KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_MEMCPY));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: memcpy", kvmem_transfer_create, near, near, SMALL());
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_TRANSFER_ZERO_COPY", kvmem_transfer_create, far, near,
            REF(WITH(staged, it.flags = KVMEM_TRANSFER_ZERO_COPY)));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in block storage, over the stand-in for NIXL, which moves no bytes: what is registered, which path a transfer takes,
+// Layouts in block storage, over the stand-in for NIXL, which moves no bytes: what is registered, which method a transfer takes,
 // what is refused, and what a failure leaves.
 #include "stand_in.h"
 
@@ -37,8 +37,8 @@ TEST(blocks_of_every_kind_go_to_block_storage_and_back) {
         CHECK_EQ(info.tier, KVMEM_TIER_BLOCK);
         CHECK_EQ(info.device_id, 7);
         CHECK_EQ(info.memory_type, KVMEM_MEMORY_BLOCK);
-        CHECK_EQ(kv_run(host.layout, storage, &some).path, KVMEM_PATH_NIXL_BLOCK_WRITE);
-        CHECK_EQ(kv_run(storage, host.layout, &some).path, KVMEM_PATH_NIXL_BLOCK_READ);
+        CHECK_EQ(kv_run(host.layout, storage, &some).method, KVMEM_METHOD_NIXL);
+        CHECK_EQ(kv_run(storage, host.layout, &some).method, KVMEM_METHOD_NIXL);
         kvmem_layout_destroy(storage);
         CHECK_EQ(NIXL(nixl_sim_registered(OFFSET)), 0);
     }
@@ -60,8 +60,8 @@ TEST(what_block_storage_cannot_take_is_refused) {
     refuse(storage, unknown, usual, KVMEM_STATUS_UNSUPPORTED, "move the blocks through a host layout");
     refuse(host.layout, storage, WITH(usual, it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE), KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_NO_HOST_BOUNCE");
-    refuse(host.layout, storage, WITH(usual, it.path = KVMEM_PATH_NIXL_FILE_WRITE), KVMEM_STATUS_UNSUPPORTED,
-           "possible: NIXL block write");
+    refuse(host.layout, storage, WITH(usual, it.method = KVMEM_METHOD_NIXL_STAGED), KVMEM_STATUS_UNSUPPORTED,
+           "possible: NIXL");
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "tier block", kvmem_layout_export, storage);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "block storage cannot be shared", kvmem_share_create_layout, storage, NULL);
 }
@@ -85,7 +85,7 @@ TEST(a_run_that_times_out_names_the_backend) {
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, storage,
         KV_OPTIONS(&some, it.timeout_ns = MILLISECONDS(1)));
     NIXL(nixl_sim_set_pending(1));
-    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "NIXL block write with the UCX backend was not complete after 1 ms", transfer);
+    RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "NIXL with the UCX backend was not complete after 1 ms", transfer);
     NIXL(nixl_sim_set_pending(0));
     (void)submit_when_free(transfer);
     while (kvmem_transfer_poll(transfer, ERR) == KVMEM_STATUS_IN_PROGRESS) sched_yield();

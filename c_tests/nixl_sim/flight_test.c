@@ -20,7 +20,7 @@ static kvmem_transfer *create_by(uint32_t path, const kvmem_layout *source, cons
     static kvmem_block_pair pairs[MANY_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
-    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all, it.path = path));
+    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all, it.method = path));
 }
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
@@ -75,7 +75,7 @@ static void pair_open_many(pair *pair) {
     pair_open(pair, REF(WITH(kv_config(&kv_kinds[0]), it.num_blocks = MANY_BLOCKS, it.num_layers = 1,
                              it.page_size = 1)));
     kvmem_transfer_destroy(pair->transfer);
-    pair->transfer = create_by(KVMEM_PATH_NIXL_READ, pair->remote, pair->local, MANY_BLOCKS, 1);
+    pair->transfer = create_by(KVMEM_METHOD_NIXL, pair->remote, pair->local, MANY_BLOCKS, 1);
 }
 
 static kvmem_status run(kvmem_transfer *transfer) {
@@ -286,7 +286,8 @@ TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, pair.near, MILLISECONDS(1));
 }
 
-static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t path);
+static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t method,
+                                      bool reads);
 
 /* Either thread may do the work: the agent's thread, if it has woken up before. The run is too long for the
    submitting thread. */
@@ -302,7 +303,7 @@ TEST(a_thread_that_waits_without_a_timeout_does_the_work_of_its_agent) {
 TEST(a_thread_that_waits_until_a_deadline_leaves_the_work_to_the_agents_thread) {
     const kvmem_layout_config config = two_requests();
     OPENED(pair, pair, &config);
-    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_PATH_NIXL_READ);
+    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true);
     for (int i = 0; i < 20; i++) {
         EXPECT_OK(run(pair.transfer));
         CHECK(requests().last_poster != gettid());
@@ -354,7 +355,7 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(pair, pair, &config);
     NIXL(nixl_sim_set_pending(1));
-    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_PATH_NIXL_READ);
+    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true);
     EXPECT_OK(kvmem_transfer_submit(limited, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(limited, PATIENCE, ERR));
     CHECK_EQ(requests().in_flight, 1);
@@ -421,7 +422,7 @@ static kvmem_transfer *create_staged_layers(const pair *pair, const kvmem_layout
         pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move move = {pairs, config->num_blocks, layer, layer, num_layers};
     return MADE(kvmem_transfer, kvmem_transfer_create, pair->remote, pair->local,
-                KV_OPTIONS(&move, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096,
+                KV_OPTIONS(&move, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = 8 * 4096,
                            it.stall_timeout_ns = stall_timeout_ns));
 }
 
@@ -527,27 +528,28 @@ TEST(a_run_without_progress_ends_in_time) {
     EXPECT_OK(kvmem_transfer_wait(staged, PATIENCE, ERR));
 }
 
-static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t path) {
+static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t method,
+                                      bool reads) {
     kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
-    const bool is_staged = path == KVMEM_PATH_NIXL_READ_STAGED || path == KVMEM_PATH_NIXL_WRITE_STAGED;
-    const bool reads = path == KVMEM_PATH_NIXL_READ || path == KVMEM_PATH_NIXL_READ_STAGED;
+    const bool is_staged = method == KVMEM_METHOD_NIXL_STAGED;
     return MADE(kvmem_transfer, kvmem_transfer_create, reads ? pair->remote : pair->local,
                 reads ? pair->local : pair->remote,
-                KV_OPTIONS(&all, it.path = path, it.staging_size = is_staged ? 8 * 4096 : 0,
+                KV_OPTIONS(&all, it.method = method, it.staging_size = is_staged ? 8 * 4096 : 0,
                            it.timeout_ns = SECONDS(1)));
 }
 
-static const uint32_t all_paths[] = {KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE, KVMEM_PATH_NIXL_READ_STAGED,
-                                     KVMEM_PATH_NIXL_WRITE_STAGED};
+/* Of each method, a read and a write. */
+static const uint32_t methods[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED,
+                                   KVMEM_METHOD_NIXL_STAGED};
 
 /* Unlike the stall timeout, the deadline also ends a run that progresses, and one without staging memory. */
 TEST(a_run_ends_at_its_deadline) {
     const kvmem_layout_config config = many_chunks();
-    for (size_t i = 0; i < NUM(all_paths); i++) {
+    for (size_t i = 0; i < NUM(methods); i++) {
         OPENED(pair, pair, &config);
-        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, all_paths[i]);
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0);
         NIXL(nixl_sim_set_pending(1));
         EXPECT_OK(kvmem_transfer_submit(limited, ERR));
         AWAIT(requests().in_flight > 0);
@@ -565,9 +567,9 @@ TEST(a_run_ends_at_its_deadline) {
 /* The agent's thread is inside NIXL at that time, and the waiting thread never is. */
 TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
     const kvmem_layout_config config = many_chunks();
-    for (size_t i = 0; i < NUM(all_paths); i++) {
+    for (size_t i = 0; i < NUM(methods); i++) {
         OPENED(pair, pair, &config);
-        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, all_paths[i]);
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0);
         NIXL(nixl_sim_hold(NIXL_SIM_POST));
         EXPECT_OK(kvmem_transfer_submit(limited, ERR));
         EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far'",
@@ -645,9 +647,9 @@ TEST(a_run_after_a_request_that_cannot_be_released_uses_other_slots) {
     EXPECT_OK(run(staged));
 }
 
-/* kvmem chose the path, so a transfer without staging memory takes another one. No other case has a peer of this name: what
-   it measured of the stand-in, whose requests cost nothing, would choose the path here. */
-TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_path) {
+/* kvmem chose the method, so a transfer without staging memory takes another one. No other case has a peer of this name: what
+   it measured of the stand-in, whose requests cost nothing, would choose the method here. */
+TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_method) {
     nixl_find_stand_in();
     const kvmem_layout_config near_config =
         WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 64, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
@@ -665,13 +667,13 @@ TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_path) {
     const kv_move all = {pairs, NUM(pairs), 0, 0, 64};
     NIXL(nixl_sim_fail_register(1));
     OWN(kvmem_transfer, direct, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&all));
-    CHECK_EQ(transfer_info(direct).path, KVMEM_PATH_NIXL_READ);
+    CHECK_EQ(transfer_info(direct).method, KVMEM_METHOD_NIXL);
     kvmem_transfer_explanation explanation;
     CHECK_HAS(kv_explained(direct, &explanation), "register DRAM memory");
     OWN(kvmem_transfer, staged, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&all));
-    CHECK_EQ(transfer_info(staged).path, KVMEM_PATH_NIXL_READ_STAGED);
+    CHECK_EQ(transfer_info(staged).method, KVMEM_METHOD_NIXL_STAGED);
     NIXL(nixl_sim_fail_register(1));
     REFUSE(KVMEM_STATUS_NIXL, "register DRAM memory", kvmem_transfer_create, remote, near_side.layout,
-           KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 1 << 20));
+           KV_OPTIONS(&all, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = 1 << 20));
     EXPECT_OK(run(direct));
 }

@@ -109,9 +109,9 @@ TEST(a_run_that_times_out_names_its_objects_and_their_stores) {
     OWNED(kvmem_layout) objects = lay_out(agent);
     OPENED(kv_side, host, REF(kv_config(&kv_kinds[0])), agent, 1);
     time_out(host.layout, objects, &two,
-             "NIXL object write with object 'a/0000000003' and others of the AZURE_BLOB backend and the OBJ backend was not "
+             "NIXL with object 'a/0000000003' and others of the AZURE_BLOB backend and the OBJ backend was not "
              "complete after 1 ms");
-    time_out(objects, host.layout, &one, "NIXL object read with object 'a/0000000006' of the AZURE_BLOB backend");
+    time_out(objects, host.layout, &one, "NIXL with object 'a/0000000006' of the AZURE_BLOB backend");
 }
 
 /* Two objects, and memory for them, as raw descriptors. */

@@ -44,9 +44,9 @@ static void peers_close(peers *peers) {
 }
 
 /* Blocks, or some heads of tokens by tables; from the owner, or to it. */
-static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t path, uint64_t flags) {
+static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method, uint64_t flags) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.path = path, it.flags = flags);
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.method = method, it.flags = flags);
     if (by_tables) {
         options.source_table = &from;
         options.destination_table = &to;
@@ -62,13 +62,12 @@ static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, ui
 }
 
 static void check_spoiled(const peers *peers, bool by_tables, bool reads, uint64_t flags) {
-    static const uint32_t paths[] = {KVMEM_PATH_NIXL_WRITE_SERVED, KVMEM_PATH_NIXL_READ_SERVED};
     /* A verified transfer is served without a request for it. */
     OWNED(kvmem_transfer) transfer =
-        create(peers, by_tables, reads, flags == KVMEM_TRANSFER_VERIFY ? 0 : paths[reads], flags);
+        create(peers, by_tables, reads, flags == KVMEM_TRANSFER_VERIFY ? 0 : KVMEM_METHOD_NIXL_SERVED, flags);
     kvmem_transfer_explanation explained;
     const char *text = kv_explained(transfer, &explained);
-    CHECK_EQ(explained.path, paths[reads]);
+    CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_SERVED);
     if (flags == KVMEM_TRANSFER_VERIFY) CHECK_HAS(text, "the owner serves the transfer, and so computes checksums");
     RUN(transfer);
     for (int how = NIXL_SIM_SPOIL_DAMAGE; how <= NIXL_SIM_SPOIL_SKIP; how++) {

@@ -24,7 +24,7 @@ TEST(a_chunk_whose_request_is_not_released_fails_the_run) {
     const kv_move all = {pairs, NUM_BLOCKS, 0, 0, config.num_layers};
     kvmem_transfer *staged =
         MADE(kvmem_transfer, kvmem_transfer_create, remote, here.layout,
-             KV_OPTIONS(&all, it.path = KVMEM_PATH_NIXL_READ_STAGED, it.staging_size = 8 * 4096));
+             KV_OPTIONS(&all, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = 8 * 4096));
     RUN(staged);
     /* The stand-in moves nothing, and slots are new memory: they have no such bytes. */
     memset(here.memory + here.starts[0], 0xAA, kv_region_size(&config));

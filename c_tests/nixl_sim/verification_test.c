@@ -52,9 +52,9 @@ static nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); 
     }
 
 /* Blocks, or tokens by tables; from the peer, or to it. */
-static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t path) {
+static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.path = path, it.flags = KVMEM_TRANSFER_VERIFY);
+    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.method = method, it.flags = KVMEM_TRANSFER_VERIFY);
     if (by_tables) {
         options.source_table = &from;
         options.destination_table = &to;
@@ -69,8 +69,8 @@ static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, ui
 
 /* In each case the destination, the memory of the verification and the slots of both have the same bytes as before: those of
    the previous run. */
-static void check_reads(peers *peers, bool by_tables, uint32_t path) {
-    OWNED(kvmem_transfer) read = create(peers, by_tables, true, path);
+static void check_reads(peers *peers, bool by_tables, uint32_t method) {
+    OWNED(kvmem_transfer) read = create(peers, by_tables, true, method);
     const char *const corrupt = by_tables ? "moved tokens are corrupt" : "3 of 3 moved blocks are corrupt";
     set_bytes(&peers->there, 7);
     set_bytes(&peers->here, 0);
@@ -86,13 +86,13 @@ static void check_reads(peers *peers, bool by_tables, uint32_t path) {
 }
 
 TEST(reads_that_move_nothing_are_found) {
-    static const uint32_t paths[] = {0, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_READ_STAGED};
+    static const uint32_t methods[] = {0, KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED};
     static const uint32_t kinds[] = {KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_LAYOUT_LAYER_SEPARATE};
     for (size_t kind = 0; kind < NUM(kinds); kind++) {
         OPENED(peers, peers, kinds[kind]);
-        for (size_t path = 0; path < NUM(paths); path++) {
-            check_reads(&peers, false, paths[path]);
-            check_reads(&peers, true, paths[path]);
+        for (size_t method = 0; method < NUM(methods); method++) {
+            check_reads(&peers, false, methods[method]);
+            check_reads(&peers, true, methods[method]);
         }
     }
 }
@@ -113,7 +113,7 @@ TEST(writes_that_move_nothing_are_found) {
 /* Only the run itself moves its bytes, and a part of what verifies it. */
 TEST(a_verification_of_which_a_part_was_not_moved_fails) {
     OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
-    OWNED(kvmem_transfer) read = create(&peers, true, true, KVMEM_PATH_NIXL_READ);
+    OWNED(kvmem_transfer) read = create(&peers, true, true, KVMEM_METHOD_NIXL);
     set_bytes(&peers.there, 7);
     NIXL(nixl_sim_set_moving(UINT64_MAX));
     RUN(read);

@@ -69,7 +69,7 @@ static void objects_open(objects *o, uint64_t limit) {
     static const kvmem_block_pair pair = {0, 0};
     o->transfer = MADE(kvmem_transfer, kvmem_transfer_create, o->remote, o->local,
                        REF(OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1, it.queue = o->queue,
-                                   it.timeout_ns = MILLISECONDS(20), it.path = KVMEM_PATH_NIXL_READ)));
+                                   it.timeout_ns = MILLISECONDS(20), it.method = KVMEM_METHOD_NIXL)));
     o->region = adopt(WHOLE);
     o->registration = MADE(kvmem_registration, kvmem_region_register, o->region, o->near);
     o->fresh = adopt(FRESH);
@@ -211,7 +211,7 @@ FUNCTION(run_transfer) {
 FUNCTION(create_staged) {
     static const kvmem_block_pair pair = {0, 0};
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                                   it.path = KVMEM_PATH_NIXL_READ_STAGED);
+                                                   it.method = KVMEM_METHOD_NIXL_STAGED);
     return TRIED(kvmem_transfer, kvmem_transfer_create, o->remote, o->local, &options);
 }
 

@@ -106,7 +106,7 @@ TEST(local_regions_work) {
     OWN(kvmem_region, file, kvmem_region_create_disk, &disk);
 }
 
-/* Only a path by NIXL needs NIXL. */
+/* Only a method by NIXL needs NIXL. */
 TEST(disk_transfers_work) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
@@ -119,6 +119,6 @@ TEST(disk_transfers_work) {
     kv_run(memory.layout, file, &out);
     kv_run(file, memory.layout, &in);
     kv_side_check_moved(&memory, &memory, &both);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.path = KVMEM_PATH_NIXL_FILE_WRITE);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.method = KVMEM_METHOD_NIXL);
     REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_transfer_create, memory.layout, file, &options);
 }

@@ -222,13 +222,13 @@ TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
     for (size_t i = 0; i < NUM_STUCK; i++) {
         destinations[i] = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
         stuck[i] = MADE(kvmem_transfer, kvmem_transfer_create, served, destinations[i],
-                        KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD));
+                        KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD));
         EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));
     }
     while (!served_file_stalls(&server)) sched_yield();
     for (int is_verified = 0; is_verified < 2; is_verified++) {
         kvmem_transfer *other = MADE(kvmem_transfer, kvmem_transfer_create, file, memory,
-                                     KV_OPTIONS(&move, it.path = KVMEM_PATH_PREAD,
+                                     KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD,
                                                 it.flags = is_verified ? KVMEM_TRANSFER_VERIFY : 0));
         EXPECT_OK(kvmem_transfer_submit(other, ERR));
         EXPECT_OK(kvmem_transfer_wait(other, PATIENCE, ERR));

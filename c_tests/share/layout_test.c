@@ -207,7 +207,7 @@ TEST(memory_page_locked_by_the_engine_is_used_by_kernels) {
     kv_model_open(&to, &config, 4);
     blocks_write(locked, &from);
     blocks_write(device, &to);
-    kv_run_by(locked, device, &all_layers, KVMEM_PATH_CUDA_KERNEL);
+    kv_run_by(locked, device, &all_layers, KVMEM_METHOD_CUDA_KERNEL);
     kv_expect_moved(&to, &from, &all_layers);
     blocks_check(device, &to);
     CALL(kvmem_layout_destroy(device));

@@ -105,7 +105,7 @@ TEST(blocks_of_a_mapped_layout_move_in_both_directions) {
         exchange_open(&both, owner, &(exchange_options){.there = MEMORY_MAPPED, .here = MEMORY_DEVICE,
                                                         .layout_kind = kind, .placement = BLOCKS_APART});
         both.mapped = open_layout(&both.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-        exchange_pull(&both, both.mapped, &move, KVMEM_PATH_CUDA_KERNEL);
+        exchange_pull(&both, both.mapped, &move, KVMEM_METHOD_CUDA_KERNEL);
         exchange_push(&both, both.mapped, &move, 0);
     }
 }

@@ -29,12 +29,12 @@ static void fixture_close(fixture *fixture) {
 
 static uint32_t locality_of(const kvmem_layout *layout) { return layout_info(layout).locality; }
 
-/* Moves blocks into the layout and out of it, by these paths. */
-static void move_in_both_directions(fixture *fixture, const kvmem_layout *shared, uint32_t in, uint32_t out) {
+/* Moves blocks into the layout and out of it, by this method. */
+static void move_in_both_directions(fixture *fixture, const kvmem_layout *shared, uint32_t method) {
     const kv_move back = KV_MOVE(3, {3, 4});
-    CHECK_EQ(exchange_pull(fixture, shared, &all_layers, in).path, in);
+    CHECK_EQ(exchange_pull(fixture, shared, &all_layers, method).method, method);
     blocks_write(fixture->own, &fixture->here);
-    CHECK_EQ(exchange_push(fixture, shared, &back, out).path, out);
+    CHECK_EQ(exchange_push(fixture, shared, &back, method).method, method);
 }
 
 static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
@@ -62,17 +62,17 @@ TEST(a_share_without_memory_is_accessed_by_nixl) {
                   "no memory");
     OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
-    move_in_both_directions(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    move_in_both_directions(&fixture, remote, KVMEM_METHOD_NIXL);
 }
 
 TEST(the_importer_chooses_between_mapping_and_nixl) {
     OPENED(fixture, fixture, MEMORY_SYSTEM, NULL);
     OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
-    move_in_both_directions(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
+    move_in_both_directions(&fixture, mapped, KVMEM_METHOD_MEMCPY);
     OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
-    move_in_both_directions(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    move_in_both_directions(&fixture, remote, KVMEM_METHOD_NIXL);
     blocks_check(mapped, &fixture.there);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
 }
@@ -88,7 +88,7 @@ TEST(a_layout_that_cannot_be_mapped_is_accessed_by_nixl) {
                   "another machine");
     OWNED(kvmem_layout) remote = open_layout(&fixture.parcel, 0, agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
-    move_in_both_directions(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    move_in_both_directions(&fixture, remote, KVMEM_METHOD_NIXL);
 }
 
 /* A damaged share fails; NIXL is not used instead. */
@@ -123,7 +123,7 @@ TEST(a_mapped_layout_is_registered_on_demand) {
         OWN(kvmem_region, region, kvmem_layout_get_region, mapped, i);
         CHECK_EQ(region_info(region).registration_count, 1);
     }
-    move_in_both_directions(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
+    move_in_both_directions(&fixture, mapped, KVMEM_METHOD_MEMCPY);
 }
 
 /* One peer's memory is mapped, another's is accessed by NIXL: blocks move between them, unless the mapped
@@ -140,11 +140,11 @@ TEST(mapped_memory_and_a_remote_layout) {
     kv_model_open(&beside, REF(blocks_config(&kv_kinds[2])), 3);
     OWNED(kvmem_layout) mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
-    CHECK_EQ(kv_run(remote, mapped, &all_layers).path, KVMEM_PATH_NIXL_READ);
+    CHECK_EQ(kv_run(remote, mapped, &all_layers).method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&beside, &fixture.there, &all_layers);
     holder_check_model(&neighbour, &beside);
     holder_check_model(&fixture.owner, &fixture.there);
-    CHECK_EQ(kv_run(mapped, remote, &some).path, KVMEM_PATH_NIXL_WRITE);
+    CHECK_EQ(kv_run(mapped, remote, &some).method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&fixture.there, &beside, &some);
     holder_check_model(&fixture.owner, &fixture.there);
     holder_check_model(&neighbour, &beside);
@@ -170,8 +170,8 @@ TEST(a_file_is_mapped_and_registered) {
     kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     blocks_check(mapped, &fixture.there);
-    move_in_both_directions(&fixture, mapped, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_NIXL_FILE_WRITE);
-    move_in_both_directions(&fixture, mapped, KVMEM_PATH_PREAD, KVMEM_PATH_PREAD);
+    move_in_both_directions(&fixture, mapped, KVMEM_METHOD_NIXL);
+    move_in_both_directions(&fixture, mapped, KVMEM_METHOD_PREAD);
     kvmem_layout_destroy(mapped);
     /* Files cannot be accessed by NIXL. */
     CHECK_EQ(holder_refuse_share(&fixture.owner, &by_nixl), KVMEM_STATUS_INVALID_STATE);
@@ -180,9 +180,9 @@ TEST(a_file_is_mapped_and_registered) {
 TEST(a_read_only_file_is_read) {
     OPENED(fixture, fixture, MEMORY_DISK, &to_be_read);
     OWNED(kvmem_layout) mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, agent);
-    const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_PREAD};
+    const uint32_t paths[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_PREAD};
     for (size_t i = 0; i < NUM(paths); i++)
-        CHECK_EQ(exchange_pull(&fixture, mapped, &all_layers, paths[i]).path, paths[i]);
+        CHECK_EQ(exchange_pull(&fixture, mapped, &all_layers, paths[i]).method, paths[i]);
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, fixture.own, mapped, &options);
 }

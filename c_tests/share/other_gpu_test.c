@@ -80,12 +80,12 @@ TEST(kernels_read_and_write_the_memory) {
         OPENED(fixture, fixture, place);
         const kvmem_layout *own = fixture.here.model.layout;
         OWNED(kvmem_layout) opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
-        kvmem_transfer_info info = kv_run_by(opened, own, &all_layers, KVMEM_PATH_CUDA_KERNEL);
-        CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
+        kvmem_transfer_info info = kv_run_by(opened, own, &all_layers, KVMEM_METHOD_CUDA_KERNEL);
+        CHECK_EQ(info.method, KVMEM_METHOD_CUDA_KERNEL);
         kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);
         side_check(&fixture.here);
-        info = kv_run_by(own, opened, &one_layer, KVMEM_PATH_CUDA_KERNEL);
-        CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
+        info = kv_run_by(own, opened, &one_layer, KVMEM_METHOD_CUDA_KERNEL);
+        CHECK_EQ(info.method, KVMEM_METHOD_CUDA_KERNEL);
         kv_expect_moved(&fixture.there, &fixture.here.model, &one_layer);
         holder_check_model(&fixture.owner, &fixture.there);
     }
@@ -97,12 +97,12 @@ TEST(blocks_move_to_the_host_and_back) {
     OPENED(fixture, fixture, 0);
     OPENED(side, host, PLACE_PINNED, USER, &fixture.here.model.config, NULL, 3);
     OWNED(kvmem_layout) opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
-    static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED, KVMEM_PATH_CUDA_COPY};
-    for (size_t i = 0; i < NUM(paths); i++) {
-        kv_run_by(opened, host.model.layout, &all_layers, paths[i]);
+    static const uint32_t methods[] = {KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED, KVMEM_METHOD_CUDA_COPY};
+    for (size_t i = 0; i < NUM(methods); i++) {
+        kv_run_by(opened, host.model.layout, &all_layers, methods[i]);
         kv_expect_moved(&host.model, &fixture.there, &all_layers);
         side_check(&host);
-        kv_run_by(host.model.layout, opened, &one_layer, paths[i]);
+        kv_run_by(host.model.layout, opened, &one_layer, methods[i]);
         kv_expect_moved(&fixture.there, &host.model, &one_layer);
         holder_check_model(&fixture.owner, &fixture.there);
         side_refill(&host, 4 + (uint32_t)i);
@@ -169,7 +169,7 @@ TEST(memory_opened_for_another_gpu_is_copied_by_the_driver) {
     OPENED(fixture, fixture, 0);
     const kvmem_layout *own = fixture.here.model.layout;
     OWNED(kvmem_layout) opened = open_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.path = KVMEM_PATH_CUDA_KERNEL);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.method = KVMEM_METHOD_CUDA_KERNEL);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0", kvmem_transfer_create, opened, own, &options);
     kv_run(opened, own, &all_layers);
     kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);

@@ -48,18 +48,16 @@ static bool is_file(uint32_t tier) { return tier == KVMEM_TIER_DISK; }
 
 static bool is_gpu(uint32_t tier) { return tier == KVMEM_TIER_DEVICE || tier == KVMEM_TIER_ELASTIC; }
 
-/* Checks that the path fits the two tiers. */
-static void check_path(uint32_t path, uint32_t one, uint32_t other) {
+/* Checks that the method fits the two tiers. */
+static void check_method(uint32_t method, uint32_t one, uint32_t other) {
     const bool has_gpu = is_gpu(one) || is_gpu(other);
-    bool is_right = path == KVMEM_PATH_MEMCPY;
+    bool is_right = method == KVMEM_METHOD_MEMCPY;
     if (is_file(one) || is_file(other)) {
-        is_right = has_gpu ? path == KVMEM_PATH_URING_STAGED || path == KVMEM_PATH_PREAD_STAGED
-                           : path == KVMEM_PATH_URING || path == KVMEM_PATH_PREAD;
+        is_right = method == KVMEM_METHOD_URING || method == KVMEM_METHOD_PREAD;
     } else if (has_gpu) {
-        is_right = path == KVMEM_PATH_CUDA_COPY ||
-                   (path >= KVMEM_PATH_CUDA_BATCH && path <= KVMEM_PATH_CUDA_STAGED);
+        is_right = method >= KVMEM_METHOD_CUDA_COPY && method <= KVMEM_METHOD_CUDA_STAGED;
     }
-    if (!is_right) FAIL("between tiers %u and %u by %s", one, other, kvmem_path_name(path));
+    if (!is_right) FAIL("between tiers %u and %u by %s", one, other, kvmem_method_name(method));
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
@@ -196,7 +194,7 @@ static void own_side_close(own_side *own_side) {
 
 static void move_to_own(const mapped *mapped, own_side *own_side, const kv_move *move) {
     kv_side *own = own_side_model(own_side);
-    check_path(kv_run(mapped->layout, own->layout, move).path, mapped->from->tier, own_side->tier);
+    check_method(kv_run(mapped->layout, own->layout, move).method, mapped->from->tier, own_side->tier);
     kv_expect_moved(own, &mapped->model, move);
     own_side_check(own_side);
     mapped_check(mapped);
@@ -204,7 +202,7 @@ static void move_to_own(const mapped *mapped, own_side *own_side, const kv_move 
 
 static void move_to_mapped(mapped *mapped, own_side *own_side, const kv_move *move) {
     const kv_side *own = own_side_model(own_side);
-    check_path(kv_run(own->layout, mapped->layout, move).path, own_side->tier, mapped->from->tier);
+    check_method(kv_run(own->layout, mapped->layout, move).method, own_side->tier, mapped->from->tier);
     kv_expect_moved(&mapped->model, own, move);
     own_side_check(own_side);
     mapped_check(mapped);
@@ -235,7 +233,7 @@ TEST(memory_of_a_peer_moves_to_and_from_every_tier) {
 }
 
 static void move_between(const mapped *source, mapped *destination, const kv_move *move) {
-    check_path(kv_run(source->layout, destination->layout, move).path, source->from->tier,
+    check_method(kv_run(source->layout, destination->layout, move).method, source->from->tier,
                destination->from->tier);
     kv_expect_moved(&destination->model, &source->model, move);
     mapped_check(source);

@@ -93,7 +93,7 @@ TEST(a_read_only_share_is_page_locked_read_only) {
     blocks_write(own, &here);
     const kvmem_transfer_info info = kv_run(locked, own, &move);
     /* As from pinned memory. */
-    CHECK(info.path >= KVMEM_PATH_CUDA_BATCH && info.path <= KVMEM_PATH_CUDA_STAGED);
+    CHECK(info.method >= KVMEM_METHOD_CUDA_BATCH && info.method <= KVMEM_METHOD_CUDA_STAGED);
     kv_expect_moved(&here, &there, &move);
     blocks_check(own, &here);
     const kvmem_transfer_options back = kv_transfer_options(&move);

@@ -92,13 +92,13 @@ TEST(a_transfer_adds_access_for_its_gpu_once) {
     OWNED(kvmem_layout) opened = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
     OWN(kvmem_region, region, kvmem_layout_get_region, opened, 0);
     expect_access(region, BOTH, NONE);
-    kvmem_transfer_info info = kv_run_by(opened, here.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
-    CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
+    kvmem_transfer_info info = kv_run_by(opened, here.model.layout, &move, KVMEM_METHOD_CUDA_KERNEL);
+    CHECK_EQ(info.method, KVMEM_METHOD_CUDA_KERNEL);
     expect_access(region, BOTH, BOTH);
     kv_expect_moved(&here.model, &there, &move);
     side_check(&here);
     SIM(sim_reset());
-    kv_run_by(opened, here.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
+    kv_run_by(opened, here.model.layout, &move, KVMEM_METHOD_CUDA_KERNEL);
     CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 0);
 }
 
@@ -114,7 +114,7 @@ TEST(own_memory_gets_access_for_the_gpu_that_needs_it) {
     EXPECT_OK(kvmem_layout_get_region(there.model.layout, 0, &regions[OTHER], ERR));
     CHECK_EQ(access_of(region_info(regions[OWNER]).address, OTHER), NONE);
     CHECK_EQ(access_of(region_info(regions[OTHER]).address, OWNER), NONE);
-    kv_run_by(here.model.layout, there.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
+    kv_run_by(here.model.layout, there.model.layout, &move, KVMEM_METHOD_CUDA_KERNEL);
     kv_expect_moved(&there.model, &here.model, &move);
     side_check(&there);
     /* Either of the two copies accesses the other's memory. */
@@ -122,7 +122,7 @@ TEST(own_memory_gets_access_for_the_gpu_that_needs_it) {
     side *grown = opened == OWNER ? &here : &there;
     CHECK_EQ(access_of(region_info(regions[opened]).address, 1 - opened), BOTH);
     SIM(sim_reset());
-    kv_run_by(here.model.layout, there.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
+    kv_run_by(here.model.layout, there.model.layout, &move, KVMEM_METHOD_CUDA_KERNEL);
     CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 0);
     EXPECT_OK(kvmem_layout_resize(grown->model.layout, 0, ERR));
     EXPECT_OK(kvmem_layout_resize(grown->model.layout, config.num_blocks, ERR));

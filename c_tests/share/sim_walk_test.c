@@ -83,7 +83,7 @@ OPERATION(open_a_layout) {
 }
 
 /* From memory of a peer that is mapped here. */
-static kvmem_status copy_from_a_mapped_share(uint32_t path) {
+static kvmem_status copy_from_a_mapped_share(uint32_t method) {
     kvmem_share *share = parcel_share(&layout_parcel);
     OWNED(kvmem_layout) layout = NULL;
     OWNED(kvmem_layout) destination = NULL;
@@ -93,11 +93,11 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
         status = build_on_device(0, &config, &destination);
     }
-    THEN(status, move_by(layout, destination, path, WITHOUT_STREAM));
+    THEN(status, move_by(layout, destination, method, WITHOUT_STREAM));
     return status;
 }
 
-OPERATION_CALL(copy_from_a_mapped_share_by_kernel, copy_from_a_mapped_share(KVMEM_PATH_CUDA_KERNEL))
-OPERATION_CALL(copy_from_a_mapped_share_one_by_one, copy_from_a_mapped_share(KVMEM_PATH_CUDA_COPY))
+OPERATION_CALL(copy_from_a_mapped_share_by_kernel, copy_from_a_mapped_share(KVMEM_METHOD_CUDA_KERNEL))
+OPERATION_CALL(copy_from_a_mapped_share_one_by_one, copy_from_a_mapped_share(KVMEM_METHOD_CUDA_COPY))
 
 WALK_CASES

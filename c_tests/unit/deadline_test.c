@@ -167,12 +167,12 @@ static void *cancel_again_and_again(void *argument) {
 }
 
 /* Each run has one result, whichever comes first, and every function reports the same. */
-static void race(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, uint64_t flags,
+static void race(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method, uint64_t flags,
                  int rounds) {
     OWNED(kvmem_queue) queue = NULL;
     EXPECT_OK(kvmem_queue_create(&queue, ERR));
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
-        KV_OPTIONS(&move, it.path = path, it.flags = flags, it.queue = queue));
+        KV_OPTIONS(&move, it.method = method, it.flags = flags, it.queue = queue));
     canceller canceller = {.transfer = transfer};
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, cancel_again_and_again, &canceller), 0);
@@ -202,25 +202,25 @@ TEST(a_deadline_an_end_and_a_cancellation_race_in_memory) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     OPENED(flight, flight, &move, 0);
     for (size_t i = 0; i < NUM(flags); i++) {
-        race(flight.source.layout, flight.destination.layout, KVMEM_PATH_MEMCPY, flags[i], 1000);
+        race(flight.source.layout, flight.destination.layout, KVMEM_METHOD_MEMCPY, flags[i], 1000);
         kv_side_check_moved(&flight.destination, &flight.source, &move);
     }
 }
 
-static void race_to_file(uint32_t path) {
+static void race_to_file(uint32_t method) {
     OPENED(flight, flight, &move, 0);
     kvmem_region *region = region_create_temporary_file(kv_region_size(&flight.source.config));
     OWNED(kvmem_layout) file = regions_lay_out(&flight.source.config, &region, 1, NULL);
     kvmem_region_destroy(region);
-    race(flight.source.layout, file, path, 0, 200);
+    race(flight.source.layout, file, method, 0, 200);
     const kv_move back = {.pairs = (const kvmem_block_pair[]){{1, 1}, {0, 0}, {63, 63}, {62, 62}, {7, 7}},
                           .num_pairs = NUM(pairs), .num_layers = 4};
     kv_run(file, flight.destination.layout, &back);
     kv_side_check_moved(&flight.destination, &flight.source, &move);
 }
 
-TEST_CALL(in_files_by_threads, race_to_file(KVMEM_PATH_PREAD))
+TEST_CALL(in_files_by_threads, race_to_file(KVMEM_METHOD_PREAD))
 
 TEST(in_files_by_io_uring) {
-    if (can_test_io_uring()) race_to_file(KVMEM_PATH_URING);
+    if (can_test_io_uring()) race_to_file(KVMEM_METHOD_URING);
 }

@@ -15,8 +15,8 @@ static void sides_open(sides *sides, uint64_t flags) {
     file_pair_open(sides, &config, &config, NULL, flags);
 }
 
-static kvmem_transfer *create(sides *sides, bool to_file, uint32_t path) {
-    return file_pair_transfer(sides, to_file, KV_OPTIONS(&all, it.path = path));
+static kvmem_transfer *create(sides *sides, bool to_file, uint32_t method) {
+    return file_pair_transfer(sides, to_file, KV_OPTIONS(&all, it.method = method));
 }
 
 /* The run fails with this status and errno; 0: no errno. */
@@ -27,13 +27,13 @@ static void expect_failure(kvmem_transfer *transfer, kvmem_status status, int co
 }
 
 /* Runs successfully in both directions. */
-static void expect_to_work(sides *sides, uint32_t path) {
-    file_pair_run(sides, true, &all, path);
-    file_pair_run(sides, false, &all, path);
+static void expect_to_work(sides *sides, uint32_t method) {
+    file_pair_run(sides, true, &all, method);
+    file_pair_run(sides, false, &all, method);
 }
 
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
-static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
+static const uint32_t methods[] = {KVMEM_METHOD_PREAD, KVMEM_METHOD_URING};
 
 static size_t num_paths(void) { return can_test_io_uring() ? 2 : 1; }
 
@@ -43,7 +43,7 @@ TEST(a_truncated_file_is_an_error) {
         const uint64_t lengths[] = {3 * 4096 + 24576, 5 * 4096 + 24576 + 777, 0};
         for (size_t k = 0; k < NUM(lengths); k++) {
             OPENED(sides, sides, modes[i % NUM(modes)]);
-            OWNED(kvmem_transfer) transfer = create(&sides, false, paths[i / NUM(modes)]);
+            OWNED(kvmem_transfer) transfer = create(&sides, false, methods[i / NUM(modes)]);
             file_side_truncate(&sides.file, lengths[k]);
             expect_failure(transfer, KVMEM_STATUS_IO, 0, "truncated");
             file_side_truncate(&sides.file, sides.file.model.size);
@@ -60,7 +60,7 @@ TEST(the_queue_reports_a_failure) {
         sides_open(&sides, KVMEM_DISK_BUFFERED);
         OWN(kvmem_queue, queue, kvmem_queue_create);
         OWNED(kvmem_transfer) transfer = file_pair_transfer(
-            &sides, false, KV_OPTIONS(&all, it.path = paths[i], it.queue = queue, it.user_data = 7));
+            &sides, false, KV_OPTIONS(&all, it.method = methods[i], it.queue = queue, it.user_data = 7));
         file_side_truncate(&sides.file, 8192);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         const kvmem_completion completion = next_completion(queue);
@@ -76,14 +76,14 @@ static void full_in_the_middle(void) {
     for (size_t i = 0; i < NUM(modes) * num_paths(); i++) {
         CLEANUP(sides_close) sides sides;
         sides_open(&sides, modes[i % NUM(modes)]);
-        OWNED(kvmem_transfer) transfer = create(&sides, true, paths[i / NUM(modes)]);
+        OWNED(kvmem_transfer) transfer = create(&sides, true, methods[i / NUM(modes)]);
         const struct rlimit little = {sides.file.model.size / 2, RLIM_INFINITY};
         const struct rlimit plenty = {RLIM_INFINITY, RLIM_INFINITY};
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
         expect_failure(transfer, KVMEM_STATUS_OUT_OF_MEMORY, EFBIG, "EFBIG");
         CHECK_HAS(test_last_message(), "RLIMIT_FSIZE");
         CHECK_EQ(setrlimit(RLIMIT_FSIZE, &plenty), 0);
-        expect_to_work(&sides, paths[i / NUM(modes)]);
+        expect_to_work(&sides, methods[i / NUM(modes)]);
     }
 }
 
@@ -96,7 +96,7 @@ static kvmem_status expected_of_it;
    filter. */
 static void fail_in_the_middle(void) {
     OPENED(sides, sides, KVMEM_DISK_BUFFERED);
-    const kvmem_transfer_options options = WITH(kv_transfer_options(&apart), it.path = KVMEM_PATH_PREAD);
+    const kvmem_transfer_options options = WITH(kv_transfer_options(&apart), it.method = KVMEM_METHOD_PREAD);
     OWNED(kvmem_transfer) write = file_pair_transfer(&sides, true, &options);
     OWNED(kvmem_transfer) read = file_pair_transfer(&sides, false, &options);
     CHECK_EQ(transfer_info(read).num_requests, NUM(apart_pairs));
@@ -135,11 +135,11 @@ static void without_a_ring(void) {
     fail_system_call(SYS_io_uring_setup, injected);
     CHECK(!has_io_uring());
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
-    CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
+    CHECK_EQ(transfer_info(transfer).method, KVMEM_METHOD_PREAD);
     CHECK_HAS(kv_explained(transfer, NULL), said_of_it);
     expect_to_work(&sides, 0);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "io_uring", kvmem_transfer_create, sides.host.layout,
-           sides.file.model.layout, KV_OPTIONS(&all, it.path = KVMEM_PATH_URING));
+           sides.file.model.layout, KV_OPTIONS(&all, it.method = KVMEM_METHOD_URING));
 }
 
 TEST(without_io_uring_threads_move_the_same_bytes) {
@@ -166,7 +166,7 @@ static void a_ring_that_does_not_work(void) {
     fail_system_call(SYS_io_uring_enter, EPERM);
     expect_to_work(&sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
-    CHECK_EQ(transfer_info(transfer).path, KVMEM_PATH_PREAD);
+    CHECK_EQ(transfer_info(transfer).method, KVMEM_METHOD_PREAD);
 }
 
 TEST_CALL(a_ring_that_does_not_work_is_not_used, in_a_forked_child(a_ring_that_does_not_work))
@@ -174,7 +174,7 @@ TEST_CALL(a_ring_that_does_not_work_is_not_used, in_a_forked_child(a_ring_that_d
 /* If a ring stops working, its requests fail, and it is not used again. */
 static void a_ring_that_stops_working(void) {
     OPENED(sides, sides, 0);
-    OWNED(kvmem_transfer) transfer = create(&sides, true, KVMEM_PATH_URING);
+    OWNED(kvmem_transfer) transfer = create(&sides, true, KVMEM_METHOD_URING);
     fail_system_call(SYS_io_uring_enter, EPERM);
     expect_failure(transfer, KVMEM_STATUS_PERMISSION_DENIED, EPERM, "io_uring");
     expect_failure(transfer, KVMEM_STATUS_IO, 0, "create the transfer again");
@@ -193,9 +193,9 @@ static void in_the_child(void) {
            parents.file.model.layout, KV_OPTIONS(&all));
     OPENED(sides, sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
-    CHECK_EQ(transfer_info(transfer).path, has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD);
+    CHECK_EQ(transfer_info(transfer).method, has_io_uring() ? KVMEM_METHOD_URING : KVMEM_METHOD_PREAD);
     expect_to_work(&sides, 0);
-    expect_to_work(&sides, KVMEM_PATH_PREAD);
+    expect_to_work(&sides, KVMEM_METHOD_PREAD);
 }
 
 /* The child has its own ring and threads; those of the parent are unchanged. */
@@ -203,7 +203,7 @@ TEST(a_forked_child_moves_its_own_blocks) {
     sides_open(&parents, 0);
     for (int i = 0; i < 3; i++) {
         expect_to_work(&parents, 0);
-        expect_to_work(&parents, KVMEM_PATH_PREAD);
+        expect_to_work(&parents, KVMEM_METHOD_PREAD);
         in_a_forked_child(in_the_child);
     }
     expect_to_work(&parents, 0);

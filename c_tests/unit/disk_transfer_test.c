@@ -8,25 +8,25 @@ static const kv_move out = {out_pairs, NUM(out_pairs), 0, 0, 3};
 static const kv_move back = {back_pairs, NUM(back_pairs), 1, 0, 2};
 
 /* The default path, and each path by name; io_uring only if the kernel allows it. */
-static const uint32_t paths[] = {0, KVMEM_PATH_PREAD, KVMEM_PATH_URING};
+static const uint32_t paths[] = {0, KVMEM_METHOD_PREAD, KVMEM_METHOD_URING};
 #define EACH_PATH(path)                                                                              \
     for (const uint32_t *path = paths, *end_ = paths + (can_test_io_uring() ? 3 : 2); path < end_; path++)
 
 /* The default: io_uring for direct I/O, threads for the page cache. */
-static uint32_t best_path(bool is_direct) {
-    return is_direct && has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD;
+static uint32_t best_method(bool is_direct) {
+    return is_direct && has_io_uring() ? KVMEM_METHOD_URING : KVMEM_METHOD_PREAD;
 }
 
 static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk,
                               uint64_t flags, uint32_t path) {
     OPENED(file_pair, pair, memory, disk, NULL, flags);
-    const uint32_t expected = path != 0 ? path : best_path(file_side_is_direct(&pair.file));
+    const uint32_t expected = path != 0 ? path : best_method(file_side_is_direct(&pair.file));
     kvmem_transfer_info info = file_pair_run(&pair, true, &out, path);
-    CHECK_EQ(info.path, expected);
+    CHECK_EQ(info.method, expected);
     CHECK_EQ(info.bytes, 5 * 3 * 2 * kv_piece_size(memory));
     CHECK(info.num_requests >= 1 && info.num_requests <= info.num_moves);
     info = file_pair_run(&pair, false, &back, path);
-    CHECK_EQ(info.path, expected);
+    CHECK_EQ(info.method, expected);
     CHECK_EQ(info.num_pieces, 4 * 2 * 2);
 }
 
@@ -60,7 +60,7 @@ static void move_many(const kv_kind *in_memory, const kv_kind *in_file, uint32_t
     }
     const kv_move offload = {there, MANY_BLOCKS, 0, 0, MANY_LAYERS}, restore = {here, MANY_BLOCKS, 0, 0, MANY_LAYERS};
     OPENED(file_pair, pair, &memory, &disk, NULL, KVMEM_DISK_BUFFERED);
-    OWNED(kvmem_transfer) transfer = file_pair_transfer(&pair, true, KV_OPTIONS(&offload, it.path = path));
+    OWNED(kvmem_transfer) transfer = file_pair_transfer(&pair, true, KV_OPTIONS(&offload, it.method = path));
     /* Counted before the run, by the run, and after another one. */
     GET(kvmem_transfer_info, planned, kvmem_transfer_get_info, transfer);
     for (int i = 0; i < 2; i++) {
@@ -108,7 +108,7 @@ static void move_in_steps(uint32_t path, uint64_t flags) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(file_pair, pair, &config, &config, NULL, 0);
     OWNED(kvmem_transfer) transfer =
-        file_pair_transfer(&pair, true, KV_OPTIONS(&steps[1], it.path = path, it.flags = flags));
+        file_pair_transfer(&pair, true, KV_OPTIONS(&steps[1], it.method = path, it.flags = flags));
     for (size_t i = 0; i < 2 * NUM(steps); i++) {
         const kv_move *move = &steps[i % NUM(steps)];
         kvmem_submit_options step =
@@ -161,7 +161,7 @@ static void start_many(const kvmem_layout *source, const kvmem_layout *destinati
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move move = KV_MOVE(1, {i, MANY - 1 - i});
         kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i,
-                                              it.path = path);
+                                              it.method = path);
         EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
     }
     for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
@@ -242,12 +242,12 @@ TEST(layouts_that_do_not_fit_fail) {
     const kvmem_transfer_options usual = kv_transfer_options(&out);
     const kvmem_status unsupported = KVMEM_STATUS_UNSUPPORTED;
     refuse(file, buffered, usual, unsupported, "disk");
-    const uint32_t strange[] = {KVMEM_PATH_MEMCPY, KVMEM_PATH_NIXL_READ, KVMEM_PATH_CUDA_COPY,
-                                KVMEM_PATH_URING_STAGED, KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_NIXL_FILE_READ};
+    const uint32_t strange[] = {KVMEM_METHOD_MEMCPY, KVMEM_METHOD_NIXL_STAGED, KVMEM_METHOD_CUDA_COPY,
+                                KVMEM_METHOD_NIXL_SERVED};
     for (size_t i = 0; i < NUM(strange); i++)
-        refuse(host.layout, file, WITH(usual, it.path = strange[i]), unsupported,
-               kvmem_path_name(strange[i]));
-    refuse(host.layout, file, WITH(usual, it.path = KVMEM_PATH_NIXL_FILE_WRITE), KVMEM_STATUS_INVALID_STATE,
+        refuse(host.layout, file, WITH(usual, it.method = strange[i]), unsupported,
+               kvmem_method_name(strange[i]));
+    refuse(host.layout, file, WITH(usual, it.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_INVALID_STATE,
            "agent");
     refuse(host.layout, buffered, WITH(usual, it.flags = KVMEM_TRANSFER_ZERO_COPY), unsupported,
            "page cache");
@@ -265,7 +265,7 @@ TEST(a_transfer_to_a_direct_file_changes_nothing_else) {
                    kvmem_transfer_submit_on_stream(transfer, NULL, ERR));
 }
 
-/* Every path is named, with the reason if it is not used. */
+/* Every method is named, with the reason if it is not used. */
 TEST(the_choice_is_explained) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const uint64_t flags[] = {KVMEM_DISK_DIRECT_REQUIRED, KVMEM_DISK_BUFFERED};
@@ -275,16 +275,16 @@ TEST(the_choice_is_explained) {
         OWNED(kvmem_transfer) transfer = kv_transfer(file, host.layout, &out);
         kvmem_transfer_explanation explanation;
         const char *said = kv_explained(transfer, &explanation);
-        CHECK_EQ(explanation.path, best_path(i == 0));
+        CHECK_EQ(explanation.method, best_method(i == 0));
         CHECK_HAS(said, "io_uring");
         CHECK_HAS(said, "pread/pwrite");
-        CHECK_HAS(said, "NIXL file read");
+        CHECK_HAS(said, "NIXL");
     }
 }
 
-static bool has_choice(const kvmem_transfer *transfer, size_t index, kvmem_path_choice *choice, size_t *reason_size) {
+static bool has_choice(const kvmem_transfer *transfer, size_t index, kvmem_method_choice *choice, size_t *reason_size) {
     OWNED(kvmem_blob) reason = NULL;
-    const kvmem_status status = kvmem_transfer_get_path_choice(transfer, index, choice, &reason, ERR);
+    const kvmem_status status = kvmem_transfer_get_method_choice(transfer, index, choice, &reason, ERR);
     if (status == KVMEM_STATUS_OUT_OF_RANGE) {
         CHECK_EQ(reason, NULL);
         return false;
@@ -294,26 +294,26 @@ static bool has_choice(const kvmem_transfer *transfer, size_t index, kvmem_path_
     return true;
 }
 
-/* The same through the API: the selected path is first, and each other path has its reason. */
+/* The same through the API: the selected method is first, and each other method has its reason. */
 TEST(each_choice_is_returned) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, NULL, 1);
     OWNED(kvmem_transfer) transfer = kv_transfer(file, host.layout, &out);
-    kvmem_path_choice choice;
+    kvmem_method_choice choice;
     size_t size = 0;
     CHECK(has_choice(transfer, 0, &choice, &size));
-    CHECK_EQ(choice.path, KVMEM_PATH_PREAD);
+    CHECK_EQ(choice.method, KVMEM_METHOD_PREAD);
     CHECK_EQ(choice.choice, KVMEM_CHOICE_USED);
     size_t others = 0;
     for (; has_choice(transfer, 1 + others, &choice, &size); others++) {
-        CHECK(choice.path == KVMEM_PATH_URING || choice.path == KVMEM_PATH_NIXL_FILE_READ);
+        CHECK(choice.method == KVMEM_METHOD_URING || choice.method == KVMEM_METHOD_NIXL);
         CHECK(choice.choice == KVMEM_CHOICE_NOT_USED || choice.choice == KVMEM_CHOICE_IMPOSSIBLE);
         CHECK(size > 0);
     }
     CHECK_EQ(others, 2);
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "3 paths were compared",
-                   kvmem_transfer_get_path_choice(transfer, 3, &choice, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "3 methods were compared",
+                   kvmem_transfer_get_method_choice(transfer, 3, &choice, NULL, ERR));
 }
 
 static kvmem_transfer_explanation expected_speed(const kvmem_transfer *transfer, const char *part) {

@@ -102,7 +102,7 @@ TEST(all_parts_move_in_one_transfer) {
     CHECK_HAS(kv_explained(transfer, &explanation), "loops of part 'scales': 5 blocks");
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.bytes, bytes);
-    CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);
+    CHECK_EQ(info.method, KVMEM_METHOD_MEMCPY);
     kvmem_completion completions[4];
     GET(size_t, count, kvmem_queue_poll, queue, completions, NUM(completions));
     CHECK_EQ(count, 1);
@@ -347,19 +347,19 @@ TEST(handles_may_be_destroyed_in_any_order) {
     memset((void *)(uintptr_t)row.address, 1, row.size);
 }
 
-/* To a file and back, by every path for files. */
+/* To a file and back, by every method for files. */
 TEST(all_parts_move_to_files_and_back) {
     const kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.flags = KVMEM_DISK_BUFFERED);
     OWNED(kvmem_layout) files = parts_build(apart, NUM(apart),
                                             REF(OPTIONS(kvmem_layout_options, it.disk = &disk,
                                                         it.source = KVMEM_LAYOUT_ALLOCATE)));
-    static const uint32_t paths[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD};
-    for (size_t i = 0; i < NUM(paths); i++) {
+    static const uint32_t methods[] = {KVMEM_METHOD_URING, KVMEM_METHOD_PREAD};
+    for (size_t i = 0; i < NUM(methods); i++) {
         OPENED(caches, caches);
         kvmem_block_pair back[NUM(pairs)];
         for (size_t j = 0; j < NUM(pairs); j++)
             back[j] = (kvmem_block_pair){pairs[j].destination, pairs[j].source};
-        kvmem_transfer_options there = WITH(all_pairs, it.path = paths[i], it.flags = KVMEM_TRANSFER_VERIFY);
+        kvmem_transfer_options there = WITH(all_pairs, it.method = methods[i], it.flags = KVMEM_TRANSFER_VERIFY);
         const kvmem_transfer_options here = WITH(there, it.pairs = back);
         kv_run_with(caches.source, files, &there);
         kv_run_with(files, caches.destination, &here);

@@ -112,14 +112,14 @@ TEST(the_checksums_of_the_moved_slots_are_compared) {
 }
 
 static void out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk, uint64_t flags,
-                         uint32_t path, kv_outers slots) {
+                         uint32_t method, kv_outers slots) {
     OPENED(file_pair, pair, memory, disk, NULL, flags);
     for (int to_file = 1; to_file >= 0; to_file--) {
         kv_side *source = file_pair_source(&pair, to_file);
         kv_side *destination = file_pair_destination(&pair, to_file);
         const kv_move *move = &moves[to_file ? 0 : 2];
         const kvmem_transfer_options options =
-            WITH(kv_outers_options(move, slots), it.path = path,
+            WITH(kv_outers_options(move, slots), it.method = method,
                  it.flags = to_file ? 0 : KVMEM_TRANSFER_VERIFY);
         const kvmem_transfer_info info = kv_run_with(source->layout, destination->layout, &options);
         check_info(&info, source, move, slots);
@@ -129,16 +129,16 @@ static void out_and_back(const kvmem_layout_config *memory, const kvmem_layout_c
 }
 
 TEST(slots_move_to_files_and_back) {
-    static const uint32_t paths[] = {KVMEM_PATH_PREAD, 0, KVMEM_PATH_URING};
+    static const uint32_t methods[] = {KVMEM_METHOD_PREAD, 0, KVMEM_METHOD_URING};
     for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
         const bool is_direct = i % 2 == 0;
         const kv_kind *here = &kv_kinds[i / 2 % KV_NUM_KINDS];
         const kv_kind *there = &kv_kinds[i / 2 / KV_NUM_KINDS];
         const kvmem_layout_config memory = is_direct ? kv_aligned_config(here) : kv_config(here);
         const kvmem_layout_config disk = is_direct ? kv_aligned_config(there) : kv_config(there);
-        for (size_t path = 0; path < (can_test_io_uring() ? 3 : 2); path++)
-            out_and_back(&memory, &disk, is_direct ? 0 : KVMEM_DISK_BUFFERED, paths[path],
-                         outers[(i + path) % NUM(outers)]);
+        for (size_t method = 0; method < (can_test_io_uring() ? 3 : 2); method++)
+            out_and_back(&memory, &disk, is_direct ? 0 : KVMEM_DISK_BUFFERED, methods[method],
+                         outers[(i + method) % NUM(outers)]);
     }
 }
 

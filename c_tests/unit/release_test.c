@@ -27,7 +27,7 @@ typedef struct on_release {
 /* Creates a transfer, waits for it and destroys it. A failed check here would end the case on the wrong
    thread. */
 static kvmem_status move_all(const move_sides *sides) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = sides->path);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.method = sides->path);
     OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(sides->source, sides->destination, &options, &transfer, NULL);
     THEN(status, kvmem_transfer_submit(transfer, NULL));
@@ -66,7 +66,7 @@ static void *page_aligned(uint64_t size) {
 static void destroy_in_flight(const kvmem_layout_config *config, void *memory, kvmem_layout *destination,
                               on_release *release, void *gate) {
     OWNED(kvmem_layout) source = adopted_layout(config, memory, release);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = release->sides.path);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.method = release->sides.path);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
     if (gate != NULL) gate_close(gate, 4096);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
@@ -95,10 +95,10 @@ static void a_callback_may_move_blocks(uint32_t path) {
 }
 
 TEST(on_io_uring) {
-    if (can_test_io_uring()) a_callback_may_move_blocks(KVMEM_PATH_URING);
+    if (can_test_io_uring()) a_callback_may_move_blocks(KVMEM_METHOD_URING);
 }
 
-TEST_CALL(on_threads_that_write_files, a_callback_may_move_blocks(KVMEM_PATH_PREAD))
+TEST_CALL(on_threads_that_write_files, a_callback_may_move_blocks(KVMEM_METHOD_PREAD))
 
 /* The copy waits at the gate until its handles are destroyed. The callback's copies need the same threads. */
 TEST(on_threads_that_copy) {

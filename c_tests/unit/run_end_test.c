@@ -47,11 +47,11 @@ static void expect_unused(const world *world) {
 }
 
 /* One run, whose end is taken from the queue. */
-static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
+static void run_once(world *world, uint32_t method, uint64_t flags, bool cancel) {
     kvmem_layout *layouts[2];
     for (int side = 0; side < 2; side++)
         layouts[side] = regions_lay_out(&world->config, &world->regions[side], 1, NULL);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = path, it.flags = flags,
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.method = method, it.flags = flags,
                                           it.queue = world->queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
@@ -64,23 +64,23 @@ static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
     expect_unused(world);
 }
 
-static void check_every_end(bool from_file, bool to_file, uint32_t path) {
+static void check_every_end(bool from_file, bool to_file, uint32_t method) {
     static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
     CLEANUP(world_close) world world = open_world(from_file, to_file);
     for (size_t i = 0; i < RUNS * 2 * NUM(flags); i++)
-        run_once(&world, path, flags[i % NUM(flags)], i / NUM(flags) % 2 == 1);
+        run_once(&world, method, flags[i % NUM(flags)], i / NUM(flags) % 2 == 1);
 }
 
-TEST_CALL(of_copies_in_memory, check_every_end(false, false, KVMEM_PATH_MEMCPY))
-TEST_CALL(of_reads_by_threads, check_every_end(true, false, KVMEM_PATH_PREAD))
-TEST_CALL(of_writes_by_threads, check_every_end(false, true, KVMEM_PATH_PREAD))
+TEST_CALL(of_copies_in_memory, check_every_end(false, false, KVMEM_METHOD_MEMCPY))
+TEST_CALL(of_reads_by_threads, check_every_end(true, false, KVMEM_METHOD_PREAD))
+TEST_CALL(of_writes_by_threads, check_every_end(false, true, KVMEM_METHOD_PREAD))
 
 TEST(of_reads_by_io_uring) {
-    if (can_test_io_uring()) check_every_end(true, false, KVMEM_PATH_URING);
+    if (can_test_io_uring()) check_every_end(true, false, KVMEM_METHOD_URING);
 }
 
 TEST(of_writes_by_io_uring) {
-    if (can_test_io_uring()) check_every_end(false, true, KVMEM_PATH_URING);
+    if (can_test_io_uring()) check_every_end(false, true, KVMEM_METHOD_URING);
 }
 
 static void check_checksums_end(bool from_file) {

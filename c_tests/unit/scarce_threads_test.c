@@ -8,8 +8,8 @@ static const kv_move some = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
 static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL); }
 
 static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
-                              uint32_t path, uint64_t flags) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path, it.flags = flags);
+                              uint32_t method, uint64_t flags) {
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.method = method, it.flags = flags);
     return MADE(kvmem_transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
 }
 
@@ -17,7 +17,7 @@ static kvmem_transfer *create(const kv_side *source, const kv_side *destination,
 TEST(a_copy_is_made_by_the_caller) {
     const kv_move move = KV_MOVE(4, {0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7});
     KV_SIDES(source, destination, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[0]));
-    OWNED(kvmem_transfer) transfer = create(&source, &destination, &move, KVMEM_PATH_MEMCPY, 0);
+    OWNED(kvmem_transfer) transfer = create(&source, &destination, &move, KVMEM_METHOD_MEMCPY, 0);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     kv_side_check_moved(&destination, &source, &move);
@@ -28,10 +28,10 @@ typedef struct file_world {
     kvmem_transfer *transfer;
 } file_world;
 
-static void file_world_open(file_world *world, uint32_t path) {
+static void file_world_open(file_world *world, uint32_t method) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     file_pair_open(&world->pair, &config, &config, NULL, 0);
-    world->transfer = file_pair_transfer(&world->pair, true, KV_OPTIONS(&some, it.path = path));
+    world->transfer = file_pair_transfer(&world->pair, true, KV_OPTIONS(&some, it.method = method));
 }
 
 static void file_world_close(file_world *world) {
@@ -41,14 +41,14 @@ static void file_world_close(file_world *world) {
 }
 
 TEST(a_file_is_written_by_the_caller) {
-    OPENED(file_world, world, KVMEM_PATH_PREAD);
+    OPENED(file_world, world, KVMEM_METHOD_PREAD);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_poll(world.transfer, ERR));
 }
 
 TEST(io_uring_without_its_thread_fails_and_works_later) {
     if (!can_test_io_uring()) return;
-    OPENED(file_world, world, KVMEM_PATH_URING);
+    OPENED(file_world, world, KVMEM_METHOD_URING);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread",
                    kvmem_transfer_wait(world.transfer, PATIENCE, ERR));
@@ -57,7 +57,7 @@ TEST(io_uring_without_its_thread_fails_and_works_later) {
 
 TEST(a_verification_without_its_thread_fails_and_works_later) {
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
-    OWNED(kvmem_transfer) transfer = create(&source, &destination, &some, KVMEM_PATH_MEMCPY,
+    OWNED(kvmem_transfer) transfer = create(&source, &destination, &some, KVMEM_METHOD_MEMCPY,
                                             KVMEM_TRANSFER_VERIFY);
     CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread", kvmem_transfer_wait(transfer, PATIENCE, ERR));

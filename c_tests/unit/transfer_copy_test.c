@@ -13,7 +13,7 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
     kv_side_check_moved(&destination, &source, move);
     kv_side_check(&source);
     const uint64_t pieces = move->num_pairs * move->num_layers * from->outer_dim;
-    CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);
+    CHECK_EQ(info.method, KVMEM_METHOD_MEMCPY);
     CHECK_EQ(info.num_pieces, pieces);
     CHECK_EQ(info.bytes, pieces * kv_piece_size(from));
     CHECK(info.num_moves >= 1 && info.num_moves <= pieces);

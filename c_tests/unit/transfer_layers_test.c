@@ -135,8 +135,8 @@ TEST(a_late_cancellation_changes_nothing) {
 /* Layers small enough to be copied by the calling thread, and files, whose layers start one after the
    other. */
 TEST(small_copies_and_files_report_layers) {
-    static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
-    for (size_t kind = 0; kind < KV_NUM_KINDS * (can_test_io_uring() ? NUM(paths) : 1); kind++) {
+    static const uint32_t methods[] = {KVMEM_METHOD_PREAD, KVMEM_METHOD_URING};
+    for (size_t kind = 0; kind < KV_NUM_KINDS * (can_test_io_uring() ? NUM(methods) : 1); kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind % KV_NUM_KINDS]);
         static const kvmem_block_pair some[] = {{6, 0}, {0, 5}, {1, 6}};
         const kv_move part = {some, NUM(some), 1, 1, 2};
@@ -148,7 +148,7 @@ TEST(small_copies_and_files_report_layers) {
             const kvmem_layout *ends[] = {host.layout, disk};
             OWN(kvmem_transfer, transfer, kvmem_transfer_create, ends[i], ends[1 - i],
                 KV_OPTIONS(moves[i], it.flags = KVMEM_TRANSFER_BY_LAYER,
-                           it.path = paths[kind / KV_NUM_KINDS]));
+                           it.method = methods[kind / KV_NUM_KINDS]));
             for (int again = 0; again < 3; again++) {
                 EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
                 EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
@@ -176,7 +176,7 @@ static void submit_and_cancel(kvmem_transfer *transfer, bool by_layer) {
 }
 
 /* 32 MiB in pieces of 512 KiB: more than the kernel and threads have at a time. */
-static void cancel_file_transfer(uint32_t path, bool to_file, bool by_layer) {
+static void cancel_file_transfer(uint32_t method, bool to_file, bool by_layer) {
     kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
                                       it.inner_dim = 16384);
     kvmem_block_pair scattered[16];
@@ -186,7 +186,7 @@ static void cancel_file_transfer(uint32_t path, bool to_file, bool by_layer) {
     const size_t files = count_open_files();
     file_pair_open(&pair, &config, &config, NULL, 0);
     kvmem_transfer *transfer = file_pair_transfer(
-        &pair, to_file, KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path));
+        &pair, to_file, KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.method = method));
     for (int again = 0; again < 3; again++) submit_and_cancel(transfer, by_layer);
     RUN(transfer);
     file_pair_check_moved(&pair, to_file, &all);
@@ -200,9 +200,9 @@ static void cancel_file_transfer(uint32_t path, bool to_file, bool by_layer) {
 }
 
 TEST(file_transfers_are_cancelled) {
-    static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
-    for (size_t i = 0; i < 4 * (can_test_io_uring() ? NUM(paths) : 1); i++)
-        cancel_file_transfer(paths[i / 4], i / 2 % 2, i % 2);
+    static const uint32_t methods[] = {KVMEM_METHOD_PREAD, KVMEM_METHOD_URING};
+    for (size_t i = 0; i < 4 * (can_test_io_uring() ? NUM(methods) : 1); i++)
+        cancel_file_transfer(methods[i / 4], i / 2 % 2, i % 2);
 }
 
 /* Thousands wait at the gate, and every third is cancelled: each is reported once with its result. */

@@ -124,8 +124,8 @@ TEST(layouts_that_share_memory_are_compared_by_address) {
 }
 
 TEST(a_path_that_is_not_possible_fails_with_the_tiers) {
-    refuse_usual(TRANSFER(one_pair, it.path = KVMEM_PATH_NIXL_READ), KVMEM_STATUS_UNSUPPORTED,
-                 "path NIXL read is not possible from tier system to tier system; possible: memcpy");
+    refuse_usual(TRANSFER(one_pair, it.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_UNSUPPORTED,
+                 "method NIXL is not possible from tier system to tier system; possible: memcpy");
 }
 
 TEST(a_notification_needs_a_remote_side) {

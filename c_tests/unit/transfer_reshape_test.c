@@ -184,15 +184,15 @@ static kvmem_layout *file_open(const shape *shape) {
    transfer. */
 TEST(tokens_move_through_files_of_other_orders_and_sizes) {
     static const uint32_t file_ids[] = {4, 0, 3, 1, 2, 5, 6};
-    static const uint32_t paths[] = {0, KVMEM_PATH_PREAD};
-    for (size_t i = 0; i < NUM(orders) * NUM(paths); i++) {
-        const size_t order = i / NUM(paths);
+    static const uint32_t methods[] = {0, KVMEM_METHOD_PREAD};
+    for (size_t i = 0; i < NUM(orders) * NUM(methods); i++) {
+        const size_t order = i / NUM(methods);
         const shape from = {orders[order], 7, 4, 2}, kept = {orders[(order + 3) % NUM(orders)], 7, 3, 2},
                     to = {orders[(order + 7) % NUM(orders)], 8, 2, 2};
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
         OWNED(kvmem_layout) file = file_open(&kept);
-        kvmem_transfer_options whole = TOKENS(3, 1, 13, it.path = paths[i % NUM(paths)]);
+        kvmem_transfer_options whole = TOKENS(3, 1, 13, it.method = methods[i % NUM(methods)]);
         const kvmem_transfer_options out = WITH(whole, it.destination_table = TABLE(file_ids, 2, 1)),
                                      back = WITH(whole, it.source_table = TABLE(file_ids, 2, 1));
         copy_elements(&destination, &source, &whole);

@@ -46,26 +46,23 @@ void verify(const Place &from, const Place &to, std::uint32_t blocks) {
     }
 }
 
-std::string key_of(kvmem::Path path) {
-    static constexpr std::array names = {
-        "fastest",   "memcpy",      "nixl_read",   "nixl_write", "nixl_file_read", "nixl_file_write",
-        "cuda_copy", "cuda_batch",  "cuda_2d",     "cuda_kernel", "cuda_staged",   "uring",
-        "pread",     "uring_staged", "pread_staged", "nixl_read_staged", "nixl_write_staged",
-        "nixl_read_served", "nixl_write_served", "nixl_object_read", "nixl_object_write",
-        "nixl_object_read_staged", "nixl_object_write_staged", "nixl_block_read", "nixl_block_write"};
-    static_assert(names.size() == static_cast<std::size_t>(kvmem::Path::nixl_block_write) + 1);
-    const auto index = static_cast<std::size_t>(path);
+std::string key_of(kvmem::Method method) {
+    static constexpr std::array names = {"fastest",     "memcpy",      "cuda_copy", "cuda_batch",
+                                         "cuda_2d",     "cuda_kernel", "cuda_staged", "uring",
+                                         "pread",       "nixl",        "nixl_staged", "nixl_served"};
+    static_assert(names.size() == static_cast<std::size_t>(kvmem::Method::nixl_served) + 1);
+    const auto index = static_cast<std::size_t>(method);
     return index < names.size() ? names[index] : "unknown";
 }
 
-// The paths that are not chosen for another reason than their speed.
+// The methods that are not chosen for another reason than their speed.
 void add_others(Route &route, const kvmem::Transfer &transfer) {
-    for (const kvmem::PathChoice &each : transfer.path_choices()) {
+    for (const kvmem::MethodChoice &each : transfer.method_choices()) {
         if (each.choice == kvmem::Choice::used) {
             route.text = each.reason;
             route.estimated_bytes_per_second = each.bytes_per_second;
         } else if (each.choice != kvmem::Choice::slower) {
-            route.others.push_back({key_of(each.path), kvmem::name(each.path), each.reason,
+            route.others.push_back({key_of(each.method), kvmem::name(each.method), each.reason,
                                     each.choice == kvmem::Choice::impossible, each.bytes_per_second});
         }
     }
@@ -93,10 +90,10 @@ void measure_into(Route &route, const Place &from, const Place &to, std::uint32_
     std::sort(durations.begin(), durations.end());
     const auto info = transfer.info();
     const auto seconds = std::chrono::duration<double>(durations[durations.size() / 2]).count();
-    route.path = key_of(info.path);
+    route.method = key_of(info.method);
     route.bytes_per_second = static_cast<std::uint64_t>(static_cast<double>(info.bytes) / seconds);
     add_others(route, transfer);
-    route.path_name = kvmem::name(info.path);
+    route.method_name = kvmem::name(info.method);
     route.data = {{"bytes", info.bytes}, {"runs", static_cast<std::uint64_t>(durations.size())}};
 }
 

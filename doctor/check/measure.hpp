@@ -26,7 +26,7 @@ struct Place {
     kvmem::Layout layout;
 };
 
-/// Moves blocks for about this time, and reports the path and the median rate. Reports a failure as one; throws
+/// Moves blocks for about this time, and reports the method and the median rate. Reports a failure as one; throws
 /// nothing. `blocks` is the size of both layouts.
 Route measure(const Place &from, const Place &to, std::uint32_t blocks, std::chrono::milliseconds time);
 

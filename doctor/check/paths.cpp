@@ -45,7 +45,7 @@ public:
         Route route = doctor::measure(*find(places_, from), *find(places_, to), blocks_, time);
         route.to = route.to.substr(0, route.to.find(second));
         for (Route::Other &other : route.others) {
-            if (other.path.rfind("nixl_file", 0) == 0 && !against_gds.empty()) other.reason = against_gds;
+            if (other.method == "nixl" && !against_gds.empty()) other.reason = against_gds;
         }
         report_.add(route);
     }

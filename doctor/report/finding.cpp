@@ -65,8 +65,8 @@ Value Route::to_value() const {
     Value::Array list;
     for (const Other &other : others) {
         list.push_back(Value::Object{
-            {"path", other.path},
-            {"path_name", other.path_name},
+            {"method", other.method},
+            {"method_name", other.method_name},
             {"reason", other.reason},
             {"possible", !other.is_impossible},
             {"estimated_bytes_per_second", other.bytes_per_second}});
@@ -75,8 +75,8 @@ Value Route::to_value() const {
                          {"from", from},
                          {"to", to},
                          {"status", name(level)},
-                         {"path", path},
-                         {"path_name", path_name},
+                         {"method", method},
+                         {"method_name", method_name},
                          {"bytes_per_second", bytes_per_second},
                          {"estimated_bytes_per_second", estimated_bytes_per_second},
                          {"text", text},
@@ -90,8 +90,8 @@ Route Route::from_value(const Value &value) {
     route.from = text_of(value, "from");
     route.to = text_of(value, "to");
     route.level = level_of(value);
-    route.path = text_of(value, "path");
-    route.path_name = text_of(value, "path_name");
+    route.method = text_of(value, "method");
+    route.method_name = text_of(value, "method_name");
     route.bytes_per_second = number_of(value, "bytes_per_second");
     route.estimated_bytes_per_second = number_of(value, "estimated_bytes_per_second");
     route.text = text_of(value, "text");
@@ -101,7 +101,7 @@ Route Route::from_value(const Value &value) {
     if (const auto *const list = found ? found->as<Value::Array>() : nullptr) {
         for (const Value &each : *list) {
             route.others.push_back(
-                {text_of(each, "path"), text_of(each, "path_name"), text_of(each, "reason"), !is(each, "possible"),
+                {text_of(each, "method"), text_of(each, "method_name"), text_of(each, "reason"), !is(each, "possible"),
                  number_of(each, "estimated_bytes_per_second")});
         }
     }

@@ -47,23 +47,23 @@ struct Route {
     std::string from;
     std::string to;
     Level level = Level::ok;
-    /// The path that the transfer takes: a constant of kvmem.h in small letters, without its prefix.
-    std::string path;
-    /// The name of the path for people.
-    std::string path_name;
+    /// The method of the transfer: a constant of kvmem.h in small letters, without its prefix.
+    std::string method;
+    /// The name of the method for people.
+    std::string method_name;
     /// 0 if nothing was measured.
     std::uint64_t bytes_per_second = 0;
     /// kvmem's estimate; 0 if unknown.
     std::uint64_t estimated_bytes_per_second = 0;
-    /// Why nothing was measured, or a remark on the path.
+    /// Why nothing was measured, or a remark on the method.
     std::string text;
     std::string fix;
-    /// Other paths, each with the reason why it is not chosen.
+    /// Other methods, each with the reason why it is not chosen.
     struct Other {
-        std::string path;
-        std::string path_name;
+        std::string method;
+        std::string method_name;
         std::string reason;
-        /// Whether the path is impossible, rather than slower.
+        /// Whether the method is impossible, rather than slower.
         bool is_impossible = false;
         /// Estimated; 0 if unknown.
         std::uint64_t bytes_per_second = 0;

@@ -35,7 +35,7 @@ std::string left_padded(const std::string &text, std::size_t width) {
     return std::string(width > used ? width - used : 0, ' ') + text;
 }
 
-// Only paths that would be faster if they were possible. The JSON output has all paths.
+// Only methods that would be faster if they were possible. The JSON output has all methods.
 bool is_better(const Route::Other &other, const Route &route) {
     if (other.bytes_per_second == 0) return other.is_impossible;
     return other.bytes_per_second > route.estimated_bytes_per_second;
@@ -71,16 +71,16 @@ public:
     }
 
     void routes(const std::vector<Route> &routes, const std::string &legend) {
-        std::size_t from = 4, to = 2, path = 4;
+        std::size_t from = 4, to = 2, method = 6;
         for (const Route &each : routes) {
             from = std::max(from, columns(each.from));
             to = std::max(to, columns(each.to));
-            path = std::max(path, columns(each.path_name));
+            method = std::max(method, columns(each.method_name));
         }
         heading("Paths: blocks of 1 MiB, GB/s");
         out += legend;
         out += indent + padded("", status_width) + indent + padded("from", from) + indent + padded("to", to) + indent +
-               padded("path", path) + indent + "  GB/s\n";
+               padded("method", method) + indent + "  GB/s\n";
         for (const Route &each : routes) {
             out += indent + status(each.level) + indent + padded(each.from, from) + indent;
             out += padded(each.to, to) + indent;
@@ -88,12 +88,12 @@ public:
                 out += printable(each.text) + "\n";
             } else {
                 const std::string rate = rate_text(static_cast<double>(each.bytes_per_second));
-                out += padded(each.path_name, path) + indent + left_padded(rate, 6) + "\n";
+                out += padded(each.method_name, method) + indent + left_padded(rate, 6) + "\n";
                 if (!each.text.empty()) detail("but: " + each.text);
             }
             for (const Route::Other &other : each.others) {
                 if (!is_better(other, each)) continue;
-                detail("not " + other.path_name + ": " + other.reason);
+                detail("not " + other.method_name + ": " + other.reason);
             }
             fix(each.fix);
         }

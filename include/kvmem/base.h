@@ -163,7 +163,7 @@ void kvmem_blob_destroy(kvmem_blob *blob);
 #define KVMEM_LOG_ERROR 1
 /// Something works, but not as well as requested.
 #define KVMEM_LOG_WARN 2
-/// Milestones, such as a loaded library, and slow paths that are caused by the setup.
+/// Milestones, such as a loaded library, and slow methods that are caused by the setup.
 #define KVMEM_LOG_INFO 3
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
 /// registrations, shares; failed calls.

@@ -148,35 +148,22 @@ enum class Compute : std::uint32_t {
 };
 
 /// How a transfer moves bytes.
-enum class Path : std::uint32_t {
+enum class Method : std::uint32_t {
     fastest = 0,
-    memcpy = KVMEM_PATH_MEMCPY,
-    nixl_read = KVMEM_PATH_NIXL_READ,
-    nixl_write = KVMEM_PATH_NIXL_WRITE,
-    nixl_file_read = KVMEM_PATH_NIXL_FILE_READ,
-    nixl_file_write = KVMEM_PATH_NIXL_FILE_WRITE,
-    cuda_copy = KVMEM_PATH_CUDA_COPY,
-    cuda_batch = KVMEM_PATH_CUDA_BATCH,
-    cuda_2d = KVMEM_PATH_CUDA_2D,
-    cuda_kernel = KVMEM_PATH_CUDA_KERNEL,
-    cuda_staged = KVMEM_PATH_CUDA_STAGED,
-    uring = KVMEM_PATH_URING,
-    pread = KVMEM_PATH_PREAD,
-    uring_staged = KVMEM_PATH_URING_STAGED,
-    pread_staged = KVMEM_PATH_PREAD_STAGED,
-    nixl_read_staged = KVMEM_PATH_NIXL_READ_STAGED,
-    nixl_write_staged = KVMEM_PATH_NIXL_WRITE_STAGED,
-    nixl_read_served = KVMEM_PATH_NIXL_READ_SERVED,
-    nixl_write_served = KVMEM_PATH_NIXL_WRITE_SERVED,
-    nixl_object_read = KVMEM_PATH_NIXL_OBJECT_READ,
-    nixl_object_write = KVMEM_PATH_NIXL_OBJECT_WRITE,
-    nixl_object_read_staged = KVMEM_PATH_NIXL_OBJECT_READ_STAGED,
-    nixl_object_write_staged = KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED,
-    nixl_block_read = KVMEM_PATH_NIXL_BLOCK_READ,
-    nixl_block_write = KVMEM_PATH_NIXL_BLOCK_WRITE,
+    memcpy = KVMEM_METHOD_MEMCPY,
+    cuda_copy = KVMEM_METHOD_CUDA_COPY,
+    cuda_batch = KVMEM_METHOD_CUDA_BATCH,
+    cuda_2d = KVMEM_METHOD_CUDA_2D,
+    cuda_kernel = KVMEM_METHOD_CUDA_KERNEL,
+    cuda_staged = KVMEM_METHOD_CUDA_STAGED,
+    uring = KVMEM_METHOD_URING,
+    pread = KVMEM_METHOD_PREAD,
+    nixl = KVMEM_METHOD_NIXL,
+    nixl_staged = KVMEM_METHOD_NIXL_STAGED,
+    nixl_served = KVMEM_METHOD_NIXL_SERVED,
 };
 
-/// What was decided about a path that was compared.
+/// What was decided about a method that was compared.
 enum class Choice : std::uint32_t {
     used = KVMEM_CHOICE_USED,
     slower = KVMEM_CHOICE_SLOWER,

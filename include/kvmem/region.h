@@ -616,9 +616,8 @@ typedef struct kvmem_object_options {
 ///
 /// Transfers need a layout over the region that was built with an agent. The agent has a backend of NIXL's
 /// plugin OBJ, which names the bucket. The other layout is in host or GPU memory, and was built with the same
-/// agent. Transfers write whole objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and
-/// KVMEM_PATH_NIXL_OBJECT_WRITE. Regions with the same prefix, in this process or in others, name the same
-/// objects of a bucket.
+/// agent. Transfers write whole objects, and may read parts. Regions with the same prefix, in this process or
+/// in others, name the same objects of a bucket.
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
 ///
@@ -661,8 +660,8 @@ typedef struct kvmem_block_options {
 /// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
 ///
 /// Transfers need a layout over the region that was built with an agent. The agent has a backend that accepts
-/// KVMEM_MEMORY_BLOCK. The paths are KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other
-/// layout is in memory that the backend accepts (GUSLI: host memory), and was built with the same agent.
+/// KVMEM_MEMORY_BLOCK. The method is KVMEM_METHOD_NIXL. The other layout is in memory that the backend
+/// accepts (GUSLI: host memory), and was built with the same agent.
 ///
 /// This process has no addresses of it: it cannot be shared, exported, or mapped.
 ///

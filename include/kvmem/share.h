@@ -257,7 +257,7 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share,
 /// returns which of the two was chosen. The log says why the memory was not mapped (KVMEM_LOG_INFO).
 ///
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
-/// transfer uses one path, so no region is mapped unless all can be.
+/// transfer uses one method, so no region is mapped unless all can be.
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for the defaults

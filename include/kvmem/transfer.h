@@ -61,12 +61,12 @@ typedef struct kvmem_block_table {
     uint64_t token_step;
 } kvmem_block_table;
 
-/// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory of
+/// Exclude methods that store bytes anywhere between source and destination: in staging memory, in memory of
 /// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
-/// Excludes all paths to a peer, because NIXL does not report what its backends do.
+/// Excludes all methods to a peer, because NIXL does not report what its backends do.
 #define KVMEM_TRANSFER_ZERO_COPY 1
-/// Exclude paths through host memory that is neither source nor destination: all paths between a file and a
-/// GPU except GPUDirect Storage, and all paths to a peer.
+/// Exclude methods through host memory that is neither source nor destination: all methods between a file and
+/// a GPU except GPUDirect Storage, and all methods to a peer.
 #define KVMEM_TRANSFER_NO_HOST_BOUNCE 2
 /// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
 /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are
@@ -79,11 +79,12 @@ typedef struct kvmem_block_table {
 /// then files with direct I/O are not supported. If a peer serves its layout (kvmem_layout_serve), the
 /// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
 /// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
-/// another path, are read once more, to memory that has random bytes before: a read that reports success and
-/// moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed before.
+/// another method, are read once more, to memory that has random bytes before: a read that reports success
+/// and moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed
+/// before.
 #define KVMEM_TRANSFER_VERIFY 8
 
-/// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
+/// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
 /// use few CTAs.
 #define KVMEM_COMPUTE_MAY_RUN 0
 /// The GPU is idle during the transfer. Copies may use all of it.
@@ -140,8 +141,9 @@ typedef struct kvmem_transfer_options {
     /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
     /// eight objects.
     uint64_t staging_size;
-    /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
-    uint32_t path;
+    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
+    /// throughput.
+    uint32_t method;
     /// Must be 0.
     uint32_t reserved;
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
@@ -177,9 +179,9 @@ typedef struct kvmem_transfer_options {
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
     /// KVMEM_STATUS_BUSY.
     uint64_t stall_timeout_ns;
-    /// Nanoseconds that a run may take, from its submission on, by any path; 0 or KVMEM_TIMEOUT_FOREVER: no
+    /// Nanoseconds that a run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER: no
     /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
-    /// message has the path, the limit and the minimum of bytes that have moved. Parts that had started use
+    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
     /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
     /// the run waits for, and verification. Not supported in a graph.
@@ -200,8 +202,8 @@ typedef struct kvmem_transfer_options {
 /// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
 /// the pairs or tables of each run, any valid pair or tables will do here.
 ///
-/// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
-/// paths.
+/// The fastest method by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists
+/// all methods.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
@@ -216,11 +218,11 @@ typedef struct kvmem_transfer_options {
 ///           too short for the tokens
 ///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
-///           exclude every path; the requested path is not possible; the transfer cannot be verified; or
+///         KVMEM_STATUS_UNSUPPORTED: no method connects the layouts (the message has an alternative); flags
+///           exclude every method; the requested method is not possible; the transfer cannot be verified; or
 ///           tokens of a layout have separate regions, and block tables move parts of blocks, or block
 ///           sizes differ
-///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
+///         KVMEM_STATUS_INVALID_STATE: the method needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///
@@ -372,9 +374,10 @@ typedef struct kvmem_submit_options {
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
 /// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
-/// path is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report them.
-/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and limit.
-/// A transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
+/// method is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report
+/// them. kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and
+/// limit. A transfer has one run in flight at a time; use as many transfers as there are steps at the same
+/// time.
 ///
 /// If the call fails, no run has started, and the transfer keeps its previous blocks.
 ///
@@ -388,7 +391,7 @@ typedef struct kvmem_submit_options {
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
-///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, they cannot be verified, or
+///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks, they cannot be verified, or
 ///           tokens have separate regions, as for kvmem_transfer_create
 ///         any other status of kvmem_transfer_submit
 kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
@@ -490,7 +493,7 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
                                         uint64_t timeout_ns,
                                         kvmem_error **error);
 
-/* ---- Paths and information ---- */
+/* ---- Methods and information ---- */
 
 /// Properties of a transfer.
 typedef struct kvmem_transfer_info {
@@ -501,12 +504,12 @@ typedef struct kvmem_transfer_info {
     uint64_t num_pieces;
     /// Contiguous ranges, after adjacent pieces were merged.
     uint64_t num_moves;
-    /// Requests of NIXL, or reads or writes of a file; 0 for other paths.
+    /// Requests of NIXL, or reads or writes of a file; 0 for other methods.
     uint64_t num_requests;
     /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
     uint64_t duration_ns;
-    /// KVMEM_PATH_* value.
-    uint32_t path;
+    /// KVMEM_METHOD_* value.
+    uint32_t method;
     /// 0.
     uint32_t reserved;
 } kvmem_transfer_info;
@@ -527,23 +530,25 @@ typedef struct kvmem_transfer_explanation {
     /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
     /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
     ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
-    /// - files, objects and peers: earlier runs of this process on the same path with the same file or peer.
+    /// - files, objects and peers: earlier runs of this process by the same method with the same file or
+    /// peer.
     uint64_t bytes_per_second;
-    /// KVMEM_PATH_* value.
-    uint32_t path;
+    /// KVMEM_METHOD_* value.
+    uint32_t method;
     /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
     /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
     /// bytes. Otherwise 0.
     uint32_t assumed;
 } kvmem_transfer_explanation;
 
-/// Returns the path of a transfer, its estimated throughput, and why other paths are not used. Moves nothing.
+/// Returns the method of a transfer, its estimated throughput, and why other methods are not used. Moves
+/// nothing.
 ///
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
 /// @param text receives text for people: the loops over the moved elements, the bytes that are read in
-///         excess, and a line per path that was compared, as docs/transfers.md explains; the caller destroys
-///         the blob; may be NULL
+///         excess, and a line per method that was compared, as docs/transfers.md explains; the caller
+///         destroys the blob; may be NULL
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.
@@ -552,100 +557,72 @@ kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
                                     kvmem_blob **text,
                                     kvmem_error **error);
 
-/// The transfer takes the path. The reason is a remark, or empty.
+/// The transfer takes the method. The reason is a remark, or empty.
 #define KVMEM_CHOICE_USED 1
-/// The path is possible, and its estimate is no better. The reason is empty.
+/// The method is possible, and its estimate is no better. The reason is empty.
 #define KVMEM_CHOICE_SLOWER 2
-/// The path is possible, and is not used for the given reason.
+/// The method is possible, and is not used for the given reason.
 #define KVMEM_CHOICE_NOT_USED 3
-/// The path is not possible, and the reason says why.
+/// The method is not possible, and the reason says why.
 #define KVMEM_CHOICE_IMPOSSIBLE 4
 
-/// A path that was compared with others for a transfer.
-typedef struct kvmem_path_choice {
+/// A method that was compared with others for a transfer.
+typedef struct kvmem_method_choice {
     /// Estimated throughput in bytes per second; 0 if unknown.
     uint64_t bytes_per_second;
-    /// KVMEM_PATH_* value.
-    uint32_t path;
+    /// KVMEM_METHOD_* value.
+    uint32_t method;
     /// KVMEM_CHOICE_* value.
     uint32_t choice;
-} kvmem_path_choice;
+} kvmem_method_choice;
 
-/// Returns a path that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
+/// Returns a method that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
 /// reports as text, for programs. Moves nothing.
 ///
 /// @param transfer a transfer
-/// @param index 0 for the path that the transfer takes; 1, 2 and so on for the others. Submitting other pairs
-///        compares the paths again
-/// @param choice receives the path and the outcome
+/// @param index 0 for the method that the transfer takes; 1, 2 and so on for the others. Submitting other
+///        pairs compares the methods again
+/// @param choice receives the method and the outcome
 /// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: fewer paths were compared
-kvmem_status kvmem_transfer_get_path_choice(const kvmem_transfer *transfer,
-                                            size_t index,
-                                            kvmem_path_choice *choice,
-                                            kvmem_blob **reason,
-                                            kvmem_error **error);
+///         KVMEM_STATUS_OUT_OF_RANGE: fewer methods were compared
+kvmem_status kvmem_transfer_get_method_choice(const kvmem_transfer *transfer,
+                                              size_t index,
+                                              kvmem_method_choice *choice,
+                                              kvmem_blob **reason,
+                                              kvmem_error **error);
 
-/// Host threads copy by memcpy.
-#define KVMEM_PATH_MEMCPY 1
-/// NIXL reads from a peer.
-#define KVMEM_PATH_NIXL_READ 2
-/// NIXL writes to a peer.
-#define KVMEM_PATH_NIXL_WRITE 3
-/// NIXL reads from a file.
-#define KVMEM_PATH_NIXL_FILE_READ 4
-/// NIXL writes to a file.
-#define KVMEM_PATH_NIXL_FILE_WRITE 5
-/// The CUDA driver copies, one call per contiguous range.
-#define KVMEM_PATH_CUDA_COPY 6
+/// Host memory: host threads copy by memcpy.
+#define KVMEM_METHOD_MEMCPY 1
+/// GPU memory: the CUDA driver copies, one call of cuMemcpyAsync per contiguous range.
+#define KVMEM_METHOD_CUDA_COPY 2
+/// GPU memory: the CUDA driver copies all contiguous ranges by one call of cuMemcpyBatchAsync.
+#define KVMEM_METHOD_CUDA_BATCH 3
+/// GPU memory: the CUDA driver copies rows of blocks at regular distances, by cuMemcpy2DAsync.
+#define KVMEM_METHOD_CUDA_2D 4
+/// GPU memory: a kernel on the SMs reads and writes both sides directly.
+#define KVMEM_METHOD_CUDA_KERNEL 5
+/// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy engine
+/// moves contiguous ranges.
+#define KVMEM_METHOD_CUDA_STAGED 6
+/// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver copies.
+#define KVMEM_METHOD_URING 7
+/// Files: as KVMEM_METHOD_URING, with threads that call preadv and pwritev.
+#define KVMEM_METHOD_PREAD 8
+/// Peers, files, objects, block storage: NIXL reads or writes, one descriptor per contiguous range; a request
+/// writes a whole object. Between a file and GPU memory, NIXL uses GPUDirect Storage.
+#define KVMEM_METHOD_NIXL 9
+/// Peers, objects: NIXL reads large ranges or whole objects to staging memory of this process, or writes them
+/// from there. Host threads or a GPU scatter or gather rows.
+#define KVMEM_METHOD_NIXL_STAGED 10
+/// Peers that serve their layout: NIXL reads large ranges from staging memory of the owner, which gathers
+/// rows, or writes them there, and the owner scatters them.
+#define KVMEM_METHOD_NIXL_SERVED 11
 
-/// The CUDA driver copies, one call for all ranges.
-#define KVMEM_PATH_CUDA_BATCH 7
-/// The CUDA driver copies rows of blocks at regular distances.
-#define KVMEM_PATH_CUDA_2D 8
-/// A kernel reads and writes both sides directly.
-#define KVMEM_PATH_CUDA_KERNEL 9
-/// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
-#define KVMEM_PATH_CUDA_STAGED 10
-/// io_uring reads or writes a file.
-#define KVMEM_PATH_URING 11
-/// Threads read or write a file by preadv and pwritev.
-#define KVMEM_PATH_PREAD 12
-/// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
-/// driver the GPU.
-#define KVMEM_PATH_URING_STAGED 13
-/// As KVMEM_PATH_URING_STAGED, with threads that access the file by preadv and pwritev.
-#define KVMEM_PATH_PREAD_STAGED 14
-
-/// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows from
-/// there.
-#define KVMEM_PATH_NIXL_READ_STAGED 15
-/// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from there.
-#define KVMEM_PATH_NIXL_WRITE_STAGED 16
-
-/// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
-#define KVMEM_PATH_NIXL_READ_SERVED 17
-/// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
-#define KVMEM_PATH_NIXL_WRITE_SERVED 18
-
-/// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
-#define KVMEM_PATH_NIXL_OBJECT_READ 19
-/// NIXL writes whole objects from contiguous host memory.
-#define KVMEM_PATH_NIXL_OBJECT_WRITE 20
-/// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
-#define KVMEM_PATH_NIXL_OBJECT_READ_STAGED 21
-/// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
-#define KVMEM_PATH_NIXL_OBJECT_WRITE_STAGED 22
-/// NIXL reads from block storage, to memory that its backend accepts.
-#define KVMEM_PATH_NIXL_BLOCK_READ 23
-/// NIXL writes to block storage, from memory that its backend accepts.
-#define KVMEM_PATH_NIXL_BLOCK_WRITE 24
-
-/// Returns the name of a path, such as "NIXL read". The string is static.
+/// Returns the name of a method, such as "CUDA kernel". The string is static.
 ///
-/// @param path any value; the name of an unknown one is "unknown"
-const char *kvmem_path_name(uint32_t path);
+/// @param method any value; the name of an unknown one is "unknown"
+const char *kvmem_method_name(uint32_t method);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -30,8 +30,10 @@ struct BlockTable {
     }
 };
 
-/// Returns the name of a path, such as "NIXL read".
-inline const char *name(Path path) noexcept { return kvmem_path_name(static_cast<std::uint32_t>(path)); }
+/// Returns the name of a method, such as "CUDA kernel".
+inline const char *name(Method method) noexcept {
+    return kvmem_method_name(static_cast<std::uint32_t>(method));
+}
 
 /// kvmem_transfer_options. Spans are read during the call, so their elements need not exist afterwards.
 struct TransferOptions {
@@ -50,7 +52,7 @@ struct TransferOptions {
     Compute compute = Compute::may_run;
     std::uint32_t max_ctas = 0;
     std::uint64_t staging_size = 0;
-    Path path = Path::fastest;
+    Method method = Method::fastest;
     /// One per pair. Not with TransferFlag::verify, which compares with the source.
     Elements<std::uint32_t> checksums{};
     std::uint64_t source_head = 0;
@@ -141,7 +143,7 @@ struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
         c.compute = static_cast<std::uint32_t>(options.compute);
         c.max_ctas = options.max_ctas;
         c.staging_size = options.staging_size;
-        c.path = static_cast<std::uint32_t>(options.path);
+        c.method = static_cast<std::uint32_t>(options.method);
         c.source_head = options.source_head;
         c.destination_head = options.destination_head;
         c.num_heads = options.num_heads;
@@ -165,9 +167,10 @@ struct SubmitOptionsInC : BlocksInC<kvmem_submit_options> {
 struct TransferInfo : kvmem_transfer_info {
     TransferInfo() noexcept : kvmem_transfer_info() {}
     TransferInfo(const kvmem_transfer_info &c) noexcept
-        : kvmem_transfer_info(c), path(Path{c.path}), duration(static_cast<std::int64_t>(c.duration_ns)) {}
+        : kvmem_transfer_info(c), method(Method{c.method}),
+          duration(static_cast<std::int64_t>(c.duration_ns)) {}
 
-    Path path{};
+    Method method{};
     std::chrono::nanoseconds duration{0};
 };
 
@@ -175,17 +178,17 @@ struct TransferInfo : kvmem_transfer_info {
 struct TransferExplanation : kvmem_transfer_explanation {
     TransferExplanation() noexcept : kvmem_transfer_explanation() {}
     TransferExplanation(const kvmem_transfer_explanation &c, std::string words)
-        : kvmem_transfer_explanation(c), path(Path{c.path}), assumed(c.assumed != 0),
+        : kvmem_transfer_explanation(c), method(Method{c.method}), assumed(c.assumed != 0),
           text(std::move(words)) {}
 
-    Path path{};
+    Method method{};
     bool assumed = false;
     std::string text{};
 };
 
-/// kvmem_path_choice, and the reason.
-struct PathChoice {
-    Path path{};
+/// kvmem_method_choice, and the reason.
+struct MethodChoice {
+    Method method{};
     Choice choice{};
     /// 0 if unknown.
     std::uint64_t bytes_per_second = 0;
@@ -280,17 +283,17 @@ public:
         if (!text) return detail::give(Result<TransferExplanation>(text.error()));
         return detail::give(Result<TransferExplanation>(TransferExplanation(c, *std::move(text))));
     }
-    /// Returns the paths that were compared, beginning with the one that the transfer takes.
-    Return<std::vector<PathChoice>> path_choices() const {
-        std::vector<PathChoice> choices;
+    /// Returns the methods that were compared, beginning with the one that the transfer takes.
+    Return<std::vector<MethodChoice>> method_choices() const {
+        std::vector<MethodChoice> choices;
         for (std::size_t index = 0;; ++index) {
-            kvmem_path_choice c = {};
-            auto reason = detail::text(kvmem_transfer_get_path_choice, get(), index, &c);
+            kvmem_method_choice c = {};
+            auto reason = detail::text(kvmem_transfer_get_method_choice, get(), index, &c);
             if (reason.status() == Status::out_of_range) break;
-            if (!reason) return detail::give(Result<std::vector<PathChoice>>(reason.error()));
-            choices.push_back({Path{c.path}, Choice{c.choice}, c.bytes_per_second, *std::move(reason)});
+            if (!reason) return detail::give(Result<std::vector<MethodChoice>>(reason.error()));
+            choices.push_back({Method{c.method}, Choice{c.choice}, c.bytes_per_second, *std::move(reason)});
         }
-        return detail::give(Result<std::vector<PathChoice>>(std::move(choices)));
+        return detail::give(Result<std::vector<MethodChoice>>(std::move(choices)));
     }
 
 private:

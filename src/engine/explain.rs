@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a transfer takes its path.
+//! Why a transfer takes its method.
 #![forbid(unsafe_code)]
 
 use super::Candidate;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// The size of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,22 +20,22 @@ pub struct Summary {
     pub excess: u64,
 }
 
-/// The path of a transfer, and why it is taken.
+/// The method of a transfer, and why it is taken.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The path that it takes.
-    pub path: TransferPath,
+    /// The method that it takes.
+    pub method: TransferMethod,
     /// Number of contiguous spans that it moves.
     pub moves: u64,
     /// Estimated throughput, from the rates of the device, of host memory, or of earlier runs.
     pub bytes_per_second: u64,
     /// No run has been timed yet, so a usual rate is assumed.
     pub assumed: bool,
-    /// A description with one line per path.
+    /// A description with one line per method.
     pub text: String,
 }
 
-/// What was decided about a path that was compared.
+/// What was decided about a method that was compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The transfer takes it.
@@ -48,20 +48,20 @@ pub enum Verdict {
     Impossible,
 }
 
-/// A path that was compared, and the outcome.
+/// A method that was compared, and the outcome.
 #[derive(Clone, Debug)]
-pub struct PathChoice {
-    /// The path.
-    pub path: TransferPath,
+pub struct MethodChoice {
+    /// The method.
+    pub method: TransferMethod,
     /// Estimated throughput; 0 if unknown.
     pub bytes_per_second: u64,
     /// The outcome.
     pub verdict: Verdict,
-    /// Why it is not taken, or a remark on the path that is.
+    /// Why it is not taken, or a remark on the method that is.
     pub reason: String,
 }
 
-/// The duration of the taken path, if runs and not a model estimate it.
+/// The duration of the taken method, if runs and not a model estimate it.
 #[derive(Clone, Copy, Debug)]
 pub struct RunEstimate {
     /// Seconds.
@@ -70,48 +70,48 @@ pub struct RunEstimate {
     pub assumed: bool,
 }
 
-/// The outcome for each path, beginning with the one that is taken. Other paths are compared with what the model said of this one:
+/// The outcome for each method, beginning with the one that is taken. Other methods are compared with what the model said of this one:
 /// runs may be slower than it, which is no reason against the others.
 pub fn choices(
-    path: TransferPath,
+    method: TransferMethod,
     bytes: u64,
     candidates: &[Candidate],
     runs: Option<RunEstimate>,
-) -> Vec<PathChoice> {
-    let taken = candidates.iter().find(|candidate| candidate.path == path);
+) -> Vec<MethodChoice> {
+    let taken = candidates.iter().find(|candidate| candidate.method == method);
     let taken_rate = taken.map_or(0, |candidate| rate(candidate.seconds, bytes));
-    let used = PathChoice {
-        path,
+    let used = MethodChoice {
+        method,
         bytes_per_second: runs.map_or(taken_rate, |runs| rate(runs.seconds, bytes)),
         verdict: Verdict::Used,
         reason: taken.and_then(|candidate| candidate.reason.clone()).unwrap_or_default().into_owned(),
     };
-    let others = candidates.iter().filter(|candidate| candidate.path != path);
+    let others = candidates.iter().filter(|candidate| candidate.method != method);
     std::iter::once(used).chain(others.map(|each| choice(each, taken_rate, bytes))).collect()
 }
 
-fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> PathChoice {
+fn choice(candidate: &Candidate, taken: u64, bytes: u64) -> MethodChoice {
     let bytes_per_second = rate(candidate.seconds, bytes);
     let (verdict, reason) = match &candidate.reason {
         Some(reason) if candidate.is_impossible => (Verdict::Impossible, reason.to_string()),
         Some(reason) => (Verdict::NotUsed, reason.to_string()),
-        None if bytes_per_second > taken => (Verdict::NotUsed, "another path was requested".to_string()),
+        None if bytes_per_second > taken => (Verdict::NotUsed, "another method was requested".to_string()),
         None => (Verdict::Slower, String::new()),
     };
-    PathChoice { path: candidate.path, bytes_per_second, verdict, reason }
+    MethodChoice { method: candidate.method, bytes_per_second, verdict, reason }
 }
 
 /// Explains a choice. `loops` describes what is copied, of one layer if layers are moved one by one, and `conditions` what the
 /// estimates depend on, in lines. `layers` is the number of layers of such a transfer.
 pub fn explain(
-    path: TransferPath,
+    method: TransferMethod,
     summary: Summary,
     [loops, conditions]: [&str; 2],
     candidates: &[Candidate],
     layers: Option<u64>,
     runs: Option<RunEstimate>,
 ) -> Explanation {
-    let choices = choices(path, summary.bytes, candidates, runs);
+    let choices = choices(method, summary.bytes, candidates, runs);
     let bytes_per_second = choices.first().map_or(0, |used| used.bytes_per_second);
     let speed = match runs {
         None => estimate(bytes_per_second),
@@ -119,11 +119,11 @@ pub fn explain(
             format!(", measured {} in earlier runs", gigabytes(bytes_per_second))
         }
         Some(_) => {
-            let reason = "assumed, not measured, because nothing has been moved on this path yet";
+            let reason = "assumed, not measured, because nothing has been moved by this method yet";
             format!("{}: {reason}", estimate(bytes_per_second))
         }
     };
-    let mut text = format!("{} bytes in {} moves by {path}{speed}\n", summary.bytes, summary.moves);
+    let mut text = format!("{} bytes in {} moves by {method}{speed}\n", summary.bytes, summary.moves);
     text += loops;
     if let Some(layers) = layers {
         text += &format!("layer by layer: {layers} layers in order, and no move spans two layers\n");
@@ -131,19 +131,19 @@ pub fn explain(
     text += &format!("bytes read in excess: {}\n", summary.excess);
     text += conditions;
     for used in choices.iter().take(1).filter(|used| !used.reason.is_empty()) {
-        text += &format!("{path}: used, but {}\n", used.reason);
+        text += &format!("{method}: used, but {}\n", used.reason);
     }
     choices.iter().skip(1).for_each(|other| text += &line(other));
     let assumed = runs.is_some_and(|runs| runs.assumed);
-    Explanation { path, moves: summary.moves, bytes_per_second, assumed, text }
+    Explanation { method, moves: summary.moves, bytes_per_second, assumed, text }
 }
 
-fn line(other: &PathChoice) -> String {
+fn line(other: &MethodChoice) -> String {
     let verdict = match other.verdict {
         Verdict::Slower => "slower".to_string(),
         _ => format!("not used: {}", other.reason),
     };
-    format!("{}{}: {verdict}\n", other.path, estimate(other.bytes_per_second))
+    format!("{}{}: {verdict}\n", other.method, estimate(other.bytes_per_second))
 }
 
 fn rate(seconds: f64, bytes: u64) -> u64 {
@@ -165,24 +165,24 @@ mod tests {
 
     fn explained(runs: Option<RunEstimate>) -> Explanation {
         let candidates =
-            [Candidate::new(TransferPath::NixlRead, 1.0), Candidate::new(TransferPath::NixlReadStaged, 2.0)];
+            [Candidate::new(TransferMethod::Nixl, 1.0), Candidate::new(TransferMethod::NixlStaged, 2.0)];
         let summary = Summary { bytes: 6_000_000_000, moves: 3, ..Summary::default() };
-        explain(TransferPath::NixlRead, summary, ["", ""], &candidates, None, runs)
+        explain(TransferMethod::Nixl, summary, ["", ""], &candidates, None, runs)
     }
 
     #[test]
-    fn slow_runs_do_not_change_what_is_said_of_other_paths() {
+    fn slow_runs_do_not_change_what_is_said_of_other_methods() {
         let Explanation { text, bytes_per_second, assumed, .. } =
             explained(Some(RunEstimate { seconds: 4.0, assumed: false }));
-        assert!(text.contains("by NIXL read, measured 1.50 GB/s in earlier runs\n"), "{text}");
-        assert!(text.contains("NIXL read, staged, estimated 3.00 GB/s: slower\n"), "{text}");
+        assert!(text.contains("by NIXL, measured 1.50 GB/s in earlier runs\n"), "{text}");
+        assert!(text.contains("NIXL, staged, estimated 3.00 GB/s: slower\n"), "{text}");
         assert_eq!((bytes_per_second, assumed), (1_500_000_000, false));
     }
 
     #[test]
     fn estimates_and_assumptions_are_called_so() {
         let modelled = explained(None);
-        assert!(modelled.text.contains("by NIXL read, estimated 6.00 GB/s\n"), "{}", modelled.text);
+        assert!(modelled.text.contains("by NIXL, estimated 6.00 GB/s\n"), "{}", modelled.text);
         let usual = explained(Some(RunEstimate { seconds: 3.0, assumed: true }));
         assert!(usual.text.contains("estimated 2.00 GB/s: assumed, not measured"), "{}", usual.text);
         assert_eq!((modelled.assumed, usual.assumed), (false, true));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engines: each copies blocks by one family of paths. All implement [`Engine`]; only [`select`] knows which engines
+//! The engines: each copies blocks by one family of methods. All implement [`Engine`]; only [`select`] knows which engines
 //! exist.
 
 pub mod cost;
@@ -25,15 +25,15 @@ use crate::base::error::Result;
 use crate::cuda::stream::CallerStream;
 use crate::nixl::RemoteHold;
 use crate::region::Contexts;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// Prepared copies between two layouts, which can be run again and again.
 ///
 /// A trait object rather than an enum: a virtual call costs about a nanosecond per submission, and a new engine changes no
 /// existing file but [`select`].
 pub trait Engine: Send + Sync {
-    /// The path that it takes.
-    fn path(&self) -> TransferPath;
+    /// The method that it takes.
+    fn method(&self) -> TransferMethod;
 
     /// Prepares the same kind of copies for other blocks between the same layouts. Reuses all state that does not depend on
     /// the blocks. Returns `None` if there is no such state; then an engine is selected as for a new transfer.
@@ -41,7 +41,7 @@ pub trait Engine: Send + Sync {
         None
     }
 
-    /// All paths that were compared, including the one that it takes.
+    /// All methods that were compared, including the one that it takes.
     fn candidates(&self) -> Vec<Candidate>;
 
     /// Conditions that the estimates depend on and that change, as a line of the explanation. Empty if there are none.
@@ -49,7 +49,7 @@ pub trait Engine: Send + Sync {
         String::new()
     }
 
-    /// Whether the duration of a run is estimated from earlier runs on the same path, because no model predicts it.
+    /// Whether the duration of a run is estimated from earlier runs by the same method, because no model predicts it.
     fn learns_from_runs(&self) -> bool {
         false
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The caller's constraints on the path of a transfer.
+//! The caller's constraints on the method of a transfer.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// How long a peer may make no progress in a transfer through an arena, unless the caller sets it.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Constraints on the path of a transfer.
+/// Constraints on the method of a transfer.
 #[derive(Clone, Debug, Default)]
 pub struct Preferences {
     /// No other kernel runs on the GPU during the transfer.
@@ -18,14 +18,14 @@ pub struct Preferences {
     pub max_ctas: u32,
     /// Bytes of staging memory; 0 for the default.
     pub staging_size: u64,
-    /// Exclude paths with any memory between source and destination.
+    /// Exclude methods with any memory between source and destination.
     pub zero_copy: bool,
-    /// Exclude paths through host memory that is neither source nor destination.
+    /// Exclude methods through host memory that is neither source nor destination.
     pub no_host_bounce: bool,
     /// Move one layer after the other, and report how many have moved.
     pub by_layer: bool,
-    /// The path to take; `None` selects the fastest.
-    pub path: Option<TransferPath>,
+    /// The method to take; `None` selects the fastest.
+    pub method: Option<TransferMethod>,
     /// How long a transfer with a peer may make no progress; `None` for the default.
     pub stall_timeout: Option<Duration>,
     /// How long a run may take; `None` for no limit.

@@ -11,12 +11,12 @@ use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::plan::alignment::ensure_io_alignment;
 use crate::plan::overlap::ensure_apart;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// Checks a plan, and prepares an engine for it: from the engine of an earlier plan between the same layouts if that has state that
 /// does not depend on the blocks, otherwise a new one. No engine repeats the checks.
 pub fn prepare(
-    path: TransferPath,
+    method: TransferMethod,
     sides @ [source, destination]: [&Arc<Layout>; 2],
     plan: Plan,
     preferences: &Preferences,
@@ -26,5 +26,5 @@ pub fn prepare(
     ensure_io_alignment(source, destination, &plan, preferences.by_layer)?;
     ensure_apart(source, destination, &plan)?;
     let next = before.and_then(|before| before.prepare_next(&plan, preferences));
-    next.unwrap_or_else(|| select::prepare(path, sides, plan, preferences, notification))
+    next.unwrap_or_else(|| select::prepare(method, sides, plan, preferences, notification))
 }

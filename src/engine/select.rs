@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::base::error::{Result, ensure, fail};
+use crate::base::error::{Result, fail};
 use crate::engine::direct::cuda::CudaCopy;
 use crate::engine::direct::host::HostCopy;
 use crate::engine::file::DiskMove;
@@ -14,23 +14,31 @@ use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 use crate::run::steps::PartSequence;
 
-/// The path between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
-/// host memory only if the caller requests it. Fails if the requested path is not possible.
-pub fn path(source: &Layout, destination: &Layout, requested: Option<TransferPath>) -> Result<TransferPath> {
-    let natural = natural_path(source, destination, requested)?;
-    if let Some(requested) = requested {
-        ensure!(
-            natural == requested || natural.is_alike(requested),
-            Unsupported,
-            "path {requested} is not possible from {} to {}; possible: {natural}",
-            place(source),
-            place(destination)
-        );
+/// The method between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
+/// host memory only if the caller requests it. Fails if the requested method is not possible.
+pub fn method(
+    source: &Layout,
+    destination: &Layout,
+    requested: Option<TransferMethod>,
+) -> Result<TransferMethod> {
+    let possible = methods(source, destination)?;
+    match requested {
+        Some(requested) if !possible.contains(&requested) => {
+            let names: Vec<_> = possible.iter().map(ToString::to_string).collect();
+            fail!(
+                Unsupported,
+                "method {requested} is not possible from {} to {}; possible: {}",
+                place(source),
+                place(destination),
+                names.join("; ")
+            )
+        }
+        Some(TransferMethod::Nixl) => Ok(TransferMethod::Nixl),
+        _ => Ok(possible[0]),
     }
-    Ok(natural)
 }
 
 fn place(layout: &Layout) -> String {
@@ -38,14 +46,15 @@ fn place(layout: &Layout) -> String {
     format!("tier {}{owner}", layout.memory().tier().name())
 }
 
-fn natural_path(
-    source: &Layout,
-    destination: &Layout,
-    requested: Option<TransferPath>,
-) -> Result<TransferPath> {
+/// The methods between the memory of two layouts.
+fn methods(source: &Layout, destination: &Layout) -> Result<&'static [TransferMethod]> {
     use MemoryType::{Block, Dram, File, Object};
+    use TransferMethod::{
+        Cuda2d, CudaBatch, CudaCopy, CudaKernel, CudaStaged, Memcpy, Nixl, NixlServed, NixlStaged, Pread,
+        Uring,
+    };
     let side = |layout: &Layout| (layout.memory().is_remote(), layout.memory_type());
-    match (side(source), side(destination)) {
+    Ok(match (side(source), side(destination)) {
         ((true, _), (true, _)) => fail!(
             Unsupported,
             "both layouts are remote; let one of their owners move the blocks, or move them through a local layout"
@@ -70,44 +79,34 @@ fn natural_path(
                 local.memory().tier().name()
             )
         }
-        ((true, _), (false, _)) => Ok(TransferPath::NixlRead),
-        ((false, _), (true, _)) => Ok(TransferPath::NixlWrite),
-        ((false, Dram), (false, Dram)) => Ok(TransferPath::Memcpy),
-        ((false, Object), (false, _)) => Ok(TransferPath::NixlObjectRead),
-        ((false, _), (false, Object)) => Ok(TransferPath::NixlObjectWrite),
-        ((false, Block), (false, _)) => Ok(TransferPath::NixlBlockRead),
-        ((false, _), (false, Block)) => Ok(TransferPath::NixlBlockWrite),
-        ((false, File), (false, _)) if requested == Some(TransferPath::NixlFileRead) => {
-            Ok(TransferPath::NixlFileRead)
-        }
-        ((false, _), (false, File)) if requested == Some(TransferPath::NixlFileWrite) => {
-            Ok(TransferPath::NixlFileWrite)
-        }
-        ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(TransferPath::Uring),
-        ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(TransferPath::UringStaged),
-        ((false, _), (false, _)) => Ok(TransferPath::CudaCopy),
-    }
+        ((true, _), _) | (_, (true, _)) => &[Nixl, NixlStaged, NixlServed],
+        ((_, Dram), (_, Dram)) => &[Memcpy],
+        ((_, Object), _) | (_, (_, Object)) => &[Nixl, NixlStaged],
+        ((_, Block), _) | (_, (_, Block)) => &[Nixl],
+        ((_, File), _) | (_, (_, File)) => &[Uring, Pread, Nixl],
+        _ => &[CudaCopy, CudaBatch, Cuda2d, CudaKernel, CudaStaged],
+    })
 }
 
-/// Prepares the engine of a path.
+/// Prepares the engine of a method.
 pub fn prepare(
-    path: TransferPath,
+    method: TransferMethod,
     sides @ [source, destination]: [&Arc<Layout>; 2],
     plan: Plan,
     preferences: &Preferences,
     notification: Option<Vec<u8>>,
 ) -> Result<Box<dyn Engine>> {
-    if path == TransferPath::Memcpy {
+    if method == TransferMethod::Memcpy {
         return Ok(Box::new(HostCopy::new(plan, preferences.by_layer)));
     }
-    if path.is_cuda() {
+    if method.is_cuda() {
         return Ok(Box::new(CudaCopy::prepare(source, destination, plan, preferences)?));
     }
     let divide = |plan: Plan| match preferences.by_layer {
         true => (0..plan.layers().count).map(|layer| plan.layer(layer)).collect(),
         false => vec![plan],
     };
-    if DiskMove::takes(path, source, destination) {
+    if DiskMove::takes(method, source, destination) {
         let ordered = divide(DiskMove::in_file_order(source, &plan)?);
         let prepare = |(plan, ordered): (Plan, Plan)| {
             DiskMove::prepare(source, destination, &plan, ordered, preferences)
@@ -116,21 +115,21 @@ pub fn prepare(
         return Ok(Box::new(PartSequence::new(parts)));
     }
     let plans: Vec<_> = divide(plan);
-    peer::ensure_allowed(path, sides, preferences)?;
+    peer::ensure_allowed(sides, preferences)?;
     // The peer is notified after the last byte.
     let last = plans.len() - 1;
     let (mut notification, mut preferences) = (notification, preferences.clone());
     let prepare = |(index, plan)| {
         let notification = if index == last { notification.take() } else { None };
-        if path.has_objects() {
-            return NixlMove::with_objects(sides, path, &plan, &preferences);
+        if sides.iter().any(|side| side.memory_type() == MemoryType::Object) {
+            return NixlMove::with_objects(sides, &plan, &preferences);
         }
-        if !path.has_peer() {
-            return NixlMove::prepare(source, destination, path, plan, notification);
+        if !sides.iter().any(|side| side.memory().is_remote()) {
+            return NixlMove::prepare(sides, plan, notification);
         }
-        let part = NixlMove::with_peer(sides, path, plan, &preferences, notification)?;
-        // All layers take the path of the first.
-        preferences.path = Some(part.path());
+        let part = NixlMove::with_peer(sides, plan, &preferences, notification)?;
+        // All layers take the method of the first.
+        preferences.method = Some(part.method());
         Ok(part)
     };
     let parts: Vec<_> = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;

@@ -13,7 +13,7 @@ use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::run::completion::{Account, Completion, Limit};
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// How long a move may take.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +34,7 @@ impl WaitLimits {
     }
 }
 
-/// Moves blocks by the fastest path, or has the owner of the source move them if it serves them. Waits for the end, until the
+/// Moves blocks by the fastest method, or has the owner of the source move them if it serves them. Waits for the end, until the
 /// deadline at the latest.
 pub fn move_once(
     source: &Arc<Layout>,
@@ -43,14 +43,14 @@ pub fn move_once(
     limits: WaitLimits,
 ) -> Result<()> {
     let sides = [source, destination];
-    let path = select::path(source, destination, None)?;
-    let contexts = runs::contexts(sides.map(|side| &**side), path.is_cuda());
+    let method = select::method(source, destination, None)?;
+    let contexts = runs::contexts(sides.map(|side| &**side), method.is_cuda());
     contexts.ensure_alive()?;
-    let limit = limits.of_run(&time_limit::described(path, sides, &plan)).map(Arc::new);
+    let limit = limits.of_run(&time_limit::described(method, sides, &plan)).map(Arc::new);
     let account = Account { bytes: plan.bytes(), limit, ..Account::default() };
     let completion = Completion::new(plan.layers().count, None);
     let touched = runs::touched(source, destination, &plan);
-    let engine = prepared(path, sides, plan, limits.stall_timeout)?;
+    let engine = prepared(method, sides, plan, limits.stall_timeout)?;
     let needs = Needs::new(&*engine, touched, contexts, account);
     let runs = Runs::new([source.clone(), destination.clone()], completion);
     engine.submit(runs.reserve(&*engine, &needs)?)?;
@@ -60,19 +60,19 @@ pub fn move_once(
 /// Prepares the engine. If the owner of a remote source serves it, the owner reads the blocks: it finds them by its own layout, and
 /// not by the addresses that the moved blocks may have been read from.
 fn prepared(
-    path: TransferPath,
+    method: TransferMethod,
     sides: [&Arc<Layout>; 2],
     plan: Plan,
     stall_timeout: Option<Duration>,
 ) -> Result<Box<dyn Engine>> {
     let stall_timeout = stall_timeout.or(Some(STALL_TIMEOUT));
     let preferences = Preferences { stall_timeout, poisons_slots: true, ..Preferences::default() };
-    if path == TransferPath::NixlRead && sides[0].served().is_some() {
-        let served = Preferences { path: Some(TransferPath::NixlReadServed), ..preferences.clone() };
-        match prepare(path, sides, plan.clone(), &served, None, None) {
+    if method == TransferMethod::Nixl && sides[0].served().is_some() {
+        let served = Preferences { method: Some(TransferMethod::NixlServed), ..preferences.clone() };
+        match prepare(method, sides, plan.clone(), &served, None, None) {
             Err(error) if error.status() == Status::Unsupported => {}
             prepared => return prepared,
         }
     }
-    prepare(path, sides, plan, &preferences, None, None)
+    prepare(method, sides, plan, &preferences, None, None)
 }

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
-/// A path, and the peer or the store if there is one.
-pub fn described(path: TransferPath, sides: [&Arc<Layout>; 2], plan: &Plan) -> String {
+/// A method, and the peer or the store if there is one.
+pub fn described(method: TransferMethod, sides: [&Arc<Layout>; 2], plan: &Plan) -> String {
     let peer = sides.into_iter().find_map(|side| match side.memory() {
         Memory::Remote(remote) => Some(remote.peer.name()),
         Memory::Local(_) => None,
     });
     let block_storage = || sides.into_iter().find_map(|side| side.memory().store());
     match (peer, first_object(sides, plan).or_else(block_storage)) {
-        (Some(peer), _) => format!("{path} with agent '{peer}'"),
-        (None, Some(storage)) => format!("{path} with {storage}"),
-        (None, None) => path.to_string(),
+        (Some(peer), _) => format!("{method} with agent '{peer}'"),
+        (None, Some(storage)) => format!("{method} with {storage}"),
+        (None, None) => method.to_string(),
     }
 }
 

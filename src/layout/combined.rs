@@ -86,7 +86,7 @@ fn ensure_alike(parts: &[Named]) -> Result<()> {
             ensure!(
                 one == other,
                 InvalidArgument,
-                "part '{first_name}' is {what} {one} and part '{name}' {other}; parts of one layout are moved by one path, so build \
+                "part '{first_name}' is {what} {one} and part '{name}' {other}; parts of one layout are moved by one method, so build \
                  them alike, or move them as layouts of their own"
             );
             Ok(())

@@ -101,7 +101,7 @@ impl<const N: usize> Learned<N> {
     }
 }
 
-/// The throughput of runs on one path that no model predicts, and the one that is assumed before the first.
+/// The throughput of runs by one method that no model predicts, and the one that is assumed before the first.
 #[derive(Debug)]
 pub struct Record {
     assumed: f64,

@@ -5,7 +5,7 @@
 pub mod completion;
 pub mod deadline;
 pub mod learned;
-pub mod path;
+pub mod method;
 pub mod queue;
 pub mod spares;
 mod spin;

@@ -19,7 +19,7 @@ use crate::layout::cache::LayoutCache;
 use crate::plan::Outline;
 use crate::region::Contexts;
 use crate::run::learned::Record;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// The maximum number of sources that a destination keeps something for.
 const MAX_SOURCES: usize = 128;
@@ -29,13 +29,15 @@ const MAX_SOURCES: usize = 128;
 ///
 /// It has no layout: the destination keeps this, and must not keep the source.
 pub(super) struct LayoutPair {
-    /// The path, or one of several that are compared for each list of pairs.
-    pub path: TransferPath,
+    /// The method, or one of several that are compared for each list of pairs.
+    pub method: TransferMethod,
+    /// A layout is memory of a peer.
+    pub has_peer: bool,
     pub outline: Arc<Outline>,
     /// The CUDA contexts of the memory of both layouts.
     pub contexts: Contexts,
-    /// The throughput of the first path that was asked for.
-    record: OnceCell<(TransferPath, Arc<Record>)>,
+    /// The throughput of the first method that was asked for.
+    record: OnceCell<(TransferMethod, Arc<Record>)>,
 }
 
 /// Those of each destination.
@@ -85,19 +87,21 @@ impl LayoutPair {
 
     #[cold]
     fn new(source: &Layout, destination: &Layout, request: &TransferRequest<'_>) -> Result<Arc<Self>> {
-        let path = select::path(source, destination, request.preferences.path)?;
+        let method = select::method(source, destination, request.preferences.method)?;
         destination.ensure_writable()?;
-        let contexts = runs::contexts([source, destination], path.is_cuda());
+        let contexts = runs::contexts([source, destination], method.is_cuda());
         let by_layer = request.preferences.by_layer;
         let outline = Outline::with_parts(source, destination, &request.parts, request.wanted, by_layer)?;
-        Ok(Arc::new(Self { path, outline: Arc::new(outline), contexts, record: OnceCell::new() }))
+        let has_peer = [source, destination].iter().any(|side| side.memory().is_remote());
+        let outline = Arc::new(outline);
+        Ok(Arc::new(Self { method, has_peer, outline, contexts, record: OnceCell::new() }))
     }
 
-    /// The throughput of earlier runs on a path between the layouts, which are those of this pair.
-    pub fn record(&self, path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
-        let look_up = || history::record(path, source, destination);
-        match self.record.get_or_init(|| (path, look_up())) {
-            (known, record) if *known == path => record.clone(),
+    /// The throughput of earlier runs by a method between the layouts, which are those of this pair.
+    pub fn record(&self, method: TransferMethod, source: &Layout, destination: &Layout) -> Arc<Record> {
+        let look_up = || history::record(method, source, destination);
+        match self.record.get_or_init(|| (method, look_up())) {
+            (known, record) if *known == method => record.clone(),
             _ => look_up(),
         }
     }
@@ -107,7 +111,10 @@ impl LayoutPair {
 /// kept.
 fn moves_whole_blocks(request: &TransferRequest<'_>) -> bool {
     let preferences = &request.preferences;
-    request.parts.is_empty() && request.wanted.is_all() && !preferences.by_layer && preferences.path.is_none()
+    request.parts.is_empty()
+        && request.wanted.is_all()
+        && !preferences.by_layer
+        && preferences.method.is_none()
 }
 
 #[cfg(test)]
@@ -158,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn the_record_of_a_path_is_looked_up_once() {
+    fn the_record_of_a_method_is_looked_up_once() {
         let (source, destination) = (layout(2), layout(2));
         let pair = pair(&source, &destination, TransferRequest::default());
-        let of = |path| pair.record(path, &source, &destination);
-        assert!(Arc::ptr_eq(&of(TransferPath::Uring), &of(TransferPath::Uring)));
-        assert!(!Arc::ptr_eq(&of(TransferPath::Uring), &of(TransferPath::NixlRead)));
+        let of = |method| pair.record(method, &source, &destination);
+        assert!(Arc::ptr_eq(&of(TransferMethod::Uring), &of(TransferMethod::Uring)));
+        assert!(!Arc::ptr_eq(&of(TransferMethod::Uring), &of(TransferMethod::Nixl)));
     }
 
     #[test]
@@ -173,7 +180,7 @@ mod tests {
         let layers = Some(PairedRange { source: 0, destination: 1, count: 1 });
         let wanted = Wanted { layers, ..Wanted::default() };
         let by_layer = Preferences { by_layer: true, ..Preferences::default() };
-        let forced = Preferences { path: Some(TransferPath::Memcpy), ..Preferences::default() };
+        let forced = Preferences { method: Some(TransferMethod::Memcpy), ..Preferences::default() };
         for request in [
             TransferRequest { wanted, ..TransferRequest::default() },
             TransferRequest { preferences: by_layer, ..TransferRequest::default() },

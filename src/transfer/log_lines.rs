@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log messages about a new transfer, and about the paths that it does not take.
+//! Log messages about a new transfer, and about the methods that it does not take.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,13 +11,13 @@ use crate::base::log_id::LogId;
 use crate::engine::Candidate;
 use crate::engine::explain::{RunEstimate, Summary};
 use crate::layout::Layout;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
-/// Logs a new transfer, and why a faster path is not taken.
+/// Logs a new transfer, and why a faster method is not taken.
 #[cold]
 pub fn log_creation(
     id: LogId,
-    path: TransferPath,
+    method: TransferMethod,
     (summary, candidates, runs): (Result<Summary>, Vec<Candidate>, Option<RunEstimate>),
     source: &Layout,
     destination: &Layout,
@@ -26,11 +26,11 @@ pub fn log_creation(
         Ok(summary) => summary,
         Err(error) => return log!(Error, "the requests of transfer {id} cannot be counted: {error}"),
     };
-    let taken = candidates.iter().find(|candidate| candidate.path == path);
+    let taken = candidates.iter().find(|candidate| candidate.method == method);
     let seconds = runs.map(|runs| runs.seconds).or(taken.map(|taken| taken.seconds)).unwrap_or_default();
     log!(
         Debug,
-        "transfer {id} created: {path}, {} in {} and {}, layout {} to layout {}, {} expected",
+        "transfer {id} created: {method}, {} in {} and {}, layout {} to layout {}, {} expected",
         Count(summary.bytes, "byte"),
         Count(summary.pieces, "piece"),
         Count(summary.moves, "move"),
@@ -39,31 +39,31 @@ pub fn log_creation(
         microseconds(seconds)
     );
     for candidate in &candidates {
-        let Candidate { path, seconds, reason, .. } = candidate;
+        let Candidate { method, seconds, reason, .. } = candidate;
         let reason = reason.as_deref().unwrap_or("possible");
-        log!(Trace, "transfer {id} compared {path}: {} expected, {reason}", microseconds(*seconds));
+        log!(Trace, "transfer {id} compared {method}: {} expected, {reason}", microseconds(*seconds));
     }
     if let Some((faster, reason)) = faster_but_impossible(seconds, &candidates)
-        && is_news(path, faster)
+        && is_news(method, faster)
     {
-        log!(Info, "transfer {id} takes the path {path}, because {faster} is not possible: {reason}");
+        log!(Info, "transfer {id} takes the method {method}, because {faster} is not possible: {reason}");
     }
 }
 
-/// A faster path that is not possible, and the reason. The candidates of files have no estimates; those marked as
+/// A faster method that is not possible, and the reason. The candidates of files have no estimates; those marked as
 /// impossible would be taken if they were possible.
-fn faster_but_impossible(seconds: f64, candidates: &[Candidate]) -> Option<(TransferPath, &str)> {
+fn faster_but_impossible(seconds: f64, candidates: &[Candidate]) -> Option<(TransferMethod, &str)> {
     let faster = candidates.iter().filter(|other| other.is_impossible && other.seconds < seconds);
-    faster.filter_map(|other| Some((other.path, other.reason.as_deref()?))).next()
+    faster.filter_map(|other| Some((other.method, other.reason.as_deref()?))).next()
 }
 
 fn microseconds(seconds: f64) -> Microseconds {
     Microseconds(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// Whether this replacement of one path by another was not logged yet. It is logged once, because an engine may create
+/// Whether this replacement of one method by another was not logged yet. It is logged once, because an engine may create
 /// thousands of transfers.
-fn is_news(taken: TransferPath, faster: TransferPath) -> bool {
+fn is_news(taken: TransferMethod, faster: TransferMethod) -> bool {
     static LOGGED: [AtomicU32; 32] = [const { AtomicU32::new(0) }; 32];
     let bit = 1u32 << (faster as u32 % 32);
     let known = LOGGED.get(taken as usize).map_or(0, |known| known.fetch_or(bit, Ordering::Relaxed));
@@ -75,9 +75,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_path_is_logged_once() {
-        assert!(is_news(TransferPath::PreadStaged, TransferPath::Memcpy));
-        assert!(!is_news(TransferPath::PreadStaged, TransferPath::Memcpy));
-        assert!(is_news(TransferPath::PreadStaged, TransferPath::NixlFileRead));
+    fn a_replaced_method_is_logged_once() {
+        assert!(is_news(TransferMethod::Pread, TransferMethod::Memcpy));
+        assert!(!is_news(TransferMethod::Pread, TransferMethod::Memcpy));
+        assert!(is_news(TransferMethod::Pread, TransferMethod::Nixl));
     }
 }

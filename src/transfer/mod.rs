@@ -14,11 +14,11 @@ use std::time::Duration;
 
 pub use crate::engine::Candidate;
 pub use crate::engine::cost::gpu::rates::{self, known as known_rates};
-pub use crate::engine::explain::{Explanation, PathChoice, Summary, Verdict};
+pub use crate::engine::explain::{Explanation, MethodChoice, Summary, Verdict};
 pub use crate::engine::preferences::Preferences;
 pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};
 pub use crate::run::completion::{Completion, Outcome};
-pub use crate::run::path::TransferPath;
+pub use crate::run::method::TransferMethod;
 pub use crate::run::queue::{OpenQueue, Queue, QueueEntry};
 pub use transfer_request::{Expected, Step, TransferRequest};
 pub use verify::checksum;
@@ -225,7 +225,7 @@ impl Transfer {
                 over || wanted.is_some_and(|wanted| moved >= wanted),
                 Unsupported,
                 "streams can't wait for {}; wait for the layers on the host before queueing the work",
-                prepared.path
+                prepared.method
             );
             return Ok(());
         };
@@ -251,9 +251,9 @@ impl Transfer {
         Ok((layers > 0).then_some(layers))
     }
 
-    /// The path that it takes with its current pairs.
-    pub fn path(&self) -> TransferPath {
-        self.prepared().path
+    /// The method that it takes with its current pairs.
+    pub fn method(&self) -> TransferMethod {
+        self.prepared().method
     }
 
     /// Its size with its current pairs. Fails if its requests cannot be counted.
@@ -261,12 +261,12 @@ impl Transfer {
         self.prepared().summary()
     }
 
-    /// Says which path it takes, the expected throughput, and why it takes no other path. Moves nothing.
+    /// Says which method it takes, the expected throughput, and why it takes no other method. Moves nothing.
     pub fn explain(&self) -> Result<Explanation> {
         let prepared = self.prepared();
         let layers = self.route.preferences.by_layer.then(|| self.completion().layers());
         Ok(explain::explain(
-            prepared.path,
+            prepared.method,
             prepared.summary()?,
             [&prepared.loops(self.route.preferences.by_layer), &prepared.conditions()],
             &prepared.candidates(),
@@ -275,11 +275,11 @@ impl Transfer {
         ))
     }
 
-    /// The paths that were compared, beginning with the one that it takes.
-    pub fn path_choices(&self) -> Vec<PathChoice> {
+    /// The methods that were compared, beginning with the one that it takes.
+    pub fn method_choices(&self) -> Vec<MethodChoice> {
         let prepared = self.prepared();
         explain::choices(
-            prepared.path,
+            prepared.method,
             prepared.plan.bytes(),
             &prepared.candidates(),
             prepared.run_estimate(),
@@ -299,7 +299,13 @@ impl Transfer {
         if enabled(Level::Info) {
             let prepared = self.prepared();
             let details = (prepared.summary(), prepared.candidates(), prepared.run_estimate());
-            log_lines::log_creation(self.completion().log_id(), prepared.path, details, source, destination);
+            log_lines::log_creation(
+                self.completion().log_id(),
+                prepared.method,
+                details,
+                source,
+                destination,
+            );
         }
     }
 }

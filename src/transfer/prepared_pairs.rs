@@ -19,7 +19,7 @@ use crate::layout::Layout;
 use crate::plan::{Plan, PlannedBlocks};
 use crate::run::completion::{Account, Limit};
 use crate::run::learned::Record;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 use crate::run::unreleased::Unreleased;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
@@ -61,32 +61,32 @@ impl Route {
         let by_engine = !matches!(expected, Some(Expected::Checksums(_)));
         let notification = step.notification.as_ref().filter(|_| by_engine).cloned();
         let before = before.map(|before| &*before.engine);
-        let engine = prepare(self.pair.path, sides, plan, &self.preferences, notification, before)?;
-        let path = engine.path();
+        let engine = prepare(self.pair.method, sides, plan, &self.preferences, notification, before)?;
+        let method = engine.method();
         let is_verified = expected.is_some();
         let verify = |expected| Verification::new(sides, &step, &kept, &self.preferences, expected);
         let verification = expected.filter(|_| !(by_engine && engine.verifies())).map(verify);
         let verification = verification.transpose()?.map(Arc::new);
         let limit = step.timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
-        let limit = limit.map(|after| Arc::new(limited(after, &time_limit::described(path, sides, &kept))));
-        let record = engine.learns_from_runs().then(|| self.pair.record(path, source, destination));
+        let limit = limit.map(|after| Arc::new(limited(after, &time_limit::described(method, sides, &kept))));
+        let record = engine.learns_from_runs().then(|| self.pair.record(method, source, destination));
         let writes_here = !(destination.memory().is_remote() || destination.memory().tier().is_storage());
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
-            // With verification, the duration is not that of the path alone.
+            // With verification, the duration is not that of the method alone.
             record: record.clone().filter(|_| !is_verified),
-            written: (writes_here && (limit.is_some() || path.has_peer())).then(|| kept.clone()),
+            written: (writes_here && (limit.is_some() || self.pair.has_peer)).then(|| kept.clone()),
             limit,
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        Ok(PreparedPairs { path, plan: kept, engine, needs, record, verification, writes_here })
+        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification, writes_here })
     }
 
     /// Fails if there is a notification and no remote agent.
     fn ensure_notifiable(&self, step: &Step<'_>) -> Result<()> {
         ensure!(
-            step.notification.is_none() || self.pair.path.has_peer(),
+            step.notification.is_none() || self.pair.has_peer,
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );
@@ -96,12 +96,12 @@ impl Route {
 
 /// A list of pairs, prepared for an engine.
 pub(super) struct PreparedPairs {
-    /// The path that the engine takes.
-    pub path: TransferPath,
+    /// The method that the engine takes.
+    pub method: TransferMethod,
     pub plan: Plan,
     pub engine: Box<dyn Engine>,
     pub needs: Needs,
-    /// Throughput of earlier runs on the same path, if no model predicts it.
+    /// Throughput of earlier runs by the same method, if no model predicts it.
     record: Option<Arc<Record>>,
     /// Compares the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
@@ -120,7 +120,7 @@ impl PreparedPairs {
         match self.engine.on_streams() {
             Some(on_streams) => Ok(on_streams),
             None => {
-                fail!(Unsupported, "{} does not run on streams; submit the transfer without one", self.path)
+                fail!(Unsupported, "{} does not run on streams; submit the transfer without one", self.method)
             }
         }
     }
@@ -150,12 +150,12 @@ impl PreparedPairs {
         if by_layer { self.plan.layer(0).description() } else { self.plan.description() }
     }
 
-    /// The paths that were compared, or the only one, with the durations that models estimate.
+    /// The methods that were compared, or the only one, with the durations that models estimate.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.engine.candidates()
     }
 
-    /// The duration of the taken path, if it is estimated from earlier runs. Before the first it is that of the model, if there is
+    /// The duration of the taken method, if it is estimated from earlier runs. Before the first it is that of the model, if there is
     /// one, and otherwise a usual one.
     pub fn run_estimate(&self) -> Option<RunEstimate> {
         let (seconds, is_measured) = self.record.as_ref()?.seconds(self.plan.bytes());
@@ -164,7 +164,7 @@ impl PreparedPairs {
     }
 
     fn modelled_seconds(&self) -> Option<f64> {
-        let taken = self.candidates().into_iter().find(|candidate| candidate.path == self.path)?;
+        let taken = self.candidates().into_iter().find(|candidate| candidate.method == self.method)?;
         (taken.seconds > 0.0).then_some(taken.seconds)
     }
 
@@ -174,8 +174,8 @@ impl PreparedPairs {
     }
 }
 
-fn limited(after: Duration, path: &str) -> Limit {
-    let advice = "The rest was cancelled. Increase timeout_ns, or find what delays the path. Parts that had begun use the \
+fn limited(after: Duration, method: &str) -> Limit {
+    let advice = "The rest was cancelled. Increase timeout_ns, or find what delays the method. Parts that had begun use the \
                   memory until they end: then the transfer can be submitted again";
-    Limit { after, what: format!("the transfer by {path}"), advice: advice.to_string() }
+    Limit { after, what: format!("the transfer by {method}"), advice: advice.to_string() }
 }

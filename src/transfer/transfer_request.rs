@@ -21,7 +21,7 @@ pub struct TransferRequest<'a> {
     pub parts: Vec<&'a str>,
     /// Receives the completions.
     pub queue: Option<Arc<Queue>>,
-    /// Constraints on the path.
+    /// Constraints on the method.
     pub preferences: Preferences,
 }
 

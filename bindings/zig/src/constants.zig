@@ -10,7 +10,7 @@ pub const LogLevel = enum(u32) {
     @"error" = 1,
     /// Something works, but not as well as requested.
     warn = 2,
-    /// Milestones, such as a loaded library, and slow paths that are caused by the setup.
+    /// Milestones, such as a loaded library, and slow methods that are caused by the setup.
     info = 3,
     /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
     /// registrations, shares; failed calls. Regions, layouts, transfers, shares, queues and agents have a
@@ -220,12 +220,12 @@ pub const Locality = enum(u32) {
 
 /// Flags of TransferOptions.
 pub const TransferFlags = packed struct(u64) {
-    /// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory
-    /// of the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered
-    /// file. Excludes all paths to a peer, because NIXL does not report what its backends do.
+    /// Exclude methods that store bytes anywhere between source and destination: in staging memory, in
+    /// memory of the driver (which it uses if host memory is not page-locked), or in the page cache of a
+    /// buffered file. Excludes all methods to a peer, because NIXL does not report what its backends do.
     zero_copy: bool = false,
-    /// Exclude paths through host memory that is neither source nor destination: all paths between a file
-    /// and a GPU except GPUDirect Storage, and all paths to a peer.
+    /// Exclude methods through host memory that is neither source nor destination: all methods between a
+    /// file and a GPU except GPUDirect Storage, and all methods to a peer.
     no_host_bounce: bool = false,
     /// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
     /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across
@@ -238,16 +238,16 @@ pub const TransferFlags = packed struct(u64) {
     /// compared, token by token; then files with direct I/O are not supported. If a peer serves its layout
     /// (kvmem_layout_serve), the transfer is served: the owner of the source sends checksums, the other
     /// side compares what has arrived and what its blocks then have, and nothing is read twice over the
-    /// network. Blocks of other peers, or with another path, are read once more, to memory that has random
-    /// bytes before: a read that reports success and moves nothing is found, too. Set `checksums` instead
-    /// to compare with checksums that were computed before.
+    /// network. Blocks of other peers, or with another method, are read once more, to memory that has
+    /// random bytes before: a read that reports success and moves nothing is found, too. Set `checksums`
+    /// instead to compare with checksums that were computed before.
     verify: bool = false,
     _: u60 = 0,
 };
 
 /// Whether kernels of the caller run during a transfer.
 pub const Compute = enum(u32) {
-    /// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not
+    /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not
     /// used, or use few CTAs.
     may_run = 0,
     /// The GPU is idle during the transfer. Copies may use all of it.
@@ -256,74 +256,50 @@ pub const Compute = enum(u32) {
 };
 
 /// How a transfer moves bytes.
-pub const Path = enum(u32) {
+pub const Method = enum(u32) {
     /// The default of the library.
     default = 0,
-    /// Host threads copy by memcpy.
+    /// Host memory: host threads copy by memcpy.
     memcpy = 1,
-    /// NIXL reads from a peer.
-    nixl_read = 2,
-    /// NIXL writes to a peer.
-    nixl_write = 3,
-    /// NIXL reads from a file.
-    nixl_file_read = 4,
-    /// NIXL writes to a file.
-    nixl_file_write = 5,
-    /// The CUDA driver copies, one call per contiguous range.
-    cuda_copy = 6,
-    /// The CUDA driver copies, one call for all ranges.
-    cuda_batch = 7,
-    /// The CUDA driver copies rows of blocks at regular distances.
-    cuda_2d = 8,
-    /// A kernel reads and writes both sides directly.
-    cuda_kernel = 9,
-    /// A kernel gathers or scatters in GPU memory, and the CUDA driver copies contiguous ranges.
-    cuda_staged = 10,
-    /// io_uring reads or writes a file.
-    uring = 11,
-    /// Threads read or write a file by preadv and pwritev.
-    pread = 12,
-    /// Between a file and GPU memory, through page-locked host memory: io_uring accesses the file, the CUDA
-    /// driver the GPU.
-    uring_staged = 13,
-    /// As `uring_staged`, with threads that access the file by preadv and pwritev.
-    pread_staged = 14,
-    /// NIXL reads large ranges of a peer's memory into staging memory, and host threads or a GPU copy rows
-    /// from there.
-    nixl_read_staged = 15,
-    /// Host threads or a GPU gather rows in staging memory, and NIXL writes large ranges to a peer from
-    /// there.
-    nixl_write_staged = 16,
-    /// The owner of the blocks gathers rows in its staging memory, and NIXL reads large ranges from there.
-    nixl_read_served = 17,
-    /// NIXL writes large ranges to staging memory of the owner of the blocks, which copies rows from there.
-    nixl_write_served = 18,
-    /// NIXL reads from objects to host memory, one request per range of an object that is contiguous there.
-    nixl_object_read = 19,
-    /// NIXL writes whole objects from contiguous host memory.
-    nixl_object_write = 20,
-    /// NIXL reads objects into staging memory, and host threads or a GPU copy rows from there.
-    nixl_object_read_staged = 21,
-    /// Host threads or a GPU gather objects in staging memory, and NIXL writes them from there.
-    nixl_object_write_staged = 22,
-    /// NIXL reads from block storage, to memory that its backend accepts.
-    nixl_block_read = 23,
-    /// NIXL writes to block storage, from memory that its backend accepts.
-    nixl_block_write = 24,
+    /// GPU memory: the CUDA driver copies, one call of cuMemcpyAsync per contiguous range.
+    cuda_copy = 2,
+    /// GPU memory: the CUDA driver copies all contiguous ranges by one call of cuMemcpyBatchAsync.
+    cuda_batch = 3,
+    /// GPU memory: the CUDA driver copies rows of blocks at regular distances, by cuMemcpy2DAsync.
+    cuda_2d = 4,
+    /// GPU memory: a kernel on the SMs reads and writes both sides directly.
+    cuda_kernel = 5,
+    /// Between host and GPU memory: a kernel gathers or scatters in staging memory on the GPU, and a copy
+    /// engine moves contiguous ranges.
+    cuda_staged = 6,
+    /// Files: io_uring. To or from GPU memory through page-locked host memory, which the CUDA driver
+    /// copies.
+    uring = 7,
+    /// Files: as `uring`, with threads that call preadv and pwritev.
+    pread = 8,
+    /// Peers, files, objects, block storage: NIXL reads or writes, one descriptor per contiguous range; a
+    /// request writes a whole object. Between a file and GPU memory, NIXL uses GPUDirect Storage.
+    nixl = 9,
+    /// Peers, objects: NIXL reads large ranges or whole objects to staging memory of this process, or
+    /// writes them from there. Host threads or a GPU scatter or gather rows.
+    nixl_staged = 10,
+    /// Peers that serve their layout: NIXL reads large ranges from staging memory of the owner, which
+    /// gathers rows, or writes them there, and the owner scatters them.
+    nixl_served = 11,
     _,
 };
 
-/// What was decided about a path that was compared.
+/// What was decided about a method that was compared.
 pub const Choice = enum(u32) {
     /// The default of the library.
     default = 0,
-    /// The transfer takes the path. The reason is a remark, or empty.
+    /// The transfer takes the method. The reason is a remark, or empty.
     used = 1,
-    /// The path is possible, and its estimate is no better. The reason is empty.
+    /// The method is possible, and its estimate is no better. The reason is empty.
     slower = 2,
-    /// The path is possible, and is not used for the given reason.
+    /// The method is possible, and is not used for the given reason.
     not_used = 3,
-    /// The path is not possible, and the reason says why.
+    /// The method is not possible, and the reason says why.
     impossible = 4,
     _,
 };

@@ -53,12 +53,12 @@ pub const TransferOptions = transfer.TransferOptions;
 pub const TransferInfo = transfer.TransferInfo;
 pub const SubmitOptions = transfer.SubmitOptions;
 pub const Explanation = transfer.Explanation;
-pub const PathChoice = transfer.PathChoice;
+pub const MethodChoice = transfer.MethodChoice;
 pub const BlockPair = transfer.BlockPair;
 pub const BlockTable = transfer.BlockTable;
 pub const Queue = transfer.Queue;
 pub const Completion = transfer.Completion;
-pub const pathName = transfer.pathName;
+pub const methodName = transfer.methodName;
 
 const share = @import("share.zig");
 pub const Share = share.Share;

@@ -100,8 +100,8 @@ pub const TransferOptions = struct {
     compute: constants.Compute = .may_run,
     max_ctas: u32 = 0,
     staging_size: u64 = 0,
-    /// Path to use, or fail.
-    path: constants.Path = .default,
+    /// Method to use, or fail.
+    method: constants.Method = .default,
     /// Expected CRC32C of the moved parts of each block, one per pair.
     checksums: ?[]const u32 = null,
     source_head: u64 = 0,
@@ -116,7 +116,7 @@ pub const TransferOptions = struct {
     /// Nanoseconds without progress after which a run with a peer ends with TimedOut; 0 for 30 s with staging memory,
     /// and for no limit without.
     stall_timeout_ns: u64 = 0,
-    /// Nanoseconds after which a run ends with TimedOut, by any path; 0 for no limit.
+    /// Nanoseconds after which a run ends with TimedOut, by any method; 0 for no limit.
     timeout_ns: u64 = 0,
 };
 
@@ -179,16 +179,16 @@ pub const TransferInfo = struct {
     num_moves: u64,
     num_requests: u64,
     duration_ns: u64,
-    path: constants.Path,
+    method: constants.Method,
 };
 
-/// A path that was compared for a transfer.
-pub const PathChoice = struct { bytes_per_second: u64, path: constants.Path, choice: constants.Choice };
-pub const Explanation = struct { num_moves: u64, bytes_per_second: u64, path: constants.Path, assumed: bool };
+/// A method that was compared for a transfer.
+pub const MethodChoice = struct { bytes_per_second: u64, method: constants.Method, choice: constants.Choice };
+pub const Explanation = struct { num_moves: u64, bytes_per_second: u64, method: constants.Method, assumed: bool };
 
-/// Name of a path, such as "NIXL read".
-pub fn pathName(path: constants.Path) [:0]const u8 {
-    return std.mem.span(c.kvmem_path_name(@backingInt(path)));
+/// Name of a method, such as "CUDA kernel".
+pub fn methodName(method: constants.Method) [:0]const u8 {
+    return std.mem.span(c.kvmem_method_name(@backingInt(method)));
 }
 
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of times. It keeps
@@ -309,30 +309,30 @@ pub const Transfer = struct {
         return core.get(TransferInfo, c.kvmem_transfer_info, diagnostics, c.kvmem_transfer_get_info, .{self.handle});
     }
 
-    /// Path of the transfer and its estimated throughput.
+    /// Method of the transfer and its estimated throughput.
     pub fn explain(self: Transfer, diagnostics: ?*Diagnostics) Error!Explanation {
         var found: c.kvmem_transfer_explanation = .{};
         try call(diagnostics, c.kvmem_transfer_explain, .{ self.handle, &found, null });
         return core.fromC(Explanation, found);
     }
 
-    /// A path that was compared: index 0 is the one that the transfer takes. Null if fewer paths were compared.
-    pub fn pathChoice(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!?PathChoice {
-        var found: c.kvmem_path_choice = .{};
-        call(diagnostics, c.kvmem_transfer_get_path_choice, .{ self.handle, index, &found, null }) catch |failure| switch (failure) {
+    /// A method that was compared: index 0 is the one that the transfer takes. Null if fewer methods were compared.
+    pub fn methodChoice(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!?MethodChoice {
+        var found: c.kvmem_method_choice = .{};
+        call(diagnostics, c.kvmem_transfer_get_method_choice, .{ self.handle, index, &found, null }) catch |failure| switch (failure) {
             error.OutOfRange => return null,
             else => return failure,
         };
-        return core.fromC(PathChoice, found);
+        return core.fromC(MethodChoice, found);
     }
 
-    /// Why the path is not used; empty if it is only slower.
-    pub fn pathChoiceReason(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!core.Blob {
-        var found: c.kvmem_path_choice = .{};
-        return core.getBlob(diagnostics, c.kvmem_transfer_get_path_choice, .{ self.handle, index, &found });
+    /// Why the method is not used; empty if it is only slower.
+    pub fn methodChoiceReason(self: Transfer, index: usize, diagnostics: ?*Diagnostics) Error!core.Blob {
+        var found: c.kvmem_method_choice = .{};
+        return core.getBlob(diagnostics, c.kvmem_transfer_get_method_choice, .{ self.handle, index, &found });
     }
 
-    /// Text for people, with a line per path that was compared.
+    /// Text for people, with a line per method that was compared.
     pub fn explainText(self: Transfer, diagnostics: ?*Diagnostics) Error!core.Blob {
         return core.getBlob(diagnostics, c.kvmem_transfer_explain, .{ self.handle, null });
     }

@@ -46,7 +46,7 @@ CASE(a_layout_of_a_peer_is_imported_and_read) {
     options.pairs = {&pair, 1};
     options.notification = "read";
     const auto transfer = kvmem::Transfer::start(remote, destination, options);
-    CHECK(transfer.wait_for(patience) && transfer.info().path == kvmem::Path::nixl_read);
+    CHECK(transfer.wait_for(patience) && transfer.info().method == kvmem::Method::nixl);
     CHECK(destination.host_bytes(3, 1, 1)[0] == std::byte{0x5a});
 
     const auto messages = peers.other.take_notifications(patience);

@@ -82,7 +82,7 @@ CASE(options_without_values_are_the_defaults_of_c) {
     kvmem_transfer_options expected{};
     expected.struct_size = sizeof expected;
     CHECK(c.c.pairs == expected.pairs && c.c.checksums == nullptr && c.c.source_table == nullptr);
-    CHECK(c.c.notification == nullptr && c.c.queue == nullptr && c.c.path == 0);
+    CHECK(c.c.notification == nullptr && c.c.queue == nullptr && c.c.method == 0);
 }
 
 // In C, 0 means the default or no limit. Without this rule, a token whose time has passed would never expire.
@@ -129,7 +129,7 @@ CASE(an_empty_notification_is_a_message) {
 CASE(versions) {
     CHECK(kvmem::abi_matches());
     CHECK(kvmem::version() == "0.1.0" || kvmem::version_number() > 100);
-    CHECK(kvmem::name(kvmem::Path::memcpy) == std::string("memcpy"));
+    CHECK(kvmem::name(kvmem::Method::memcpy) == std::string("memcpy"));
     CHECK(kvmem::name(kvmem::Status::busy) == std::string("KVMEM_STATUS_BUSY"));
     CHECK(kvmem::message(kvmem::Status::busy)[0] != '\0');
 }

@@ -123,7 +123,7 @@ static kvmem_status create_by(struct step *step, create *create, union handle *m
     char *parts[MAX_LIST];
     options.num_parts = list_of(step, "parts", parts);
     options.parts = options.num_parts ? (const char *const *)parts : NULL;
-    options.path = (uint32_t)word_value(step, "path", paths);
+    options.method = (uint32_t)word_value(step, "method", methods);
     if (has(step, "queue")) options.queue = object(text_of(step, "queue"), QUEUE);
     return create(object(text_of(step, "source"), LAYOUT),
         object(text_of(step, "destination"), LAYOUT), &options, &made->transfer, error);
@@ -180,7 +180,7 @@ static kvmem_status transfer_get_info(struct step *step, kvmem_error **error)
     NUMBER(info, num_pieces);
     NUMBER(info, num_moves);
     NUMBER(info, num_requests);
-    WORD(info, path, paths);
+    WORD(info, method, methods);
     return status;
 }
 
@@ -188,7 +188,7 @@ static kvmem_status transfer_explain(struct step *step, kvmem_error **error)
 {
     kvmem_transfer_explanation explanation;
     const kvmem_status status = kvmem_transfer_explain(transfer_of(step), &explanation, NULL, error);
-    if (status >= 0) WORD(explanation, path, paths);
+    if (status >= 0) WORD(explanation, method, methods);
     return status;
 }
 

@@ -74,7 +74,7 @@ Results create_transfer(const Step &step, World &world, Create create) {
     options.flags = flags<kvmem::TransferFlag>(step, "flags", transfer_flags);
     SET_SELECTION(options);
     options.parts = step.list("parts");
-    options.path = static_cast<kvmem::Path>(step.word("path", paths));
+    options.method = static_cast<kvmem::Method>(step.word("method", methods));
     if (step.has("queue")) options.queue = &world.get<kvmem::Queue>(step.text("queue"));
     const auto &source = world.get<kvmem::Layout>(step.text("source"));
     const auto &destination = world.get<kvmem::Layout>(step.text("destination"));
@@ -110,7 +110,7 @@ Results transfer_info(const Step &step, World &world) {
     const auto info = world.get<kvmem::Transfer>(step.name()).info();
     return {NUMBER(info, bytes), NUMBER(info, num_pieces),
             NUMBER(info, num_moves), NUMBER(info, num_requests),
-            WORD(info, path, paths)};
+            WORD(info, method, methods)};
 }
 
 }  // namespace
@@ -138,7 +138,7 @@ Calls transfer_calls() {
          }},
         {"transfer_get_info", transfer_info},
         {"transfer_explain", [](const Step &step, World &world) -> Results {
-             return {{"path", word_of(raw(world.get<kvmem::Transfer>(step.name()).explain().path), paths)}};
+             return {{"method", word_of(raw(world.get<kvmem::Transfer>(step.name()).explain().method), methods)}};
          }},
     };
 }

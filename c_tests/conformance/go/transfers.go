@@ -65,7 +65,7 @@ func transferOptions(s *step) (source, destination *kvmem.Layout, options kvmem.
 		NumOuters: in.number("num_outers"), SourceHead: in.number("source_head"),
 		DestinationHead: in.number("destination_head"), NumHeads: in.number("num_heads"), Checksums: in.numbers("checksums"),
 		UserData: in.number("user_data"), Notification: b.notification, Parts: in.list("parts"),
-		Path: word[kvmem.Path](in, "path", paths),
+		Method: word[kvmem.Method](in, "method", methods),
 	}
 	if name, ok := in.get("queue"); ok {
 		options.Queue = object[*kvmem.Queue](s.state, name)
@@ -125,13 +125,13 @@ func transferInfo(s *step) error {
 	s.put("num_pieces", i.NumPieces)
 	s.put("num_moves", i.NumMoves)
 	s.put("num_requests", i.NumRequests)
-	s.put("path", wordOf(paths, i.Path))
+	s.put("method", wordOf(methods, i.Method))
 	return err
 }
 
 func explain(s *step) error {
 	e, err := transfer(s).Explain()
-	s.put("path", wordOf(paths, e.Path))
+	s.put("method", wordOf(methods, e.Method))
 	return err
 }
 

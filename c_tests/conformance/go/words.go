@@ -121,31 +121,18 @@ var computes = words{
 	"idle":    uint64(kvmem.ComputeIdle),
 }
 
-var paths = words{
-	"memcpy":                   uint64(kvmem.PathMemcpy),
-	"nixl_read":                uint64(kvmem.PathNIXLRead),
-	"nixl_write":               uint64(kvmem.PathNIXLWrite),
-	"nixl_file_read":           uint64(kvmem.PathNIXLFileRead),
-	"nixl_file_write":          uint64(kvmem.PathNIXLFileWrite),
-	"cuda_copy":                uint64(kvmem.PathCUDACopy),
-	"cuda_batch":               uint64(kvmem.PathCUDABatch),
-	"cuda_2d":                  uint64(kvmem.PathCUDA2d),
-	"cuda_kernel":              uint64(kvmem.PathCUDAKernel),
-	"cuda_staged":              uint64(kvmem.PathCUDAStaged),
-	"uring":                    uint64(kvmem.PathURING),
-	"pread":                    uint64(kvmem.PathPread),
-	"uring_staged":             uint64(kvmem.PathURINGStaged),
-	"pread_staged":             uint64(kvmem.PathPreadStaged),
-	"nixl_read_staged":         uint64(kvmem.PathNIXLReadStaged),
-	"nixl_write_staged":        uint64(kvmem.PathNIXLWriteStaged),
-	"nixl_read_served":         uint64(kvmem.PathNIXLReadServed),
-	"nixl_write_served":        uint64(kvmem.PathNIXLWriteServed),
-	"nixl_object_read":         uint64(kvmem.PathNIXLObjectRead),
-	"nixl_object_write":        uint64(kvmem.PathNIXLObjectWrite),
-	"nixl_object_read_staged":  uint64(kvmem.PathNIXLObjectReadStaged),
-	"nixl_object_write_staged": uint64(kvmem.PathNIXLObjectWriteStaged),
-	"nixl_block_read":          uint64(kvmem.PathNIXLBlockRead),
-	"nixl_block_write":         uint64(kvmem.PathNIXLBlockWrite),
+var methods = words{
+	"memcpy":      uint64(kvmem.MethodMemcpy),
+	"cuda_copy":   uint64(kvmem.MethodCUDACopy),
+	"cuda_batch":  uint64(kvmem.MethodCUDABatch),
+	"cuda_2d":     uint64(kvmem.MethodCUDA2d),
+	"cuda_kernel": uint64(kvmem.MethodCUDAKernel),
+	"cuda_staged": uint64(kvmem.MethodCUDAStaged),
+	"uring":       uint64(kvmem.MethodURING),
+	"pread":       uint64(kvmem.MethodPread),
+	"nixl":        uint64(kvmem.MethodNIXL),
+	"nixl_staged": uint64(kvmem.MethodNIXLStaged),
+	"nixl_served": uint64(kvmem.MethodNIXLServed),
 }
 
 var choices = words{

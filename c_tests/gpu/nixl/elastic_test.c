@@ -34,7 +34,7 @@ static void fetch(const kv_peer *peer, uint32_t there, const kvmem_layout *layou
     const kvmem_block_pair pair = {there, here};
     const kv_move move = {&pair, 1, 0, 0, 3};
     const kvmem_transfer_info info = kv_run(peer->model.layout, layout, &move);
-    CHECK(info.path == KVMEM_PATH_NIXL_READ || info.path == KVMEM_PATH_NIXL_READ_STAGED);
+    CHECK(info.method == KVMEM_METHOD_NIXL || info.method == KVMEM_METHOD_NIXL_STAGED);
     check_block(layout, here, peer, there);
 }
 
@@ -70,7 +70,7 @@ TEST(blocks_are_written_from_newly_committed_memory) {
     EXPECT_OK(kvmem_layout_resize(layout, config.num_blocks, ERR));
     fetch(&peer, 5, layout, 6);
     const kvmem_transfer_info info = kv_run(layout, peer.model.layout, &move);
-    CHECK(info.path == KVMEM_PATH_NIXL_WRITE || info.path == KVMEM_PATH_NIXL_WRITE_STAGED);
+    CHECK(info.method == KVMEM_METHOD_NIXL || info.method == KVMEM_METHOD_NIXL_STAGED);
     const uint64_t block = 3 * 2 * kv_piece_size(&config);
     unsigned char *expected = peer.model.expected + peer.model.starts[0];
     memcpy(expected + 2 * block, expected + 5 * block, block);

@@ -12,11 +12,6 @@ SIDE_PEER_ROLE
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 
-typedef struct path_pair {
-    uint32_t read, write;
-} path_pair;
-static const path_pair staged = {KVMEM_PATH_NIXL_READ_STAGED, KVMEM_PATH_NIXL_WRITE_STAGED};
-static const path_pair served = {KVMEM_PATH_NIXL_READ_SERVED, KVMEM_PATH_NIXL_WRITE_SERVED};
 
 static const uint64_t from_gpu = KVMEM_SERVE_WRITE, from_host = KVMEM_SERVE_WRITE | KVMEM_SERVE_FROM_HOST;
 
@@ -26,7 +21,7 @@ static bool has_gpu(void) { return lacks_real_gpu() == NULL; }
 
 static const kvmem_transfer_options *by(kvmem_transfer_options *options, uint32_t path) {
     *options = kv_transfer_options(&all_layers);
-    options->path = path;
+    options->method = path;
     options->staging_size = SMALL_ARENA;
     return options;
 }
@@ -38,17 +33,17 @@ static const kvmem_transfer_options *verified_by(kvmem_transfer_options *options
     return options;
 }
 
-static void move_both_directions(side *here, kv_peer *peer, path_pair by_paths) {
+static void move_both_directions(side *here, kv_peer *peer, uint32_t method) {
     kvmem_transfer_options options;
     kvmem_transfer_info info;
-    info = kv_run_with(peer->model.layout, here->model.layout, verified_by(&options, by_paths.read));
-    CHECK_EQ(info.path, by_paths.read);
+    info = kv_run_with(peer->model.layout, here->model.layout, verified_by(&options, method));
+    CHECK_EQ(info.method, method);
     kv_expect_moved(&here->model, &peer->model, &all_layers);
     side_check(here);
     kv_peer_check(peer);
     side_refill(here, 77);
-    info = kv_run_with(here->model.layout, peer->model.layout, verified_by(&options, by_paths.write));
-    CHECK_EQ(info.path, by_paths.write);
+    info = kv_run_with(here->model.layout, peer->model.layout, verified_by(&options, method));
+    CHECK_EQ(info.method, method);
     kv_expect_moved(&peer->model, &here->model, &all_layers);
     kv_peer_check(peer);
     side_check(here);
@@ -74,9 +69,9 @@ static void connection_close(connection *connection) {
 static void refuse_to_serve(side *here, kv_peer *peer) {
     kvmem_transfer_options options;
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kvmem_transfer_create, peer->model.layout,
-           here->model.layout, by(&options, served.read));
+           here->model.layout, by(&options, KVMEM_METHOD_NIXL_SERVED));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kvmem_transfer_create, here->model.layout,
-           peer->model.layout, by(&options, served.write));
+           peer->model.layout, by(&options, KVMEM_METHOD_NIXL_SERVED));
 }
 
 /* Between one owner and each place of this process, for all kinds of layouts. */
@@ -92,8 +87,8 @@ static void exchange_with(place there, uint64_t flags) {
         if (by_gpu && !place_is_device(place))
             refuse_to_serve(&here, &connection.peer);
         else
-            move_both_directions(&here, &connection.peer, served);
-        if (has_gpu() || !place_is_device(there)) move_both_directions(&here, &connection.peer, staged);
+            move_both_directions(&here, &connection.peer, KVMEM_METHOD_NIXL_SERVED);
+        if (has_gpu() || !place_is_device(there)) move_both_directions(&here, &connection.peer, KVMEM_METHOD_NIXL_STAGED);
     }
 }
 
@@ -130,9 +125,9 @@ TEST(long_blocks_of_elastic_memory_are_served) {
     kv_peer_meet(&peer, agent);
     OPENED(side, here, PLACE_ELASTIC, 0, &config, agent, 6);
     kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.path = served.read;
+    options.method = KVMEM_METHOD_NIXL_SERVED;
     const kvmem_transfer_info info = kv_run_with(peer.model.layout, here.model.layout, &options);
-    CHECK_EQ(info.path, served.read);
+    CHECK_EQ(info.method, KVMEM_METHOD_NIXL_SERVED);
     kv_expect_moved(&here.model, &peer.model, &all_layers);
     side_check(&here);
 }
@@ -152,9 +147,9 @@ TEST(a_slot_may_have_any_number_of_rows) {
     kv_peer_meet(&peer, agent);
     OPENED(side, here, PLACE_DEVICE, 0, &config, agent, 1);
     kvmem_transfer_options options = kv_transfer_options(&all);
-    options.path = staged.read;
+    options.method = KVMEM_METHOD_NIXL_STAGED;
     options.staging_size = UINT64_C(64) << 20; /* eight slots, one of which contains all blocks */
-    CHECK_EQ(kv_run_with(peer.model.layout, here.model.layout, &options).path, staged.read);
+    CHECK_EQ(kv_run_with(peer.model.layout, here.model.layout, &options).method, KVMEM_METHOD_NIXL_STAGED);
     kv_expect_moved(&here.model, &peer.model, &all);
     side_check(&here);
 }
@@ -170,7 +165,7 @@ TEST(a_cancelled_transfer_ends_and_runs_again) {
         OPENED(side, here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[0])), connection.agent, 3);
         kvmem_transfer_options options;
         OWN(kvmem_transfer, read, kvmem_transfer_create, connection.peer.model.layout, here.model.layout,
-            by(&options, served.read));
+            by(&options, KVMEM_METHOD_NIXL_SERVED));
         kv_cancel_and_run(read);
         kv_expect_moved(&here.model, &connection.peer.model, &all_layers);
         side_check(&here);
@@ -184,9 +179,9 @@ TEST(transfers_fail_when_the_owner_is_killed) {
         kvmem_transfer_options options;
         kvmem_transfer *both[2] = {NULL};
         EXPECT_OK(kvmem_transfer_create(connection.peer.model.layout, here.model.layout,
-                                        by(&options, served.read), &both[0], ERR));
+                                        by(&options, KVMEM_METHOD_NIXL_SERVED), &both[0], ERR));
         EXPECT_OK(kvmem_transfer_create(here.model.layout, connection.peer.model.layout,
-                                        by(&options, served.write), &both[1], ERR));
+                                        by(&options, KVMEM_METHOD_NIXL_SERVED), &both[1], ERR));
         kv_peer_crash_under(&connection.peer, both, 2, PATIENCE);
     }
 }
@@ -210,7 +205,7 @@ static reader reader_open(int socket, const char *name) {
     reader.far = MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
     kvmem_transfer_options options;
     reader.read = MADE(kvmem_transfer, kvmem_transfer_create, reader.far, reader.here.model.layout,
-                       by(&options, served.read));
+                       by(&options, KVMEM_METHOD_NIXL_SERVED));
     return reader;
 }
 

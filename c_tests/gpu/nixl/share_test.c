@@ -92,10 +92,10 @@ static void check_both(const remote_layout *remote, const local_layout *local) {
 }
 
 static void read_and_write(remote_layout *remote, local_layout *local) {
-    CHECK_EQ(kv_run(remote->layout, local->layout, &in_move).path, KVMEM_PATH_NIXL_READ);
+    CHECK_EQ(kv_run(remote->layout, local->layout, &in_move).method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&local->model, &remote->model, &in_move);
     check_both(remote, local);
-    CHECK_EQ(kv_run(local->layout, remote->layout, &out_move).path, KVMEM_PATH_NIXL_WRITE);
+    CHECK_EQ(kv_run(local->layout, remote->layout, &out_move).method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&remote->model, &local->model, &out_move);
     check_both(remote, local);
 }

@@ -13,7 +13,7 @@ static const kv_move one_layer = {scattered, NUM(scattered), 2, 0, 1};
 
 static void write_to_peer(side *here, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(here->model.layout, peer->model.layout, move);
-    CHECK_EQ(info.path, KVMEM_PATH_NIXL_WRITE);
+    CHECK_EQ(info.method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&peer->model, &here->model, move);
     kv_peer_check(peer);
     side_check(here);
@@ -21,7 +21,7 @@ static void write_to_peer(side *here, kv_peer *peer, const kv_move *move) {
 
 static void read_from_peer(side *here, kv_peer *peer, const kv_move *move) {
     const kvmem_transfer_info info = kv_run(peer->model.layout, here->model.layout, move);
-    CHECK_EQ(info.path, KVMEM_PATH_NIXL_READ);
+    CHECK_EQ(info.method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&here->model, &peer->model, move);
     side_check(here);
     kv_peer_check(peer);

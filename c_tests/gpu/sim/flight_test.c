@@ -14,7 +14,7 @@ typedef flight copy_flight;
 static void copy_flight_open(flight *flight, place from) {
     SIM(sim_reset());
     flight_open(flight, .from = from, .to = PLACE_PINNED, .move = &move, .has_queue = true);
-    flight_create(flight, it.path = KVMEM_PATH_CUDA_COPY);
+    flight_create(flight, it.method = KVMEM_METHOD_CUDA_COPY);
 }
 
 static void finish(flight *flight) {
@@ -62,7 +62,7 @@ static void expect_timeout(flight *flight) {
 /* The driver's copies continue, and use the memory until they end. */
 TEST(a_run_fails_at_its_deadline) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.timeout_ns = SECONDS(1));
     submit_and_hold(&flight);
     expect_timeout(&flight);
 }
@@ -70,7 +70,7 @@ TEST(a_run_fails_at_its_deadline) {
 TEST(a_run_on_a_stream_fails_at_its_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.timeout_ns = SECONDS(1));
     SIM(sim_hold());
     flight_submit_on(&flight, stream.handle);
     expect_timeout(&flight);
@@ -81,8 +81,8 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     SIM(sim_reset());
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
-    flight_create(&first, it.path = KVMEM_PATH_CUDA_STAGED);
-    flight_create(&second, it.path = KVMEM_PATH_CUDA_STAGED, it.timeout_ns = MILLISECONDS(20));
+    flight_create(&first, it.method = KVMEM_METHOD_CUDA_STAGED);
+    flight_create(&second, it.method = KVMEM_METHOD_CUDA_STAGED, it.timeout_ns = MILLISECONDS(20));
     SIM(sim_hold());
     flight_submit(&first);
     await_calls("cuLaunchKernel", 1);
@@ -98,7 +98,7 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
 TEST(a_graph_has_no_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.timeout_ns = SECONDS(1));
     stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "graph can't have a deadline",
                    kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR));
@@ -134,7 +134,7 @@ TEST(extents_in_flight_are_not_decommitted) {
     OWN(kvmem_layout, layout, kvmem_layout_build, &parts.options);
     EXPECT_OK(kvmem_region_commit(region, 0, 2 * EXTENT, ERR));
     OPENED(side, host, PLACE_PINNED, 0, &config, NULL, 1);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.path = KVMEM_PATH_CUDA_COPY);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.method = KVMEM_METHOD_CUDA_COPY);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, layout, host.model.layout, &options);
     SIM(sim_reset());
     SIM(sim_hold());
@@ -299,7 +299,7 @@ TEST(a_host_copy_does_not_wait_for_gpus) {
     flight *flights = submit_many();
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .source = &config, .move = &host_move,
            .has_queue = true);
-    flight_create(&host, it.path = 0);
+    flight_create(&host, it.method = 0);
     run(&host);
     finish_many(flights);
 }

@@ -6,7 +6,6 @@
 
 static const kv_move small = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4});
 static const kv_move large = KV_MOVE(2, {0, 8}, {1, 9}, {15, 1});
-static const uint32_t nixl_paths[] = {KVMEM_PATH_NIXL_FILE_WRITE, KVMEM_PATH_NIXL_FILE_READ};
 
 /* Sets whether cuFile allows compatibility mode, and the fault of its stand-in. */
 static void set_cufile(const char *compatibility, const char *fault) {
@@ -39,11 +38,11 @@ static void gds_flight_close(gds_flight *gds) {
     CALL(kvmem_agent_destroy(gds->agent));
 }
 
-/* Runs in both directions and compares every byte. Checks whether NIXL's paths are used, and the explanation. */
+/* Runs in both directions and compares every byte. Checks whether NIXL is used, and the explanation. */
 static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool by_nixl, const char *explained) {
-    for (size_t i = 0; i < NUM(nixl_paths); i++) {
-        flight_create(flight, it.path = is_requested ? nixl_paths[i] : 0, it.flags = flags);
-        CHECK_EQ(flight_info(flight).path == nixl_paths[i], by_nixl);
+    for (int i = 0; i < 2; i++) {
+        flight_create(flight, it.method = is_requested ? KVMEM_METHOD_NIXL : 0, it.flags = flags);
+        CHECK_EQ(flight_info(flight).method == KVMEM_METHOD_NIXL, by_nixl);
         flight_explain(flight, explained);
         for (uint32_t again = 0; again < 2; again++) {
             flight_refill(flight, 50 + again);
@@ -54,8 +53,8 @@ static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool
 }
 
 static void expect_refused(flight *flight, bool is_requested, uint64_t flags, const char *reason) {
-    for (size_t i = 0; i < NUM(nixl_paths); i++) {
-        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason, it.path = is_requested ? nixl_paths[i] : 0,
+    for (int i = 0; i < 2; i++) {
+        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason, it.method = is_requested ? KVMEM_METHOD_NIXL : 0,
                       it.flags = flags);
         flight_reverse(flight);
     }
@@ -104,10 +103,10 @@ TEST(gds_that_fails_the_trial_is_not_used) {
         const char *fault;
         const char *reason;
     } faults[] = {
-        {"absent", "a trial transfer failed: NIXL file write: "},
-        {"fails", "a trial transfer failed: NIXL file write: "},
-        {"wrong-write", "a trial transfer failed: NIXL file write: other bytes arrived"},
-        {"wrong-read", "a trial transfer failed: NIXL file read: other bytes arrived"},
+        {"absent", "a trial transfer failed: NIXL writes: "},
+        {"fails", "a trial transfer failed: NIXL writes: "},
+        {"wrong-write", "a trial transfer failed: NIXL writes: other bytes arrived"},
+        {"wrong-read", "a trial transfer failed: NIXL reads: other bytes arrived"},
     };
     for (size_t i = 0; i < NUM(faults); i++) {
         OPENED(gds_flight, gds, &large, 0, "false", faults[i].fault);
@@ -122,7 +121,7 @@ TEST(gds_that_fails_the_trial_is_not_used) {
 /* A failure after a successful trial is an error, and never results in wrong bytes. */
 TEST(a_failure_after_the_trial_is_an_error) {
     OPENED(gds_flight, gds, &large, 0, "false", "");
-    flight_create(&gds.flight, it.path = KVMEM_PATH_NIXL_FILE_WRITE);
+    flight_create(&gds.flight, it.method = KVMEM_METHOD_NIXL);
     set_cufile("false", "fails");
     flight_submit(&gds.flight);
     flight_expect_end(&gds.flight, KVMEM_STATUS_NIXL, "");

@@ -20,21 +20,21 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {"cuDevicePrimaryCtxRetain", TRANSFER, KVMEM_PATH_CUDA_KERNEL, false},
-    {"cuCtxRecordEvent", TRANSFER, KVMEM_PATH_CUDA_KERNEL, true},
-    {"cuModuleLoadData", TRANSFER, KVMEM_PATH_CUDA_KERNEL, false},
-    {"cuModuleGetFunction", TRANSFER, KVMEM_PATH_CUDA_KERNEL, false},
-    {"cuMemHostRegister_v2", TRANSFER, KVMEM_PATH_CUDA_KERNEL, false},
-    {"cuPointerGetAttribute", TRANSFER, KVMEM_PATH_CUDA_KERNEL, false},
-    {"cuStreamCreateWithPriority", TRANSFER, KVMEM_PATH_CUDA_KERNEL, false},
-    {"cuLaunchKernel", TRANSFER, KVMEM_PATH_CUDA_KERNEL, false},
-    {"cuMemCreate", TRANSFER, KVMEM_PATH_CUDA_STAGED, false},
-    {"cuMemAddressReserve", TRANSFER, KVMEM_PATH_CUDA_STAGED, false},
-    {"cuMemSetAccess", TRANSFER, KVMEM_PATH_CUDA_STAGED, false},
-    {"cuEventCreate", TRANSFER, KVMEM_PATH_CUDA_STAGED, false},
-    {"cuEventRecord", TRANSFER, KVMEM_PATH_CUDA_STAGED, false},
-    {"cuMemcpyAsync", TRANSFER, KVMEM_PATH_CUDA_COPY, false},
-    {"cuMemcpyBatchAsync", TRANSFER, KVMEM_PATH_CUDA_BATCH, false},
+    {"cuDevicePrimaryCtxRetain", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuCtxRecordEvent", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, true},
+    {"cuModuleLoadData", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuModuleGetFunction", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuMemHostRegister_v2", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuPointerGetAttribute", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuStreamCreateWithPriority", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuLaunchKernel", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuMemCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
+    {"cuMemAddressReserve", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
+    {"cuMemSetAccess", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
+    {"cuEventCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
+    {"cuEventRecord", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
+    {"cuMemcpyAsync", TRANSFER, KVMEM_METHOD_CUDA_COPY, false},
+    {"cuMemcpyBatchAsync", TRANSFER, KVMEM_METHOD_CUDA_BATCH, false},
     {"cuMemAlloc_v2", DEVICE_REGION, 0, false},
     {"cuMemFree_v2", DEVICE_REGION, 0, false},
     {"cuMemHostRegister_v2", PINNED_REGION, 0, false},
@@ -55,7 +55,7 @@ typedef struct actor {
 } actor;
 
 static kvmem_status transfer(const flight *flight, uint32_t path) {
-    const kvmem_transfer_options options = WITH(flight_options(flight), it.path = path);
+    const kvmem_transfer_options options = WITH(flight_options(flight), it.method = path);
     kvmem_transfer *made = NULL;
     kvmem_status status = kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                                 &made, NULL);
@@ -103,7 +103,7 @@ static void *act(void *argument) {
 
 static void use_the_other_gpu(uint32_t path) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .from_device = 1, .to_device = 1, .has_queue = true);
-    flight_create(&flight, it.path = path);
+    flight_create(&flight, it.method = path);
     flight_submit(&flight);
     flight_expect_completion(&flight, KVMEM_STATUS_OK);
     flight_check_moved(&flight);
@@ -111,7 +111,7 @@ static void use_the_other_gpu(uint32_t path) {
 
 static void use_host_memory(void) {
     OPENED(flight, flight, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .has_queue = true);
-    flight_create(&flight, it.path = 0);
+    flight_create(&flight, it.method = 0);
     flight_submit(&flight);
     flight_expect_completion(&flight, KVMEM_STATUS_OK);
     flight_check_moved(&flight);

@@ -18,12 +18,12 @@ typedef struct many_transfers {
     stream stream;
 } many_transfers;
 
-static void many_transfers_open(many_transfers *many, uint32_t path, uint64_t flags) {
+static void many_transfers_open(many_transfers *many, uint32_t method, uint64_t flags) {
     SIM(sim_reset());
     stream_open(&many->stream, 0);
     flight_open(&many->flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move);
     for (size_t i = 0; i < MANY; i++)
-        many->transfers[i] = flight_create_another(&many->flight, it.path = path, it.flags = flags);
+        many->transfers[i] = flight_create_another(&many->flight, it.method = method, it.flags = flags);
     SIM(sim_hold());
     for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(many->transfers[i], ERR));
 }
@@ -46,7 +46,7 @@ static kvmem_status make_stream_wait(const many_transfers *many, size_t run) {
 }
 
 TEST(a_run_that_has_not_begun_is_cancelled) {
-    OPENED(many_transfers, many, KVMEM_PATH_CUDA_COPY, 0);
+    OPENED(many_transfers, many, KVMEM_METHOD_CUDA_COPY, 0);
     EXPECT_OK(kvmem_transfer_cancel(many.transfers[LAST], ERR));
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(many.transfers[LAST], PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(many.transfers[0], ERR)); /* no effect, because it has begun */
@@ -56,7 +56,7 @@ TEST(a_run_that_has_not_begun_is_cancelled) {
 }
 
 TEST(a_run_that_a_stream_waits_for_begins_before_others) {
-    OPENED(many_transfers, many, KVMEM_PATH_CUDA_KERNEL, 0);
+    OPENED(many_transfers, many, KVMEM_METHOD_CUDA_KERNEL, 0);
     const uint64_t launches = SIM(sim_calls("cuLaunchKernel"));
     const uint64_t waits = SIM(sim_calls("cuStreamWaitEvent"));
     EXPECT_OK(make_stream_wait(&many, LAST));
@@ -68,7 +68,7 @@ TEST(a_run_that_a_stream_waits_for_begins_before_others) {
 
 /* There is one staging memory, which the first run uses. */
 TEST(a_stream_cannot_wait_for_a_run_without_staging_memory) {
-    OPENED(many_transfers, many, KVMEM_PATH_CUDA_STAGED, 0);
+    OPENED(many_transfers, many, KVMEM_METHOD_CUDA_STAGED, 0);
     await_calls("cuLaunchKernel", 1);
     EXPECT_OK(make_stream_wait(&many, 0));
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "staging memory", make_stream_wait(&many, LAST));
@@ -80,7 +80,7 @@ TEST(a_stream_cannot_wait_for_a_run_without_staging_memory) {
 }
 
 TEST(no_layer_is_reported_before_it_is_complete) {
-    OPENED(many_transfers, many, KVMEM_PATH_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER);
+    OPENED(many_transfers, many, KVMEM_METHOD_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(many.transfers[0], 1, MILLISECONDS(20), ERR));
     GET(uint64_t, none, kvmem_transfer_get_layers, many.transfers[0]);
     CHECK_EQ(none, 0);

@@ -36,10 +36,10 @@ kvmem_status create_moving(const contents *contents, const kvmem_transfer_option
     return kvmem_transfer_create(contents->source, contents->destination, options, &made->transfer, ERR);
 }
 
-kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                          uint64_t flags, moving *made) {
     const contents scattered = small_contents(source, destination);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&small_move), it.path = path,
+    kvmem_transfer_options options = WITH(kv_transfer_options(&small_move), it.method = method,
                                           it.flags = flags);
     return create_moving(&scattered, &options, made);
 }
@@ -56,21 +56,21 @@ kvmem_status run_move(moving *moving, start start) {
     return end_move(moving, submit_move(moving->transfer, start));
 }
 
-kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                      start start) {
     moving moving;
-    const kvmem_status status = create_move(source, destination, path, 0, &moving);
+    const kvmem_status status = create_move(source, destination, method, 0, &moving);
     return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 
-kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
+kvmem_status copy_from_a_device_as(move_function *as, uint32_t method, start start) {
     OWNED(kvmem_layout) pinned = NULL;
     OWNED(kvmem_layout) device = NULL;
     kvmem_status status = build_both(&kv_kinds[1], &pinned, &device);
-    THEN(status, as(device, pinned, path, start));
+    THEN(status, as(device, pinned, method, start));
     return status;
 }
 
-kvmem_status copy_from_a_device_by(uint32_t path, start start) {
-    return copy_from_a_device_as(move_by, path, start);
+kvmem_status copy_from_a_device_by(uint32_t method, start start) {
+    return copy_from_a_device_as(move_by, method, start);
 }

@@ -9,8 +9,8 @@
 /* Two chunks, each for one layer of a block, so that staged transfers use both several times. */
 #define STAGING (2 * 2 * 480)
 
-static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D,
+                                 KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
 static const uint64_t orders[] = {0, 1, 2, 3};
 
 typedef struct ordering {
@@ -63,8 +63,8 @@ static void ordering_open(ordering *ordering, const kind *kind) {
     ordering->contents = filled(ordering, 3);
     ordering->other_contents = filled(ordering, 4);
     ordering->found = engine_allocate(0, ordering->flight.destination.model.size);
-    flight_create(&ordering->flight, it.path = kind->path, it.flags = kind->flags,
-                  it.staging_size = kind->path == KVMEM_PATH_CUDA_STAGED ? STAGING : 0);
+    flight_create(&ordering->flight, it.method = kind->path, it.flags = kind->flags,
+                  it.staging_size = kind->path == KVMEM_METHOD_CUDA_STAGED ? STAGING : 0);
     SIM(sim_hold());
 }
 

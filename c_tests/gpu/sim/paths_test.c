@@ -26,7 +26,7 @@ static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t max_
            .has_queue = true);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(count * sizeof(*transfers));
     for (size_t i = 0; i < count; i++)
-        transfers[i] = flight_create_another(&flight, it.path = path, it.user_data = i);
+        transfers[i] = flight_create_another(&flight, it.method = path, it.user_data = i);
     SIM(sim_hold());
     for (size_t i = 0; i < count; i++) {
         EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR)); /* returns although the driver is busy */
@@ -42,11 +42,11 @@ static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t max_
 }
 
 /* Each has runs of 256 KiB; half of the descriptor ring has space for 16 of them. */
-TEST_CALL(a_full_descriptor_ring, run_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32))
+TEST_CALL(a_full_descriptor_ring, run_many(100, BLOCKS, KVMEM_METHOD_CUDA_KERNEL, 32))
 
 TEST(more_runs_than_streams) {
-    run_many(1000, 3, KVMEM_PATH_CUDA_KERNEL, 64);
-    run_many(300, 3, KVMEM_PATH_CUDA_COPY, 0);
+    run_many(1000, 3, KVMEM_METHOD_CUDA_KERNEL, 64);
+    run_many(300, 3, KVMEM_METHOD_CUDA_COPY, 0);
 }
 
 TEST(staged_runs_wait_for_each_other) {
@@ -57,7 +57,7 @@ TEST(staged_runs_wait_for_each_other) {
     for (size_t i = 0; i < NUM(destinations); i++) {
         destinations[i] = flight.destination;
         side_open(&flight.destination, PLACE_PINNED, 0, &flight.source.model.config, NULL, 2);
-        transfers[i] = flight_create_another(&flight, it.path = KVMEM_PATH_CUDA_STAGED);
+        transfers[i] = flight_create_another(&flight, it.method = KVMEM_METHOD_CUDA_STAGED);
     }
     SIM(sim_hold());
     for (size_t i = 0; i < NUM(destinations); i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
@@ -84,7 +84,7 @@ static kvmem_layout_config small_blocks(const char *order) {
 
 /* The driver's copies take 100 to 200 MiB to list. */
 TEST(a_list_of_copies_without_memory_for_it_fails) {
-    static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D};
+    static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_BATCH, KVMEM_METHOD_CUDA_2D};
     const kvmem_layout_config here = small_blocks("BLONHC");
     const kvmem_layout_config there = small_blocks("BLOHNC");
     CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(SMALL_BLOCKS * sizeof(*pairs));
@@ -94,13 +94,13 @@ TEST(a_list_of_copies_without_memory_for_it_fails) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &here, .destination = &there,
            .move = &move);
-    flight_create(&flight, it.path = KVMEM_PATH_CUDA_KERNEL); /* creates per-device state */
+    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL); /* creates per-device state */
     for (size_t i = 0; i < NUM(paths); i++) {
         const struct rlimit before = limit_addresses(80 * MIB);
-        flight_refuse(&flight, KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of", it.path = paths[i]);
+        flight_refuse(&flight, KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of", it.method = paths[i]);
         CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
     }
-    flight_create(&flight, it.path = KVMEM_PATH_CUDA_COPY);
+    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY);
 }
 
 /* The C library keeps no freed lists for later ones, and reserves no addresses for them. */
@@ -136,9 +136,9 @@ TEST(plans_without_memory_for_them_fail) {
         uint32_t path;
         uint64_t flags;
     } cases[] = {
-        {PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, 0},
-        {PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_STAGED, 0},
-        {PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED, 0},
+        {PLACE_PINNED, PLACE_DEVICE, KVMEM_METHOD_CUDA_KERNEL, 0},
+        {PLACE_PINNED, PLACE_DEVICE, KVMEM_METHOD_CUDA_STAGED, 0},
+        {PLACE_DEVICE, PLACE_PINNED, KVMEM_METHOD_CUDA_STAGED, 0},
         {PLACE_DEVICE, PLACE_DEVICE, 0, 0},
         {PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_VERIFY},
         {PLACE_PINNED, PLACE_PINNED, 0, 0},
@@ -156,19 +156,19 @@ TEST(plans_without_memory_for_them_fail) {
         {
             /* Creates per-device state. */
             static const kvmem_block_pair one = {0, 0};
-            flight_create(&flight, it.path = cases[i].path, it.flags = cases[i].flags, it.pairs = &one,
+            flight_create(&flight, it.method = cases[i].path, it.flags = cases[i].flags, it.pairs = &one,
                           it.num_pairs = 1);
             RUN(flight.transfer);
         }
         const int failures = failures_until_created(
-            &flight, WITH(flight_options(&flight), it.path = cases[i].path, it.flags = cases[i].flags));
+            &flight, WITH(flight_options(&flight), it.method = cases[i].path, it.flags = cases[i].flags));
         CHECK(failures > 0);
     }
 }
 
 #endif
 
-/* Runs a transfer on KVMEM_PATH_CUDA_2D. Returns the number of its driver calls. */
+/* Runs a transfer on KVMEM_METHOD_CUDA_2D. Returns the number of its driver calls. */
 static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_move *moved,
                               kv_outers outers) {
     const kvmem_layout_config here = side_config(from);
@@ -176,7 +176,7 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &here, .destination = &there,
            .move = moved);
-    flight_create_with(&flight, WITH(kv_outers_options(moved, outers), it.path = KVMEM_PATH_CUDA_2D));
+    flight_create_with(&flight, WITH(kv_outers_options(moved, outers), it.method = KVMEM_METHOD_CUDA_2D));
     const uint64_t before = SIM(sim_calls("cuMemcpy2DAsync_v2"));
     RUN(flight.transfer);
     const uint64_t calls = SIM(sim_calls("cuMemcpy2DAsync_v2")) - before;
@@ -204,38 +204,38 @@ static void fail_once(uint32_t path, const char *function, uint64_t nth, bool la
     const kvmem_layout_config config = side_config(&kv_kinds[2]);
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config);
-    flight_create(&flight, it.path = path);
-    OWNED(kvmem_transfer) other = flight_create_another(&flight, it.path = path);
+    flight_create(&flight, it.method = path);
+    OWNED(kvmem_transfer) other = flight_create_another(&flight, it.method = path);
     (later ? SIM(sim_fail_later) : SIM(sim_fail))(function, nth, CUDA_ERROR_LAUNCH_FAILED);
     flight_submit(&flight);
     flight_expect_end(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
     RUN(other);
     flight_check_moved(&flight);
     flight_run(&flight);
-    flight_create(&flight, it.path = path);
+    flight_create(&flight, it.method = path);
     flight_run(&flight);
 }
 
 TEST(a_failure_belongs_to_its_transfer) {
     for (int later = 0; later < 2; later++) {
-        fail_once(KVMEM_PATH_CUDA_KERNEL, "cuLaunchKernel", 1, later);
-        fail_once(KVMEM_PATH_CUDA_BATCH, "cuMemcpyBatchAsync", 1, later);
-        fail_once(KVMEM_PATH_CUDA_BATCH, "cuMemcpyBatchAsync", 2, later);
-        fail_once(KVMEM_PATH_CUDA_COPY, "cuMemcpyAsync", 3, later);
-        fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, later);
-        fail_once(KVMEM_PATH_CUDA_STAGED, "cuMemcpyBatchAsync", 1, later);
+        fail_once(KVMEM_METHOD_CUDA_KERNEL, "cuLaunchKernel", 1, later);
+        fail_once(KVMEM_METHOD_CUDA_BATCH, "cuMemcpyBatchAsync", 1, later);
+        fail_once(KVMEM_METHOD_CUDA_BATCH, "cuMemcpyBatchAsync", 2, later);
+        fail_once(KVMEM_METHOD_CUDA_COPY, "cuMemcpyAsync", 3, later);
+        fail_once(KVMEM_METHOD_CUDA_STAGED, "cuLaunchKernel", 1, later);
+        fail_once(KVMEM_METHOD_CUDA_STAGED, "cuMemcpyBatchAsync", 1, later);
     }
-    fail_once(KVMEM_PATH_CUDA_STAGED, "cuEventRecord", 2, false);
-    fail_once(KVMEM_PATH_CUDA_STAGED, "cuStreamWaitEvent", 3, false);
+    fail_once(KVMEM_METHOD_CUDA_STAGED, "cuEventRecord", 2, false);
+    fail_once(KVMEM_METHOD_CUDA_STAGED, "cuStreamWaitEvent", 3, false);
 }
 
 TEST(a_transfer_waits_for_earlier_work_on_its_stream) {
-    static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+    static const uint32_t paths[] = {KVMEM_METHOD_CUDA_COPY, KVMEM_METHOD_CUDA_KERNEL, KVMEM_METHOD_CUDA_STAGED};
     for (size_t i = 0; i < NUM(paths); i++) {
         SIM(sim_reset());
         OPENED(stream, stream, 0);
         OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
-        flight_create(&flight, it.path = paths[i]);
+        flight_create(&flight, it.method = paths[i]);
         const size_t size = flight.source.model.size;
         CLEANUP(test_free) unsigned char *fresh = test_allocate(size);
         kv_fill(fresh, size, 3);
@@ -256,17 +256,17 @@ TEST(without_the_kernel_another_path_is_selected) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
-    flight_create(&flight, it.path = 0);
-    CHECK(flight_explain(&flight, "CUDA_ERROR_NO_BINARY_FOR_GPU").path != KVMEM_PATH_CUDA_KERNEL);
+    flight_create(&flight, it.method = 0);
+    CHECK(flight_explain(&flight, "CUDA_ERROR_NO_BINARY_FOR_GPU").method != KVMEM_METHOD_CUDA_KERNEL);
     flight_run(&flight);
-    EXPECT(KVMEM_STATUS_CUDA, flight_try(&flight, it.path = KVMEM_PATH_CUDA_KERNEL));
+    EXPECT(KVMEM_STATUS_CUDA, flight_try(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL));
     /* The failure is remembered for a while. */
     const uint64_t loads = SIM(sim_calls("cuModuleLoadData"));
-    flight_create(&flight, it.path = 0);
+    flight_create(&flight, it.method = 0);
     CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loads);
     SIM(sim_reset());
     const uint64_t end = patience_end();
-    while (flight_create(&flight, it.path = 0), flight_info(&flight).path != KVMEM_PATH_CUDA_KERNEL)
+    while (flight_create(&flight, it.method = 0), flight_info(&flight).method != KVMEM_METHOD_CUDA_KERNEL)
         patience_wait(end, "the kernel to be loaded again");
 }
 
@@ -275,8 +275,8 @@ TEST(without_equal_addresses_no_kernel_accesses_pinned_memory) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0));
-    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "another address", it.path = KVMEM_PATH_CUDA_KERNEL);
-    flight_create(&flight, it.path = 0);
+    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "another address", it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_create(&flight, it.method = 0);
     flight_run(&flight);
     SIM(sim_reset());
 }
@@ -293,10 +293,10 @@ TEST(without_staging_memory_another_path_is_selected) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &separate,
            .destination = &together, .move = &all);
-    flight_create(&flight, it.path = KVMEM_PATH_CUDA_STAGED);
+    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_STAGED);
     flight_destroy_transfer(&flight);
     SIM(sim_fail("cuMemCreate", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
-    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, flight_try(&flight, it.path = KVMEM_PATH_CUDA_STAGED,
+    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, flight_try(&flight, it.method = KVMEM_METHOD_CUDA_STAGED,
                                                   it.staging_size = more_than_is_there));
     flight_create(&flight, it.staging_size = more_than_is_there);
     RUN(flight.transfer);
@@ -307,6 +307,6 @@ TEST(without_staging_memory_another_path_is_selected) {
 /* The shared state of copies on a GPU is destroyed with the last layout on it. */
 TEST(nothing_is_leaked) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    run_many(100, 300, KVMEM_PATH_CUDA_KERNEL, 64);
-    fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, true);
+    run_many(100, 300, KVMEM_METHOD_CUDA_KERNEL, 64);
+    fail_once(KVMEM_METHOD_CUDA_STAGED, "cuLaunchKernel", 1, true);
 }

@@ -45,25 +45,25 @@ static kvmem_status build_on(int device, const kv_kind *kind, kvmem_layout **lay
 }
 
 /* From one device to the other, which executes the copies. */
-static kvmem_status pull(int from, uint32_t path, start start) {
+static kvmem_status pull(int from, uint32_t method, start start) {
     OWNED(kvmem_layout) source = NULL;
     OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(from, &kv_kinds[2], &source);
     THEN(status, build_on(1 - from, &kv_kinds[1], &destination));
-    THEN(status, move_by(source, destination, path, start));
+    THEN(status, move_by(source, destination, method, start));
     return status;
 }
 
-OPERATION_CALL(pull_by_kernel, pull(0, KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM))
-OPERATION_CALL(pull_one_by_one, pull(0, KVMEM_PATH_CUDA_COPY, WITHOUT_STREAM))
-OPERATION_CALL(pull_in_rows, pull(0, KVMEM_PATH_CUDA_2D, WITHOUT_STREAM))
+OPERATION_CALL(pull_by_kernel, pull(0, KVMEM_METHOD_CUDA_KERNEL, WITHOUT_STREAM))
+OPERATION_CALL(pull_one_by_one, pull(0, KVMEM_METHOD_CUDA_COPY, WITHOUT_STREAM))
+OPERATION_CALL(pull_in_rows, pull(0, KVMEM_METHOD_CUDA_2D, WITHOUT_STREAM))
 
 /* The stream is one of device 0. */
-OPERATION_CALL(pull_on_a_stream, pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
+OPERATION_CALL(pull_on_a_stream, pull(1, KVMEM_METHOD_CUDA_KERNEL, ON_A_STREAM))
 
 OPERATION(pull_memory_of_the_engine) {
     OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(1, &kv_kinds[2], &destination);
-    THEN(status, move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM));
+    THEN(status, move_by(adopted, destination, KVMEM_METHOD_CUDA_KERNEL, WITHOUT_STREAM));
     return status;
 }

@@ -32,8 +32,8 @@ TEST(rates_that_cannot_be_measured_are_defaults) {
 }
 
 /* For any thread: without a check of the current context. */
-static kvmem_status create(const flight *flight, uint32_t path) {
-    const kvmem_transfer_options options = WITH(flight_options(flight), it.path = path);
+static kvmem_status create(const flight *flight, uint32_t method) {
+    const kvmem_transfer_options options = WITH(flight_options(flight), it.method = method);
     kvmem_transfer *transfer = NULL;
     const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
                                                       flight->destination.model.layout,
@@ -51,7 +51,7 @@ static kvmem_rates_info known_rates(void) {
 static unsigned create_until_measured(const flight *flight) {
     unsigned created = 0;
     while (known_rates().source == KVMEM_RATES_DEFAULT && created < 100) {
-        EXPECT_OK(create(flight, KVMEM_PATH_CUDA_COPY));
+        EXPECT_OK(create(flight, KVMEM_METHOD_CUDA_COPY));
         created++;
     }
     return created;
@@ -67,7 +67,7 @@ TEST(a_failed_measurement_is_repeated) {
     CHECK_EQ(known_rates().source, KVMEM_RATES_DEFAULT); /* queries do not measure again */
     CHECK_EQ(create_until_measured(&flight), 17);
     const uint64_t copies = SIM(sim_calls("cuMemcpyAsync"));
-    for (int i = 0; i < 100; i++) EXPECT_OK(create(&flight, KVMEM_PATH_CUDA_COPY));
+    for (int i = 0; i < 100; i++) EXPECT_OK(create(&flight, KVMEM_METHOD_CUDA_COPY));
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), copies);
 }
 
@@ -195,8 +195,8 @@ static void call_kvmem(uint32_t level, const char *target, const char *message, 
     kvmem_blob *rates = NULL;
     mine->failures += kvmem_cuda_get_copy_rates(0, &rates, NULL) != KVMEM_STATUS_OK;
     kvmem_blob_destroy(rates);
-    mine->failures += create(mine->flight, KVMEM_PATH_CUDA_KERNEL) != mine->expected;
-    mine->failures += create(mine->flight, KVMEM_PATH_CUDA_STAGED) != mine->expected;
+    mine->failures += create(mine->flight, KVMEM_METHOD_CUDA_KERNEL) != mine->expected;
+    mine->failures += create(mine->flight, KVMEM_METHOD_CUDA_STAGED) != mine->expected;
     mine->messages++;
 }
 
@@ -229,7 +229,7 @@ TEST(a_log_callback_may_call_kvmem_while_rates_are_measured) {
             set_callback(&caller);
             SIM(sim_fail("cuModuleGetFunction", 1, CUDA_ERROR_NOT_FOUND));
             SIM(sim_fail("cuModuleUnload", 1, CUDA_ERROR_LAUNCH_FAILED));
-            EXPECT(KVMEM_STATUS_CUDA, create(&flight, KVMEM_PATH_CUDA_KERNEL));
+            EXPECT(KVMEM_STATUS_CUDA, create(&flight, KVMEM_METHOD_CUDA_KERNEL));
         }
         expect_called(&caller);
     }

@@ -299,6 +299,6 @@ TEST(a_transfer_that_no_path_can_take_reports_the_causes_of_both) {
     NIXL(nixl_sim_fail_register(1));
     REFUSE(KVMEM_STATUS_INVALID_STATE, "which was not committed", kvmem_transfer_create, remote, local.layout,
            KV_OPTIONS(&all));
-    CHECK_HAS(test_last_message(), "before that, path NIXL read, staged failed: ");
+    CHECK_HAS(test_last_message(), "before that, method NIXL, staged failed: ");
     CHECK_HAS(test_last_message(), "register DRAM memory");
 }

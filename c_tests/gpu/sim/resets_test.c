@@ -19,17 +19,17 @@ typedef struct variant {
 
 /* Elastic memory belongs to no context, so it is compared after the reset. */
 static const variant variants[] = {
-    {{PLACE_ELASTIC, PLACE_PINNED}, KVMEM_PATH_CUDA_COPY, 0},
-    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_PATH_CUDA_BATCH, 0},
-    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_PATH_CUDA_KERNEL, 0},
-    {{PLACE_ELASTIC, PLACE_PINNED}, KVMEM_PATH_CUDA_STAGED, 0},
-    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_PATH_CUDA_STAGED, KVMEM_TRANSFER_BY_LAYER},
-    {{PLACE_ELASTIC, PLACE_SYSTEM}, KVMEM_PATH_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER},
-    {{PLACE_DEVICE, PLACE_PINNED}, KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER},
+    {{PLACE_ELASTIC, PLACE_PINNED}, KVMEM_METHOD_CUDA_COPY, 0},
+    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_METHOD_CUDA_BATCH, 0},
+    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_METHOD_CUDA_KERNEL, 0},
+    {{PLACE_ELASTIC, PLACE_PINNED}, KVMEM_METHOD_CUDA_STAGED, 0},
+    {{PLACE_PINNED, PLACE_ELASTIC}, KVMEM_METHOD_CUDA_STAGED, KVMEM_TRANSFER_BY_LAYER},
+    {{PLACE_ELASTIC, PLACE_SYSTEM}, KVMEM_METHOD_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER},
+    {{PLACE_DEVICE, PLACE_PINNED}, KVMEM_METHOD_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER},
 };
 
 static kvmem_transfer_options options_of(const flight *flight, const variant *variant) {
-    return WITH(flight_options(flight), it.path = variant->path, it.flags = variant->flags);
+    return WITH(flight_options(flight), it.method = variant->path, it.flags = variant->flags);
 }
 
 static kvmem_status submit(const flight *flight, manner manner, CUstream stream) {
@@ -137,8 +137,8 @@ TEST(a_transfer_that_waits_for_a_failed_one_fails_too) {
         RETAIN_DEVICE(0);
         OPENED(flight, first, .from = PLACE_ELASTIC, .to = PLACE_PINNED, .has_queue = true);
         OPENED(flight, second, .from = PLACE_ELASTIC, .to = PLACE_PINNED, .has_queue = true);
-        flight_create(&first, it.path = KVMEM_PATH_CUDA_STAGED);
-        flight_create(&second, it.path = KVMEM_PATH_CUDA_STAGED);
+        flight_create(&first, it.method = KVMEM_METHOD_CUDA_STAGED);
+        flight_create(&second, it.method = KVMEM_METHOD_CUDA_STAGED);
         SIM(sim_hold());
         flight_submit(&first);
         flight_submit(&second);

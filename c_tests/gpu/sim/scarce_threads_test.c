@@ -22,7 +22,7 @@ static void reset(void) {
 TEST(submitting_a_copy_fails_if_no_thread_can_watch_it) {
     reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
-    flight_create(&copy, it.path = KVMEM_PATH_CUDA_COPY);
+    flight_create(&copy, it.method = KVMEM_METHOD_CUDA_COPY);
     SIM(sim_reset());
     CHECK_EQ(without_new_threads(submit, copy.transfer), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), 0);
@@ -40,7 +40,7 @@ typedef struct creation {
 static kvmem_status create(void *argument) {
     const creation *creation = argument;
     flight *flight = creation->flight;
-    const kvmem_transfer_options options = WITH(flight_options(flight), it.path = creation->path);
+    const kvmem_transfer_options options = WITH(flight_options(flight), it.method = creation->path);
     return kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                  &flight->transfer, NULL);
 }
@@ -50,9 +50,9 @@ TEST(kernels_are_not_loaded_if_no_thread_can_be_started) {
     reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     SIM(sim_reset());
-    CHECK_EQ(without_new_threads(create, &(creation){&copy, KVMEM_PATH_CUDA_KERNEL}), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(without_new_threads(create, &(creation){&copy, KVMEM_METHOD_CUDA_KERNEL}), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(without_new_threads(create, &(creation){&copy, 0}), KVMEM_STATUS_OK);
-    CHECK(flight_info(&copy).path != KVMEM_PATH_CUDA_KERNEL);
+    CHECK(flight_info(&copy).method != KVMEM_METHOD_CUDA_KERNEL);
     CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), 0);
 }
 
@@ -63,8 +63,8 @@ TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     OPENED(flight, write, .from = PLACE_SYSTEM, .to = PLACE_FILE, .source = &config);
-    flight_create(&copy, it.path = KVMEM_PATH_CUDA_COPY);
-    flight_create(&write, it.path = KVMEM_PATH_URING);
+    flight_create(&copy, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&write, it.method = KVMEM_METHOD_URING);
     SIM(sim_reset());
     SIM(sim_hold());
     flight_submit(&copy);

@@ -24,7 +24,7 @@ static void move_by_staging(bool reads) {
     SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
     kvmem_transfer *transfer = MADE(
         kvmem_transfer, kvmem_transfer_create, reads ? remote : local, reads ? local : remote,
-        KV_OPTIONS(&scattered_move, it.path = reads ? KVMEM_PATH_NIXL_READ_STAGED : KVMEM_PATH_NIXL_WRITE_STAGED));
+        KV_OPTIONS(&scattered_move, it.method = KVMEM_METHOD_NIXL_STAGED));
     const uint64_t copied = SIM(sim_copied());
     RUN(transfer);
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 0);

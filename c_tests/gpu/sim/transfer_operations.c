@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers on every path except the staged one, to every tier; checksums and verification.
+// Transfers by every method except the staged one, to every tier; checksums and verification.
 #include "operations.h"
 
 #include "captured_move.h"
@@ -54,16 +54,16 @@ static kvmem_status move_by_disk(bool to_disk) {
 
 OPERATION_CALL(copy_from_a_device_to_disk, move_by_disk(true))
 OPERATION_CALL(copy_from_disk_to_a_device, move_by_disk(false))
-OPERATION_CALL(copy_by_batch, copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, WITHOUT_STREAM))
-OPERATION_CALL(copy_by_kernel, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM))
-OPERATION_CALL(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM))
-OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+OPERATION_CALL(copy_by_batch, copy_from_a_device_by(KVMEM_METHOD_CUDA_BATCH, WITHOUT_STREAM))
+OPERATION_CALL(copy_by_kernel, copy_from_a_device_by(KVMEM_METHOD_CUDA_KERNEL, WITHOUT_STREAM))
+OPERATION_CALL(copy_by_kernel_on_a_stream, copy_from_a_device_by(KVMEM_METHOD_CUDA_KERNEL, ON_A_STREAM))
+OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_METHOD_CUDA_COPY, ON_A_STREAM))
 
 /* A transfer that is created with one block and submitted with others. */
-static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                                    start start) {
     const kv_move first = KV_MOVE(3, {3, 3});
-    const kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.path = path);
+    const kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.method = method);
     const contents contents = small_contents(source, destination);
     kvmem_submit_options step = {.struct_size = sizeof(step)};
     step.pairs = small_move.pairs;
@@ -82,7 +82,7 @@ OPERATION(copy_new_pairs) {
 }
 
 OPERATION(copy_new_pairs_on_a_stream) {
-    return copy_from_a_device_as(move_new_pairs, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+    return copy_from_a_device_as(move_new_pairs, KVMEM_METHOD_CUDA_KERNEL, ON_A_STREAM);
 }
 
 /* Adjacent blocks of one side are not adjacent on the other. */
@@ -90,16 +90,16 @@ static kvmem_status copy_in_rows_as(move_function *as) {
     OWNED(kvmem_layout) pinned = NULL;
     OWNED(kvmem_layout) device = NULL;
     kvmem_status status = build_both(&kv_kinds[2], &pinned, &device);
-    THEN(status, as(pinned, device, KVMEM_PATH_CUDA_2D, WITHOUT_STREAM));
+    THEN(status, as(pinned, device, KVMEM_METHOD_CUDA_2D, WITHOUT_STREAM));
     return status;
 }
 
 OPERATION_CALL(copy_in_rows, copy_in_rows_as(move_by))
 OPERATION_CALL(copy_by_a_graph_of_copies,
-               copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+               copy_from_a_device_as(move_by_graph, KVMEM_METHOD_CUDA_COPY, ON_A_STREAM))
 
 OPERATION(copy_by_a_graph_of_a_kernel) {
-    return copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+    return copy_from_a_device_as(move_by_graph, KVMEM_METHOD_CUDA_KERNEL, ON_A_STREAM);
 }
 
 OPERATION_CALL(copy_by_a_graph_of_rows, copy_in_rows_as(move_by_graph))
@@ -121,7 +121,7 @@ static uint64_t memory_of(const kvmem_layout *layout) {
 static kvmem_status transpose(const kvmem_layout *source, const kvmem_layout *destination, start start) {
     static const kvmem_block_pair pairs[] = {{0, 1}, {1, 0}};
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                                   it.path = KVMEM_PATH_CUDA_KERNEL);
+                                                   it.method = KVMEM_METHOD_CUDA_KERNEL);
     uint16_t elements[2 * TOKENS * ELEMENTS];
     for (uint16_t i = 0; i < NUM(elements); i++) elements[i] = i;
     SIM(sim_copy_bytes(memory_of(source), (uintptr_t)elements, sizeof(elements)));
@@ -151,15 +151,15 @@ static kvmem_status transpose_new(start start) {
 OPERATION_CALL(transpose_elements, transpose_new(WITHOUT_STREAM))
 OPERATION_CALL(transpose_elements_on_a_stream, transpose_new(ON_A_STREAM))
 
-static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                            start start) {
     moving moving;
-    const kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_VERIFY, &moving);
+    const kvmem_status status = create_move(source, destination, method, KVMEM_TRANSFER_VERIFY, &moving);
     return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 
-OPERATION_CALL(copy_and_verify, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, WITHOUT_STREAM))
-OPERATION_CALL(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_PATH_CUDA_COPY, ON_A_STREAM))
+OPERATION_CALL(copy_and_verify, copy_from_a_device_as(verify, KVMEM_METHOD_CUDA_KERNEL, WITHOUT_STREAM))
+OPERATION_CALL(copy_and_verify_on_a_stream, copy_from_a_device_as(verify, KVMEM_METHOD_CUDA_COPY, ON_A_STREAM))
 
 OPERATION(compute_checksums) {
     static const uint32_t blocks[] = {6, 0, 3};
@@ -177,22 +177,22 @@ OPERATION(compute_checksums) {
 }
 
 /* Moves blocks from one extent to another. */
-static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
+static kvmem_status move_elastic(kvmem_layout *layout, uint32_t method) {
     const kv_move across = KV_MOVE(2, {0, 3}, {1, 2});
-    kvmem_transfer_options options = WITH(kv_transfer_options(&across), it.path = path);
+    kvmem_transfer_options options = WITH(kv_transfer_options(&across), it.method = method);
     const contents contents = {layout, layout, &across, 4};
     moving moving;
     const kvmem_status status = create_moving(&contents, &options, &moving);
     return status == KVMEM_STATUS_OK ? run_move(&moving, WITHOUT_STREAM) : status;
 }
 
-static kvmem_status copy_elastic(uint32_t path) {
+static kvmem_status copy_elastic(uint32_t method) {
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_elastic_layout(&layout);
     THEN(status, kvmem_layout_resize(layout, 4, ERR));
-    THEN(status, move_elastic(layout, path));
+    THEN(status, move_elastic(layout, method));
     return status;
 }
 
-OPERATION_CALL(copy_elastic_by_kernel, copy_elastic(KVMEM_PATH_CUDA_KERNEL))
-OPERATION_CALL(copy_elastic_one_by_one, copy_elastic(KVMEM_PATH_CUDA_COPY))
+OPERATION_CALL(copy_elastic_by_kernel, copy_elastic(KVMEM_METHOD_CUDA_KERNEL))
+OPERATION_CALL(copy_elastic_one_by_one, copy_elastic(KVMEM_METHOD_CUDA_COPY))

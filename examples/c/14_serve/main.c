@@ -108,7 +108,7 @@ static void use(int socket)
     /* Without the path kvmem chooses the fastest one; this one fails if the owner does not serve. */
     kvmem_block_pair pair = {.source = 3, .destination = 11};
     kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = &pair, .num_pairs = 1,
-        .notification = "done", .notification_size = 4, .path = KVMEM_PATH_NIXL_READ_SERVED};
+        .notification = "done", .notification_size = 4, .method = KVMEM_METHOD_NIXL_SERVED};
     kvmem_transfer *transfer;
     check(kvmem_transfer_start(remote, local, &options, &transfer, &error), &error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);

@@ -58,7 +58,7 @@ void move(const char *what, const kvmem::Layout &from, const BlockIds &sources, 
     options.notification = std::move(notification);
     const auto transfer = kvmem::Transfer::start(from, to, options);
     if (!transfer.wait_for(std::chrono::seconds(30))) throw std::runtime_error("the transfer takes too long");
-    std::printf("%s: %zu blocks, %s, verified\n", what, pairs.size(), kvmem::name(transfer.info().path));
+    std::printf("%s: %zu blocks, %s, verified\n", what, pairs.size(), kvmem::name(transfer.info().method));
 }
 
 void fill(const kvmem::Layout &cache, std::uint32_t block) {

@@ -71,7 +71,7 @@ void pull(const Options &options, const Cache &cache, const std::vector<Source> 
                 }
                 const auto info = transfers[j].info();
                 row.bytes += info.bytes;
-                row.path = kvmem::name(info.path);
+                row.path = kvmem::name(info.method);
             });
         }
     }

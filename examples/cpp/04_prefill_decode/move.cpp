@@ -34,7 +34,7 @@ void move_blocks(const Move &move, Row &row, const Deadline &deadline) {
         const auto info = transfer.info();
         progress.add(info.bytes);
         row.bytes += info.bytes;
-        row.path = kvmem::name(info.path);
+        row.path = kvmem::name(info.method);
     }
     row.time = stopwatch.read();
 }

@@ -127,7 +127,7 @@ void finish_move(const kvmem::Transfer &transfer, Moved &moved) {
     transfer.wait();
     const auto info = transfer.info();
     moved.bytes += info.bytes;
-    moved.path = kvmem::name(info.path);
+    moved.path = kvmem::name(info.method);
 }
 
 bool is_in_use(kvmem::Transfer &transfer) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Throughput of earlier runs of this process, for paths that no model predicts: to a peer, and from or to a
+//! Throughput of earlier runs of this process, for methods that no model predicts: to a peer, and from or to a
 //! file. Before the first run, a usual rate is assumed.
 #![forbid(unsafe_code)]
 
@@ -15,9 +15,9 @@ use crate::base::retried;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::run::learned::Record;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
-/// Usual throughput of a path: the order of magnitude, as documented in the header. Direct I/O is limited by
+/// Usual throughput of a method: the order of magnitude, as documented in the header. Direct I/O is limited by
 /// the drive, the page cache by copies. The rates of peers were measured with UCX between two processes of
 /// one machine, where GPU memory has a tenth of the throughput of host memory.
 fn usual(source: &Layout, destination: &Layout) -> f64 {
@@ -38,17 +38,17 @@ fn usual(source: &Layout, destination: &Layout) -> f64 {
     if files.all(|file| file.is_direct()) { DIRECT_FILE } else { CACHED_FILE }
 }
 
-/// A path, and hashes that identify source and destination by file, peer or kind of memory.
+/// A method, and hashes that identify source and destination by file, peer or kind of memory.
 type Key = (u32, u64, u64);
 
 /// If there are so many entries, entries that no transfer uses are dropped.
 pub(super) const MAX_ENTRIES: usize = 256;
 
-/// The runs on a path between two layouts.
-pub fn record(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
+/// The runs by a method between two layouts.
+pub fn record(method: TransferMethod, source: &Layout, destination: &Layout) -> Arc<Record> {
     static RECORDS: PerProcess<Keyed<Key, Record>> = PerProcess::new();
     // Before the lock, which all transfers use: a file may be on a slow file system, or another process may serve it.
-    let key = (path as u32, side(source), side(destination));
+    let key = (method as u32, side(source), side(destination));
     RECORDS.get(Keyed::new).get_or(key, MAX_ENTRIES, || Record::assuming(usual(source, destination)))
 }
 

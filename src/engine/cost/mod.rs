@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What transfers cost: the one model by which all engines estimate durations and choose a path.
+//! What transfers cost: the one model by which all engines estimate durations and choose a method.
 //!
-//! **What is estimated**: the seconds from the submission of a run to its end, for each path (method) between two kinds of memory
+//! **What is estimated**: the seconds from the submission of a run to its end, for each method between two kinds of memory
 //! (link). An estimate is a sum: a latency, a time per span, and a time per byte. Spans are what the method handles one by one: copies of a
 //! batch, rows of a kernel, descriptors of NIXL, chunks of staging memory. Work that overlaps counts as its longest part. Units are
 //! seconds, bytes, and bytes per second; only texts have others.
@@ -19,10 +19,10 @@
 //! **A busy GPU**: kernels of kvmem wait for large kernels of the program, and the copy engines do not. One learned number, from 0 to 1, says
 //! how far runs with kernels took the longer of two estimates, alone and beside large kernels; estimates are between the two by this number.
 //!
-//! **The choice**: each engine lists a `Candidate` per path, with its estimate or the reason why it is not possible, and
+//! **The choice**: each engine lists a `Candidate` per method, with its estimate or the reason why it is not possible, and
 //! `outcome::best` takes one of them. Other costs than the duration are added in seconds: the CPU time of short transfers, and the doubt about
-//! estimates of paths through staging memory. Paths without estimates (files, objects) have a fixed order. `explain` shows all candidates.
-//! A run by layers takes the path of its first layer; a graph takes the best path that can be captured.
+//! estimates of methods through staging memory. Methods without estimates (files, objects) have a fixed order. `explain` shows all candidates.
+//! A run by layers takes the method of its first layer; a graph takes the best method that can be captured.
 //!
 //! `gpu::model::recorded_points` replays recorded measurements, and fails if a change of the model chooses worse.
 #![forbid(unsafe_code)]

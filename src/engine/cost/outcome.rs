@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The paths that were compared for a transfer, and which one is best. All engines choose here.
+//! The methods that were compared for a transfer, and which one is best. All engines choose here.
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 
 use crate::base::error::Error;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
-/// Why a path is not taken. Most reasons are known before, and allocate nothing: few callers read them.
+/// Why a method is not taken. Most reasons are known before, and allocate nothing: few callers read them.
 pub type Reason = Cow<'static, str>;
 
-/// A path that was compared with the others.
+/// A method that was compared with the others.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The path.
-    pub path: TransferPath,
+    /// The method.
+    pub method: TransferMethod,
     /// Estimated duration of a run; 0 if unknown.
     pub seconds: f64,
     /// Why it is not taken.
     pub reason: Option<Reason>,
-    /// The path is not possible. Otherwise the reason only says why another one is better, or was requested.
+    /// The method is not possible. Otherwise the reason only says why another one is better, or was requested.
     pub is_impossible: bool,
 }
 
 impl Candidate {
-    /// A possible path.
-    pub fn new(path: TransferPath, seconds: f64) -> Self {
-        Self { path, seconds, reason: None, is_impossible: false }
+    /// A possible method.
+    pub fn new(method: TransferMethod, seconds: f64) -> Self {
+        Self { method, seconds, reason: None, is_impossible: false }
     }
 
     /// The same with the reason why it is not taken, if there is one.
@@ -46,32 +46,32 @@ impl Candidate {
     }
 }
 
-/// What an engine prefers among paths of nearly the same duration.
+/// What an engine prefers among methods of nearly the same duration.
 pub struct Tolerance {
-    /// How much longer than the fastest path another one may take: a fraction.
+    /// How much longer than the fastest method another one may take: a fraction.
     pub longer: f64,
     /// Seconds.
     pub later: f64,
 }
 
-/// The best path without a reason against it: of those that take hardly longer than the fastest one, the one with the least sum of its duration and
+/// The best method without a reason against it: of those that take hardly longer than the fastest one, the one with the least sum of its duration and
 /// of `extra`, the seconds that its other costs are worth, such as CPU time, memory, or a less certain estimate.
 pub fn best(
     candidates: &[Candidate],
     tolerance: &Tolerance,
     extra: impl Fn(&Candidate) -> f64,
-) -> Option<TransferPath> {
+) -> Option<TransferMethod> {
     let possible = || candidates.iter().filter(|candidate| candidate.reason.is_none());
     let least = possible().map(|candidate| candidate.seconds).fold(f64::INFINITY, f64::min);
     let most = least * (1.0 + tolerance.longer) + tolerance.later;
     let close = possible().filter(|candidate| candidate.seconds <= most);
-    let compared = close.map(|candidate| (candidate.path, candidate.seconds + extra(candidate)));
-    compared.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(path, _)| path)
+    let compared = close.map(|candidate| (candidate.method, candidate.seconds + extra(candidate)));
+    compared.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(method, _)| method)
 }
 
-/// Moves the path that is taken to the front, without a reason against it.
-pub fn put_first(candidates: &mut [Candidate], taken: TransferPath) {
-    if let Some(at) = candidates.iter().position(|candidate| candidate.path == taken) {
+/// Moves the method that is taken to the front, without a reason against it.
+pub fn put_first(candidates: &mut [Candidate], taken: TransferMethod) {
+    if let Some(at) = candidates.iter().position(|candidate| candidate.method == taken) {
         candidates[..=at].rotate_right(1);
         candidates[0].reason = None;
     }
@@ -86,36 +86,29 @@ pub fn repeat(candidates: &mut [Candidate], times: u64) {
 mod tests {
     use super::*;
 
-    fn paths() -> [Candidate; 3] {
-        [
-            (TransferPath::NixlRead, 1.0),
-            (TransferPath::NixlReadStaged, 0.98),
-            (TransferPath::NixlReadServed, 0.5),
-        ]
-        .map(|(path, seconds)| Candidate::new(path, seconds))
+    fn methods() -> [Candidate; 3] {
+        [(TransferMethod::Nixl, 1.0), (TransferMethod::NixlStaged, 0.98), (TransferMethod::NixlServed, 0.5)]
+            .map(|(method, seconds)| Candidate::new(method, seconds))
     }
 
     #[test]
-    fn other_costs_count_among_paths_of_about_the_same_duration() {
-        let mut candidates = paths();
+    fn other_costs_count_among_methods_of_about_the_same_duration() {
+        let mut candidates = methods();
         let of_arena =
-            |candidate: &Candidate| if candidate.path == TransferPath::NixlRead { 0.0 } else { 0.1 };
+            |candidate: &Candidate| if candidate.method == TransferMethod::Nixl { 0.0 } else { 0.1 };
         let tolerance = Tolerance { longer: 0.05, later: 0.0 };
-        assert_eq!(best(&candidates, &tolerance, of_arena), Some(TransferPath::NixlReadServed));
+        assert_eq!(best(&candidates, &tolerance, of_arena), Some(TransferMethod::NixlServed));
         candidates[2] = candidates[2].clone().impossible_if(Some("no owner serves it".into()));
-        assert_eq!(best(&candidates, &tolerance, of_arena), Some(TransferPath::NixlRead));
-        assert_eq!(best(&candidates, &tolerance, |_| 0.0), Some(TransferPath::NixlReadStaged));
+        assert_eq!(best(&candidates, &tolerance, of_arena), Some(TransferMethod::Nixl));
+        assert_eq!(best(&candidates, &tolerance, |_| 0.0), Some(TransferMethod::NixlStaged));
         assert_eq!(best(&[], &tolerance, of_arena), None);
     }
 
     #[test]
-    fn the_taken_path_is_first_and_the_order_of_the_others_remains() {
-        let mut candidates = paths();
-        put_first(&mut candidates, TransferPath::NixlReadServed);
-        let order = candidates.map(|candidate| candidate.path);
-        assert_eq!(
-            order,
-            [TransferPath::NixlReadServed, TransferPath::NixlRead, TransferPath::NixlReadStaged]
-        );
+    fn the_taken_method_is_first_and_the_order_of_the_others_remains() {
+        let mut candidates = methods();
+        put_first(&mut candidates, TransferMethod::NixlServed);
+        let order = candidates.map(|candidate| candidate.method);
+        assert_eq!(order, [TransferMethod::NixlServed, TransferMethod::Nixl, TransferMethod::NixlStaged]);
     }
 }

@@ -176,7 +176,7 @@ impl ServedSize {
     }
 }
 
-/// The rates that the paths to a peer depend on.
+/// The rates that the methods to a peer depend on.
 pub struct Rates {
     /// Of requests between the layouts.
     pub direct: Arc<RequestRates>,
@@ -323,7 +323,7 @@ impl RequestRates {
     }
 
     /// Whether bytes take several times as long as those of host memory: UCX has no fast transport between the layouts. Then the other
-    /// paths are worth an estimate, however few and long the spans are.
+    /// methods are worth an estimate, however few and long the spans are.
     fn are_slow(&self) -> bool {
         let shown = *self.0.lock();
         let bytes = 1 << 30;

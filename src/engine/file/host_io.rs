@@ -64,7 +64,7 @@ mod tests {
     use crate::layout::cache::LayoutCache;
     use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
     use crate::region::{DiskConfig, SystemConfig};
-    use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
+    use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
 
     /// Work that occupies a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);
@@ -111,7 +111,7 @@ mod tests {
         // All threads of the pool, so that the run begins after its handles are gone.
         Pool::files(file.file_systems()).run(&blocks, 64);
         let pairs = [BlockPair { source: 0, destination: 0 }];
-        let preferences = Preferences { path: Some(TransferPath::Pread), ..Preferences::default() };
+        let preferences = Preferences { method: Some(TransferMethod::Pread), ..Preferences::default() };
         let request = TransferRequest {
             step: Step { pairs: &pairs, ..Step::default() },
             preferences,

@@ -10,6 +10,7 @@ use super::uring::Uring;
 use super::work::Work;
 use crate::base::error::{Error, Result, Status};
 use crate::base::thread_pool::Pool;
+use crate::run::method::TransferMethod;
 
 /// A method, ready for use.
 #[derive(Clone)]
@@ -18,15 +19,6 @@ pub enum Io {
     Uring(Arc<Uring>),
     /// Threads.
     Calls(Arc<Callers>),
-}
-
-/// The methods by name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum IoMethod {
-    /// io_uring.
-    Ring,
-    /// Threads that call preadv and pwritev.
-    Threads,
 }
 
 /// Why a method is not used.
@@ -52,7 +44,7 @@ impl Io {
     ///
     /// io_uring is better for direct I/O: one thread saturates the device. For a buffered file the kernel
     /// copies the bytes within the call, so several threads are faster than one ring.
-    pub fn choose(sides: &FileSides<'_>, requested: Option<IoMethod>) -> Result<(Self, Reasons)> {
+    pub fn choose(sides: &FileSides<'_>, requested: Option<TransferMethod>) -> Result<(Self, Reasons)> {
         let (is_direct, writes, on) = (sides.is_direct(), sides.writes, sides.file.file_systems());
         let threads = match (is_direct, writes) {
             (true, _) => AT_DEVICE,
@@ -61,10 +53,11 @@ impl Io {
         };
         let calls = || Self::Calls(Arc::new(Callers::new(threads, on.clone())));
         let because = |reason: &str| Some(reason.to_string());
-        let wanted = requested.unwrap_or(if is_direct { IoMethod::Ring } else { IoMethod::Threads });
-        if wanted == IoMethod::Threads {
+        let wanted =
+            requested.unwrap_or(if is_direct { TransferMethod::Uring } else { TransferMethod::Pread });
+        if wanted == TransferMethod::Pread {
             let reason = match requested {
-                Some(_) => because("another path was requested"),
+                Some(_) => because("another method was requested"),
                 None => because("the file is buffered, and several threads copy faster"),
             };
             return Ok((calls(), Reasons { uring: reason, ..Reasons::default() }));
@@ -72,14 +65,15 @@ impl Io {
         match Uring::get(on) {
             Ok(uring) => {
                 let reason = match requested {
-                    Some(_) => because("another path was requested"),
+                    Some(_) => because("another method was requested"),
                     None => because("one ring keeps the device busier than threads, for less CPU time"),
                 };
                 Ok((Self::Uring(uring), Reasons { calls: reason, ..Reasons::default() }))
             }
-            Err(reason) if requested.is_some() => {
-                Err(Error::new(Status::Unsupported, format!("the requested path is not possible: {reason}")))
-            }
+            Err(reason) if requested.is_some() => Err(Error::new(
+                Status::Unsupported,
+                format!("the requested method is not possible: {reason}"),
+            )),
             Err(reason) => {
                 Ok((calls(), Reasons { uring: Some(reason), is_uring_impossible: true, calls: None }))
             }
@@ -87,10 +81,10 @@ impl Io {
     }
 
     /// The name of the method.
-    pub fn method(&self) -> IoMethod {
+    pub fn method(&self) -> TransferMethod {
         match self {
-            Self::Uring(_) => IoMethod::Ring,
-            Self::Calls(_) => IoMethod::Threads,
+            Self::Uring(_) => TransferMethod::Uring,
+            Self::Calls(_) => TransferMethod::Pread,
         }
     }
 

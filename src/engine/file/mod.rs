@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use self::file_sides::FileSides;
 use self::host_io::{HostIo, HostStart};
-use self::io::{Io, IoMethod, Reasons};
+use self::io::{Io, Reasons};
 use self::staged::{StagedIo, StagedStart};
 use self::uring::Uring;
 use super::{Candidate, Engine};
@@ -30,7 +30,7 @@ use crate::layout::cache::LayoutCache;
 use crate::nixl::MemoryType;
 use crate::plan::Plan;
 use crate::region::Contexts;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 use crate::run::steps::{PartSequence, RunPart};
 use crate::run::ticket::Ticket;
 use crate::run::{Run, Start};
@@ -41,7 +41,7 @@ static RINGS: LayoutCache<Uring> = LayoutCache::new();
 /// A prepared transfer from or to a file.
 pub struct DiskMove {
     engine: Kind,
-    path: TransferPath,
+    method: TransferMethod,
     candidates: Vec<Candidate>,
 }
 
@@ -65,23 +65,23 @@ impl DiskMove {
         let against_gds = match is_staged {
             false => None,
             true => match gds::choose(&sides, plan, preferences)? {
-                Ok(chosen) => return Ok(Self::by_gds(&sides, chosen)),
+                Ok(chosen) => return Ok(Self::by_gds(chosen)),
                 Err(reason) => Some(reason),
             },
         };
         sides.ensure_allowed(against_gds.as_deref(), preferences)?;
-        let requested = preferences.path.map(method_of);
+        let requested = preferences.method;
         let is_gds_impossible = against_gds.is_some() && requested.is_none() && gds::is_worth_it(plan);
         let (io, reasons) = Io::choose(&sides, requested)?;
         if let Io::Uring(uring) = &io {
             RINGS.put(sides.file, uring.clone());
         }
-        let path = path(io.method(), is_staged);
+        let method = io.method();
         let engine = match is_staged {
             true => Kind::Staged(StagedIo::prepare(&sides, ordered, io, preferences.staging_size)?),
             false => Kind::Host(HostIo::prepare(&sides, ordered, io)),
         };
-        Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons, is_gds_impossible) })
+        Ok(Self { engine, method, candidates: candidates(against_gds, reasons, is_gds_impossible) })
     }
 
     /// The plan in the order of the file, in which its pieces are listed.
@@ -89,21 +89,27 @@ impl DiskMove {
         planned::in_file_order(plan, source.memory_type() != MemoryType::File)
     }
 
-    fn by_gds(sides: &FileSides<'_>, chosen: gds::Chosen) -> Self {
-        let (path, gds::Chosen { moved, doubt }) = (gds::path(sides), chosen);
+    fn by_gds(gds::Chosen { moved, doubt }: gds::Chosen) -> Self {
+        let method = TransferMethod::Nixl;
         let staged = || Some("its bytes pass through host memory".to_string());
         let candidates = vec![
-            candidate(path, doubt),
-            candidate(TransferPath::UringStaged, staged()),
-            candidate(TransferPath::PreadStaged, staged()),
+            candidate(method, doubt),
+            candidate(TransferMethod::Uring, staged()),
+            candidate(TransferMethod::Pread, staged()),
         ];
-        Self { engine: Kind::Gds(moved), path, candidates }
+        Self { engine: Kind::Gds(moved), method, candidates }
     }
 
     /// Whether this engine moves the blocks: unless NIXL moves them between a file and host memory.
-    pub fn takes(path: TransferPath, source: &Layout, destination: &Layout) -> bool {
-        let has_gpu = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram);
-        path.is_disk() || (path.is_nixl_file() && has_gpu)
+    pub fn takes(method: TransferMethod, source: &Layout, destination: &Layout) -> bool {
+        let has =
+            |memory_type| [source, destination].iter().any(|layout| layout.memory_type() == memory_type);
+        let (has_gpu, has_file) = (has(MemoryType::Vram), has(MemoryType::File));
+        match method {
+            TransferMethod::Uring | TransferMethod::Pread => true,
+            TransferMethod::Nixl => has_gpu && has_file,
+            _ => false,
+        }
     }
 
     fn part_moves(&self) -> u64 {
@@ -132,8 +138,8 @@ impl DiskMove {
 }
 
 impl Engine for PartSequence<DiskMove> {
-    fn path(&self) -> TransferPath {
-        self.first().path
+    fn method(&self) -> TransferMethod {
+        self.first().method
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -194,43 +200,20 @@ impl Start for DiskStart {
     }
 }
 
-fn path(method: IoMethod, is_staged: bool) -> TransferPath {
-    match (method, is_staged) {
-        (IoMethod::Ring, false) => TransferPath::Uring,
-        (IoMethod::Threads, false) => TransferPath::Pread,
-        (IoMethod::Ring, true) => TransferPath::UringStaged,
-        (IoMethod::Threads, true) => TransferPath::PreadStaged,
-    }
-}
-
-fn method_of(path: TransferPath) -> IoMethod {
-    if matches!(path, TransferPath::Uring | TransferPath::UringStaged) {
-        IoMethod::Ring
-    } else {
-        IoMethod::Threads
-    }
-}
-
-fn candidates(
-    sides: &FileSides<'_>,
-    against_gds: Option<String>,
-    reasons: Reasons,
-    is_gds_impossible: bool,
-) -> Vec<Candidate> {
-    let is_staged = against_gds.is_some();
+fn candidates(against_gds: Option<String>, reasons: Reasons, is_gds_impossible: bool) -> Vec<Candidate> {
     let against_nixl = against_gds
         .unwrap_or_else(|| "it does not merge adjacent blocks of the file, and needs an agent".to_string());
     vec![
         Candidate {
             is_impossible: reasons.is_uring_impossible,
-            ..candidate(path(IoMethod::Ring, is_staged), reasons.uring)
+            ..candidate(TransferMethod::Uring, reasons.uring)
         },
-        candidate(path(IoMethod::Threads, is_staged), reasons.calls),
-        Candidate { is_impossible: is_gds_impossible, ..candidate(gds::path(sides), Some(against_nixl)) },
+        candidate(TransferMethod::Pread, reasons.calls),
+        Candidate { is_impossible: is_gds_impossible, ..candidate(TransferMethod::Nixl, Some(against_nixl)) },
     ]
 }
 
 /// A candidate without an estimate: the throughput of files is unknown.
-fn candidate(path: TransferPath, reason: Option<String>) -> Candidate {
-    Candidate::new(path, 0.0).with_reason(reason.map(Into::into))
+fn candidate(method: TransferMethod, reason: Option<String>) -> Candidate {
+    Candidate::new(method, 0.0).with_reason(reason.map(Into::into))
 }

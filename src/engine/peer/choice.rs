@@ -13,7 +13,7 @@ use crate::engine::cost::requests::{Rates, ServedSize};
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::plan::Plan;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// Longer spans are worth a descriptor each, unless the peer has several together: prepared lists make it cheap, and the arena
 /// copies every byte once more.
@@ -22,15 +22,15 @@ const LONG_SPAN: u64 = 4096;
 const TOGETHER: u64 = 2;
 /// Fewer spans are not worth an arena.
 const MIN_SPANS: u64 = 64;
-/// Another path must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
+/// Another method must save a tenth, and as many seconds: its estimate is the less certain one, and it takes memory.
 const MIN_GAIN: f64 = 0.9;
 const MIN_SAVED: f64 = 100e-6;
 /// Any estimate is compared.
 const ANY: Tolerance = Tolerance { longer: 0.0, later: f64::INFINITY };
 
-/// The chosen path to a peer, and the others.
+/// The chosen method to a peer, and the others.
 pub(super) struct Choice {
-    pub path: TransferPath,
+    pub method: TransferMethod,
     /// The chunks, if it goes through an arena.
     pub division: Option<Division>,
     /// The same, if the owner serves it.
@@ -40,13 +40,13 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// The path without an arena instead, because the chosen one failed.
-    pub fn without_arena(mut self, direct: TransferPath, error: &Error) -> Self {
+    /// The method without an arena instead, because the chosen one failed.
+    pub fn without_arena(mut self, error: &Error) -> Self {
         if let Some(failed) = self.candidates.first_mut() {
             failed.exclude(error);
         }
-        put_first(&mut self.candidates, direct);
-        Self { path: direct, ..self }
+        put_first(&mut self.candidates, TransferMethod::Nixl);
+        Self { method: TransferMethod::Nixl, ..self }
     }
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Choosing<'a> {
     pub rates: &'a Rates,
 }
 
-/// A path that is possible, with its estimate.
+/// A method that is possible, with its estimate.
 struct Rated<T> {
     division: T,
     seconds: f64,
@@ -68,16 +68,14 @@ struct Rated<T> {
     reason: String,
 }
 
-/// A path, or why it is not compared.
+/// A method, or why it is not compared.
 type Compared<T> = std::result::Result<Rated<T>, Candidate>;
 
 impl Choosing<'_> {
-    /// Chooses the path. Fails if the caller requested one that is not possible.
+    /// Chooses the method. Fails if the caller requested one that is not possible.
     pub fn choose(&self) -> Result<Choice> {
-        let [direct, staged, served] = match self.reads {
-            true => [TransferPath::NixlRead, TransferPath::NixlReadStaged, TransferPath::NixlReadServed],
-            false => [TransferPath::NixlWrite, TransferPath::NixlWriteStaged, TransferPath::NixlWriteServed],
-        };
+        let [direct, staged, served] =
+            [TransferMethod::Nixl, TransferMethod::NixlStaged, TransferMethod::NixlServed];
         let spans = self.plan.max_moves();
         let direct_seconds = self.rates.direct.direct(spans, self.plan.bytes());
         // Where the owner would serve long spans, an arena of this process may do better.
@@ -88,43 +86,46 @@ impl Choosing<'_> {
         let mut candidates = vec![Candidate::new(direct, direct_seconds)];
         candidates.extend(of_staged.as_ref().ok().map(|rated| Candidate::new(staged, rated.seconds)));
         candidates.extend(of_served.as_ref().ok().map(|rated| Candidate::new(served, rated.seconds)));
-        let chosen = self.preferences.path.or_else(|| {
+        let chosen = self.preferences.method.or_else(|| {
             best(&candidates, &ANY, |other| {
                 let doubt = (other.seconds * (1.0 / MIN_GAIN - 1.0)).max(MIN_SAVED);
-                if other.path == direct { 0.0 } else { doubt }
+                if other.method == direct { 0.0 } else { doubt }
             })
         });
-        let path = chosen.unwrap_or(direct);
-        let saves_too_little = path == direct;
-        let (division, staged_one) = settled(of_staged, [staged, path], saves_too_little);
-        let (served, served_one) = settled(of_served, [served, path], saves_too_little);
+        let method = chosen.unwrap_or(direct);
+        let saves_too_little = method == direct;
+        let (division, staged_one) = settled(of_staged, [staged, method], saves_too_little);
+        let (served, served_one) = settled(of_served, [served, method], saves_too_little);
         candidates = vec![Candidate::new(direct, direct_seconds), staged_one, served_one];
-        if path != direct {
+        if method != direct {
             // The reason of the chosen one is why the others are not taken.
-            candidates[0].reason = match self.preferences.path {
-                Some(_) => Some("another path was requested".into()),
-                None => candidates.iter().find(|each| each.path == path).and_then(|each| each.reason.clone()),
+            candidates[0].reason = match self.preferences.method {
+                Some(_) => Some("another method was requested".into()),
+                None => {
+                    candidates.iter().find(|each| each.method == method).and_then(|each| each.reason.clone())
+                }
             };
-            put_first(&mut candidates, path);
+            put_first(&mut candidates, method);
         }
-        Ok(Choice { path, division, served, candidates })
+        Ok(Choice { method, division, served, candidates })
     }
 
-    /// Estimates a path, if it is requested, or could be better for so many spans.
+    /// Estimates a method, if it is requested, or could be better for so many spans.
     fn compared<T>(
         &self,
-        path: TransferPath,
+        method: TransferMethod,
         could_be_better: impl FnOnce(u64) -> bool,
         rate: impl FnOnce() -> Result<Rated<T>>,
     ) -> Result<Compared<T>> {
-        if self.preferences.path == Some(path) {
-            let refused =
-                |error: Error| error.context(format!("path {path} is not possible between these layouts"));
+        if self.preferences.method == Some(method) {
+            let refused = |error: Error| {
+                error.context(format!("method {method} is not possible between these layouts"))
+            };
             return rate().map(Ok).map_err(refused);
         }
         let spans = self.plan.max_moves();
-        let reason = if self.preferences.path.is_some() {
-            "another path was requested"
+        let reason = if self.preferences.method.is_some() {
+            "another method was requested"
         } else if !self.rates.is_slow && (spans < MIN_SPANS || !could_be_better(spans)) {
             "the contiguous ranges are few, or long enough"
         } else {
@@ -132,12 +133,12 @@ impl Choosing<'_> {
                 Ok(rated) => return Ok(Ok(rated)),
                 Err(error) if matches!(error.status(), Status::Unsupported | Status::OutOfMemory) => {
                     let reason = Some(error.message().to_string().into());
-                    return Ok(Err(Candidate::new(path, 0.0).impossible_if(reason)));
+                    return Ok(Err(Candidate::new(method, 0.0).impossible_if(reason)));
                 }
                 Err(error) => return Err(error),
             }
         };
-        Ok(Err(Candidate::new(path, 0.0).with_reason(Some(reason.into()))))
+        Ok(Err(Candidate::new(method, 0.0).with_reason(Some(reason.into()))))
     }
 
     /// Whether spans are so long that even the requests of an arena take as long, without its copies. The whole estimate sorts the
@@ -197,23 +198,23 @@ impl Choosing<'_> {
     }
 }
 
-/// The division of a path, if it was chosen, and what is said of the path. Later runs change the estimates, and not the choice.
+/// The division of a method, if it was chosen, and what is said of the method. Later runs change the estimates, and not the choice.
 fn settled<T>(
     compared: Compared<T>,
-    [path, chosen]: [TransferPath; 2],
+    [method, chosen]: [TransferMethod; 2],
     saves_too_little: bool,
 ) -> (Option<T>, Candidate) {
     match compared {
         Err(candidate) => (None, candidate),
-        Ok(Rated { division, seconds, reason }) if path == chosen => {
-            (Some(division), Candidate::new(path, seconds).with_reason(Some(reason.into())))
+        Ok(Rated { division, seconds, reason }) if method == chosen => {
+            (Some(division), Candidate::new(method, seconds).with_reason(Some(reason.into())))
         }
         Ok(Rated { seconds, reason, .. }) => {
             let reason = match saves_too_little {
                 true => format!("{reason}, which saves too little"),
-                false => format!("path {chosen} had the better estimate when it was chosen"),
+                false => format!("method {chosen} had the better estimate when it was chosen"),
             };
-            (None, Candidate::new(path, seconds).with_reason(Some(reason.into())))
+            (None, Candidate::new(method, seconds).with_reason(Some(reason.into())))
         }
     }
 }

@@ -32,7 +32,7 @@ use self::choice::{Choice, Choosing};
 use self::extent_guard::Guard;
 use self::peer_run::NixlRun;
 use self::plain::request_plan::RequestPlan;
-use self::prepared_requests::{CreateRequests, Method, PreparedRequests};
+use self::prepared_requests::{CreateRequests, FlowPlan, PreparedRequests};
 use self::served::ServedPlan;
 use self::staged::StagedPlan;
 use super::{Candidate, Engine};
@@ -44,7 +44,7 @@ use crate::engine::preferences::{Preferences, STALL_TIMEOUT};
 use crate::layout::{Layout, Memory};
 use crate::nixl::{Agent, Command, RemoteHold};
 use crate::plan::Plan;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 use crate::run::steps::{PartSequence, RunPart};
 use crate::run::ticket::Ticket;
 use crate::run::{Run, Start};
@@ -52,7 +52,7 @@ use crate::run::{Run, Start};
 /// A prepared transfer.
 pub struct NixlMove {
     shared: Arc<PreparedRequests>,
-    /// The paths that were compared, if it is a transfer with a peer.
+    /// The methods that were compared, if it is a transfer with a peer.
     candidates: Vec<Candidate>,
 }
 
@@ -61,66 +61,58 @@ const BLOCK_WINDOW: usize = 1;
 
 impl NixlMove {
     /// Prepares a transfer. Fails for errors that can be detected without NIXL.
-    pub fn prepare(
-        source: &Arc<Layout>,
-        destination: &Arc<Layout>,
-        path: TransferPath,
-        plan: Plan,
-        notification: Option<Vec<u8>>,
-    ) -> Result<Self> {
-        let shared = prepare([source, destination], path, plan, notification)?;
-        let candidates = vec![Candidate::new(path, 0.0)];
+    pub fn prepare(sides: [&Arc<Layout>; 2], plan: Plan, notification: Option<Vec<u8>>) -> Result<Self> {
+        let shared = prepare(sides, TransferMethod::Nixl, plan, notification)?;
+        let candidates = vec![Candidate::new(TransferMethod::Nixl, 0.0)];
         Self::new(shared, candidates)
     }
 
-    /// Prepares a transfer with a peer by the fastest path.
+    /// Prepares a transfer with a peer by the fastest method.
     pub fn with_peer(
-        sides @ [source, destination]: [&Arc<Layout>; 2],
-        path: TransferPath,
+        sides: [&Arc<Layout>; 2],
         plan: Plan,
         preferences: &Preferences,
         notification: Option<Vec<u8>>,
     ) -> Result<Self> {
-        let reads = path.is_nixl_read();
-        let [local, remote] = if reads { [destination, source] } else { [source, destination] };
+        let (reads, [local, remote]) = local_and_remote(sides);
         let agent = shared_agent(local, remote)?.clone();
         let arena_for = |memory| staged::StagingMemory::between(local, memory).memory_type();
         let rates = Rates::new(local, remote, reads, arena_for);
         let choose = |preferences: &Preferences| {
             Choosing { local, remote, reads, plan: &plan, preferences, rates: &rates }.choose()
         };
-        let mut choice = match preferences.verifies && preferences.path.is_none() && remote.served().is_some()
-        {
-            true => choose_served(reads, preferences, choose)?,
-            false => choose(preferences)?,
-        };
-        let build = |choice: Choice, method: Option<Method>| {
-            let verifies = matches!(&method, Some(Method::Served(served)) if served.verifies());
+        let mut choice =
+            match preferences.verifies && preferences.method.is_none() && remote.served().is_some() {
+                true => choose_served(preferences, choose)?,
+                false => choose(preferences)?,
+            };
+        let build = |choice: Choice, flow_plan: Option<FlowPlan>| {
+            let verifies = matches!(&flow_plan, Some(FlowPlan::Served(served)) if served.verifies());
             let notification = notification.filter(|_| verifies || !preferences.verifies);
-            let mut shared = prepare(sides, choice.path, plan, notification)?;
-            shared.stall_timeout = preferences.stall_timeout.or(method.is_some().then_some(STALL_TIMEOUT));
-            shared.rates = match &method {
+            let mut shared = prepare(sides, choice.method, plan, notification)?;
+            shared.stall_timeout = preferences.stall_timeout.or(flow_plan.is_some().then_some(STALL_TIMEOUT));
+            shared.rates = match &flow_plan {
                 // The bytes are read again, too.
-                Some(Method::Served(_)) if verifies => None,
-                Some(Method::Served(_)) => Some(rates.served),
-                Some(Method::Staged(_)) => Some(rates.staged),
+                Some(FlowPlan::Served(_)) if verifies => None,
+                Some(FlowPlan::Served(_)) => Some(rates.served),
+                Some(FlowPlan::Staged(_)) => Some(rates.staged),
                 _ => Some(rates.direct),
             };
-            if let Some(method) = method {
-                shared.method = method;
+            if let Some(flow_plan) = flow_plan {
+                shared.flow_plan = flow_plan;
             }
             Self::new(shared, choice.candidates)
         };
-        match staging_method(&mut choice, local, &agent, preferences.poisons_slots) {
-            // The caller did not request the path, so its memory is not worth a failure.
-            Err(missing) if preferences.path.is_none() && is_of_memory(&missing) => {
+        match staging_plan(&mut choice, local, &agent, preferences.poisons_slots) {
+            // The caller did not request the method, so its memory is not worth a failure.
+            Err(missing) if preferences.method.is_none() && is_of_memory(&missing) => {
                 log!(Warn, "a transfer with a peer uses no staging memory: {missing}");
-                let chosen = choice.path;
-                build(choice.without_arena(path, &missing), None).map_err(|error| {
-                    error.followed_by(format!("before that, path {chosen} failed: {missing}"))
+                let chosen = choice.method;
+                build(choice.without_arena(&missing), None).map_err(|error| {
+                    error.followed_by(format!("before that, method {chosen} failed: {missing}"))
                 })
             }
-            method => build(choice, method?),
+            flow_plan => build(choice, flow_plan?),
         }
     }
 
@@ -130,9 +122,9 @@ impl NixlMove {
         Ok(this)
     }
 
-    /// The path that it takes.
-    pub fn path(&self) -> TransferPath {
-        self.shared.path
+    /// The method that it takes.
+    pub fn method(&self) -> TransferMethod {
+        self.shared.method
     }
 
     /// Creates the requests now rather than in the first run; waits for the agent's thread.
@@ -153,16 +145,16 @@ impl NixlMove {
 
     /// Bytes that are read and discarded.
     fn excess(&self) -> Result<u64> {
-        match &self.shared.method {
-            Method::Staged(staged) => staged.excess(),
+        match &self.shared.flow_plan {
+            FlowPlan::Staged(staged) => staged.excess(),
             _ => Ok(0),
         }
     }
 
     /// Number of requests to an owner that serves it.
     fn sessions(&self) -> u64 {
-        match &self.shared.method {
-            Method::Served(served) => served.sessions().len() as u64,
+        match &self.shared.flow_plan {
+            FlowPlan::Served(served) => served.sessions().len() as u64,
             _ => 0,
         }
     }
@@ -177,15 +169,13 @@ impl NixlMove {
     }
 }
 
-/// Chooses the path of a verified transfer with an owner that serves the layout: it computes checksums, so that nothing is read twice.
-/// Chooses among all paths if the owner cannot serve it.
+/// Chooses the method of a verified transfer with an owner that serves the layout: it computes checksums, so that nothing is read twice.
+/// Chooses among all methods if the owner cannot serve it.
 fn choose_served(
-    reads: bool,
     preferences: &Preferences,
     choose: impl Fn(&Preferences) -> Result<Choice>,
 ) -> Result<Choice> {
-    let path = if reads { TransferPath::NixlReadServed } else { TransferPath::NixlWriteServed };
-    match choose(&Preferences { path: Some(path), ..preferences.clone() }) {
+    match choose(&Preferences { method: Some(TransferMethod::NixlServed), ..preferences.clone() }) {
         Ok(mut choice) => {
             for other in choice.candidates.iter_mut().skip(1) {
                 other.reason = Some("the owner serves the transfer, and so computes checksums".into());
@@ -199,18 +189,18 @@ fn choose_served(
     }
 }
 
-/// What moves a transfer by the chosen path if it goes through an arena, which is allocated and registered.
-fn staging_method(
+/// What moves a transfer by the chosen method if it goes through an arena, which is allocated and registered.
+fn staging_plan(
     choice: &mut Choice,
     local: &Arc<Layout>,
     agent: &Arc<Agent>,
     poisons: bool,
-) -> Result<Option<Method>> {
+) -> Result<Option<FlowPlan>> {
     Ok(match (choice.division.take(), choice.served.take()) {
         (Some(division), _) => {
-            Some(Method::Staged(Arc::new(StagedPlan::new(division, local, agent, poisons)?)))
+            Some(FlowPlan::Staged(Arc::new(StagedPlan::new(division, local, agent, poisons)?)))
         }
-        (None, Some(division)) => Some(Method::Served(Arc::new(ServedPlan::new(division, local, agent)?))),
+        (None, Some(division)) => Some(FlowPlan::Served(Arc::new(ServedPlan::new(division, local, agent)?))),
         (None, None) => None,
     })
 }
@@ -226,11 +216,11 @@ fn is_of_memory(error: &Error) -> bool {
 }
 
 impl Engine for PartSequence<NixlMove> {
-    fn path(&self) -> TransferPath {
-        self.first().path()
+    fn method(&self) -> TransferMethod {
+        self.first().method()
     }
 
-    /// The estimates follow from the costs of requests that were measured. Those of a path without a choice are unknown: NIXL
+    /// The estimates follow from the costs of requests that were measured. Those of a method without a choice are unknown: NIXL
     /// does not report how it moves bytes.
     fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.first().candidates.clone();
@@ -257,7 +247,7 @@ impl Engine for PartSequence<NixlMove> {
     fn verifies(&self) -> bool {
         self.parts()
             .iter()
-            .all(|part| matches!(&part.shared.method, Method::Served(served) if served.verifies()))
+            .all(|part| matches!(&part.shared.flow_plan, FlowPlan::Served(served) if served.verifies()))
     }
 
     fn moves(&self) -> u64 {
@@ -324,15 +314,20 @@ impl Start for NixlStart {
     }
 }
 
+/// Whether NIXL reads, and the sides in the order of NIXL: memory of this process, and that of a peer or a storage.
+fn local_and_remote<'a>([source, destination]: [&'a Arc<Layout>; 2]) -> (bool, [&'a Arc<Layout>; 2]) {
+    let reads = source.memory().is_remote() || source.memory_type().is_storage();
+    (reads, if reads { [destination, source] } else { [source, destination] })
+}
+
 /// The requests of a transfer, which are not created yet.
 fn prepare(
-    [source, destination]: [&Arc<Layout>; 2],
-    path: TransferPath,
+    sides: [&Arc<Layout>; 2],
+    method: TransferMethod,
     plan: Plan,
     notification: Option<Vec<u8>>,
 ) -> Result<PreparedRequests> {
-    let reads = path.is_nixl_read();
-    let (local, remote) = if reads { (destination, source) } else { (source, destination) };
+    let (reads, [local, remote]) = local_and_remote(sides);
     let agent = shared_agent(local, remote)?.clone();
     let request_plan = RequestPlan::new([local, remote], reads, plan);
     let guard = Guard::prepare(&agent, &request_plan)?;
@@ -340,7 +335,7 @@ fn prepare(
     if is_block {
         ensure_shares_backend(&agent, &request_plan)?;
     }
-    let mut requests = PreparedRequests::new(path, agent, request_plan, notification, guard);
+    let mut requests = PreparedRequests::new(method, agent, request_plan, notification, guard);
     if is_block {
         requests.window = BLOCK_WINDOW;
     }

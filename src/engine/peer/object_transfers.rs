@@ -9,28 +9,22 @@
 use std::sync::Arc;
 
 use super::staged::{Division, StagedPlan, StagingMemory, object_slot_size};
-use super::{Method, NixlMove, prepare, shared_agent};
+use super::{FlowPlan, NixlMove, local_and_remote, prepare, shared_agent};
 use crate::base::error::{Error, Result, Status, fail};
 use crate::engine::Candidate;
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
 use crate::plan::{LoopOrder, Move, Plan};
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// Requests of one transfer in flight: each waits for the store.
 const WINDOW: usize = 16;
 
 impl NixlMove {
     /// Prepares a transfer from or to objects.
-    pub fn with_objects(
-        sides @ [source, destination]: [&Arc<Layout>; 2],
-        path: TransferPath,
-        plan: &Plan,
-        preferences: &Preferences,
-    ) -> Result<Self> {
-        let reads = path.is_nixl_read();
-        let [local, remote] = if reads { [destination, source] } else { [source, destination] };
+    pub fn with_objects(sides: [&Arc<Layout>; 2], plan: &Plan, preferences: &Preferences) -> Result<Self> {
+        let (reads, [local, remote]) = local_and_remote(sides);
         let agent = shared_agent(local, remote)?.clone();
         let plan = plan.in_order(if reads { LoopOrder::Source } else { LoopOrder::StrictDestination })?;
         let is_contiguous = ObjectParts::new(&plan, remote, reads).check()?;
@@ -39,26 +33,23 @@ impl NixlMove {
             MemoryType::Dram => Some("the bytes of an object are not contiguous in the other layout"),
             _ => Some("the other layout is not in host memory"),
         };
-        let [direct, staged] = match reads {
-            true => [TransferPath::NixlObjectRead, TransferPath::NixlObjectReadStaged],
-            false => [TransferPath::NixlObjectWrite, TransferPath::NixlObjectWriteStaged],
-        };
+        let [direct, staged] = [TransferMethod::Nixl, TransferMethod::NixlStaged];
         // Ranges of an object may be read one by one, by as many requests.
         let can_be_direct = direct_reason.is_none() || (reads && local.memory_type() == MemoryType::Dram);
-        let path = match preferences.path {
-            Some(path) if path == staged => staged,
-            Some(path) if can_be_direct => path,
-            Some(path) => {
+        let method = match preferences.method {
+            Some(method) if method == staged => staged,
+            Some(method) if can_be_direct => method,
+            Some(method) => {
                 let reason = direct_reason.unwrap_or_default();
                 fail!(
                     Unsupported,
-                    "path {path} is not possible between these layouts: {reason}; request {staged} or no path"
+                    "method {method} is not possible between these layouts: {reason}; request {staged} or no method"
                 )
             }
             None if direct_reason.is_none() => direct,
             None => staged,
         };
-        let division = match path == staged {
+        let division = match method == staged {
             true => {
                 let memory = StagingMemory::between(local, MemoryType::Object);
                 let slot = object_slot_size(preferences.staging_size, memory, max_content(remote))?;
@@ -66,26 +57,26 @@ impl NixlMove {
             }
             false => None,
         };
-        let mut shared = prepare(sides, path, plan, None)?;
+        let mut shared = prepare(sides, method, plan, None)?;
         shared.window = WINDOW;
         if let Some(division) = division {
             let staged = StagedPlan::new(division, local, &agent, preferences.poisons_slots)?;
-            shared.method = Method::Staged(Arc::new(staged));
+            shared.flow_plan = FlowPlan::Staged(Arc::new(staged));
         }
-        Self::new(shared, candidates(path, [direct, staged], direct_reason, can_be_direct))
+        Self::new(shared, candidates(method, [direct, staged], direct_reason, can_be_direct))
     }
 }
 
-/// The path that is taken, and why not the other one.
+/// The method that is taken, and why not the other one.
 fn candidates(
-    path: TransferPath,
-    [direct, staged]: [TransferPath; 2],
+    method: TransferMethod,
+    [direct, staged]: [TransferMethod; 2],
     direct_reason: Option<&'static str>,
     can_be_direct: bool,
 ) -> Vec<Candidate> {
-    let other = |path, reason: &'static str| Candidate::new(path, 0.0).with_reason(Some(reason.into()));
-    if path == staged {
-        let reason = direct_reason.unwrap_or("another path was requested");
+    let other = |method, reason: &'static str| Candidate::new(method, 0.0).with_reason(Some(reason.into()));
+    if method == staged {
+        let reason = direct_reason.unwrap_or("another method was requested");
         let direct = Candidate { is_impossible: !can_be_direct, ..other(direct, reason) };
         return vec![Candidate::new(staged, 0.0), direct];
     }

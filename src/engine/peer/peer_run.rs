@@ -411,7 +411,7 @@ impl NixlRun {
         }
     }
 
-    /// Notes what the requests took, to choose between paths.
+    /// Notes what the requests took, to choose between methods.
     fn note_rates(&self) {
         let Some(prepared) = &self.prepared else { return };
         let Some(rates) = &prepared.rates else { return };

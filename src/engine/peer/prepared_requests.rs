@@ -18,15 +18,15 @@ use crate::engine::peer::plain::listed_requests::{ListedFlow, ListedPlan};
 use crate::engine::peer::plain::request_plan::RequestPlan;
 use crate::layout::{Memory, RemoteMemory};
 use crate::nixl::{Agent, AgentState, AgentTask, Released, Reply, RequestId, TaskStep, is_short};
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// The part of a prepared transfer that all its runs share. Released with the last of them.
 pub(super) struct PreparedRequests {
-    pub path: TransferPath,
+    pub method: TransferMethod,
     pub agent: Arc<Agent>,
     pub request_plan: Arc<RequestPlan>,
     /// How the bytes are moved.
-    pub method: Method,
+    pub flow_plan: FlowPlan,
     /// The request that reads the peer's control block. Only the agent's thread locks it.
     control_read: Mutex<Option<RequestId>>,
     /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
@@ -52,7 +52,7 @@ const WINDOW: usize = 4;
 
 /// How the bytes of a transfer are moved.
 #[derive(Clone)]
-pub(super) enum Method {
+pub(super) enum FlowPlan {
     /// Between the layouts.
     Listed(Arc<ListedPlan>),
     /// Through an arena of this process.
@@ -79,7 +79,7 @@ impl Drop for PreparedRequests {
 impl PreparedRequests {
     /// The input for the requests, which are not created yet.
     pub fn new(
-        path: TransferPath,
+        method: TransferMethod,
         agent: Arc<Agent>,
         request_plan: RequestPlan,
         notification: Option<Vec<u8>>,
@@ -87,8 +87,8 @@ impl PreparedRequests {
     ) -> Self {
         let request_plan = Arc::new(request_plan);
         Self {
-            path,
-            method: Method::Listed(Arc::new(ListedPlan::new(&request_plan, &agent))),
+            method,
+            flow_plan: FlowPlan::Listed(Arc::new(ListedPlan::new(&request_plan, &agent))),
             agent,
             request_plan,
             control_read: Mutex::default(),
@@ -113,10 +113,10 @@ impl PreparedRequests {
 
     /// Number of requests.
     pub fn count(&self) -> Result<u64> {
-        match &self.method {
-            Method::Listed(listed) => listed.count(),
-            Method::Staged(staged) => staged.requests(),
-            Method::Served(served) => Ok(served.chunks()),
+        match &self.flow_plan {
+            FlowPlan::Listed(listed) => listed.count(),
+            FlowPlan::Staged(staged) => staged.requests(),
+            FlowPlan::Served(served) => Ok(served.chunks()),
         }
     }
 
@@ -124,7 +124,7 @@ impl PreparedRequests {
     /// arena wait for other threads.
     pub fn is_short(&self) -> bool {
         let plan = &self.request_plan.plan;
-        matches!(self.method, Method::Listed(_))
+        matches!(self.flow_plan, FlowPlan::Listed(_))
             && self.peer().is_some()
             && is_short(plan.bytes(), plan.max_moves())
     }
@@ -136,14 +136,14 @@ impl PreparedRequests {
         if let (Some(guard), None) = (&self.guard, *control_read) {
             *control_read = Some(guard.request(state, &self.request_plan)?);
         }
-        let flow = match (self.flow.lock().take(), &self.method) {
+        let flow = match (self.flow.lock().take(), &self.flow_plan) {
             (Some(mut flow), _) => {
                 flow.restart(state);
                 flow
             }
-            (None, Method::Listed(listed)) => Flow::Listed(ListedFlow::new(listed.clone(), state)),
-            (None, Method::Staged(staged)) => Flow::Staged(StagedFlow::new(staged.clone())),
-            (None, Method::Served(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
+            (None, FlowPlan::Listed(listed)) => Flow::Listed(ListedFlow::new(listed.clone(), state)),
+            (None, FlowPlan::Staged(staged)) => Flow::Staged(StagedFlow::new(staged.clone())),
+            (None, FlowPlan::Served(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
         };
         Ok(RunRequests { flow, control_read: *control_read })
     }
@@ -156,8 +156,8 @@ impl PreparedRequests {
     /// Creates the requests that all runs use, on the agent's thread.
     fn create_requests(&self, state: &mut AgentState) -> Result<()> {
         self.ensure_usable()?;
-        match &self.method {
-            Method::Listed(listed) => listed.create_kept(state),
+        match &self.flow_plan {
+            FlowPlan::Listed(listed) => listed.create_kept(state),
             _ => Ok(()),
         }
     }
@@ -167,8 +167,8 @@ impl PreparedRequests {
     pub fn release_requests(&self, state: &mut AgentState) -> Result<()> {
         let control = self.control_read.lock().take();
         let released = control.map_or(Ok(()), |request| state.release_request(request));
-        match &self.method {
-            Method::Listed(listed) => released.and(listed.release(state)),
+        match &self.flow_plan {
+            FlowPlan::Listed(listed) => released.and(listed.release(state)),
             _ => released,
         }
     }

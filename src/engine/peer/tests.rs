@@ -42,7 +42,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let request_plan = RequestPlan::new([&local, &remote], true, plan);
-    let prepared = PreparedRequests::new(TransferPath::NixlRead, agent, request_plan, None, None);
+    let prepared = PreparedRequests::new(TransferMethod::Nixl, agent, request_plan, None, None);
     NixlMove { shared: Arc::new(prepared), candidates: Vec::new() }
 }
 

@@ -16,7 +16,7 @@ pub const KVMEM_LOG_OFF: u32 = 0;
 pub const KVMEM_LOG_ERROR: u32 = 1;
 /// Something works, but not as well as requested.
 pub const KVMEM_LOG_WARN: u32 = 2;
-/// Milestones, such as a loaded library, and slow paths that are caused by the setup.
+/// Milestones, such as a loaded library, and slow methods that are caused by the setup.
 pub const KVMEM_LOG_INFO: u32 = 3;
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
 /// registrations, shares; failed calls.

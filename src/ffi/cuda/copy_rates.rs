@@ -21,8 +21,8 @@ pub const KVMEM_RATES_MEASURED: u32 = 1;
 /// Set by the caller of the process that saved them.
 pub const KVMEM_RATES_LOADED: u32 = 2;
 
-/// Returns the copy rates of a GPU, by which transfers select their path. Keep them in a file, and set them
-/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same paths.
+/// Returns the copy rates of a GPU, by which transfers select their method. Keep them in a file, and set them
+/// in a later process by kvmem_cuda_set_copy_rates, so that it measures nothing and selects the same methods.
 ///
 /// If the rates are not known yet, they are measured, as the first transfer on the GPU does: by copies
 /// on a stream of kvmem, on a thread of kvmem, for 15 to 30 ms. A measurement uses 64 to 512 MiB of GPU
@@ -44,7 +44,7 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 ///         KVMEM_STATUS_CUDA: the GPU has no usable context
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 ///
-/// Notes: kvmem also observes rates while transfers run, and uses them to select paths. They are not
+/// Notes: kvmem also observes rates while transfers run, and uses them to select methods. They are not
 /// included.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
 }
 
 /// Sets the copy rates of a GPU. They are used unchanged, and not measured. Transfers that exist keep their
-/// path.
+/// method.
 ///
 /// @param device the GPU
 /// @param data bytes of kvmem_cuda_get_copy_rates for this GPU, from this process or an earlier one; NULL

@@ -22,12 +22,12 @@ pub struct CUstream_st {
 ///
 /// The transfer runs after the work that is on the stream now, and before work that is put on the stream
 /// later. Poll, wait and queue report its end, as after kvmem_transfer_submit. The call does not wait for the
-/// stream, unless host memory of the path is not page-locked: the driver then copies within the call.
+/// stream, unless host memory of the method is not page-locked: the driver then copies within the call.
 ///
 /// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
 /// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
-/// the graph. If another path is better in a graph, or the path of the transfer cannot be captured, the graph
-/// takes the best path that can be captured, and kvmem_transfer_explain says which.
+/// the graph. If another method is better in a graph, or the method of the transfer cannot be captured, the
+/// graph takes the best method that can be captured, and kvmem_transfer_explain says which.
 ///
 /// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
 /// reported.
@@ -42,9 +42,9 @@ pub struct CUstream_st {
 ///           and no context is current
 ///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
 ///           transfer is verified
-///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the caller has requested the path
-///           KVMEM_PATH_CUDA_STAGED, blocks are elastic, or the capture was invalidated; elastic blocks have
-///           no memory; or the GPU was reset after the transfer was created
+///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the caller has requested the method
+///           KVMEM_METHOD_CUDA_STAGED, blocks are elastic, or the capture was invalidated; elastic blocks
+///           have no memory; or the GPU was reset after the transfer was created
 ///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn kvmem_transfer_submit_pairs_on_stream(
 ///
 /// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
 ///
-/// @param transfer a transfer on a KVMEM_PATH_CUDA_* path, whose submission has returned; its stream may be
-///        kvmem's or the caller's
+/// @param transfer a transfer by a KVMEM_METHOD_CUDA_* method, whose submission has returned; its stream may
+///        be kvmem's or the caller's
 /// @param num_layers number of layers, counted from the first that moves; 0: the whole run. Without
 ///        KVMEM_TRANSFER_BY_LAYER, any number means the whole run
 /// @param stream a stream as for kvmem_transfer_submit_on_stream, which must exist until the call returns,
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit_pairs_on_stream(
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
 ///           and no context is current
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the stream is captured
-///         KVMEM_STATUS_UNSUPPORTED: the path has no stream (between host memory, files and peers), and the
+///         KVMEM_STATUS_UNSUPPORTED: the method has no stream (between host memory, files and peers), and the
 ///           layers have not moved yet. Wait for them with kvmem_transfer_wait_layers
 ///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
 ///           stream does not wait

@@ -42,8 +42,8 @@ options!(kvmem_block_options);
 /// plugin GUSLI. The call only names it: nothing is opened, and kvmem does not lock it against other users.
 ///
 /// Transfers need a layout over the region that was built with an agent. The agent has a backend that accepts
-/// KVMEM_MEMORY_BLOCK. The paths are KVMEM_PATH_NIXL_BLOCK_READ and KVMEM_PATH_NIXL_BLOCK_WRITE. The other
-/// layout is in memory that the backend accepts (GUSLI: host memory), and was built with the same agent.
+/// KVMEM_MEMORY_BLOCK. The method is KVMEM_METHOD_NIXL. The other layout is in memory that the backend
+/// accepts (GUSLI: host memory), and was built with the same agent.
 ///
 /// This process has no addresses of it: it cannot be shared, exported, or mapped.
 ///

@@ -41,9 +41,8 @@ options!(kvmem_object_options);
 ///
 /// Transfers need a layout over the region that was built with an agent. The agent has a backend of NIXL's
 /// plugin OBJ, which names the bucket. The other layout is in host or GPU memory, and was built with the same
-/// agent. Transfers write whole objects, and may read parts: see KVMEM_PATH_NIXL_OBJECT_READ and
-/// KVMEM_PATH_NIXL_OBJECT_WRITE. Regions with the same prefix, in this process or in others, name the same
-/// objects of a bucket.
+/// agent. Transfers write whole objects, and may read parts. Regions with the same prefix, in this process or
+/// in others, name the same objects of a bucket.
 ///
 /// This process has no addresses of objects: they cannot be shared, exported, or mapped.
 ///

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The size of a transfer, and the reasons for its path.
+//! The size of a transfer, and the reasons for its method.
 
 use crate::base::error::{Error, Status};
 use crate::ffi::common::blob::{self, kvmem_blob};
@@ -9,7 +9,7 @@ use crate::ffi::common::handle::{Out, borrow, destroy};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::transfer::kvmem_transfer;
-use crate::ffi::transfer::path::value_of;
+use crate::ffi::transfer::method::value_of;
 use crate::transfer::Verdict;
 
 /// Properties of a transfer.
@@ -23,12 +23,12 @@ pub struct kvmem_transfer_info {
     pub num_pieces: u64,
     /// Contiguous ranges, after adjacent pieces were merged.
     pub num_moves: u64,
-    /// Requests of NIXL, or reads or writes of a file; 0 for other paths.
+    /// Requests of NIXL, or reads or writes of a file; 0 for other methods.
     pub num_requests: u64,
     /// Nanoseconds of the last run that has ended, from submit to the end; 0 before.
     pub duration_ns: u64,
-    /// KVMEM_PATH_* value.
-    pub path: u32,
+    /// KVMEM_METHOD_* value.
+    pub method: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
                 num_moves: summary.moves,
                 num_requests: summary.requests,
                 duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
-                path: value_of(transfer.path()),
+                method: value_of(transfer.method()),
                 reserved: 0,
             });
             Ok(())
@@ -73,23 +73,25 @@ pub struct kvmem_transfer_explanation {
     /// - host copies: rates of the machine for long and for short ranges, which kvmem measures;
     /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
     ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
-    /// - files, objects and peers: earlier runs of this process on the same path with the same file or peer.
+    /// - files, objects and peers: earlier runs of this process by the same method with the same file or
+    /// peer.
     pub bytes_per_second: u64,
-    /// KVMEM_PATH_* value.
-    pub path: u32,
+    /// KVMEM_METHOD_* value.
+    pub method: u32,
     /// 1 if the throughput is a typical value, because nothing was measured yet: 2 GB/s by direct I/O, 5 GB/s
     /// by the page cache, 0.2 GB/s for objects, and for peers what docs/nixl.md assumes for descriptors and
     /// bytes. Otherwise 0.
     pub assumed: u32,
 }
 
-/// Returns the path of a transfer, its estimated throughput, and why other paths are not used. Moves nothing.
+/// Returns the method of a transfer, its estimated throughput, and why other methods are not used. Moves
+/// nothing.
 ///
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
 /// @param text receives text for people: the loops over the moved elements, the bytes that are read in
-///         excess, and a line per path that was compared, as docs/transfers.md explains; the caller destroys
-///         the blob; may be NULL
+///         excess, and a line per method that was compared, as docs/transfers.md explains; the caller
+///         destroys the blob; may be NULL
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.
@@ -109,7 +111,7 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
                 explanation.write(kvmem_transfer_explanation {
                     num_moves: explained.moves,
                     bytes_per_second: explained.bytes_per_second,
-                    path: value_of(explained.path),
+                    method: value_of(explained.method),
                     assumed: explained.assumed.into(),
                 });
             }
@@ -121,42 +123,42 @@ pub unsafe extern "C" fn kvmem_transfer_explain(
     }
 }
 
-/// The transfer takes the path. The reason is a remark, or empty.
+/// The transfer takes the method. The reason is a remark, or empty.
 pub const KVMEM_CHOICE_USED: u32 = 1;
-/// The path is possible, and its estimate is no better. The reason is empty.
+/// The method is possible, and its estimate is no better. The reason is empty.
 pub const KVMEM_CHOICE_SLOWER: u32 = 2;
-/// The path is possible, and is not used for the given reason.
+/// The method is possible, and is not used for the given reason.
 pub const KVMEM_CHOICE_NOT_USED: u32 = 3;
-/// The path is not possible, and the reason says why.
+/// The method is not possible, and the reason says why.
 pub const KVMEM_CHOICE_IMPOSSIBLE: u32 = 4;
 
-/// A path that was compared with others for a transfer.
+/// A method that was compared with others for a transfer.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct kvmem_path_choice {
+pub struct kvmem_method_choice {
     /// Estimated throughput in bytes per second; 0 if unknown.
     pub bytes_per_second: u64,
-    /// KVMEM_PATH_* value.
-    pub path: u32,
+    /// KVMEM_METHOD_* value.
+    pub method: u32,
     /// KVMEM_CHOICE_* value.
     pub choice: u32,
 }
 
-/// Returns a path that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
+/// Returns a method that was compared for a transfer, and why it is not used: what kvmem_transfer_explain
 /// reports as text, for programs. Moves nothing.
 ///
 /// @param transfer a transfer
-/// @param index 0 for the path that the transfer takes; 1, 2 and so on for the others. Submitting other pairs
-///        compares the paths again
-/// @param choice receives the path and the outcome
+/// @param index 0 for the method that the transfer takes; 1, 2 and so on for the others. Submitting other
+///        pairs compares the methods again
+/// @param choice receives the method and the outcome
 /// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: fewer paths were compared
+///         KVMEM_STATUS_OUT_OF_RANGE: fewer methods were compared
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_get_path_choice(
+pub unsafe extern "C" fn kvmem_transfer_get_method_choice(
     transfer: *const kvmem_transfer,
     index: usize,
-    choice: *mut kvmem_path_choice,
+    choice: *mut kvmem_method_choice,
     reason: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
@@ -165,15 +167,15 @@ pub unsafe extern "C" fn kvmem_transfer_get_path_choice(
         call(error, |scope| {
             let reason = if reason.is_null() { None } else { Some(Out::new(reason, "reason")?) };
             let choice = out(choice, "choice")?;
-            let mut choices = borrow(scope, transfer)?.path_choices();
+            let mut choices = borrow(scope, transfer)?.method_choices();
             if index >= choices.len() {
-                let message = format!("index is {index}, and {} paths were compared", choices.len());
+                let message = format!("index is {index}, and {} methods were compared", choices.len());
                 return Err(Error::new(Status::OutOfRange, message));
             }
             let found = choices.swap_remove(index);
-            choice.write(kvmem_path_choice {
+            choice.write(kvmem_method_choice {
                 bytes_per_second: found.bytes_per_second,
-                path: value_of(found.path),
+                method: value_of(found.method),
                 choice: match found.verdict {
                     Verdict::Used => KVMEM_CHOICE_USED,
                     Verdict::Slower => KVMEM_CHOICE_SLOWER,

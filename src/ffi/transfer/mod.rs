@@ -4,7 +4,7 @@
 pub mod explain;
 pub mod options;
 pub mod pairs;
-pub mod path;
+pub mod method;
 pub mod progress;
 pub mod run;
 

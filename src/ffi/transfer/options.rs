@@ -14,7 +14,7 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
-use crate::ffi::transfer::path::PATHS;
+use crate::ffi::transfer::method::METHODS;
 use crate::nixl::service_mail::ensure_sendable;
 use crate::transfer::{
     BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
@@ -49,12 +49,12 @@ pub struct kvmem_block_table {
     pub token_step: u64,
 }
 
-/// Exclude paths that store bytes anywhere between source and destination: in staging memory, in memory of
+/// Exclude methods that store bytes anywhere between source and destination: in staging memory, in memory of
 /// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
-/// Excludes all paths to a peer, because NIXL does not report what its backends do.
+/// Excludes all methods to a peer, because NIXL does not report what its backends do.
 pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1;
-/// Exclude paths through host memory that is neither source nor destination: all paths between a file and a
-/// GPU except GPUDirect Storage, and all paths to a peer.
+/// Exclude methods through host memory that is neither source nor destination: all methods between a file and
+/// a GPU except GPUDirect Storage, and all methods to a peer.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 2;
 /// Move the layers in order, and report how many have moved: see kvmem_transfer_get_layers,
 /// kvmem_transfer_wait_layers and kvmem_transfer_wait_on_stream. Bytes that are contiguous across layers are
@@ -67,11 +67,12 @@ pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// then files with direct I/O are not supported. If a peer serves its layout (kvmem_layout_serve), the
 /// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
 /// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
-/// another path, are read once more, to memory that has random bytes before: a read that reports success and
-/// moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed before.
+/// another method, are read once more, to memory that has random bytes before: a read that reports success
+/// and moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed
+/// before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
-/// Kernels of the caller may run on the GPU during the transfer. Paths that slow them down are not used, or
+/// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
 /// use few CTAs.
 pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 /// The GPU is idle during the transfer. Copies may use all of it.
@@ -130,8 +131,9 @@ pub struct kvmem_transfer_options {
     /// For objects: registered memory in eight slots, each of which holds an object; by default as large as
     /// eight objects.
     pub staging_size: u64,
-    /// KVMEM_PATH_* value: use this path, or fail. 0: use the path with the highest estimated throughput.
-    pub path: u32,
+    /// KVMEM_METHOD_* value: use this method, or fail. 0: use the method with the highest estimated
+    /// throughput.
+    pub method: u32,
     /// Must be 0.
     pub reserved: u32,
     /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
@@ -167,9 +169,9 @@ pub struct kvmem_transfer_options {
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
     /// KVMEM_STATUS_BUSY.
     pub stall_timeout_ns: u64,
-    /// Nanoseconds that a run may take, from its submission on, by any path; 0 or KVMEM_TIMEOUT_FOREVER: no
+    /// Nanoseconds that a run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER: no
     /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
-    /// message has the path, the limit and the minimum of bytes that have moved. Parts that had started use
+    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
     /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
     /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
     /// the run waits for, and verification. Not supported in a graph.
@@ -306,9 +308,9 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         KVMEM_COMPUTE_IDLE => true,
         other => return Err(not_one_of("compute", other, "KVMEM_COMPUTE_*")),
     };
-    let asked = PATHS.iter().find(|(value, _)| *value == options.path).map(|(_, path)| *path);
-    if asked.is_none() && options.path != 0 {
-        return Err(not_one_of("path", options.path, "KVMEM_PATH_*"));
+    let asked = METHODS.iter().find(|(value, _)| *value == options.method).map(|(_, method)| *method);
+    if asked.is_none() && options.method != 0 {
+        return Err(not_one_of("method", options.method, "KVMEM_METHOD_*"));
     }
     Ok(Preferences {
         compute_is_idle,
@@ -317,7 +319,7 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         zero_copy: options.flags & KVMEM_TRANSFER_ZERO_COPY != 0,
         no_host_bounce: options.flags & KVMEM_TRANSFER_NO_HOST_BOUNCE != 0,
         by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
-        path: asked,
+        method: asked,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
         timeout: limit(options.timeout_ns),
         verifies: options.flags & KVMEM_TRANSFER_VERIFY != 0,

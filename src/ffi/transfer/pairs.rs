@@ -60,9 +60,10 @@ options!(kvmem_submit_options);
 ///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
 ///
 /// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
-/// path is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report them.
-/// kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and limit.
-/// A transfer has one run in flight at a time; use as many transfers as there are steps at the same time.
+/// method is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report
+/// them. kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and
+/// limit. A transfer has one run in flight at a time; use as many transfers as there are steps at the same
+/// time.
 ///
 /// If the call fails, no run has started, and the transfer keeps its previous blocks.
 ///
@@ -76,7 +77,7 @@ options!(kvmem_submit_options);
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
 ///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
-///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, they cannot be verified, or
+///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks, they cannot be verified, or
 ///           tokens have separate regions, as for kvmem_transfer_create
 ///         any other status of kvmem_transfer_submit
 #[unsafe(no_mangle)]

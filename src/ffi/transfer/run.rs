@@ -26,8 +26,8 @@ use crate::transfer::Transfer;
 /// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
 /// the pairs or tables of each run, any valid pair or tables will do here.
 ///
-/// The fastest path by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists all
-/// paths.
+/// The fastest method by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists
+/// all methods.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
@@ -42,11 +42,11 @@ use crate::transfer::Transfer;
 ///           too short for the tokens
 ///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: no path connects the layouts (the message has an alternative); flags
-///           exclude every path; the requested path is not possible; the transfer cannot be verified; or
+///         KVMEM_STATUS_UNSUPPORTED: no method connects the layouts (the message has an alternative); flags
+///           exclude every method; the requested method is not possible; the transfer cannot be verified; or
 ///           tokens of a layout have separate regions, and block tables move parts of blocks, or block
 ///           sizes differ
-///         KVMEM_STATUS_INVALID_STATE: the path needs an agent, and a layout has none; or the context of
+///         KVMEM_STATUS_INVALID_STATE: the method needs an agent, and a layout has none; or the context of
 ///           memory or page locks was reset or destroyed
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///

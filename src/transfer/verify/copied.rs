@@ -70,7 +70,7 @@ fn copying(error: Error) -> Error {
     error.context("copy blocks to host memory for their checksums")
 }
 
-/// Host memory for some blocks, with the same order and alignment as the layout, so that every path supports the copy: direct
+/// Host memory for some blocks, with the same order and alignment as the layout, so that every method supports the copy: direct
 /// I/O needs long ranges that are contiguous on both sides.
 fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
     let like = layout.geometry().dimensions();

@@ -49,11 +49,11 @@ test "transfers and queues" {
     try sameBlock(source, 3, destination, 0);
     const info = try transfer.info(null);
     try expectEqual(2 * 1536, info.bytes);
-    try expectEqualStrings("memcpy", kvmem.pathName(info.path));
-    try expectEqual(constants.Path.memcpy, (try transfer.explain(null)).path);
-    try expectEqual(constants.Choice.used, (try transfer.pathChoice(0, null)).?.choice);
-    try expect(try transfer.pathChoice(100, null) == null);
-    const remark = try transfer.pathChoiceReason(0, null);
+    try expectEqualStrings("memcpy", kvmem.methodName(info.method));
+    try expectEqual(constants.Method.memcpy, (try transfer.explain(null)).method);
+    try expectEqual(constants.Choice.used, (try transfer.methodChoice(0, null)).?.choice);
+    try expect(try transfer.methodChoice(100, null) == null);
+    const remark = try transfer.methodChoiceReason(0, null);
     defer remark.deinit();
     try expectEqual(0, remark.bytes().len);
     const text = try transfer.explainText(null);

@@ -19,7 +19,7 @@ pub const types = .{
     .{ "Locality", "LOCALITY_" },
     .{ "TransferFlags", "TRANSFER_" },
     .{ "Compute", "COMPUTE_" },
-    .{ "Path", "PATH_" },
+    .{ "Method", "METHOD_" },
     .{ "Choice", "CHOICE_" },
     .{ "ServeFlags", "SERVE_" },
     .{ "Transport", "SHARE_" },

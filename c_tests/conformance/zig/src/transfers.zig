@@ -80,7 +80,7 @@ fn options(s: *Step) Fault!kvmem.TransferOptions {
         .source_table = try readTable(s, "source"),
         .destination_table = try readTable(s, "destination"),
         .notification = s.in.get("notification"),
-        .path = try s.constant(constants.Path, "path", ""),
+        .method = try s.constant(constants.Method, "method", ""),
         .parts = try partNames(s),
     };
     inline for (.{

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cost model: estimates the duration of a copy on each path, from sizes, counts, direction, and whether compute runs
+//! The cost model: estimates the duration of a copy by each method, from sizes, counts, direction, and whether compute runs
 //! concurrently. Pure.
 //!
-//! The duration of a path is the sum of a fixed cost, a cost per call or copy, and the bytes at its rate. This holds for
+//! The duration of a method is the sum of a fixed cost, a cost per call or copy, and the bytes at its rate. This holds for
 //! any size: no table of sizes is needed. Costs that differ between machines are measured ([`Rates`]), and costs that
 //! change over time are observed while transfers run (`rates::observed`). The constants are those of H200 hosts with PCIe 5
 //! x16, fitted to 300 random transfers (`bench/notes/19-regret.md`).
@@ -22,7 +22,7 @@ use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
 use crate::engine::cost::outcome::{self, Candidate, Tolerance};
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// The properties of a copy that its duration depends on.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +121,7 @@ const HAND_OVER: f64 = 45.0 * US;
 const CHUNK: f64 = 1.6 * US;
 /// The duration from which the submission is a negligible part of a transfer.
 const SHORT: f64 = 60.0 * US;
-/// How much longer than the fastest path another one may take that is chosen for its short calls.
+/// How much longer than the fastest method another one may take that is chosen for its short calls.
 const TOLERANCE: Tolerance = Tolerance { longer: 0.05, later: 1.0 * US };
 /// A call of the driver for one copy between host and device, in CPU time.
 const COPY_CALL: f64 = 1.5 * US;
@@ -134,23 +134,23 @@ const ROW: f64 = 0.05 * US;
 /// A copy within a GPU or between two, in CPU time, by a call of its own or in a batch: 64 of them took 223 to 255 us on an
 /// H200 host (`bench/results/h200/02-scattered-device.json`).
 const DEVICE_COPY: f64 = 3.5 * US;
-/// Estimated seconds of a path on a device with these rates.
-pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
+/// Estimated seconds of a method on a device with these rates.
+pub fn seconds(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let own = rates.in_direction(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
-    match path {
-        TransferPath::CudaBatch => {
+    match method {
+        TransferMethod::CudaBatch => {
             let inlined = inlined(case, rates, case.moves, COLD_COPIES);
             batch(case, bytes / moves.max(1.0) / rate, own.batched, inlined)
         }
-        TransferPath::Cuda2d => {
+        TransferMethod::Cuda2d => {
             let cold = case.moves.min(COLD_COPIES) as f64 * COLD_COPY;
             let each = if host_is_a_side(case.direction) { ROW } else { DEVICE_COPY };
             START + cold + case.row_calls as f64 * ROW_CALL + moves * each + bytes / (0.98 * rate)
         }
-        TransferPath::CudaKernel | TransferPath::CudaStaged => {
-            let [alone, beside] = alone_and_beside(path, case, rates);
+        TransferMethod::CudaKernel | TransferMethod::CudaStaged => {
+            let [alone, beside] = alone_and_beside(method, case, rates);
             alone + case.busy * (beside - alone).max(0.0)
         }
         _ => {
@@ -172,13 +172,13 @@ fn inlined(case: &CopyCase, rates: &Rates, copies: u64, most: u64) -> f64 {
     copies.min(most) as f64 * (INLINE_COPY + size as f64 / (INLINE_RATE * rates.pageable))
 }
 
-/// Estimated seconds of a path as a part of a graph: a batch becomes one copy after the other, and staging memory, which is
+/// Estimated seconds of a method as a part of a graph: a batch becomes one copy after the other, and staging memory, which is
 /// shared with other transfers, can't be used.
-pub fn seconds_in_graph(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
-    match path {
-        TransferPath::CudaStaged => f64::INFINITY,
-        TransferPath::CudaBatch => seconds(TransferPath::CudaCopy, case, rates),
-        _ => seconds(path, case, rates),
+pub fn seconds_in_graph(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
+    match method {
+        TransferMethod::CudaStaged => f64::INFINITY,
+        TransferMethod::CudaBatch => seconds(TransferMethod::CudaCopy, case, rates),
+        _ => seconds(method, case, rates),
     }
 }
 
@@ -190,27 +190,27 @@ fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
     }
 }
 
-/// The best path: the fastest, or one that takes little longer and less CPU time of the submitting thread, which counts for a
+/// The best method: the fastest, or one that takes little longer and less CPU time of the submitting thread, which counts for a
 /// short transfer: an engine submits small transfers in every step, and the submitting thread has other work.
-pub fn best(candidates: &[Candidate], case: &CopyCase, rates: &Rates) -> Option<TransferPath> {
+pub fn best(candidates: &[Candidate], case: &CopyCase, rates: &Rates) -> Option<TransferMethod> {
     outcome::best(candidates, &TOLERANCE, |candidate| {
-        (1.0 - candidate.seconds / SHORT).max(0.0) * submission(candidate.path, case, rates)
+        (1.0 - candidate.seconds / SHORT).max(0.0) * submission(candidate.method, case, rates)
     })
 }
 
-/// CPU time of a path's driver calls, in seconds.
-fn submission(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
+/// CPU time of a method's driver calls, in seconds.
+fn submission(method: TransferMethod, case: &CopyCase, rates: &Rates) -> f64 {
     let moves = case.moves as f64;
     let is_host_a_side = host_is_a_side(case.direction);
-    match path {
-        TransferPath::CudaKernel => LAUNCH,
-        TransferPath::CudaStaged => STAGE,
-        TransferPath::CudaBatch => {
+    match method {
+        TransferMethod::CudaKernel => LAUNCH,
+        TransferMethod::CudaStaged => STAGE,
+        TransferMethod::CudaBatch => {
             let batched = rates.in_direction(case.direction).batched;
             calls_of(case, rates)
                 + if is_host_a_side { submitting(case.moves, batched) } else { moves * DEVICE_COPY }
         }
-        TransferPath::Cuda2d => {
+        TransferMethod::Cuda2d => {
             case.row_calls as f64 * ROW_CALL + moves * if is_host_a_side { COLD_COPY } else { DEVICE_COPY }
         }
         _ => {
@@ -258,10 +258,10 @@ pub fn calls_of_batch(copies: u64) -> f64 {
     cold + calls as f64 * CALL
 }
 
-/// Seconds of a path with a kernel: on an idle device, and on one that executes large kernels.
-pub fn alone_and_beside(path: TransferPath, case: &CopyCase, rates: &Rates) -> [f64; 2] {
-    match path {
-        TransferPath::CudaStaged => staged(case, rates),
+/// Seconds of a method with a kernel: on an idle device, and on one that executes large kernels.
+pub fn alone_and_beside(method: TransferMethod, case: &CopyCase, rates: &Rates) -> [f64; 2] {
+    match method {
+        TransferMethod::CudaStaged => staged(case, rates),
         _ => kernel(case, rates),
     }
 }

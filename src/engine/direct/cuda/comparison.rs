@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares the paths of one transfer: the estimated duration of each, the reason if one is not possible, and
+//! Compares the methods of one transfer: the estimated duration of each, the reason if one is not possible, and
 //! the best of the others.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
-use super::graphs::GraphPath;
+use super::graphs::GraphMethod;
 use super::work::copy_task::CopyTask;
 use super::work::division::Division;
-use super::work::path_limits::PathLimits;
+use super::work::method_limits::MethodLimits;
 use crate::base::error::{Error, Result, Status};
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::gpu_sides::CudaSides;
@@ -22,7 +22,7 @@ use crate::engine::cost::gpu::rates::observed::{CostObserver, Measurement};
 use crate::engine::cost::outcome::{Candidate, Reason};
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
 const MIN_STAGED: u64 = 256 << 10;
@@ -35,15 +35,15 @@ const MAX_QUEUED: u64 = 512;
 /// A shorter wait can't be distinguished from other delays of a host.
 const MIN_WAIT: f64 = 100e-6;
 
-const PATHS: [TransferPath; 5] = [
-    TransferPath::CudaCopy,
-    TransferPath::CudaBatch,
-    TransferPath::Cuda2d,
-    TransferPath::CudaKernel,
-    TransferPath::CudaStaged,
+const METHODS: [TransferMethod; 5] = [
+    TransferMethod::CudaCopy,
+    TransferMethod::CudaBatch,
+    TransferMethod::Cuda2d,
+    TransferMethod::CudaKernel,
+    TransferMethod::CudaStaged,
 ];
 
-/// The paths of one transfer, compared.
+/// The methods of one transfer, compared.
 pub struct Comparison<'a> {
     pub(super) sides: &'a CudaSides,
     pub(super) plan: &'a Plan,
@@ -51,7 +51,7 @@ pub struct Comparison<'a> {
     device: &'a Arc<DeviceState>,
     pub(super) case: CopyCase,
     /// The resources of the copies.
-    pub limits: PathLimits,
+    pub limits: MethodLimits,
     costs: Costs,
     division: std::result::Result<Division, Reason>,
     pub candidates: Vec<Candidate>,
@@ -60,7 +60,7 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Compares all paths.
+    /// Compares all methods.
     pub fn new(
         sides: &'a CudaSides,
         plan: &'a Plan,
@@ -71,7 +71,8 @@ impl<'a> Comparison<'a> {
         let multiprocessors = device.context().device().multiprocessors();
         let move_size = plan.bytes() / plan.max_moves().max(1);
         let costs = known::costs(device, sides.peer, sides.direction);
-        let limits = PathLimits::new(sides.direction, preferences, multiprocessors, move_size, &costs.rates);
+        let limits =
+            MethodLimits::new(sides.direction, preferences, multiprocessors, move_size, &costs.rates);
         let mut comparison = Self {
             sides,
             plan,
@@ -92,16 +93,16 @@ impl<'a> Comparison<'a> {
             limits,
             costs,
             division: Err("neither side is host memory".into()),
-            candidates: Vec::with_capacity(PATHS.len()),
+            candidates: Vec::with_capacity(METHODS.len()),
             lacks_memory: false,
         };
-        for path in PATHS {
-            if path == TransferPath::CudaStaged {
+        for method in METHODS {
+            if method == TransferMethod::CudaStaged {
                 comparison.divide()?;
             }
-            let reason = comparison.reason_against(path);
-            let seconds = cost::seconds(path, &comparison.case, &comparison.costs.rates);
-            comparison.candidates.push(Candidate::new(path, seconds).impossible_if(reason));
+            let reason = comparison.reason_against(method);
+            let seconds = cost::seconds(method, &comparison.case, &comparison.costs.rates);
+            comparison.candidates.push(Candidate::new(method, seconds).impossible_if(reason));
         }
         let rates = comparison.costs.rates;
         comparison.compare_rows(&rates);
@@ -113,13 +114,14 @@ impl<'a> Comparison<'a> {
         (self.case.computes && cost::host_is_a_side(self.case.direction)).then_some(self.case.busy)
     }
 
-    /// The observer of runs on this path, if their durations show a cost.
-    pub fn observer(&self, path: TransferPath) -> Option<CostObserver> {
+    /// The observer of runs by this method, if their durations show a cost.
+    pub fn observer(&self, method: TransferMethod) -> Option<CostObserver> {
         let observed = self.costs.observed.clone()?;
-        let measurement = match path {
-            TransferPath::CudaBatch => self.batch_measurement(),
-            TransferPath::CudaKernel | TransferPath::CudaStaged if self.case.computes => {
-                let expected @ [alone, beside] = cost::alone_and_beside(path, &self.case, &self.costs.rates);
+        let measurement = match method {
+            TransferMethod::CudaBatch => self.batch_measurement(),
+            TransferMethod::CudaKernel | TransferMethod::CudaStaged if self.case.computes => {
+                let expected @ [alone, beside] =
+                    cost::alone_and_beside(method, &self.case, &self.costs.rates);
                 (beside - alone > alone.max(MIN_WAIT)).then_some(Measurement::Kernel { expected })
             }
             _ => None,
@@ -140,20 +142,20 @@ impl<'a> Comparison<'a> {
         shows.then_some(Measurement::Batch { direction: self.sides.direction, calls, assumed })
     }
 
-    /// Divides the transfer into chunks for staging, or stores why it can't be staged. Fails if a path that the caller
+    /// Divides the transfer into chunks for staging, or stores why it can't be staged. Fails if a method that the caller
     /// requested has no memory for that.
     fn divide(&mut self) -> Result<()> {
         if self.sides.host().is_none() {
             return Ok(());
         }
-        let is_requested = self.preferences.path == Some(TransferPath::CudaStaged);
+        let is_requested = self.preferences.method == Some(TransferMethod::CudaStaged);
         if self.plan.bytes() < MIN_STAGED && !is_requested {
             self.division = Err(TOO_FEW.into());
             return Ok(());
         }
         if !is_requested && cost::min_staged(&self.case, &self.costs.rates) > self.min_seconds() {
             // Avoids sorting the blocks by host address, which is the slowest step of comparing a few dozen.
-            self.division = Err("its launches alone take longer than another path".into());
+            self.division = Err("its launches alone take longer than another method".into());
             return Ok(());
         }
         self.division = match self.limits.divide(self.sides, self.plan) {
@@ -177,24 +179,26 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Duration of the fastest possible path so far. Leaves out rows, whose calls are not counted yet.
+    /// Duration of the fastest possible method so far. Leaves out rows, whose calls are not counted yet.
     pub(super) fn min_seconds(&self) -> f64 {
-        let others =
-            self.candidates.iter().filter(|each| each.path != TransferPath::Cuda2d && each.reason.is_none());
+        let others = self
+            .candidates
+            .iter()
+            .filter(|each| each.method != TransferMethod::Cuda2d && each.reason.is_none());
         others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
     }
 
-    /// Why a path is not possible, or excluded.
-    fn reason_against(&self, path: TransferPath) -> Option<Reason> {
-        let own = match path {
-            TransferPath::CudaBatch if !self.device.context().driver().copies_batches() => {
+    /// Why a method is not possible, or excluded.
+    fn reason_against(&self, method: TransferMethod) -> Option<Reason> {
+        let own = match method {
+            TransferMethod::CudaBatch if !self.device.context().driver().copies_batches() => {
                 Some("the driver has no cuMemcpyBatchAsync".into())
             }
-            TransferPath::CudaBatch if self.sides.is_pageable => {
+            TransferMethod::CudaBatch if self.sides.is_pageable => {
                 Some("the host memory is not page-locked".into())
             }
-            TransferPath::CudaKernel => self.sides.kernel_reaches.clone().err(),
-            TransferPath::CudaStaged => {
+            TransferMethod::CudaKernel => self.sides.kernel_reaches.clone().err(),
+            TransferMethod::CudaStaged => {
                 let pageable =
                     "the host memory is not page-locked, so that the copy engine would wait for the CPU";
                 match self.sides.is_pageable {
@@ -204,26 +208,26 @@ impl<'a> Comparison<'a> {
             }
             _ => None,
         };
-        own.or_else(|| self.excluded_by_flags(path))
+        own.or_else(|| self.excluded_by_flags(method))
     }
 
-    /// Why the caller's flags exclude a path.
-    fn excluded_by_flags(&self, path: TransferPath) -> Option<Reason> {
-        let bounces = path != TransferPath::CudaKernel && self.sides.driver_bounces();
+    /// Why the caller's flags exclude a method.
+    fn excluded_by_flags(&self, method: TransferMethod) -> Option<Reason> {
+        let bounces = method != TransferMethod::CudaKernel && self.sides.driver_bounces();
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
             return Some("the driver copies through its own host memory, which the flags exclude".into());
         }
-        (path == TransferPath::CudaStaged && self.preferences.zero_copy)
+        (method == TransferMethod::CudaStaged && self.preferences.zero_copy)
             .then(|| "the bytes pass through staging memory, which the flags exclude".into())
     }
 
-    /// Prepares the best path. If that fails, stores the reason and prepares the next best.
-    pub fn prepare_best(&mut self) -> Result<(TransferPath, CopyTask)> {
-        if let Some(forced) = self.preferences.path {
+    /// Prepares the best method. If that fails, stores the reason and prepares the next best.
+    pub fn prepare_best(&mut self) -> Result<(TransferMethod, CopyTask)> {
+        if let Some(forced) = self.preferences.method {
             return self.prepare_forced(forced);
         }
         loop {
-            let Some(best) = self.best() else { return Err(self.no_path()) };
+            let Some(best) = self.best() else { return Err(self.no_method()) };
             match self.prepare(best) {
                 Ok(task) => {
                     self.explain_faster(best);
@@ -234,36 +238,37 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn prepare_forced(&self, path: TransferPath) -> Result<(TransferPath, CopyTask)> {
-        let candidate = self.candidates.iter().find(|candidate| candidate.path == path);
+    fn prepare_forced(&self, method: TransferMethod) -> Result<(TransferMethod, CopyTask)> {
+        let candidate = self.candidates.iter().find(|candidate| candidate.method == method);
         let Some(candidate) = candidate else {
-            return Err(Error::new(Status::Unsupported, format!("{path} is not a path for GPU memory")));
+            return Err(Error::new(Status::Unsupported, format!("{method} is not a method for GPU memory")));
         };
         match &candidate.reason {
-            Some(reason) => {
-                Err(Error::new(Status::Unsupported, format!("the requested path is not possible: {reason}")))
-            }
-            None => self.prepare(path).map(|task| (path, task)),
+            Some(reason) => Err(Error::new(
+                Status::Unsupported,
+                format!("the requested method is not possible: {reason}"),
+            )),
+            None => self.prepare(method).map(|task| (method, task)),
         }
     }
 
-    fn best(&self) -> Option<TransferPath> {
+    fn best(&self) -> Option<TransferMethod> {
         cost::best(&self.candidates, &self.case, &self.costs.rates)
     }
 
-    /// Stores why a path could not be prepared. Fails if the driver failed: that says nothing about this path.
+    /// Stores why a method could not be prepared. Fails if the driver failed: that says nothing about this method.
     #[cold]
-    fn exclude(&mut self, path: TransferPath, error: &Error) -> Result<()> {
+    fn exclude(&mut self, method: TransferMethod, error: &Error) -> Result<()> {
         self.sides.locks.check()?;
-        let failed = self.candidates.iter_mut().filter(|candidate| candidate.path == path);
+        let failed = self.candidates.iter_mut().filter(|candidate| candidate.method == method);
         failed.for_each(|candidate| candidate.exclude(error));
         self.lacks_memory |= error.status() == Status::OutOfMemory;
         Ok(())
     }
 
-    /// Says why a path that is estimated to be faster is not taken.
-    fn explain_faster(&mut self, best: TransferPath) {
-        let taken = self.candidates.iter().find(|candidate| candidate.path == best);
+    /// Says why a method that is estimated to be faster is not taken.
+    fn explain_faster(&mut self, best: TransferMethod) {
+        let taken = self.candidates.iter().find(|candidate| candidate.method == best);
         let seconds = taken.map_or(0.0, |taken| taken.seconds);
         let faster =
             self.candidates.iter_mut().filter(|each| each.reason.is_none() && each.seconds < seconds);
@@ -272,46 +277,46 @@ impl<'a> Comparison<'a> {
     }
 
     #[cold]
-    fn no_path(&self) -> Error {
+    fn no_method(&self) -> Error {
         let reasons: Vec<_> =
             self.candidates.iter().filter_map(|candidate| candidate.reason.clone()).collect();
         let first = reasons.first().cloned().unwrap_or_default();
         let status = if self.lacks_memory { Status::OutOfMemory } else { Status::Unsupported };
-        Error::new(status, format!("no path is possible between these layouts: {first}"))
+        Error::new(status, format!("no method is possible between these layouts: {first}"))
     }
 
-    /// Prepares this path, whatever its duration.
-    fn prepare(&self, path: TransferPath) -> Result<CopyTask> {
-        match (path, &self.division) {
-            (TransferPath::CudaStaged, Ok(division)) => {
+    /// Prepares this method, whatever its duration.
+    fn prepare(&self, method: TransferMethod) -> Result<CopyTask> {
+        match (method, &self.division) {
+            (TransferMethod::CudaStaged, Ok(division)) => {
                 self.limits.prepare_staged(self.sides, self.device, self.plan, division)
             }
-            _ => self.limits.prepare(self.sides, self.device, self.plan, path),
+            _ => self.limits.prepare(self.sides, self.device, self.plan, method),
         }
     }
 
-    /// The path that a graph takes instead of `taken`, if it is better there, and its estimated duration. A path that the
+    /// The method that a graph takes instead of `taken`, if it is better there, and its estimated duration. A method that the
     /// caller has requested is not replaced. Its kernels, for all that a graph moves, are loaded now: loading them during the capture
     /// would invalidate the capture. If that fails, stores the reason and takes the next best.
-    pub fn in_graphs(&mut self, taken: TransferPath, all: &[Plan]) -> Result<Option<GraphPath>> {
-        if self.preferences.path.is_some() {
+    pub fn in_graphs(&mut self, taken: TransferMethod, all: &[Plan]) -> Result<Option<GraphMethod>> {
+        if self.preferences.method.is_some() {
             return Ok(None);
         }
         loop {
             let Some(best) = self.best_in_graphs(taken) else { return Ok(None) };
-            let load = |plan| self.limits.load_kernels(self.device, plan, best.path);
+            let load = |plan| self.limits.load_kernels(self.device, plan, best.method);
             match all.iter().try_for_each(load) {
                 Ok(()) => return Ok(Some(best)),
-                Err(error) => self.exclude(best.path, &error)?,
+                Err(error) => self.exclude(best.method, &error)?,
             }
         }
     }
 
-    fn best_in_graphs(&self, taken: TransferPath) -> Option<GraphPath> {
-        let seconds = |path| cost::seconds_in_graph(path, &self.case, &self.costs.rates);
+    fn best_in_graphs(&self, taken: TransferMethod) -> Option<GraphMethod> {
+        let seconds = |method| cost::seconds_in_graph(method, &self.case, &self.costs.rates);
         let possible = self.candidates.iter().filter(|candidate| !candidate.is_impossible);
-        let timed =
-            possible.map(|candidate| GraphPath { path: candidate.path, seconds: seconds(candidate.path) });
+        let timed = possible
+            .map(|candidate| GraphMethod { method: candidate.method, seconds: seconds(candidate.method) });
         let best = timed.min_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
         (best.seconds < seconds(taken)).then_some(best)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A copy as a part of graphs that the program captures: on its own path, or on another one that can be captured.
+//! A copy as a part of graphs that the program captures: on its own method, or on another one that can be captured.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use crate::base::error::Result;
 use crate::copy::gpu::device::descriptor_ring::DescriptorSlot;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::engine::explain::estimate;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
-/// The path that a copy takes in graphs, if it is not its own.
+/// The method that a copy takes in graphs, if it is not its own.
 #[derive(Clone, Copy, Debug)]
-pub struct GraphPath {
-    /// The path.
-    pub path: TransferPath,
+pub struct GraphMethod {
+    /// The method.
+    pub method: TransferMethod,
     /// Its estimated duration.
     pub seconds: f64,
 }
 
-impl GraphPath {
-    /// A line for people about a copy of so many bytes, whose own path is `own`.
-    pub fn line(&self, own: TransferPath, bytes: u64) -> String {
+impl GraphMethod {
+    /// A line for people about a copy of so many bytes, whose own method is `own`.
+    pub fn line(&self, own: TransferMethod, bytes: u64) -> String {
         let reason = match own {
-            TransferPath::CudaStaged => "staging memory is shared with other transfers",
+            TransferMethod::CudaStaged => "staging memory is shared with other transfers",
             _ => "each copy would be a node of the graph",
         };
         let rate = (bytes as f64 / self.seconds) as u64;
-        format!("in a graph: {}{}, because {reason}\n", self.path, estimate(rate))
+        format!("in a graph: {}{}, because {reason}\n", self.method, estimate(rate))
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CUDA engine: copies between GPU memory and GPU or host memory, by the path with the shortest estimated duration.
+//! The CUDA engine: copies between GPU memory and GPU or host memory, by the method with the shortest estimated duration.
 
 mod comparison;
 mod flight;
@@ -16,8 +16,8 @@ use self::comparison::Comparison;
 use self::flight::cuda_run::CudaRun;
 use self::flight::in_flight::InFlight;
 use self::flight::watcher::{Reservation, Watcher};
-use self::graphs::{CapturedCopy, GraphPath};
-use self::work::path_limits::PathLimits;
+use self::graphs::{CapturedCopy, GraphMethod};
+use self::work::method_limits::MethodLimits;
 use self::work::sequence::{EndNotRecorded, TaskSequence};
 use crate::base::error::{Result, ensure, fail};
 use crate::base::sync::{Mutex, MutexGuard};
@@ -31,7 +31,7 @@ use crate::engine::{Candidate, Engine, OnStreams};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::region::Contexts;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 use crate::run::spares::Spares;
 use crate::run::ticket::Ticket;
 
@@ -41,7 +41,7 @@ const SPIN: Duration = Duration::from_millis(20);
 /// A prepared copy.
 pub struct CudaCopy {
     tasks: Arc<TaskSequence>,
-    path: TransferPath,
+    method: TransferMethod,
     /// The calling thread starts it, because that takes little time.
     is_quick: bool,
     candidates: Vec<Candidate>,
@@ -56,15 +56,15 @@ pub struct CudaCopy {
     current: Mutex<Option<Arc<InFlight>>>,
     /// Objects of earlier runs.
     spares: Spares<InFlight>,
-    limits: PathLimits,
-    /// The path of graphs, if it is another one.
-    in_graphs: Option<GraphPath>,
+    limits: MethodLimits,
+    /// The method of graphs, if it is another one.
+    in_graphs: Option<GraphMethod>,
     /// The copy of graphs, after the first capture.
     captured: Mutex<Option<CapturedCopy>>,
 }
 
 impl CudaCopy {
-    /// Compares all paths and prepares the best.
+    /// Compares all methods and prepares the best.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
@@ -76,21 +76,21 @@ impl CudaCopy {
         Self::between(sides, device, plan, preferences)
     }
 
-    /// Compares the paths for a plan between two sides, and prepares the best.
+    /// Compares the methods for a plan between two sides, and prepares the best.
     fn between(
         sides: Arc<CudaSides>,
         device: Arc<DeviceState>,
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        let Compared { tasks, path, candidates, busy, limits, in_graphs } =
+        let Compared { tasks, method, candidates, busy, limits, in_graphs } =
             Compared::new(&sides, &plan, preferences, &device)?;
         // For pageable memory the driver may block until the bytes are read.
         let is_quick = tasks.are_quick() && !sides.is_pageable;
         Ok(Self {
             tasks: Arc::new(tasks.keep_runs(&device)?),
             is_quick,
-            path,
+            method,
             candidates,
             busy,
             moves: OnceCell::new(),
@@ -109,12 +109,12 @@ impl CudaCopy {
     fn prepare_for_graphs(&self) -> Result<CapturedCopy> {
         let tasks = match self.in_graphs {
             None => self.tasks.clone(),
-            Some(GraphPath { path, .. }) => Arc::new(self.limits.prepare_all(
+            Some(GraphMethod { method, .. }) => Arc::new(self.limits.prepare_all(
                 &self.sides,
                 &self.device,
                 &self.plan,
                 self.by_layer,
-                path,
+                method,
             )?),
         };
         CapturedCopy::new(tasks, &self.device)
@@ -130,18 +130,18 @@ impl CudaCopy {
     }
 }
 
-/// The tasks of the best path, and what the comparison found.
+/// The tasks of the best method, and what the comparison found.
 struct Compared {
     tasks: TaskSequence,
-    path: TransferPath,
+    method: TransferMethod,
     candidates: Vec<Candidate>,
     busy: Option<f64>,
-    limits: PathLimits,
-    in_graphs: Option<GraphPath>,
+    limits: MethodLimits,
+    in_graphs: Option<GraphMethod>,
 }
 
 impl Compared {
-    /// Compares the paths of a plan, or of its first layer: all layers take the path of the first, because rates may be measured
+    /// Compares the methods of a plan, or of its first layer: all layers take the method of the first, because rates may be measured
     /// meanwhile.
     fn new(
         sides: &CudaSides,
@@ -156,26 +156,26 @@ impl Compared {
         let plans = if preferences.by_layer { &layers[..] } else { std::slice::from_ref(plan) };
         let [first, others @ ..] = plans else { fail!(InvalidState, "the plan has no layers") };
         let mut comparison = Comparison::new(sides, first, preferences, device)?;
-        let (path, task) = comparison.prepare_best()?;
+        let (method, task) = comparison.prepare_best()?;
         let limits = comparison.limits;
         let tasks = if preferences.by_layer {
             // They may need other kernels than the first, if they start at other alignments.
-            let others = others.iter().map(|plan| limits.prepare(sides, device, plan, path));
+            let others = others.iter().map(|plan| limits.prepare(sides, device, plan, method));
             TaskSequence::by_layer(std::iter::once(Ok(task)).chain(others).collect::<Result<_>>()?)?
         } else {
-            TaskSequence::one(task, comparison.observer(path))
+            TaskSequence::one(task, comparison.observer(method))
         };
-        let mut in_graphs = comparison.in_graphs(path, plans)?;
+        let mut in_graphs = comparison.in_graphs(method, plans)?;
         let (busy, mut candidates) = (comparison.busy(), comparison.candidates);
         in_graphs.iter_mut().for_each(|graph| graph.seconds *= plans.len() as f64);
         outcome::repeat(&mut candidates, plans.len() as u64);
-        Ok(Self { tasks, path, candidates, busy, limits, in_graphs })
+        Ok(Self { tasks, method, candidates, busy, limits, in_graphs })
     }
 }
 
 impl Engine for CudaCopy {
-    fn path(&self) -> TransferPath {
-        self.path
+    fn method(&self) -> TransferMethod {
+        self.method
     }
 
     fn candidates(&self) -> Vec<Candidate> {
@@ -186,10 +186,11 @@ impl Engine for CudaCopy {
         let line = |busy: f64| {
             format!("compute: keeps the GPU {:.0}% busy, as earlier transfers show\n", busy * 100.0)
         };
-        let accesses = (self.path == TransferPath::CudaKernel).then(|| KernelAccess::from_plan(&self.plan));
+        let accesses =
+            (self.method == TransferMethod::CudaKernel).then(|| KernelAccess::from_plan(&self.plan));
         self.busy.map(line).unwrap_or_default()
             + &accesses.map(|of| of.line(self.plan.bytes())).unwrap_or_default()
-            + &self.in_graphs.map(|graph| graph.line(self.path, self.plan.bytes())).unwrap_or_default()
+            + &self.in_graphs.map(|graph| graph.line(self.method, self.plan.bytes())).unwrap_or_default()
     }
 
     /// Reuses the results of driver queries about both sides. Not if one side is on another device: whether a kernel can

@@ -9,7 +9,7 @@ use crate::engine::cost::gpu::model::CopyCase;
 use crate::engine::cost::gpu::rates::Rates;
 use crate::engine::cost::outcome::Reason;
 use crate::plan::Matrices;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// The number of calls, if not more than `limit`. Fails with the reason if there are no rows.
 fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>, Reason> {
@@ -36,18 +36,19 @@ fn count(parts: &[Matrices<'_>], limit: u64) -> std::result::Result<Option<u64>,
 }
 
 impl Comparison<'_> {
-    /// Compares rows after all other paths: their calls are counted only as long as rows could be the
+    /// Compares rows after all other methods: their calls are counted only as long as rows could be the
     /// fastest.
     pub fn compare_rows(&mut self, rates: &Rates) {
-        let Some(rows) = self.candidates.iter().position(|candidate| candidate.path == TransferPath::Cuda2d)
+        let Some(rows) =
+            self.candidates.iter().position(|candidate| candidate.method == TransferMethod::Cuda2d)
         else {
             return;
         };
         let matrices: Vec<_> = matrices(self.plan).collect();
         let seconds =
-            |row_calls| cost::seconds(TransferPath::Cuda2d, &CopyCase { row_calls, ..self.case }, rates);
-        let limit = match self.preferences.path {
-            Some(TransferPath::Cuda2d) => u64::MAX,
+            |row_calls| cost::seconds(TransferMethod::Cuda2d, &CopyCase { row_calls, ..self.case }, rates);
+        let limit = match self.preferences.method {
+            Some(TransferMethod::Cuda2d) => u64::MAX,
             Some(_) => 0,
             // The cast turns negative values into 0, and too large ones into the maximum.
             None => ((self.min_seconds() - seconds(0)) / (seconds(1) - seconds(0))) as u64,

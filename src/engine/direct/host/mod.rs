@@ -17,7 +17,7 @@ use crate::copy::host::{copy_matrix, streaming, suits_streaming, tile};
 use crate::engine::cost;
 use crate::engine::{Candidate, Engine};
 use crate::plan::{Matrix, Plan, Tile};
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 use crate::run::ticket::Ticket;
 use crate::run::{Run, Stop, cancelled};
 
@@ -82,8 +82,8 @@ impl HostCopy {
 }
 
 impl Engine for HostCopy {
-    fn path(&self) -> TransferPath {
-        TransferPath::Memcpy
+    fn method(&self) -> TransferMethod {
+        TransferMethod::Memcpy
     }
 
     /// The first call measures how fast this machine copies.
@@ -91,7 +91,7 @@ impl Engine for HostCopy {
         let seconds =
             cost::host::seconds(self.chunks.bytes(), self.chunks.rows(|| self.moves()), self.threads());
         let reason = seconds.as_ref().err().map(|_| "there is no memory to measure how fast it is".into());
-        vec![Candidate::new(self.path(), seconds.unwrap_or_default()).with_reason(reason)]
+        vec![Candidate::new(self.method(), seconds.unwrap_or_default()).with_reason(reason)]
     }
 
     /// Counted at the first call: the copy needs no list of them.

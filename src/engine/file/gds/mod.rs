@@ -15,7 +15,7 @@ use crate::engine::preferences::Preferences;
 use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, Command, cufile};
 use crate::plan::Plan;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// The minimum average size of a move: NIXL makes one request per move, while the staging ring merges
 /// adjacent ones into requests of up to this size.
@@ -29,25 +29,20 @@ pub struct Chosen {
     pub doubt: Option<String>,
 }
 
-/// Its path.
-pub fn path(sides: &FileSides<'_>) -> TransferPath {
-    if sides.writes { TransferPath::NixlFileWrite } else { TransferPath::NixlFileRead }
-}
-
-/// The transfer, or the reason for another path. Fails if this path was requested and is not possible.
+/// The transfer, or the reason for another method. Fails if this method was requested and is not possible.
 pub fn choose(
     sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
 ) -> Result<std::result::Result<Chosen, String>> {
-    let path = path(sides);
-    let is_requested = preferences.path == Some(path);
-    if preferences.path.is_some() && !is_requested {
-        return Ok(Err("another path was requested".to_string()));
+    let method = TransferMethod::Nixl;
+    let is_requested = preferences.method == Some(method);
+    if preferences.method.is_some() && !is_requested {
+        return Ok(Err("another method was requested".to_string()));
     }
     match attempt(sides, plan, preferences, is_requested) {
         Err(reason) if is_requested => {
-            let message = format!("{path} was requested and is not possible: {reason}");
+            let message = format!("{method} was requested and is not possible: {reason}");
             Err(Error::new(Status::Unsupported, message))
         }
         attempted => Ok(attempted),
@@ -109,7 +104,7 @@ fn nvidia_fs() -> &'static str {
     if std::path::Path::new("/proc/driver/nvidia-fs").exists() { "" } else { " (nvidia-fs is not loaded)" }
 }
 
-/// Whether its requests are large enough to be faster than other paths.
+/// Whether its requests are large enough to be faster than other methods.
 pub fn is_worth_it(plan: &Plan) -> bool {
     ensure_worth_it(plan).is_ok()
 }
@@ -141,11 +136,11 @@ fn try_out(agent: &Arc<Agent>, sides: &FileSides<'_>) -> std::result::Result<(),
 
 /// Prepares the transfer and its requests, so that NIXL reports errors now rather than at the first submission.
 fn prepare(sides: &FileSides<'_>, plan: &Plan) -> std::result::Result<NixlMove, String> {
-    let (source, destination) = match sides.writes {
-        true => (sides.memory, sides.file),
-        false => (sides.file, sides.memory),
+    let [source, destination] = match sides.writes {
+        true => [sides.memory, sides.file],
+        false => [sides.file, sides.memory],
     };
-    let prepared = NixlMove::prepare(source, destination, path(sides), plan.clone(), None)
+    let prepared = NixlMove::prepare([source, destination], plan.clone(), None)
         .and_then(|moved| moved.make_requests().map(|()| moved));
     prepared.map_err(|error| format!("{error}; build layouts after their agent has its backends"))
 }

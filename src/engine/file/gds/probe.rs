@@ -20,7 +20,6 @@ use crate::plan::{BlockPair, Wanted};
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
 use crate::run::Start;
 use crate::run::completion::Completion;
-use crate::run::path::TransferPath;
 use crate::run::steps::RunPart;
 use crate::run::ticket::Ticket;
 
@@ -39,17 +38,16 @@ pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Resu
     let device = known(LayoutSource::Allocate(device))?;
     let host = AllocationConfig::System(SystemConfig::default());
     let host = build(LayoutSource::Allocate(host), None)?;
-    for (path, source, destination, salt) in [
-        (TransferPath::NixlFileWrite, &device, &disk, 0x5a),
-        (TransferPath::NixlFileRead, &disk, &device, 0xa4),
-    ] {
+    for (direction, source, destination, salt) in
+        [("NIXL writes", &device, &disk, 0x5a), ("NIXL reads", &disk, &device, 0xa4)]
+    {
         fill(&host, |index| byte(index, salt))?;
         copy(&host, source)?;
         fill(&host, |_| 0)?;
         copy(&host, destination)?;
-        by_nixl(source, destination, path).map_err(|error| error.context(path))?;
+        by_nixl([source, destination]).map_err(|error| error.context(direction))?;
         copy(destination, &host)?;
-        ensure!(holds(&host, |index| byte(index, salt))?, Corrupt, "{path}: other bytes arrived");
+        ensure!(holds(&host, |index| byte(index, salt))?, Corrupt, "{direction}: other bytes arrived");
     }
     Ok(())
 }
@@ -90,9 +88,9 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
     })
 }
 
-fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: TransferPath) -> Result<()> {
+fn by_nixl(sides @ [source, destination]: [&Arc<Layout>; 2]) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
-    let moved = NixlMove::prepare(source, destination, path, plan, None)?;
+    let moved = NixlMove::prepare(sides, plan, None)?;
     run(|ticket| {
         moved.prepare_start(ticket.start()).start();
         Ok(())

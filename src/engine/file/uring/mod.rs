@@ -93,7 +93,7 @@ impl Uring {
 
 /// Fails work that was submitted after the ring has failed.
 fn reject(work: Work) {
-    let message = "io_uring has failed before; create the transfer again to use another path";
+    let message = "io_uring has failed before; create the transfer again to use another method";
     work.ending.report(Err(Error::new(Status::Io, message)));
 }
 

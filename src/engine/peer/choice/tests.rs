@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Simulates transports, request by request and chunk by chunk. Costs are learned from their runs, and the chosen path must take
+//! Simulates transports, request by request and chunk by chunk. Costs are learned from their runs, and the chosen method must take
 //! about as long as the best.
 #![forbid(unsafe_code)]
 
@@ -99,17 +99,17 @@ impl Read {
         Self { local, remote, plan, rates: fresh_rates() }
     }
 
-    fn choice(&self, path: Option<TransferPath>) -> Choice {
-        let preferences = Preferences { path, ..Preferences::default() };
+    fn choice(&self, method: Option<TransferMethod>) -> Choice {
+        let preferences = Preferences { method, ..Preferences::default() };
         let (local, remote, plan, rates) = (&self.local, &self.remote, &self.plan, &self.rates);
         Choosing { local, remote, reads: true, plan, preferences: &preferences, rates }.choose().unwrap()
     }
 
     fn through_arena(&self) -> Estimate {
-        self.choice(Some(TransferPath::NixlReadStaged)).division.unwrap().estimate(true).unwrap()
+        self.choice(Some(TransferMethod::NixlStaged)).division.unwrap().estimate(true).unwrap()
     }
 
-    /// Runs each path, which teaches the rates, and returns their seconds: direct and staged.
+    /// Runs each method, which teaches the rates, and returns their seconds: direct and staged.
     fn run(&self, transport: &Transport) -> [f64; 2] {
         let (spans, bytes) = (self.plan.moves().count() as u64, self.plan.bytes());
         let estimate = self.through_arena();
@@ -140,7 +140,7 @@ const SEPARATE: LayoutKind = LayoutKind::LayerSeparate(BlockDim::Second);
 fn pieces_that_the_peer_has_together_are_read_through_an_arena() {
     for piece in [4 << 10, 16 << 10, 32 << 10] {
         let read = Read::new([CONTIGUOUS, SEPARATE], piece);
-        assert_eq!(read.choice(None).path, TransferPath::NixlReadStaged, "pieces of {piece} bytes");
+        assert_eq!(read.choice(None).method, TransferMethod::NixlStaged, "pieces of {piece} bytes");
     }
 }
 
@@ -153,25 +153,25 @@ fn pieces_that_are_apart_on_both_sides_or_long_are_not_compared() {
         ([CONTIGUOUS, SEPARATE], 1 << 20),
     ] {
         let choice = Read::new(kinds, piece).choice(None);
-        assert_eq!(choice.path, TransferPath::NixlRead, "{kinds:?}, pieces of {piece} bytes");
+        assert_eq!(choice.method, TransferMethod::Nixl, "{kinds:?}, pieces of {piece} bytes");
         let reason = choice.candidates[1].reason.as_deref().unwrap();
         assert!(reason.contains("few, or long enough"), "{reason}");
     }
 }
 
 #[test]
-fn the_chosen_path_is_about_as_fast_as_the_best_one_once_both_have_run() {
+fn the_chosen_method_is_about_as_fast_as_the_best_one_once_both_have_run() {
     for transport in [SHARED_MEMORY, TCP, CHEAP_DESCRIPTORS, SLOW_COPIES] {
         for kinds in [[CONTIGUOUS, SEPARATE], [SEPARATE, CONTIGUOUS], [CONTIGUOUS; 2]] {
             for piece in [512, 2 << 10, 8 << 10, 16 << 10, 64 << 10, 256 << 10] {
                 let read = Read::new(kinds, piece);
                 let seconds = [(); 10].map(|()| read.run(&transport))[9];
-                let path = read.choice(None).path;
-                let taken = seconds[usize::from(path == TransferPath::NixlReadStaged)];
+                let method = read.choice(None).method;
+                let taken = seconds[usize::from(method == TransferMethod::NixlStaged)];
                 let best = seconds[0].min(seconds[1]);
                 assert!(
                     taken <= 1.2 * best,
-                    "{path} takes {taken}, the best {best}: {transport:?}, {kinds:?}, pieces of {piece} bytes"
+                    "{method} takes {taken}, the best {best}: {transport:?}, {kinds:?}, pieces of {piece} bytes"
                 );
             }
         }

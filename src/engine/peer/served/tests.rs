@@ -20,7 +20,7 @@ use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
 use crate::plan::Terms;
 use crate::region::SystemConfig;
 use crate::skip::skip;
-use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
+use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
 
 const BLOCKS: u64 = 64;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ impl Served {
     }
 
     fn with_blocks(num_blocks: u64, options: &ServeOptions) -> Option<Self> {
-        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|method| method.is_empty()) {
             skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
             return None;
         }
@@ -139,7 +139,7 @@ impl Served {
         let pairs: Vec<_> = (0..BLOCKS as u32)
             .map(|source| BlockPair { source, destination: BLOCKS as u32 - 1 - source })
             .collect();
-        let preferences = Preferences { path: Some(TransferPath::NixlReadServed), ..Preferences::default() };
+        let preferences = Preferences { method: Some(TransferMethod::NixlServed), ..Preferences::default() };
         let step = Step { pairs: &pairs, ..Step::default() };
         let request = TransferRequest { step, preferences, ..TransferRequest::default() };
         let transfer = Transfer::create(&self.remote, &local, request).unwrap();

@@ -7,7 +7,7 @@ use super::super::model::CopyCase;
 use super::super::rates::DEFAULT;
 use super::*;
 use crate::copy::gpu::launch::ctas;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 use CopyDirection::{OnDevice, ToDevice, ToHost};
 
 /// Direction, bytes of the contiguous spans on each side, whether compute may run, and GB/s.
@@ -83,7 +83,7 @@ fn case(direction: CopyDirection, bytes: u64, spans: [u64; 2], computes: bool) -
 }
 
 fn kernel(case: &CopyCase) -> f64 {
-    cost::seconds(TransferPath::CudaKernel, case, &DEFAULT)
+    cost::seconds(TransferMethod::CudaKernel, case, &DEFAULT)
 }
 
 /// The relative errors, the smallest first. `host` and `device` are the bytes that were copied.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replays the records of row 19 (`bench/results/*/19-regret*.json`): for each point, the measured duration of the path that the
+//! Replays the records of row 19 (`bench/results/*/19-regret*.json`): for each point, the measured duration of the method that the
 //! model chooses, relative to the best measured one. Only points of whole blocks, because a record does not say how the caches of
 //! engines are laid out.
 #![forbid(unsafe_code)]
@@ -11,11 +11,11 @@ use crate::copy::gpu::launch;
 use crate::engine::cost::gpu::quick::is_quick;
 
 const MULTIPROCESSORS: u32 = 132;
-const PATHS: [(&str, TransferPath); 4] = [
-    ("CUDA copy", TransferPath::CudaCopy),
-    ("CUDA batch", TransferPath::CudaBatch),
-    ("CUDA kernel", TransferPath::CudaKernel),
-    ("CUDA staged", TransferPath::CudaStaged),
+const METHODS: [(&str, TransferMethod); 4] = [
+    ("CUDA copy", TransferMethod::CudaCopy),
+    ("CUDA batch", TransferMethod::CudaBatch),
+    ("CUDA kernel", TransferMethod::CudaKernel),
+    ("CUDA staged", TransferMethod::CudaStaged),
 ];
 
 /// The rates of the H100 host (`bench/notes/19-regret.md`), whose CPU takes so long for a copy of a batch.
@@ -41,11 +41,11 @@ fn h200(cpu: f64, kernel_start: f64) -> Rates {
     }
 }
 
-/// A recorded point: the case that the model sees, and measured microseconds of each path.
+/// A recorded point: the case that the model sees, and measured microseconds of each method.
 struct Point {
     case: CopyCase,
-    measured: Vec<(TransferPath, f64)>,
-    recorded: TransferPath,
+    measured: Vec<(TransferMethod, f64)>,
+    recorded: TransferMethod,
 }
 
 /// The text of a field, up to the next quote or comma.
@@ -115,22 +115,24 @@ impl Point {
             staged: (bytes >= 256 << 10).then_some(staged),
         };
         let measured = field(line, "us").split("; ").filter_map(|each| {
-            let (name, path) = PATHS.iter().find(|(name, _)| each.starts_with(name))?;
-            each[name.len()..].split_whitespace().next()?.parse().ok().map(|us| (*path, us))
+            let (name, method) = METHODS.iter().find(|(name, _)| each.starts_with(name))?;
+            each[name.len()..].split_whitespace().next()?.parse().ok().map(|us| (*method, us))
         });
-        let recorded = PATHS.iter().find(|(name, _)| *name == field(line, "path"))?.1;
+        let recorded = METHODS.iter().find(|(name, _)| *name == field(line, "path"))?.1;
         Some(Self { case, measured: measured.collect(), recorded })
     }
 
-    fn regret_of(&self, chosen: TransferPath) -> f64 {
+    fn regret_of(&self, chosen: TransferMethod) -> f64 {
         let best = self.measured.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
-        self.measured.iter().find(|(path, _)| *path == chosen).map_or(f64::INFINITY, |(_, us)| us / best)
+        self.measured.iter().find(|(method, _)| *method == chosen).map_or(f64::INFINITY, |(_, us)| us / best)
     }
 
-    fn chosen(&self, rates: &Rates) -> TransferPath {
-        let paths =
-            self.measured.iter().map(|(path, _)| Candidate::new(*path, seconds(*path, &self.case, rates)));
-        best(&paths.collect::<Vec<_>>(), &self.case, rates).unwrap()
+    fn chosen(&self, rates: &Rates) -> TransferMethod {
+        let methods = self
+            .measured
+            .iter()
+            .map(|(method, _)| Candidate::new(*method, seconds(*method, &self.case, rates)));
+        best(&methods.collect::<Vec<_>>(), &self.case, rates).unwrap()
     }
 }
 
@@ -158,7 +160,7 @@ fn at_recorded_points_the_choice_is_as_good_as_the_recorded_one() {
         let was_interrupted =
             |point: &&Point| point.measured.iter().any(|(_, us)| (357.0..358.0).contains(us));
         let points: Vec<_> = points.iter().filter(|point| !was_interrupted(point)).collect();
-        let of = |chosen: &dyn Fn(&Point) -> TransferPath| -> [f64; 3] {
+        let of = |chosen: &dyn Fn(&Point) -> TransferMethod| -> [f64; 3] {
             summary(&mut points.iter().map(|point| point.regret_of(chosen(point))).collect::<Vec<_>>())
         };
         let (now, recorded) = (of(&|point| point.chosen(&rates)), of(&|point| point.recorded));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cost model compared with measurements on H200 hosts, and the paths that it selects.
+//! The cost model compared with measurements on H200 hosts, and the methods that it selects.
 #![forbid(unsafe_code)]
 
 use super::super::rates::DEFAULT;
@@ -7,8 +7,8 @@ use super::recorded_points::h100;
 use super::*;
 use crate::copy::gpu::launch::ctas;
 
-fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
-    super::seconds(path, case, &DEFAULT)
+fn seconds(method: TransferMethod, case: &CopyCase) -> f64 {
+    super::seconds(method, case, &DEFAULT)
 }
 
 fn case(direction: CopyDirection, block: u64, count: u64, computes: bool) -> CopyCase {
@@ -26,18 +26,23 @@ fn case(direction: CopyDirection, block: u64, count: u64, computes: bool) -> Cop
     }
 }
 
-const DIRECT: [TransferPath; 3] = [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel];
+const DIRECT: [TransferMethod; 3] =
+    [TransferMethod::CudaCopy, TransferMethod::CudaBatch, TransferMethod::CudaKernel];
 
 const HOST_OR_DEVICE: [CopyDirection; 3] =
     [CopyDirection::ToDevice, CopyDirection::ToHost, CopyDirection::OnDevice];
 
-/// The path of `pairs` pairs, each of eight pieces of 2 KiB, which one call copies as rows.
-fn path_of_pairs(direction: CopyDirection, pairs: u64, computes: bool) -> (TransferPath, CopyCase) {
+/// The method of `pairs` pairs, each of eight pieces of 2 KiB, which one call copies as rows.
+fn method_of_pairs(direction: CopyDirection, pairs: u64, computes: bool) -> (TransferMethod, CopyCase) {
     let moves = 8 * pairs;
     let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
-    let paths =
-        [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
-    let estimates = paths.map(|path| Candidate::new(path, seconds(path, &case)));
+    let methods = [
+        TransferMethod::CudaCopy,
+        TransferMethod::CudaBatch,
+        TransferMethod::Cuda2d,
+        TransferMethod::CudaKernel,
+    ];
+    let estimates = methods.map(|method| Candidate::new(method, seconds(method, &case)));
     (super::best(&estimates, &case, &DEFAULT).unwrap(), case)
 }
 
@@ -46,8 +51,8 @@ fn submitting_few_pairs_takes_no_longer_than_submitting_more() {
     let both = |direction| [(direction, false), (direction, true)];
     for (direction, computes) in HOST_OR_DEVICE.into_iter().flat_map(both) {
         let submission = |pairs| {
-            let (path, case) = path_of_pairs(direction, pairs, computes);
-            super::submission(path, &case, &DEFAULT)
+            let (method, case) = method_of_pairs(direction, pairs, computes);
+            super::submission(method, &case, &DEFAULT)
         };
         for pairs in [1, 2, 4, 16] {
             let (few, many) = (submission(pairs), submission(64));
@@ -60,10 +65,10 @@ fn submitting_few_pairs_takes_no_longer_than_submitting_more() {
 fn the_driver_makes_a_single_short_copy() {
     for direction in HOST_OR_DEVICE {
         let one = case(direction, 2 << 10, 1, true);
-        let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaCopy];
-        let paths = ways.map(|path| Candidate::new(path, seconds(path, &one)));
-        let best = super::best(&paths, &one, &DEFAULT);
-        assert_eq!(best, Some(TransferPath::CudaCopy), "{direction:?}");
+        let ways = [TransferMethod::CudaBatch, TransferMethod::CudaKernel, TransferMethod::CudaCopy];
+        let methods = ways.map(|method| Candidate::new(method, seconds(method, &one)));
+        let best = super::best(&methods, &one, &DEFAULT);
+        assert_eq!(best, Some(TransferMethod::CudaCopy), "{direction:?}");
     }
 }
 
@@ -71,12 +76,12 @@ fn the_driver_makes_a_single_short_copy() {
 fn short_calls_are_worth_a_twentieth_of_the_duration_and_no_more() {
     let few = case(CopyDirection::ToDevice, 18 << 10, 6, true);
     let chosen = |kernel| {
-        let paths = [(TransferPath::CudaBatch, 18.7 * US), (TransferPath::CudaKernel, kernel)]
-            .map(|(path, seconds)| Candidate::new(path, seconds));
-        super::best(&paths, &few, &DEFAULT)
+        let methods = [(TransferMethod::CudaBatch, 18.7 * US), (TransferMethod::CudaKernel, kernel)]
+            .map(|(method, seconds)| Candidate::new(method, seconds));
+        super::best(&methods, &few, &DEFAULT)
     };
-    assert_eq!(chosen(20.5 * US), Some(TransferPath::CudaKernel));
-    assert_eq!(chosen(21.0 * US), Some(TransferPath::CudaBatch));
+    assert_eq!(chosen(20.5 * US), Some(TransferMethod::CudaKernel));
+    assert_eq!(chosen(21.0 * US), Some(TransferMethod::CudaBatch));
 }
 
 #[test]
@@ -98,36 +103,39 @@ fn beside_compute_the_estimate_of_staged_copies_is_within_a_twentieth_of_the_mea
         };
         let staged = Some(staged);
         let case = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
-        let rate = case.bytes as f64 / seconds(TransferPath::CudaStaged, &case) / 1e9;
+        let rate = case.bytes as f64 / seconds(TransferMethod::CudaStaged, &case) / 1e9;
         assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
     }
 }
 
 #[test]
 fn estimates_are_within_a_third_of_the_measured_table() {
-    let rows: [(TransferPath, CopyDirection, u64, f64); 13] = [
-        (TransferPath::CudaCopy, CopyDirection::ToDevice, 4 << 10, 1.4),
-        (TransferPath::CudaCopy, CopyDirection::ToDevice, 64 << 10, 16.5),
-        (TransferPath::CudaCopy, CopyDirection::ToHost, 1 << 20, 49.2),
-        (TransferPath::CudaCopy, CopyDirection::OnDevice, 1 << 20, 271.0),
-        (TransferPath::CudaBatch, CopyDirection::ToHost, 4 << 10, 13.7),
-        (TransferPath::CudaBatch, CopyDirection::ToHost, 16 << 10, 33.0),
-        (TransferPath::CudaBatch, CopyDirection::ToDevice, 16 << 10, 41.0),
-        (TransferPath::CudaBatch, CopyDirection::ToDevice, 64 << 10, 54.5),
-        (TransferPath::CudaBatch, CopyDirection::ToDevice, 2 << 20, 54.9),
-        (TransferPath::CudaKernel, CopyDirection::ToDevice, 4 << 10, 49.9),
-        (TransferPath::CudaKernel, CopyDirection::ToHost, 16 << 10, 52.4),
-        (TransferPath::CudaKernel, CopyDirection::OnDevice, 4 << 10, 762.0),
-        (TransferPath::CudaKernel, CopyDirection::OnDevice, 64 << 10, 1503.0),
+    let rows: [(TransferMethod, CopyDirection, u64, f64); 13] = [
+        (TransferMethod::CudaCopy, CopyDirection::ToDevice, 4 << 10, 1.4),
+        (TransferMethod::CudaCopy, CopyDirection::ToDevice, 64 << 10, 16.5),
+        (TransferMethod::CudaCopy, CopyDirection::ToHost, 1 << 20, 49.2),
+        (TransferMethod::CudaCopy, CopyDirection::OnDevice, 1 << 20, 271.0),
+        (TransferMethod::CudaBatch, CopyDirection::ToHost, 4 << 10, 13.7),
+        (TransferMethod::CudaBatch, CopyDirection::ToHost, 16 << 10, 33.0),
+        (TransferMethod::CudaBatch, CopyDirection::ToDevice, 16 << 10, 41.0),
+        (TransferMethod::CudaBatch, CopyDirection::ToDevice, 64 << 10, 54.5),
+        (TransferMethod::CudaBatch, CopyDirection::ToDevice, 2 << 20, 54.9),
+        (TransferMethod::CudaKernel, CopyDirection::ToDevice, 4 << 10, 49.9),
+        (TransferMethod::CudaKernel, CopyDirection::ToHost, 16 << 10, 52.4),
+        (TransferMethod::CudaKernel, CopyDirection::OnDevice, 4 << 10, 762.0),
+        (TransferMethod::CudaKernel, CopyDirection::OnDevice, 64 << 10, 1503.0),
     ];
     // The batches of the table followed each other at once, so their caches were warm.
     let mut warm = DEFAULT;
     warm.to_device.batched /= 1.5;
     warm.to_host.batched /= 1.5;
-    for (path, direction, block, measured) in rows {
+    for (method, direction, block, measured) in rows {
         let case = case(direction, block, 10_000, false);
-        let rate = case.bytes as f64 / super::seconds(path, &case, &warm) / 1e9;
-        assert!((rate / measured).ln().abs() < 0.29, "{path:?} {direction:?} {block}: {rate} for {measured}");
+        let rate = case.bytes as f64 / super::seconds(method, &case, &warm) / 1e9;
+        assert!(
+            (rate / measured).ln().abs() < 0.29,
+            "{method:?} {direction:?} {block}: {rate} for {measured}"
+        );
     }
 }
 
@@ -135,7 +143,7 @@ fn estimates_are_within_a_third_of_the_measured_table() {
 fn within_a_gpu_many_spans_are_copied_at_the_measured_rate() {
     for (block, measured) in [(4 << 10, 1449.0), (16 << 10, 1789.8), (64 << 10, 1877.1)] {
         let case = case(CopyDirection::OnDevice, block, 1 << 16, false);
-        let rate = case.bytes as f64 / seconds(TransferPath::CudaKernel, &case) / 1e9;
+        let rate = case.bytes as f64 / seconds(TransferMethod::CudaKernel, &case) / 1e9;
         assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
     }
 }
@@ -165,7 +173,7 @@ fn beside_compute_estimates_of_kernels_are_within_a_third_of_the_measurement() {
     for (direction, (block, count, measured)) in
         points.iter().flat_map(|(at, all)| all.iter().map(|each| (*at, *each)))
     {
-        let estimate = seconds(TransferPath::CudaKernel, &case(direction, block, count, true)) / US;
+        let estimate = seconds(TransferMethod::CudaKernel, &case(direction, block, count, true)) / US;
         assert!((estimate / measured - 1.0f64).abs() < 0.33, "{block} x {count}: {estimate} for {measured}");
     }
 }
@@ -174,10 +182,10 @@ fn beside_compute_estimates_of_kernels_are_within_a_third_of_the_measurement() {
 #[test]
 fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement() {
     use CopyDirection::{ToDevice, ToHost};
-    use TransferPath::{CudaBatch, CudaKernel, CudaStaged};
+    use TransferMethod::{CudaBatch, CudaKernel, CudaStaged};
     const KIB: u64 = 1 << 10;
     let points = [
-        // Few pieces: durations of the same path differ by a fifth.
+        // Few pieces: durations of the same method differ by a fifth.
         (CudaBatch, ToDevice, 18 * KIB, 4, 0, false, 21.3, 0.25),
         (CudaBatch, ToDevice, 18 * KIB, 8, 0, false, 42.4, 0.25),
         (CudaBatch, ToDevice, 24 * KIB, 4, 0, false, 30.1, 0.25),
@@ -200,7 +208,7 @@ fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement
         (CudaKernel, ToDevice, 2 * KIB, 32_000, 0, true, 1866.0, 0.05),
         (CudaKernel, ToHost, 2 * KIB, 32_000, 0, true, 1295.0, 0.05),
     ];
-    for (path, direction, block, count, copies, computes, measured, most) in points {
+    for (method, direction, block, count, copies, computes, measured, most) in points {
         let staged =
             Staged { chunk: 8 << 20, parts: 8, copies, more_launches: 0, are_batched: true, is_quick: false };
         let point = CopyCase {
@@ -208,10 +216,10 @@ fn estimates_of_few_pieces_and_of_scattered_host_memory_are_near_the_measurement
             busy: 0.0,
             ..case(direction, block, count, computes)
         };
-        let estimate = super::seconds(path, &point, &h100(0.82 * US)) / US;
+        let estimate = super::seconds(method, &point, &h100(0.82 * US)) / US;
         assert!(
             (estimate / measured - 1.0f64).abs() < most,
-            "{path} {direction:?} {count} x {block}: {estimate} for {measured}"
+            "{method} {direction:?} {count} x {block}: {estimate} for {measured}"
         );
     }
 }
@@ -222,8 +230,8 @@ fn a_kernel_copies_four_short_pieces_from_the_host() {
     for block in [18 << 10, 24 << 10] {
         for rates in [DEFAULT, h100(0.82 * US)] {
             let four = case(CopyDirection::ToDevice, block, 4, false);
-            let paths = DIRECT.map(|path| Candidate::new(path, super::seconds(path, &four, &rates)));
-            assert_eq!(super::best(&paths, &four, &rates), Some(TransferPath::CudaKernel), "{paths:?}");
+            let methods = DIRECT.map(|method| Candidate::new(method, super::seconds(method, &four, &rates)));
+            assert_eq!(super::best(&methods, &four, &rates), Some(TransferMethod::CudaKernel), "{methods:?}");
         }
     }
 }

@@ -140,7 +140,7 @@ impl Rates {
     }
 
     /// Replaces implausible rates by defaults; 0 stands for a rate that was not measured. Defaults are scaled with the
-    /// measured link, because paths are compared with each other: a default kernel rate above the measured rate of its link would
+    /// measured link, because methods are compared with each other: a default kernel rate above the measured rate of its link would
     /// select the kernel for every transfer.
     pub fn plausible(measured: &Self, scope: Scope) -> Self {
         let mut checked = Self { source: Source::Measured, ..DEFAULT };

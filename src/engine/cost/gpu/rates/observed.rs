@@ -75,7 +75,7 @@ impl ObservedCosts {
         self.batches(direction).add([assumed], taken, 1.0, now);
     }
 
-    /// Adds a run of a path with a kernel, which took `taken` seconds. `alone` and `beside` are the estimates without and with
+    /// Adds a run of a method with a kernel, which took `taken` seconds. `alone` and `beside` are the estimates without and with
     /// concurrent large kernels. A duration that is nearer to the first counts as the first: the rest is delay of the host.
     pub fn add_kernel(&mut self, taken: f64, [alone, beside]: [f64; 2], now: Instant) {
         let waited = (taken - alone) / (beside - alone);

@@ -121,7 +121,7 @@ impl CopyTask {
             (Self::Kernel(copy, kernel), slot) => unsafe { copy.enqueue(kernel, &on, slot) },
             (Self::Staged(..), _) => Err(Error::new(
                 Status::InvalidState,
-                "a staged copy uses memory shared with other transfers and can't be part of a graph; request another path",
+                "a staged copy uses memory shared with other transfers and can't be part of a graph; request another method",
             )),
         }
     }

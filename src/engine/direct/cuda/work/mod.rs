@@ -3,7 +3,7 @@
 
 mod chunking;
 pub mod division;
-pub mod path_limits;
+pub mod method_limits;
 pub mod sequence;
 pub mod staged;
 pub mod copy_task;

@@ -17,7 +17,7 @@ use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, 
 use crate::nixl::{Agent, AgentConfig, Descriptor, MemoryType, ServiceId};
 use crate::region::{Region, Registration, RegistrationHold, SystemConfig, random};
 use crate::skip::skip;
-use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
+use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const SLOTS: u32 = 4;
@@ -61,7 +61,7 @@ struct Owner {
 impl Owner {
     /// `None` without NIXL.
     fn new() -> Option<Self> {
-        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|method| method.is_empty()) {
             skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
             return None;
         }
@@ -140,8 +140,8 @@ impl Owner {
         serve: impl FnOnce(&Self, SessionKey),
     ) -> Result<()> {
         let pairs: Vec<_> = (0..BLOCKS as u32).map(|id| BlockPair { source: id, destination: id }).collect();
-        let path = if reads { TransferPath::NixlReadServed } else { TransferPath::NixlWriteServed };
-        let preferences = Preferences { path: Some(path), ..preferences };
+        let method = TransferMethod::NixlServed;
+        let preferences = Preferences { method: Some(method), ..preferences };
         let step = Step { pairs: &pairs, ..Step::default() };
         let request = TransferRequest { step, preferences, ..TransferRequest::default() };
         let [source, destination] =

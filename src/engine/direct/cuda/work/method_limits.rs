@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prepares a copy on a path, whatever its estimated duration.
+//! Prepares a copy by a method, whatever its estimated duration.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use crate::engine::cost::gpu::ctas::ctas_beside;
 use crate::engine::cost::gpu::rates::Rates;
 use crate::engine::preferences::Preferences;
 use crate::plan::Plan;
-use crate::run::path::TransferPath;
+use crate::run::method::TransferMethod;
 
 /// Default size of staging memory: the bytes that the link transfers while kvmem's kernel waits for a large one.
 const STAGING: u64 = 128 << 20;
 /// Default size without concurrent compute: kernel and copy engine alternate sooner.
 const STAGING_ALONE: u64 = 64 << 20;
 
-/// The resources that the copies of a transfer may use, on any path. They are the same for each of its layers.
+/// The resources that the copies of a transfer may use, by any method. They are the same for each of its layers.
 #[derive(Clone, Copy, Debug)]
-pub struct PathLimits {
+pub struct MethodLimits {
     /// Number of CTAs of a kernel between source and destination.
     pub ctas: u32,
     /// Number of CTAs of a kernel between device and staging memory.
@@ -40,7 +40,7 @@ pub struct PathLimits {
     max_parts: u64,
 }
 
-impl PathLimits {
+impl MethodLimits {
     /// The caller's limits, or the defaults for moves of `move_size` bytes.
     pub fn new(
         direction: CopyDirection,
@@ -84,20 +84,20 @@ impl PathLimits {
         device: &Arc<DeviceState>,
         plan: &Plan,
         by_layer: bool,
-        path: TransferPath,
+        method: TransferMethod,
     ) -> Result<TaskSequence> {
         if !by_layer {
-            return Ok(TaskSequence::one(self.prepare(sides, device, plan, path)?, None));
+            return Ok(TaskSequence::one(self.prepare(sides, device, plan, method)?, None));
         }
         let layers = 0..plan.layers().count;
-        let prepare = |layer| self.prepare(sides, device, &plan.layer(layer), path);
+        let prepare = |layer| self.prepare(sides, device, &plan.layer(layer), method);
         TaskSequence::by_layer(layers.map(prepare).collect::<Result<_>>()?)
     }
 
-    /// Loads the kernels of a path, so that preparing it later loads none.
-    pub fn load_kernels(&self, device: &DeviceState, plan: &Plan, path: TransferPath) -> Result<()> {
-        match path {
-            TransferPath::CudaKernel => {
+    /// Loads the kernels of a method, so that preparing it later loads none.
+    pub fn load_kernels(&self, device: &DeviceState, plan: &Plan, method: TransferMethod) -> Result<()> {
+        match method {
+            TransferMethod::CudaKernel => {
                 device.kernel()?.provide(KernelCopy::prepare(plan, self.ctas)?.launches())
             }
             _ => Ok(()),
@@ -110,21 +110,21 @@ impl PathLimits {
         sides: &CudaSides,
         device: &Arc<DeviceState>,
         plan: &Plan,
-        path: TransferPath,
+        method: TransferMethod,
     ) -> Result<CopyTask> {
-        let task = match path {
-            TransferPath::CudaBatch => {
+        let task = match method {
+            TransferMethod::CudaBatch => {
                 let from_host = sides.direction == CopyDirection::ToDevice;
                 CopyTask::Driver(DriverCopies::batch(sides, plan, from_host)?)
             }
-            TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(sides, plan)?),
-            TransferPath::CudaKernel => {
+            TransferMethod::Cuda2d => CopyTask::Driver(DriverCopies::rows(sides, plan)?),
+            TransferMethod::CudaKernel => {
                 let copy = KernelCopy::prepare(plan, self.ctas)?;
                 let kernel = device.kernel()?;
                 kernel.provide(copy.launches())?;
                 CopyTask::Kernel(copy, kernel)
             }
-            TransferPath::CudaStaged => {
+            TransferMethod::CudaStaged => {
                 return self.prepare_staged(sides, device, plan, &self.divide(sides, plan)?);
             }
             _ => CopyTask::Driver(DriverCopies::one_by_one(sides, plan)?),
