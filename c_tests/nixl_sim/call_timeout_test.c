@@ -85,6 +85,66 @@ TEST(what_is_made_too_late_is_ended) {
     CHECK_EQ(NIXL(nixl_sim_get_requests()).alive, 0);
 }
 
+static kvmem_descriptors *descriptors_of_region(kvmem_region *region) {
+    kvmem_descriptors *list = MADE(kvmem_descriptors, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
+    EXPECT_OK(kvmem_descriptors_add_region(list, region, ERR));
+    return list;
+}
+
+/* Memory of a region that only a list of descriptors keeps, and that NIXL does not give back: with one of two backends, after
+   a call that has timed out, or at the end. */
+TEST(memory_that_nixl_keeps_is_not_freed) {
+    OPENED(pair, it);
+    EXPECT_OK(kvmem_agent_create_backend(it.near, "POSIX", NULL, 0, ERR));
+    const char *const names[] = {"UCX", "POSIX"};
+    const kvmem_nixl_options both = OPTIONS(kvmem_nixl_options, it.backends = names, it.backend_count = NUM(names));
+    enum { ONE_BACKEND, LATE, AT_THE_END, CASES };
+    static unsigned char kept[CASES][4096];
+    const int before = releases_count();
+    for (int i = 0; i < CASES; i++) {
+        OWNED(kvmem_region) region = region_adopt_noting_release(kept[i], sizeof(kept[i]));
+        OWNED(kvmem_descriptors) list = descriptors_of_region(region);
+        OWNED(kvmem_segments) segments = NULL;
+        if (i == ONE_BACKEND) {
+            NIXL(nixl_sim_fail_register(2));
+            NIXL(nixl_sim_fail_deregister(1));
+            REFUSE(KVMEM_STATUS_NIXL, "with its POSIX backend", kvmem_segments_register, it.near, list, &both);
+            CHECK_HAS(test_last_message(), "from its UCX backend: deregister");
+        } else if (i == LATE) {
+            NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
+            REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_register, it.near, list, &both);
+            NIXL(nixl_sim_fail_deregister(1));
+            go_on(it.near);
+        } else {
+            EXPECT_OK(kvmem_segments_register(it.near, list, &both, &segments, ERR));
+            NIXL(nixl_sim_fail_deregister(2));
+            DESTROYED(kvmem_segments, segments);
+            go_on(it.near);
+        }
+        CHECK_EQ(registrations(kept[i]), 1);
+        DESTROYED(kvmem_descriptors, list);
+        DESTROYED(kvmem_region, region);
+        CHECK_EQ(releases_count(), before);
+    }
+}
+
+/* A call that has timed out frees the memory when NIXL has returned. */
+TEST(memory_that_nixl_gives_back_late_is_freed) {
+    OPENED(pair, it);
+    OWNED(kvmem_region) region = region_adopt_noting_release(memory + 8192, 4096);
+    OWNED(kvmem_descriptors) list = descriptors_of_region(region);
+    const int before = releases_count();
+    OWN(kvmem_segments, segments, kvmem_segments_register, it.near, list, NULL);
+    NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_segments_deregister(segments, ERR));
+    DESTROYED(kvmem_segments, segments);
+    DESTROYED(kvmem_descriptors, list);
+    DESTROYED(kvmem_region, region);
+    CHECK_EQ(releases_count(), before);
+    go_on(it.near);
+    await_releases(before + 1);
+}
+
 /* The call that destroys a registration returns, and the memory is deregistered later. */
 TEST(a_registration_is_destroyed_while_nixl_does_not_return) {
     OPENED(pair, it);

@@ -22,7 +22,6 @@ use super::state::{AgentState, RegionMemory, Registered, SpanResult};
 use super::task::AgentTask;
 use crate::base::error::Result;
 use crate::base::handoff::Giver;
-use crate::base::leak;
 use crate::base::log::log;
 use crate::base::process::ProcessIdentity;
 
@@ -52,8 +51,8 @@ pub enum Released {
     Requests(Vec<RequestId>),
     /// A memory view.
     View(ViewId),
-    /// Segments, and what keeps their memory. That is intentionally leaked if they remain registered.
-    Segments(SegmentsId, Descriptors),
+    /// Segments.
+    Segments(SegmentsId),
     /// An object whose end follows the commands before it.
     Object(Box<dyn Any + Send>),
 }
@@ -263,14 +262,10 @@ impl AgentState {
             Released::Lists(lists) => lists.into_iter().for_each(|id| self.release_list(id)),
             Released::Requests(requests) => self.release_idle_requests(requests),
             Released::View(id) => self.release_view(id),
-            Released::Segments(id, kept) => {
+            Released::Segments(id) => {
+                // While a request is in flight, they remain registered until the agent ends, and keep their memory.
                 if let Err(error) = self.deregister_segments(id) {
-                    // A request is in flight, or NIXL failed: the agent deregisters them at its end, if at all.
-                    log!(
-                        Error,
-                        "{error}; the memory of the descriptors is intentionally leaked if kvmem owns it"
-                    );
-                    leak::intentionally(kept);
+                    log!(Error, "{error}; the memory of the descriptors is not freed if kvmem owns it");
                 }
             }
             Released::Object(object) => drop(object),

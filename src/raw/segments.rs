@@ -4,14 +4,12 @@
 use std::sync::Arc;
 
 use crate::base::error::{Result, Status, fail};
-use crate::base::leak;
 use crate::base::sync::Mutex;
 use crate::nixl::{Agent, CallOptions, Command, Descriptors, Released, SegmentsId, ViewId};
 
-/// Raw descriptors that are registered with an agent. They are deregistered when it is dropped.
+/// Raw descriptors that are registered with an agent, which keeps what owns their memory. They are deregistered when it is dropped.
 pub struct Segments {
     agent: Arc<Agent>,
-    list: Descriptors,
     /// `None` once they were deregistered.
     id: Mutex<Option<SegmentsId>>,
 }
@@ -21,7 +19,7 @@ impl Segments {
     pub fn register(agent: &Arc<Agent>, list: &Descriptors, options: CallOptions) -> Result<Self> {
         let owned = list.clone();
         let (id, _) = agent.call(|reply| Command::RegisterSegments(owned, options, reply))?;
-        Ok(Self { agent: agent.clone(), list: list.clone(), id: Mutex::new(Some(id)) })
+        Ok(Self { agent: agent.clone(), id: Mutex::new(Some(id)) })
     }
 
     /// Deregisters them. Fails while a request on them is in flight.
@@ -34,10 +32,8 @@ impl Segments {
             );
         };
         let outcome = self.agent.call(|reply| Command::DeregisterSegments(registered, reply));
-        match &outcome {
-            Err(error) if error.status() == Status::Busy => *self.id.lock() = Some(registered),
-            Err(_) => leak::intentionally(self.list.clone()),
-            Ok(()) => {}
+        if outcome.as_ref().is_err_and(|error| error.status() == Status::Busy) {
+            *self.id.lock() = Some(registered);
         }
         outcome
     }
@@ -46,7 +42,7 @@ impl Segments {
 impl Drop for Segments {
     fn drop(&mut self) {
         let Some(id) = self.id.get_mut().take() else { return };
-        self.agent.release(Released::Segments(id, self.list.clone()));
+        self.agent.release(Released::Segments(id));
     }
 }
 

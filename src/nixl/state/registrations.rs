@@ -3,6 +3,7 @@
 
 use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure, fail};
+use crate::base::leak;
 use crate::base::log::{Count, log};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{Owned, check};
@@ -51,8 +52,9 @@ impl AgentState {
         }
         if let Err(error) = &outcome {
             if plugins.is_empty() || !options.backends.is_empty() {
-                let _ = self.deregister_from_all(&plugins, &raw);
-                return Err(error.clone().context(doing));
+                let undone = self.deregister_from_all(&plugins, list, &raw);
+                let error = error.clone().context(doing);
+                return Err(undone.err().into_iter().fold(error, Error::followed_by));
             }
             log!(Warn, "{doing}: {error}");
         }
@@ -95,21 +97,29 @@ impl AgentState {
         let gone = || Error::new(Status::InvalidState, "the descriptors are not registered");
         let list = self.registered.get(id).ok_or_else(gone)?.list.clone();
         self.release_users_of(list.memory_type(), list.spans())?;
-        let Some(segments) = self.registered.remove(id) else { return Ok(()) };
         let raw = RegistrationList::from_descriptors(&list)?;
-        self.deregister_from_all(&segments.plugins, &raw).map_err(|error| {
-            error.context(format!("deregister {} from agent '{}'", describe_all(&list), self.display_name()))
-        })
+        let Some(segments) = self.registered.remove(id) else { return Ok(()) };
+        let doing = format!("deregister {} from agent '{}'", describe_all(&list), self.display_name());
+        self.deregister_from_all(&segments.plugins, list, &raw).map_err(|error| error.context(doing))
     }
 
-    fn deregister_from_all(&self, plugins: &[String], list: &RegistrationList) -> Result<()> {
+    /// If it fails, NIXL may still use the memory, so what owns it is intentionally leaked.
+    fn deregister_from_all(
+        &self,
+        plugins: &[String],
+        list: Descriptors,
+        raw: &RegistrationList,
+    ) -> Result<()> {
         // From each of them, also after a failure.
         let mut outcome = Ok(());
         for plugin in plugins {
-            if let Err(error) = self.deregister_from(plugin, list) {
+            if let Err(error) = self.deregister_from(plugin, raw) {
                 let error = error.context(format!("from its {plugin} backend"));
                 outcome = and(outcome, error.with_status(Status::Nixl));
             }
+        }
+        if outcome.is_err() {
+            leak::intentionally(list);
         }
         outcome
     }
