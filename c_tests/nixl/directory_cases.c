@@ -242,6 +242,8 @@ TEST(a_peer_is_found_lost_and_found_again) {
     directory_await(directory, KVMEM_DIRECTORY_WITHDRAWN, "phoenix");
     expect_absent(directory, "phoenix");
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_directory_check(directory, first, PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "of agent 'phoenix', which published the entry, has ended",
+                   kvmem_directory_entry_load(first, agent, ERR));
 
     peer restarted = start_publisher(&here, "phoenix", 3);
     directory_await(directory, KVMEM_DIRECTORY_PUBLISHED, "phoenix");

@@ -335,6 +335,8 @@ kvmem_status kvmem_directory_entry_get_layout(const kvmem_directory_entry *entry
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
 ///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
 ///           loaded; nothing has changed. Look the peer up again
+///         KVMEM_STATUS_PEER_LOST: the process that published the entry has ended. That is found for a
+///           process of this machine and PID namespace that has published a layout
 ///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer

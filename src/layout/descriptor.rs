@@ -115,6 +115,14 @@ impl Layout {
         }
     }
 
+    /// The process that has exported a descriptor, if the bytes are consistent.
+    pub fn exporter(bytes: &[u8]) -> Option<ProcessIdentity> {
+        Some(match read(bytes).ok()? {
+            Described::Layout(checked) => checked.payload.process,
+            Described::Parts(parts, _) => parts.into_iter().next()?.1.payload.process,
+        })
+    }
+
     /// Fails unless the bytes are a consistent descriptor. Its claims about the peer are not checked.
     pub fn check_descriptor(bytes: &[u8]) -> Result<()> {
         read(bytes).map(|_| ())

@@ -43,6 +43,18 @@ pub struct Import {
     pub process: ProcessIdentity,
 }
 
+/// The metadata of a peer that a directory has found.
+pub struct FoundMetadata {
+    /// The agent that has published it.
+    pub peer: String,
+    /// The bytes, which may be anything.
+    pub metadata: Vec<u8>,
+    /// How it was found.
+    pub look_up: LookUp,
+    /// The process of that agent, if it is known.
+    pub process: Option<ProcessIdentity>,
+}
+
 /// What is released when nothing uses it any more.
 pub enum Released {
     /// Prepared lists.
@@ -93,7 +105,7 @@ pub enum Command {
     /// Loads metadata of a peer, and returns its name.
     LoadRemote(Vec<u8>, Reply<String>),
     /// Loads metadata of a peer that a directory has found.
-    LoadFound(String, Vec<u8>, LookUp, Reply<()>),
+    LoadFound(Box<FoundMetadata>, Reply<()>),
     /// Asks the listen thread at an address for the metadata of a peer.
     RequestRemote(String, (String, u16), Reply<()>),
     /// The peer of a name. Fails unless its metadata is loaded and covers some memory.
@@ -177,9 +189,7 @@ impl Command {
             Self::WithdrawLocal((host, port), reply) => give(reply, state.withdraw_local(&host, port)),
 
             Self::LoadRemote(metadata, reply) => give(reply, state.load_remote(&metadata)),
-            Self::LoadFound(name, metadata, look_up, reply) => {
-                give(reply, state.load_peer(&name, &metadata, look_up))
-            }
+            Self::LoadFound(found, reply) => give(reply, state.load_peer(&found)),
             Self::RequestRemote(name, (host, port), reply) => {
                 give(reply, state.request_remote(&name, &host, port))
             }

@@ -16,7 +16,7 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
-use crate::nixl::{Command, LookUp};
+use crate::nixl::{Command, FoundMetadata, LookUp};
 
 /// The entry of an agent when it was looked up. It never changes, so any threads may read it at the same
 /// time.
@@ -151,6 +151,8 @@ pub unsafe extern "C" fn kvmem_directory_entry_get_layout(
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the entry is that of the agent itself
 ///         KVMEM_STATUS_STALE: an entry of the restarted peer, which was looked up later than this one, is
 ///           loaded; nothing has changed. Look the peer up again
+///         KVMEM_STATUS_PEER_LOST: the process that published the entry has ended. That is found for a
+///           process of this machine and PID namespace that has published a layout
 ///         KVMEM_STATUS_CORRUPT: the metadata is that of another agent
 ///         KVMEM_STATUS_NIXL, KVMEM_STATUS_NOT_FOUND: the bytes are not metadata, or no backend reaches the
 ///           peer
@@ -164,9 +166,14 @@ pub unsafe extern "C" fn kvmem_directory_entry_load(
     unsafe {
         call(error, |scope| {
             let found = borrow(scope, entry)?;
-            let (Entry { presence, metadata, .. }, look_up) = (found.entry.clone(), found.look_up);
-            let agent = &borrow(scope, agent)?.agent;
-            agent.call(|reply| Command::LoadFound(presence.name, metadata.into_vec(), look_up, reply))
+            let Entry { presence, metadata, layouts } = &found.entry;
+            let found = FoundMetadata {
+                peer: presence.name.clone(),
+                metadata: metadata.to_vec(),
+                look_up: found.look_up,
+                process: layouts.first().and_then(|layout| Layout::exporter(&layout.descriptor)),
+            };
+            borrow(scope, agent)?.agent.call(|reply| Command::LoadFound(Box::new(found), reply))
         })
     }
 }

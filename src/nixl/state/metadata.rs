@@ -8,9 +8,10 @@ use super::AgentState;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::lists;
 use crate::base::log::{Count, log};
-use crate::base::process;
+use crate::base::process::{self, ProcessIdentity};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
+use crate::nixl::command::FoundMetadata;
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::peer_metadata::{self, Connections, MetadataHead, are_different, impossible_memory_type};
 use crate::nixl::remote::LookUp;
@@ -117,8 +118,10 @@ impl AgentState {
 
     /// Loads the metadata of a peer of a known name. Metadata of the peer from before it restarted is removed first, so that
     /// layouts that were imported then become stale. The metadata is not trusted: it must be that of the peer. That of a
-    /// predecessor must not replace that of the peer, which is known by the order in which they were looked up.
-    pub fn load_peer(&mut self, name: &str, metadata: &[u8], look_up: LookUp) -> Result<()> {
+    /// predecessor must not replace that of the peer, which is known by the order in which they were looked up. NIXL may load the
+    /// metadata of a process that has ended, or fail without that reason.
+    pub fn load_peer(&mut self, found: &FoundMetadata) -> Result<()> {
+        let FoundMetadata { peer: name, metadata, look_up, process } = found;
         self.ensure_peer(name, "only the metadata of a peer can be loaded")?;
         let is_later =
             |loaded: &LookUp| loaded.incarnation != look_up.incarnation && loaded.number > look_up.number;
@@ -127,11 +130,21 @@ impl AgentState {
             Stale,
             "agent '{name}' was restarted after this entry was looked up, and its new entry is loaded; look it up again"
         );
+        let ensure_alive = || match process.as_ref().filter(|process| process.is_gone()) {
+            Some(ProcessIdentity { pid, .. }) => {
+                fail!(
+                    PeerLost,
+                    "process {pid} of agent '{name}', which published the entry, has ended; look it up again"
+                )
+            }
+            None => Ok(()),
+        };
+        ensure_alive()?;
         let other = |agent: &str| {
             let message = format!("the metadata of agent '{name}' is that of another agent, '{agent}'");
             Error::new(Status::Corrupt, message)
         };
-        if let Some(head) = MetadataHead::read(metadata).filter(|head| head.agent != name) {
+        if let Some(head) = MetadataHead::read(metadata).filter(|head| head.agent != *name) {
             return Err(other(&head.agent));
         }
         let loaded = match self.load_remote(metadata) {
@@ -140,9 +153,11 @@ impl AgentState {
                 self.load_remote(metadata)
             }
             loaded => loaded,
-        }?;
-        match self.peers.get_mut(&loaded).filter(|_| loaded == name) {
-            Some(peer) => peer.note_look_up(look_up),
+        };
+        let loaded = loaded
+            .map_err(|error| ensure_alive().err().map_or(error.clone(), |lost| lost.followed_by(error)))?;
+        match self.peers.get_mut(&loaded).filter(|_| loaded == *name) {
+            Some(peer) => peer.note_look_up(*look_up),
             None => return Err(other(&loaded)),
         }
         Ok(())
