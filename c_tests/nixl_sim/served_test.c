@@ -43,6 +43,15 @@ static void peers_close(peers *peers) {
     NIXL(nixl_sim_set_routing(0));
 }
 
+TEST(staging_memory_that_is_too_small_is_named_by_its_option) {
+    nixl_find_stand_in();
+    OWNED(kvmem_agent) agent = agent_open("owner");
+    OPENED(kv_side, side, REF(config_of(KVMEM_LAYOUT_LAYER_SEPARATE)), agent, 1);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "arena_size is 4096 bytes",
+                   kvmem_layout_serve(side.layout, REF(OPTIONS(kvmem_serve_options, it.arena_size = 4096)), ERR));
+    CHECK(strstr(test_last_message(), "staging_size") == NULL);
+}
+
 /* Blocks, or some heads of tokens by tables; from the owner, or to it. */
 static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method, uint64_t flags) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};

@@ -76,7 +76,12 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Self> {
         match retried::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(Error::errno(format!("create folder {}", path.display()), errno)),
+            Err(errno) => {
+                let error = Error::errno(format!("create folder {}", path.display()), errno);
+                let has_parent = errno != Errno::NOENT;
+                let missing = "its parent folder does not exist; create that, or set folder to another path";
+                return Err(if has_parent { error } else { error.followed_by(missing) });
+            }
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = retried::open(path, flags, Mode::empty())

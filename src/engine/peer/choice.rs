@@ -162,7 +162,7 @@ impl Choosing<'_> {
 
     fn staged(&self) -> Result<Rated<Division>> {
         let memory = StagingMemory::between(self.local, self.remote.memory_type());
-        let slot = slot_size(self.preferences.staging_size, memory)?;
+        let slot = slot_size("staging_size", self.preferences.staging_size, memory)?;
         let division = Division::new(self.plan, self.remote, self.reads, slot, &self.rates.staged)?;
         let estimate = division.estimate(false)?;
         Ok(Rated {

@@ -39,15 +39,15 @@ const DEFAULT_DEVICE_SIZE: u64 = 64 << 20;
 /// The minimum size of a slot.
 const PAGE: u64 = 4096;
 
-/// Bytes of a slot of an arena of `size` bytes; 0 for the default.
-pub fn slot_size(size: u64, memory: StagingMemory) -> Result<u64> {
+/// Bytes of a slot of an arena of `size` bytes, which is the value of an `option`; 0 for the default.
+pub fn slot_size(option: &str, size: u64, memory: StagingMemory) -> Result<u64> {
     let default = if let StagingMemory::Device(_) = memory { DEFAULT_DEVICE_SIZE } else { DEFAULT_SIZE };
     let size = if size == 0 { default } else { size };
     let slot = size / SLOTS / PAGE * PAGE;
     ensure!(
         slot > 0,
         InvalidArgument,
-        "staging_size is {size} bytes; a transfer over NIXL through staging memory needs {} or more",
+        "{option} is {size} bytes; the staging memory of transfers over NIXL needs {} or more, and 0 is the default",
         SLOTS * PAGE
     );
     Ok(slot)
@@ -59,7 +59,7 @@ pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Resul
     if size == 0 {
         return Ok(needed);
     }
-    let slot = slot_size(size, memory)?;
+    let slot = slot_size("staging_size", size, memory)?;
     ensure!(
         slot >= content,
         InvalidArgument,

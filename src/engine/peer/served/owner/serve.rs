@@ -66,7 +66,7 @@ pub fn serve(layout: &Arc<Layout>, options: &ServeOptions) -> Result<()> {
     identity.map_err(|error| error.context("serve the layout"))?;
     let slots = if options.from_host { MemoryType::Dram } else { layout.memory_type() };
     let memory = StagingMemory::between(layout, slots);
-    let slot_size = slot_size(options.arena_size, memory)?;
+    let slot_size = slot_size("arena_size", options.arena_size, memory)?;
     let (control, slots) = (session_control::SIZE as u64, SLOTS * slot_size);
     let hold = |memory: StagingMemory, size| -> Result<(RegistrationHold, Descriptor)> {
         let hold = Registration::create(&memory.allocate(size)?, agent)?.hold()?;
