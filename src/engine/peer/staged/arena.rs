@@ -226,9 +226,8 @@ impl Arena {
         }
         let arena = self.clone();
         let started = thread::spawn("kvmem-staging", move || {
-            let one = |_| allocate(&arena.agent, arena.kind, arena.slot_size, 1);
-            let made = guarded(|| (0..slots).map(one).collect::<Result<Vec<_>>>());
-            arena.replaced(made.and_then(|made| made));
+            let one = || allocate(&arena.agent, arena.kind, arena.slot_size, 1);
+            arena.replaced(guarded(|| as_many(slots, one)).and_then(|made| made));
         });
         if let Err(error) = started {
             self.replaced(Err(error));
@@ -283,6 +282,19 @@ fn allocate(agent: &Arc<Agent>, kind: StagingMemory, slot_size: u64, slots: u64)
     let place = |index| Place { memory: memory.clone(), address: first + index * slot_size };
     let places = (0..slots).rev().map(place).collect();
     Ok(Allocated { memory: Arc::downgrade(&memory), slots, places })
+}
+
+/// Makes up to `count` objects. Fails if there is none: memory for fewer is of use, too.
+fn as_many<T>(count: u64, mut make: impl FnMut() -> Result<T>) -> Result<Vec<T>> {
+    let mut made = Vec::new();
+    for _ in 0..count {
+        match make() {
+            Ok(one) => made.push(one),
+            Err(error) if made.is_empty() => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(made)
 }
 
 /// A slot that is in use. It is free again once this is dropped.
@@ -348,6 +360,19 @@ mod tests {
         let agent = Agent::create("arena", &AgentConfig::default()).unwrap();
         agent.run(|state| state.create_backend("UCX", &[])).unwrap();
         Some(Arena::for_agent(&agent, ArenaUse::Chunks, StagingMemory::Host, PAGE).unwrap())
+    }
+
+    #[test]
+    fn as_many_slots_are_replaced_as_there_is_memory_for() {
+        let some = |limit: u64| {
+            let mut left = limit;
+            as_many(4, || {
+                left = left.checked_sub(1).ok_or_else(|| Error::new(Status::OutOfMemory, "full"))?;
+                Ok(left)
+            })
+        };
+        assert_eq!([1, 3, 4, 9].map(|limit| some(limit).unwrap().len()), [1, 3, 4, 4]);
+        assert_eq!(some(0).unwrap_err().status(), Status::OutOfMemory);
     }
 
     fn take_all(arena: &Arc<Arena>, user: usize) -> Vec<Slot> {
