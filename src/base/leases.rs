@@ -54,6 +54,11 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         self.most.saturating_sub(self.units).min(self.max_of_one.saturating_sub(own))
     }
 
+    /// Whether a peer has its share.
+    pub fn has_share(&self, peer: &P) -> bool {
+        self.of.get(peer).is_some_and(|own| *own >= self.max_of_one)
+    }
+
     /// Leases units to a peer. Returns the item if that is more than [`Self::left_for`].
     pub fn add(&mut self, peer: P, units: usize, item: T) -> Result<(), T> {
         if units > self.left_for(&peer) {
@@ -79,7 +84,7 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
     pub fn make_space(&mut self, peer: &P) -> Vec<Lease<P, T>> {
         let mut ended = Vec::new();
         while self.left_for(peer) == 0 {
-            let has_share = self.of.get(peer).is_some_and(|own| *own >= self.max_of_one);
+            let has_share = self.has_share(peer);
             match self.end(|lease| !has_share || lease.peer == *peer) {
                 Some(lease) => ended.push(lease),
                 None => break,

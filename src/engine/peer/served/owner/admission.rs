@@ -138,9 +138,9 @@ impl Admission {
         }
     }
 
-    /// Whether a request waits for slots.
-    pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Whether a request waits that could get the slots of this peer. One of another peer that has its share could not.
+    pub fn are_wanted(&self, slots_of: &String) -> bool {
+        self.waiting.iter().any(|lease| lease.peer == *slots_of || !self.slots.has_share(&lease.peer))
     }
 
     /// Gives slots to the request that has waited the longest, of those that can get some.
@@ -343,6 +343,21 @@ mod tests {
         assert_eq!(admission.free_slots.len(), 6, "nothing proves the end of the other one");
     }
 
+    #[test]
+    fn slots_of_others_are_not_wanted_by_a_peer_that_has_its_share() {
+        let mut admission = admission();
+        let read = || open_by(ProcessIdentity::unknown(), false);
+        for (sender, number, slots) in
+            [("a", 1, Some(4)), ("a", 2, Some(2)), ("b", 3, Some(2)), ("a", 4, None)]
+        {
+            assert_eq!(request_by(&mut admission, sender, number, read()), slots);
+        }
+        assert!(!admission.are_wanted(&"b".into()), "a has its share");
+        assert!(admission.are_wanted(&"a".into()));
+        assert_eq!(request_by(&mut admission, "c", 5, read()), None);
+        assert!(admission.are_wanted(&"b".into()));
+    }
+
     /// It would get slots, and not use them.
     #[test]
     fn a_request_that_is_not_repeated_is_forgotten_long_before_sessions_stall() {
@@ -351,7 +366,7 @@ mod tests {
         let old = Instant::now().checked_sub(SILENCE).unwrap();
         admission.waiting.iter_mut().for_each(|lease| lease.since = old);
         admission.expire(STALL_TIMEOUT);
-        assert!(!admission.has_waiting());
+        assert!(admission.waiting.is_empty());
     }
 
     #[test]

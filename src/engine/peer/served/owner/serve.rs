@@ -358,7 +358,6 @@ impl ServeTask {
             self.attentive = Instant::now();
         }
         self.last_check = Instant::now();
-        let is_full = self.admission.has_waiting();
         let reason = |session: &Session| {
             let is_silent = session.heard.max(self.attentive).elapsed() >= silence;
             if session.is_over {
@@ -366,7 +365,7 @@ impl ServeTask {
             } else if session.is_stalled(stall_timeout) || session.process.is_gone() {
                 Some(stalled(stall_timeout))
             } else {
-                (is_full && is_silent).then(|| silent(silence))
+                (is_silent && self.admission.are_wanted(&session.sender)).then(|| silent(silence))
             }
         };
         let lost: Vec<_> =
