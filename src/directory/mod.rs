@@ -267,7 +267,8 @@ impl Directory {
 
     /// Waits for a reply. If the store does not respond in time, the error contains the reason that the store knows.
     fn receive(&self, reply: Taker<Result<Reply>>, deadline: Option<Instant>) -> Result<Reply> {
-        match reply.take(deadline) {
+        let limit = self.store.longest().map(|longest| Instant::now() + longest);
+        match reply.take([deadline, limit].into_iter().flatten().min()) {
             Taken::Value(reply) => reply,
             Taken::Gone => fail!(Panic, "the thread of the directory ended or panicked"),
             Taken::TooLate => Err(late("there was no response in time", self.store.silence())),
@@ -357,6 +358,40 @@ impl Drop for Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::handoff::Giver;
+
+    /// A store that replies to nothing.
+    #[derive(Default)]
+    struct Silent(Mutex<Vec<Giver<Result<Reply>>>>);
+
+    impl Store for Silent {
+        fn submit(&self, _: Request, _: Option<Instant>, reply: Giver<Result<Reply>>) {
+            self.0.lock().push(reply);
+        }
+
+        fn location(&self) -> &str {
+            "nowhere"
+        }
+
+        fn trouble(&self) -> Option<Error> {
+            None
+        }
+
+        fn longest(&self) -> Option<Duration> {
+            Some(Duration::from_millis(1))
+        }
+    }
+
+    #[test]
+    fn calls_without_a_timeout_end_with_the_limit_of_the_store() {
+        let (watch, published, turns) = Default::default();
+        let store = Box::new(Silent::default());
+        let directory = Directory { log_id: LogId::next(), store, watch, published, turns };
+        let status = |outcome: Result<()>| outcome.unwrap_err().status();
+        assert_eq!(status(directory.look_up("a", None).map(drop)), Status::TimedOut);
+        assert_eq!(status(directory.watch(None, None)), Status::TimedOut);
+        assert_eq!(status(directory.wait_for("a", None).map(drop)), Status::TimedOut);
+    }
 
     fn presence(incarnation: u64, version: u64) -> Presence {
         Presence { name: "a".to_string(), incarnation, version }

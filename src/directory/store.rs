@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Presence};
 use crate::base::error::{Error, Result};
@@ -18,6 +18,10 @@ pub trait Store: Send + Sync {
     fn location(&self) -> &str;
     /// Why the store is out of reach now, if it knows that it is.
     fn trouble(&self) -> Option<Error>;
+    /// How long a request may take, also if its caller has no deadline; `None` for no limit.
+    fn longest(&self) -> Option<Duration> {
+        None
+    }
     /// Why a request has no reply in time, if a reason is known.
     fn silence(&self) -> Option<Error> {
         self.trouble()

@@ -32,6 +32,9 @@ use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure
 /// How long the first connection may take: longer than the limits of the client.
 const OPENING: Duration = Duration::from_secs(20);
 
+/// How long a caller waits: a little longer than the client for one call of a server.
+const LONGEST: Duration = Duration::from_millis(10_100);
+
 /// A client, and the requests that it executes.
 pub struct EtcdStore {
     location: String,
@@ -108,6 +111,11 @@ impl Store for EtcdStore {
 
     fn trouble(&self) -> Option<Error> {
         self.shared.trouble.lock().clone()
+    }
+
+    /// Requests are executed one after the other, and each may need several calls of a server.
+    fn longest(&self) -> Option<Duration> {
+        Some(LONGEST)
     }
 }
 
