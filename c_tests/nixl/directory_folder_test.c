@@ -176,7 +176,7 @@ TEST(a_folder_that_cannot_be_used_fails) {
     snprintf(path, sizeof(path), "%s/none/cluster", files.path);
     options.folder = path;
     REFUSE(KVMEM_STATUS_NOT_FOUND, path, kvmem_directory_create, &options);
-    CHECK_HAS(test_last_message(), "its parent folder does not exist");
+    CHECK_HAS(test_last_message(), "/none does not exist; create it first");
     snprintf(path, sizeof(path), "%s/file", files.path);
     write_file(path, "x", 1);
     REFUSE(KVMEM_STATUS_IO, path, kvmem_directory_create, &options);

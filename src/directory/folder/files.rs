@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::base::error::{Error, Result, ensure};
 use crate::base::lists;
 use crate::base::log::log;
+use crate::base::paths::missing_directory;
 use crate::base::process::LocalFd;
 use crate::base::random::random;
 use crate::base::retried;
@@ -78,9 +79,8 @@ impl Folder {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => {
                 let error = Error::errno(format!("create folder {}", path.display()), errno);
-                let has_parent = errno != Errno::NOENT;
-                let missing = "its parent folder does not exist; create that, or set folder to another path";
-                return Err(if has_parent { error } else { error.followed_by(missing) });
+                let missing = path.parent().and_then(missing_directory);
+                return Err(missing.into_iter().fold(error, Error::followed_by));
             }
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
