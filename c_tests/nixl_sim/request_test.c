@@ -62,6 +62,31 @@ static unsigned post_late(kvmem_request *request) {
     return runs;
 }
 
+/* Late bytes of a request would overwrite those of a run that has succeeded. */
+TEST(memory_that_an_ended_run_may_still_write_gets_no_other_bytes) {
+    OPENED(pair, both);
+    OWNED(kvmem_request) limited =
+        request_with(&both, REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1))));
+    OWNED(kvmem_request) other = request_with(&both, NULL);
+    post_late(limited);
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write", kvmem_request_post(other, NULL, 0, ERR));
+    const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1, it.outer_dim = 1,
+                                            it.page_size = 1, it.inner_dim = 256);
+    static unsigned char source[4096];
+    OWNED(kvmem_region) from = region_adopt(source, sizeof(source));
+    OWNED(kvmem_region) to = region_adopt(memory, 4096);
+    OWNED(kvmem_layout) first = regions_lay_out(&config, &from, 1, NULL);
+    OWNED(kvmem_layout) second = regions_lay_out(&config, &to, 1, NULL);
+    const kv_move move = KV_MOVE(1, {0, 0});
+    OWN(kvmem_transfer, copy, kvmem_transfer_create, first, second, KV_OPTIONS(&move));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write", kvmem_transfer_submit(copy, ERR));
+    NIXL(nixl_sim_set_pending(0));
+    CHECK_EQ(submit_when_free(copy), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(copy, PATIENCE, ERR));
+    post_when_free(other);
+    EXPECT_OK(kvmem_request_wait(other, PATIENCE, ERR));
+}
+
 TEST(a_run_that_exceeds_its_limit_ends_and_its_memory_stays_in_use) {
     OPENED(pair, both);
     OWN(kvmem_queue, queue, kvmem_queue_create);

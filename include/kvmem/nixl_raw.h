@@ -387,7 +387,9 @@ kvmem_status kvmem_request_make(uint32_t operation,
 /// @param size number of bytes
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_INVALID_ARGUMENT: the notification begins with KVMEMSRV, as requests of kvmem do
-///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out
+///         KVMEM_STATUS_BUSY: the request is in flight, or NIXL still executes a run that has timed out; or
+///           a run of another request or transfer that has ended may still write to the memory of this
+///           process that this request writes
 ///         KVMEM_STATUS_INVALID_STATE: a run has failed; NIXL cannot run the request again
 ///         KVMEM_STATUS_STALE: the metadata of the peer was invalidated
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches limits could not be started

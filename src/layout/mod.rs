@@ -97,7 +97,7 @@ impl Layout {
             log_id: LogId::next(),
             placement,
             parts,
-            storage: Storage::from_regions(memory.regions()),
+            storage: Storage::from_memory(&memory),
             memory,
             lists: Lists::default(),
             served: OnceCell::new(),

@@ -24,7 +24,7 @@ impl Layout {
     }
 
     /// The places of its regions.
-    pub fn places(&self) -> &Places {
+    pub fn places(&self) -> &Arc<Places> {
         &self.storage.places
     }
 

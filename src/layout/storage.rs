@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use super::memory::{Memory, RemoteMemory};
 use crate::base::file_systems::FileSystems;
 use crate::region::{Contexts, Places, Region};
 
@@ -28,12 +29,13 @@ pub(super) struct Storage {
     /// All files bypass the page cache.
     pub is_direct: bool,
     pub io_alignment: u64,
-    pub places: Places,
+    pub places: Arc<Places>,
 }
 
 impl Storage {
-    /// That of the regions of a layout; none if they belong to a peer.
-    pub fn from_regions(regions: &[Arc<Region>]) -> Self {
+    /// That of the memory of a layout; of a peer's only where it is.
+    pub fn from_memory(memory: &Memory) -> Self {
+        let regions = memory.regions();
         let (mut roots, mut root_of_region) = (Vec::new(), Vec::with_capacity(regions.len()));
         let mut known = HashMap::new();
         for (region, index) in regions.iter().zip(0u32..) {
@@ -58,7 +60,12 @@ impl Storage {
                 .collect(),
             is_direct: files().all(|file| file.is_direct()),
             io_alignment: regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1),
-            places: Places::from_regions(regions),
+            places: Arc::new(match memory {
+                Memory::Local(_) => Places::from_regions(regions),
+                Memory::Remote(RemoteMemory { process, descriptors, .. }) => {
+                    Places::of_peer(process, descriptors.iter().map(|each| (each.address, each.size)))
+                }
+            }),
         }
     }
 }

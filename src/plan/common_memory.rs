@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::layout::Layout;
-use crate::region::{AddressSpace, Place};
+use crate::region::{AddressSpace, Place, Places};
 
 /// Bytes in an address space that two layouts have in common: the number of the space, their start there, and their size.
 pub type CommonBytes = (u32, u64, u64);
@@ -19,20 +18,19 @@ pub struct CommonPlaces<'a> {
 
 impl<'a> CommonPlaces<'a> {
     /// Those of each of two layouts.
-    pub fn from_layouts(layouts: [&'a Layout; 2]) -> [Self; 2] {
-        let [mut spaces, others] = layouts.map(|layout| {
-            let spaces = layout.places().each().iter().map(|(place, _)| (&place.space, 0u32));
+    pub fn between(sides: [&'a Places; 2]) -> [Self; 2] {
+        let [mut spaces, others] = sides.map(|places| {
+            let spaces = places.each().iter().map(|(place, _)| (&place.space, 0u32));
             spaces.collect::<BTreeMap<_, _>>()
         });
         spaces.retain(|space, _| others.contains_key(space));
         spaces.values_mut().zip(0..).for_each(|(number, next)| *number = next);
-        layouts.map(|layout| Self::in_spaces(layout, &spaces))
+        sides.map(|places| Self::in_spaces(places, &spaces))
     }
 
-    fn in_spaces(layout: &'a Layout, spaces: &BTreeMap<&AddressSpace, u32>) -> Self {
-        let regions = layout.memory().regions().iter();
-        let mut regions: Vec<_> = regions.map(|region| (region.address(), Vec::new())).collect();
-        for (place, region) in layout.places().each() {
+    fn in_spaces(places: &'a Places, spaces: &BTreeMap<&AddressSpace, u32>) -> Self {
+        let mut regions: Vec<_> = places.addresses().iter().map(|address| (*address, Vec::new())).collect();
+        for (place, region) in places.each() {
             if let Some(number) = spaces.get(&place.space) {
                 regions[*region as usize].1.push((*number, place));
             }

@@ -2,35 +2,92 @@
 //! Whether what a transfer reads and what it writes are separate.
 #![forbid(unsafe_code)]
 
+use super::Plan;
 use super::common_memory::{CommonBytes, CommonPlaces};
-use super::{Move, Plan};
 use crate::base::error::{Error, Result, Status};
 use crate::base::lists;
 use crate::layout::Layout;
+use crate::region::Places;
+
+/// Bytes of some regions.
+#[derive(Clone, Copy)]
+pub enum Bytes<'a> {
+    /// One side of a plan: 0 for what it reads, 1 for what it writes.
+    Side(&'a Plan, usize),
+    /// Ranges of the first region, each with its address and size.
+    Ranges(&'a [(u64, u64)]),
+}
+
+/// Bytes, and where their regions are.
+#[derive(Clone, Copy)]
+pub struct Placed<'a> {
+    /// The bytes.
+    pub bytes: Bytes<'a>,
+    /// The places of the regions.
+    pub places: &'a Places,
+}
+
+impl<'a> Placed<'a> {
+    /// What a plan reads or writes of a layout.
+    pub fn side(plan: &'a Plan, side: usize, layout: &'a Layout) -> Self {
+        Self { bytes: Bytes::Side(plan, side), places: layout.places() }
+    }
+
+    /// Region, address and size of ranges that contain all bytes: far fewer than there are moves.
+    fn footprints(&self) -> Box<dyn Iterator<Item = (u32, u64, u64)> + '_> {
+        match self.bytes {
+            Bytes::Side(plan, side) => Box::new(plan.footprints(side)),
+            Bytes::Ranges(_) => self.ranges(),
+        }
+    }
+
+    /// The same of exactly the bytes.
+    fn ranges(&self) -> Box<dyn Iterator<Item = (u32, u64, u64)> + '_> {
+        match self.bytes {
+            Bytes::Side(plan, 0) => {
+                Box::new(plan.moves().map(|each| (each.source_region, each.source, each.size)))
+            }
+            Bytes::Side(plan, _) => {
+                Box::new(plan.moves().map(|each| (each.destination_region, each.destination, each.size)))
+            }
+            Bytes::Ranges(ranges) => Box::new(ranges.iter().map(|(address, size)| (0, *address, *size))),
+        }
+    }
+}
 
 /// Fails if bytes are both read and written.
 pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let is_apart = !plan.has_common_memory()
-        || are_blocks_apart(source, destination, plan)?
-        || are_footprints_apart(source, destination, plan)?;
-    if is_apart {
+    if !plan.has_common_memory() || are_blocks_apart(source, destination, plan)? {
         return Ok(());
     }
-    ensure_moves_apart(source, destination, plan).map_err(|error| {
-        match block_of_both(source, destination, plan) {
-            Ok(Some(block)) => error.context(format!("block {block} is both a source and a destination")),
-            _ => error,
-        }
+    let Some([(_, from, from_size), (_, to, to_size)]) =
+        common([Placed::side(plan, 0, source), Placed::side(plan, 1, destination)])?
+    else {
+        return Ok(());
+    };
+    let message = format!(
+        "source and destination overlap: {from_size} bytes at {from:#x} are read and {to_size} at {to:#x} \
+         written; move the blocks through other memory, or in two transfers"
+    );
+    let error = Error::new(Status::InvalidArgument, message);
+    Err(match block_of_both(source, destination, plan) {
+        Ok(Some(block)) => error.context(format!("block {block} is both a source and a destination")),
+        _ => error,
     })
 }
 
-/// Whether no range of bytes between the first and the last of a block is both read and written. There may be thousands of
-/// moves in each.
-fn are_footprints_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<bool> {
-    let places = CommonPlaces::from_layouts([source, destination]);
-    let [reads, writes] =
-        [0, 1].map(|side| lists::collect(plan.footprints(side).flat_map(|range| places[side].find(range))));
-    Ok(ensure_disjoint(reads?, writes?).is_ok())
+/// Some bytes that both have in common, or `None`. Ranges between the first and the last byte of blocks are compared first: there
+/// may be thousands of moves in each.
+pub fn common(both: [Placed<'_>; 2]) -> Result<Option<[CommonBytes; 2]>> {
+    let places = CommonPlaces::between(both.map(|each| each.places));
+    let [one, other] = [0, 1]
+        .map(|index| lists::collect(both[index].footprints().flat_map(|range| places[index].find(range))));
+    if first_common(one?, other?).is_none() {
+        return Ok(None);
+    }
+    let [one, other] =
+        [0, 1].map(|index| lists::collect(both[index].ranges().flat_map(|range| places[index].find(range))));
+    Ok(first_common(one?, other?))
 }
 
 /// Whether no block is both read and written, which takes little time within one layout. Of a block that is both, different
@@ -55,33 +112,18 @@ fn block_of_both(source: &Layout, destination: &Layout, plan: &Plan) -> Result<O
     }))
 }
 
-fn ensure_moves_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let moves = lists::collect(plan.moves())?;
-    let [from, to] = CommonPlaces::from_layouts([source, destination]);
-    let read = |each: &Move| from.find((each.source_region, each.source, each.size));
-    let written = |each: &Move| to.find((each.destination_region, each.destination, each.size));
-    let reads = lists::collect(moves.iter().flat_map(read))?;
-    ensure_disjoint(reads, lists::collect(moves.iter().flat_map(written))?)
-}
-
-fn ensure_disjoint(mut reads: Vec<CommonBytes>, mut writes: Vec<CommonBytes>) -> Result<()> {
-    reads.sort_unstable();
-    writes.sort_unstable();
-    let (mut read, mut write) = (0, 0);
-    while let (Some((from_space, from, from_size)), Some((to_space, to, to_size))) =
-        (reads.get(read), writes.get(write))
-    {
-        let [read_end, write_end] = [(from_space, from + from_size), (to_space, to + to_size)];
-        if (from_space, *from) < write_end && (to_space, *to) < read_end {
-            let message = format!(
-                "source and destination overlap: {from_size} bytes at {from:#x} are read and {to_size} at {to:#x} \
-                 written; move the blocks through other memory, or in two transfers"
-            );
-            return Err(Error::new(Status::InvalidArgument, message));
+fn first_common(mut some: Vec<CommonBytes>, mut others: Vec<CommonBytes>) -> Option<[CommonBytes; 2]> {
+    some.sort_unstable();
+    others.sort_unstable();
+    let (mut index, mut other_index) = (0, 0);
+    while let (Some(one), Some(other)) = (some.get(index), others.get(other_index)) {
+        let [end, other_end] = [one, other].map(|(space, start, size)| (*space, start + size));
+        if (one.0, one.1) < other_end && (other.0, other.1) < end {
+            return Some([*one, *other]);
         }
-        if read_end <= (to_space, *to) { read += 1 } else { write += 1 }
+        if end <= (other.0, other.1) { index += 1 } else { other_index += 1 }
     }
-    Ok(())
+    None
 }
 
 #[cfg(test)]
@@ -103,6 +145,10 @@ mod tests {
         Plan::once(layout, layout, pairs, Wanted { layers, outers: None, heads: None }).unwrap()
     }
 
+    fn have_common(source: &Layout, destination: &Layout, plan: &Plan) -> bool {
+        common([Placed::side(plan, 0, source), Placed::side(plan, 1, destination)]).unwrap().is_some()
+    }
+
     proptest! {
         #[test]
         fn blocks_of_one_layout_are_apart_if_their_moves_are(
@@ -114,7 +160,7 @@ mod tests {
             let pairs: Vec<_> = zipped.map(|(source, destination)| BlockPair { source, destination }).collect();
             let plan = plan(&layout, &pairs, None);
             prop_assert!(plan.has_common_memory());
-            let are_apart = ensure_moves_apart(&layout, &layout, &plan).is_ok();
+            let are_apart = !have_common(&layout, &layout, &plan);
             prop_assert_eq!(are_blocks_apart(&layout, &layout, &plan).unwrap(), are_apart);
             prop_assert_eq!(ensure_apart(&layout, &layout, &plan).is_ok(), are_apart);
         }
@@ -134,7 +180,7 @@ mod tests {
         let between =
             |pairs: &[BlockPair]| Plan::once(&source, &destination, pairs, Wanted::default()).unwrap();
         let plan = between(&[pair(0, 6), pair(5, 11), pair(1, 8)]);
-        assert!(plan.has_common_memory() && are_footprints_apart(&source, &destination, &plan).unwrap());
+        assert!(plan.has_common_memory() && !have_common(&source, &destination, &plan));
         assert!(plan.footprints(1).count() < 5 && plan.moves().count() > 100);
         let meeting = between(&[pair(0, 6), pair(6, 7)]);
         assert!(ensure_apart(&source, &destination, &meeting).is_err());

@@ -13,13 +13,14 @@ use crate::base::guarded::guarded;
 use crate::base::leak;
 use crate::base::log::{Level, enabled, log};
 use crate::nixl::{
-    Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, NewRequest, Operation, Pace, Remote,
-    RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
+    Agent, AgentState, CallOptions, Command, CostEstimate, Descriptors, MemoryType, NewRequest, Operation,
+    Pace, Remote, RemoteHold, RequestSide, RequestSource, TaskStep, Telemetry, is_short,
 };
 use crate::run::RunHolds;
 use crate::run::completion::{Account, Completion, Limit};
 use crate::run::queue::Queue;
 use crate::run::ticket::Ticket;
+use crate::run::unreleased::{Unreleased, Written};
 
 /// How long each run of a request may take, and where its end is reported.
 #[derive(Clone, Default)]
@@ -54,6 +55,8 @@ pub struct Request {
     user_data: u64,
     limit: Option<Arc<Limit>>,
     bytes: u64,
+    /// The memory of this process that a run writes, if it does.
+    written: Option<Arc<Written>>,
     /// The thread that posts makes the calls of NIXL. Files are written by the agent's thread, which blocks the signal of a file
     /// that grows too large. A call of NIXL may not return: a run with a deadline must not keep the thread that posts it.
     begins_here: bool,
@@ -128,17 +131,17 @@ impl Request {
         holds: Holds,
         of_runs: RunOptions,
     ) -> Result<Self> {
-        let (local, options) = (new.local.clone(), new.options.clone());
+        let (operation, local, options) = (new.operation, new.local.clone(), new.options.clone());
         let (id, side, storage) = agent.call(|reply| Command::CreateRequest(Box::new(new), reply))?;
         let is_over = AtomicBool::new(false);
         let resource = Resource { agent: agent.clone(), id, side, is_over, prepared, holds };
-        Ok(Self::around(resource, storage, &local, options, of_runs))
+        Ok(Self::around(resource, storage, (operation, &local), options, of_runs))
     }
 
     fn around(
         resource: Resource,
         storage: Option<String>,
-        local: &Descriptors,
+        (operation, local): (Operation, &Descriptors),
         options: CallOptions,
         of_runs: RunOptions,
     ) -> Self {
@@ -146,7 +149,10 @@ impl Request {
         let limit = limit.map(|after| Arc::new(limited(after, &resource.side, storage)));
         let (bytes, descriptors) = (total(local), local.entries().len() as u64);
         let is_to_peer = matches!(resource.side, RequestSide::Peer(_));
+        let is_memory = matches!(local.memory_type(), MemoryType::Dram | MemoryType::Vram);
+        let ranges = || local.entries().iter().map(|entry| (entry.address, entry.size)).collect();
         Self {
+            written: (is_memory && operation == Operation::Read).then(|| Arc::new(Written::Ranges(ranges()))),
             begins_here: is_short(bytes, descriptors) && is_to_peer && limit.is_none(),
             resource: Arc::new(resource),
             completion: Arc::new(Completion::new(1, queue)),
@@ -168,14 +174,15 @@ impl Request {
         self.begin(options.as_ref())
     }
 
-    /// Fails if a run has failed. With the claim: the run before may fail until it has ended.
+    /// Fails if a run has failed, or if an ended run may still write to the same memory. With the claim: the run before may fail
+    /// until it has ended.
     fn ensure_usable(&self) -> Result<()> {
         ensure!(
             !self.resource.is_over.load(Ordering::Acquire),
             InvalidState,
             "a run of the request has failed, and NIXL cannot run it again; create another request"
         );
-        Ok(())
+        self.written.iter().try_for_each(|written| Unreleased::get().ensure_apart(written.placed()))
     }
 
     /// Starts a run; with options for it, if they differ from those of the request.
@@ -286,7 +293,7 @@ impl Request {
     /// For the run that has the claim.
     fn ticket(&self, peer: Option<RemoteHold>) -> Result<Ticket> {
         let (bytes, user_data, limit) = (self.bytes, self.user_data, self.limit.clone());
-        let account = Account { bytes, user_data, limit, record: None, written: None };
+        let account = Account { bytes, user_data, limit, record: None, written: self.written.clone() };
         Ticket::new(self.completion.clone(), account, RunHolds { peer, ..RunHolds::default() })
     }
 

@@ -6,9 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
+
 use super::Region;
 use super::place::{AddressSpace, Place};
 use crate::base::error::{Result, ensure};
+use crate::base::process::ProcessIdentity;
 
 /// Two regions whose ranges overlap in an address space, and where each starts in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +102,8 @@ fn all_meetings(all: Vec<Indexed>) -> Result<Vec<Meeting>> {
 /// The places of the regions of a layout.
 #[derive(Debug)]
 pub struct Places {
+    /// The address of each region.
+    addresses: Vec<u64>,
     /// Each with the index of its region, in order of the regions.
     each: Vec<(Place, u32)>,
     /// In order, and none touches another.
@@ -112,9 +117,32 @@ impl Places {
             let places = region.places().into_iter();
             places.map(move |place| (place, index))
         });
-        let each: Vec<_> = each.collect();
+        Self::new(regions.iter().map(|region| region.address()).collect(), each.collect())
+    }
+
+    /// That of regions of a peer, each with its address there and its size.
+    pub fn of_peer(process: &ProcessIdentity, regions: impl Iterator<Item = (u64, u64)>) -> Self {
+        let process = Arc::new(process.clone());
+        let place =
+            |(address, size)| (address, Place::new(AddressSpace::Peer(process.clone()), address, size));
+        let (addresses, places): (Vec<_>, Vec<_>) = regions.map(place).unzip();
+        Self::new(addresses, places.into_iter().zip(0..).collect())
+    }
+
+    /// That of all memory of this process as one region, by addresses alone.
+    pub fn of_addresses() -> &'static Self {
+        static ALL: OnceCell<Places> = OnceCell::new();
+        ALL.get_or_init(|| Self::new(vec![0], vec![(Place::new(AddressSpace::Process, 0, u64::MAX), 0)]))
+    }
+
+    fn new(addresses: Vec<u64>, each: Vec<(Place, u32)>) -> Self {
         let joined = joined(each.iter().map(|(place, _)| place.clone()).collect());
-        Self { each, joined }
+        Self { addresses, each, joined }
+    }
+
+    /// The address of each region.
+    pub fn addresses(&self) -> &[u64] {
+        &self.addresses
     }
 
     /// Each place with the index of its region, in order of the regions.
@@ -205,8 +233,11 @@ mod tests {
         let spaces = [AddressSpace::Process, file(1), AddressSpace::Shared([1; 16])];
         let place = (prop::sample::select(spaces.to_vec()), 0u64..60, 1u64..9);
         let of = |(space, start, size)| Place::new(space, start, size);
-        prop::collection::vec(place.prop_map(of), 0..12)
-            .prop_map(|all| Places { each: Vec::new(), joined: joined(all) })
+        prop::collection::vec(place.prop_map(of), 0..12).prop_map(|all| Places {
+            addresses: Vec::new(),
+            each: Vec::new(),
+            joined: joined(all),
+        })
     }
 
     proptest! {

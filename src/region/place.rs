@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use super::{FileId, Region};
+use crate::base::process::ProcessIdentity;
 
 /// What bytes are counted in: an offset in an address space is one byte.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +27,8 @@ pub enum AddressSpace {
     Objects(Arc<str>, u64),
     /// A block device, by its number.
     BlockDevice(u64),
+    /// The addresses of another process, which NIXL accesses.
+    Peer(Arc<ProcessIdentity>),
 }
 
 /// Bytes of a region in an address space.

@@ -12,12 +12,11 @@ use super::learned::Record;
 use super::queue::{Queue, QueueEntry};
 use super::spin::is_met_soon;
 use super::state::{Phase, RunState};
-use super::unreleased::Unreleased;
+use super::unreleased::{Unreleased, Written};
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::log::{Microseconds, log};
 use crate::base::log_id::LogId;
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
-use crate::plan::Plan;
 
 /// How a run ended.
 pub type Outcome = Result<()>;
@@ -39,7 +38,7 @@ pub struct Completion {
 }
 
 /// The data that the end of a run reports together with its outcome. It may differ between runs of a transfer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Account {
     /// Bytes that it moves.
     pub bytes: u64,
@@ -49,8 +48,19 @@ pub struct Account {
     pub record: Option<Arc<Record>>,
     /// How long it may take; `None` for no limit.
     pub limit: Option<Arc<Limit>>,
-    /// What it writes to memory of this process, if its end may be reported while it still does.
-    pub written: Option<Plan>,
+    /// What it writes, if its end may be reported while it still does.
+    pub written: Option<Arc<Written>>,
+}
+
+/// Whether a run uses its memory after its end was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryUse {
+    /// It does not.
+    Over,
+    /// Until it is over.
+    GoesOn,
+    /// Perhaps for ever: nothing will detect the end of its work.
+    Unknown,
 }
 
 /// How long a run may take.
@@ -109,6 +119,18 @@ impl Completion {
     pub fn unclaim(&self) {
         Unreleased::get().remove(self.log_id);
         self.state.unclaim();
+    }
+
+    /// Ends the claim of a run whose end was reported before, unless it goes on.
+    fn leave(&self, memory: MemoryUse) {
+        match memory {
+            MemoryUse::Over => self.unclaim(),
+            MemoryUse::GoesOn => {}
+            MemoryUse::Unknown => {
+                Unreleased::get().keep(self.log_id);
+                self.state.unclaim();
+            }
+        }
     }
 
     /// Whether a run is in flight, or still uses its memory.
@@ -282,26 +304,31 @@ impl Completion {
         self.last().duration
     }
 
-    /// Reports the outcome of a run, unless that was done at its deadline. If the run is over, its claim ends.
-    pub(super) fn finish(&self, outcome: Outcome, duration: Duration, is_over: bool) {
+    /// Reports the outcome of a run, `None` if that was done early, unless that was done at its deadline. Its claim ends unless it
+    /// goes on.
+    pub(super) fn finish(&self, outcome: Option<Outcome>, duration: Duration, memory: MemoryUse) {
         let mut last = self.last();
-        if !self.is_running() {
-            if is_over {
-                self.unclaim();
-            }
-            return;
-        }
+        let Some(outcome) = outcome.filter(|_| self.is_running()) else { return self.leave(memory) };
         if let Some(deadline) = last.deadline.take() {
             Deadlines::get().remove(deadline);
         }
-        self.report(last, outcome, duration, is_over);
+        self.report(last, outcome, duration, memory);
     }
 
-    fn report(&self, mut last: MutexGuard<'_, Last>, outcome: Outcome, duration: Duration, is_over: bool) {
+    fn report(
+        &self,
+        mut last: MutexGuard<'_, Last>,
+        outcome: Outcome,
+        duration: Duration,
+        memory: MemoryUse,
+    ) {
         let status = outcome.as_ref().err().map(Error::status);
         let Account { bytes, user_data, record, written, .. } = std::mem::take(&mut last.account);
-        if let Some(written) = written.filter(|_| !is_over) {
+        if let Some(written) = written.filter(|_| memory != MemoryUse::Over) {
             Unreleased::get().add(self.log_id, written);
+        }
+        if memory == MemoryUse::Unknown {
+            Unreleased::get().keep(self.log_id);
         }
         self.log_end(bytes, &outcome, duration);
         if let (None, Some(record)) = (status, record) {
@@ -312,7 +339,7 @@ impl Completion {
         }
         (last.outcome, last.duration) = (outcome, duration);
         let (phase, bytes) = if status.is_none() { (Phase::Succeeded, bytes) } else { (Phase::Failed, 0) };
-        self.conclude(phase, !is_over, QueueEntry { user_data, bytes, status });
+        self.conclude(phase, memory == MemoryUse::GoesOn, QueueEntry { user_data, bytes, status });
         drop(last);
         self.over.notify_all();
     }
@@ -364,7 +391,7 @@ impl Expires for Completion {
         self.is_cancelled.store(true, Ordering::Release);
         let error = self.timed_out(&limit, last.account.bytes);
         log!(Warn, "transfer {}: {error}", self.log_id);
-        self.report(last, Err(error), limit.after, false);
+        self.report(last, Err(error), limit.after, MemoryUse::GoesOn);
     }
 }
 

@@ -17,7 +17,7 @@ pub mod unreleased;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::completion::{Completion, Outcome};
+use self::completion::{Completion, MemoryUse, Outcome};
 use crate::base::error::{Error, Result, Status};
 use crate::base::file_systems::FileSystems;
 use crate::base::leak;
@@ -222,7 +222,7 @@ impl Run {
     /// new run can begin before the end, and later reports are ignored.
     pub fn report_early(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.is_reported, true) {
-            self.completion.finish(outcome, self.started.elapsed(), false);
+            self.completion.finish(Some(outcome), self.started.elapsed(), MemoryUse::GoesOn);
         }
     }
 
@@ -296,13 +296,17 @@ impl Run {
     }
 
     /// Ends the run while hardware may still move its bytes and the end of that can't be detected. Intentionally leaks the
-    /// objects that the run holds.
+    /// objects that the run holds. Other runs into the same bytes do not begin.
     pub fn abandon(mut self, error: Error) {
         leak::intentionally(self.held.take());
-        self.finish(Err(error));
+        self.finish_with(Err(error), MemoryUse::Unknown);
     }
 
     fn finish(&mut self, outcome: Outcome) {
+        self.finish_with(outcome, MemoryUse::Over);
+    }
+
+    fn finish_with(&mut self, outcome: Outcome, memory: MemoryUse) {
         if std::mem::replace(&mut self.life, Life::Ended) == Life::Ended {
             return;
         }
@@ -316,7 +320,7 @@ impl Run {
                 let report = Report { outcome, completion: self.completion.clone(), started: self.started };
                 agent.defer(Released::Object(Box::new(report)));
             }
-            None => report(outcome, &self.completion, self.started),
+            None => self.completion.finish(outcome, self.started.elapsed(), memory),
         }
     }
 }
@@ -339,16 +343,7 @@ impl Shared for Check {
     }
 }
 
-/// Reports the end of a run; its outcome is `None` if that was reported early. After this the caller may free the memory and
-/// start the next run.
-fn report(outcome: Option<Outcome>, completion: &Completion, started: Instant) {
-    match outcome {
-        Some(outcome) => completion.finish(outcome, started.elapsed(), true),
-        None => completion.unclaim(),
-    }
-}
-
-/// Reports the end of a run when it is dropped.
+/// Reports the end of a run when it is dropped. After that the caller may free the memory and start the next run.
 struct Report {
     outcome: Option<Outcome>,
     completion: Arc<Completion>,
@@ -357,7 +352,7 @@ struct Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        report(self.outcome.take(), &self.completion, self.started);
+        self.completion.finish(self.outcome.take(), self.started.elapsed(), MemoryUse::Over);
     }
 }
 

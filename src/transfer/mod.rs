@@ -26,7 +26,9 @@ pub use verify::checksum;
 use crate::engine::explain;
 use crate::engine::runs::Runs;
 use crate::plan::PlannedBlocks;
+use crate::plan::overlap::Placed;
 use crate::run::ticket::Ticket;
+use crate::run::unreleased::Unreleased;
 use layout_pair::LayoutPair;
 use prepared_pairs::{PreparedPairs, Route};
 
@@ -84,10 +86,12 @@ impl Transfer {
     /// is being captured, the copies become part of the graph, and nothing runs.
     pub fn submit_on(&self, stream: CallerStream) -> Result<()> {
         let prepared = self.prepared();
-        if prepared.check_stream(stream)? {
+        let is_captured = prepared.check_stream(stream);
+        if let Ok(true) = is_captured {
             return self.capture(&prepared, stream);
         }
         let _turn = self.turn()?;
+        is_captured?;
         let current = self.prepared();
         match Arc::ptr_eq(&current, &prepared) {
             true => self.start_on(&current, stream),
@@ -156,7 +160,8 @@ impl Transfer {
     }
 
     fn reserve(&self, prepared: &PreparedPairs) -> Result<Ticket> {
-        prepared.ensure_released()?;
+        let [_, destination] = self.runs.layouts();
+        Unreleased::get().ensure_apart(Placed::side(&prepared.plan, 1, destination))?;
         let ticket = self.runs.reserve(&*prepared.engine, &prepared.needs)?;
         Ok(match &prepared.verification {
             Some(verification) => ticket.verified_by(verification.clone()),

@@ -20,7 +20,7 @@ use crate::plan::{Plan, PlannedBlocks};
 use crate::run::completion::{Account, Limit};
 use crate::run::learned::Record;
 use crate::run::method::TransferMethod;
-use crate::run::unreleased::Unreleased;
+use crate::run::unreleased::Written;
 
 /// The inputs for preparing an engine that do not depend on the pairs.
 pub(super) struct Route {
@@ -70,17 +70,22 @@ impl Route {
         let limit = step.timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
         let limit = limit.map(|after| Arc::new(limited(after, &time_limit::described(method, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(method, source, destination));
-        let writes_here = !(destination.memory().is_remote() || destination.memory().tier().is_storage());
+        // A copy by the CPU without a deadline has ended when its end is reported.
+        let may_go_on = limit.is_some() || method != TransferMethod::Memcpy;
+        let written = may_go_on.then(|| {
+            let (plan, places) = (kept.clone(), destination.places().clone());
+            Arc::new(Written::Blocks { plan, places, contexts: self.pair.contexts.clone() })
+        });
         let account = Account {
             bytes: kept.bytes(),
             user_data: step.user_data,
             // With verification, the duration is not that of the method alone.
             record: record.clone().filter(|_| !is_verified),
-            written: (writes_here && (limit.is_some() || self.pair.has_peer)).then(|| kept.clone()),
+            written,
             limit,
         };
         let needs = Needs::new(&*engine, touched, self.pair.contexts.clone(), account);
-        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification, writes_here })
+        Ok(PreparedPairs { method, plan: kept, engine, needs, record, verification })
     }
 
     /// Fails if there is a notification and no remote agent.
@@ -105,16 +110,9 @@ pub(super) struct PreparedPairs {
     record: Option<Arc<Record>>,
     /// Compares the blocks after the last byte.
     pub verification: Option<Arc<Verification>>,
-    /// The destination is memory of this process.
-    writes_here: bool,
 }
 
 impl PreparedPairs {
-    /// Fails if a run that has ended may still write to the destination.
-    pub fn ensure_released(&self) -> Result<()> {
-        if self.writes_here { Unreleased::get().ensure_apart(&self.plan) } else { Ok(()) }
-    }
-
     /// The engine's operations on streams. Fails if it has none.
     pub fn on_streams(&self) -> Result<&dyn OnStreams> {
         match self.engine.on_streams() {

@@ -251,7 +251,7 @@ TEST(an_event_query_that_fails_releases_nothing) {
 }
 
 /* The work on the stream still runs, but its end cannot be queried. The run fails with the driver's error, and its
-   memory is intentionally leaked. */
+   memory is intentionally leaked. No other run may write to the same blocks. */
 TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_ELASTIC);
@@ -263,6 +263,11 @@ TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_wait_on_stream(flight.transfer, 0, stream.handle, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_layout_resize(flight.source.model.layout, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", kvmem_transfer_submit(flight.transfer, ERR));
+    OPENED(kv_side, other, &flight.source.model.config, NULL, 9);
+    OWN(kvmem_transfer, same, kvmem_transfer_create, other.layout, flight.destination.model.layout, KV_OPTIONS(&move));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", kvmem_transfer_submit(same, ERR));
+    DESTROYED(kvmem_transfer, same);
     const sim_counts in_flight = sim_live_now();
     for (int handle = 0; handle < NUM_HANDLES; handle++) destroy_handle(&flight, handle);
     const sim_counts left = sim_live_now();

@@ -17,7 +17,7 @@ use crate::base::error::{Error, Result, Status};
 use crate::base::retried;
 
 /// Identifies a process until the machine restarts: a pid alone is reused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     /// The kernel's id of this boot of this machine.
     pub boot_id: String,

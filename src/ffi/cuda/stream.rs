@@ -45,14 +45,16 @@ pub struct CUstream_st {
 ///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the caller has requested the method
 ///           KVMEM_METHOD_CUDA_STAGED, blocks are elastic, or the capture was invalidated; elastic blocks
 ///           have no memory; or the GPU was reset after the transfer was created
-///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
+///         KVMEM_STATUS_BUSY: the transfer is in flight, other transfers use the staging memory, or memory is
+///           in use as for kvmem_transfer_submit
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///         KVMEM_STATUS_CUDA
 ///
 /// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
 /// may then still move blocks: keep the memory of both layouts until the stream has passed the transfer.
-/// kvmem intentionally leaks its own memory that the transfer uses.
+/// kvmem intentionally leaks its own memory that the transfer uses. Other runs that write to the same blocks
+/// fail with KVMEM_STATUS_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
     transfer: *mut kvmem_transfer,

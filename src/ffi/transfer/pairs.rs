@@ -71,8 +71,8 @@ options!(kvmem_submit_options);
 /// @param options the new pairs or block tables
 /// @return KVMEM_STATUS_OK: the run has started
 ///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
-///           one of another transfer has ended, as at its timeout_ns, and may still write to these blocks in
-///           memory of this process. BUSY has precedence over other statuses
+///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
+///           blocks. BUSY has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
 ///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
 ///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY

@@ -131,8 +131,8 @@ pub(in crate::ffi) unsafe fn created(
 /// @param transfer a transfer
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
-///           one of another transfer has ended, as at its timeout_ns, and may still write to these blocks in
-///           memory of this process. BUSY has precedence over other statuses
+///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
+///           blocks. BUSY has precedence over other statuses
 ///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
 ///           transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
@@ -146,7 +146,8 @@ pub(in crate::ffi) unsafe fn created(
 /// thread, if no other thread uses the agent: NIXL copies memory of a peer on the same machine within its
 /// calls, this much in less than 1 ms. The agent's thread executes larger runs, and those that wait longer.
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
-/// cache. kvmem_region_sync makes them durable.
+/// cache. kvmem_region_sync makes them durable. Runs of graphs, and requests on raw descriptors that write to
+/// files or peers, are not checked for blocks that an ended run may still write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit(
     transfer: *mut kvmem_transfer,

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::base::error::Status;
-use crate::nixl::{MemoryType, RequestId, panic_in_step};
+use crate::nixl::{RequestId, panic_in_step};
 
 /// A request of an agent without a thread, and a holder of what it uses.
 fn request() -> (Request, Arc<Resource>) {
@@ -17,8 +17,8 @@ fn request() -> (Request, Arc<Resource>) {
         holds: Holds::default(),
     };
     let descriptors = Descriptors::new(MemoryType::Dram);
-    let request =
-        Request::around(resource, None, &descriptors, CallOptions::default(), RunOptions::default());
+    let local = (Operation::Read, &descriptors);
+    let request = Request::around(resource, None, local, CallOptions::default(), RunOptions::default());
     let resource = request.resource.clone();
     (request, resource)
 }

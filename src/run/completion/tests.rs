@@ -23,7 +23,7 @@ fn end(completion: &Arc<Completion>, number: u64) {
     }
     completion.begin(Account { user_data: number, ..Account::default() }, None);
     let outcome = if number % 3 == 1 { Ok(()) } else { Err(failure()) };
-    completion.finish(outcome, Duration::ZERO, true);
+    completion.finish(Some(outcome), Duration::ZERO, MemoryUse::Over);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn the_outcome_is_that_of_the_last_run_that_was_started() {
     completion.begin(Account::default(), None);
     assert_eq!(completion.poll().unwrap(), None);
     completion.outcome().unwrap();
-    completion.finish(Ok(()), Duration::ZERO, true);
+    completion.finish(Some(Ok(())), Duration::ZERO, MemoryUse::Over);
     assert_eq!((completion.poll().unwrap(), completion.is_claimed()), (Some(()), false));
 }
 
