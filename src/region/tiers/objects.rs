@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::error::{Error, Result, Status, ensure};
+use crate::cuda::deferred;
 use crate::nixl::{DescriptorEntry, Descriptors, MemoryType, Span};
 use crate::region::available_memory::ensure_available;
 use crate::region::{AddressSpace, Backing, EqualPieces, Properties, Tier};
@@ -109,8 +110,8 @@ impl Objects {
     fn empty_list(&self) -> Result<Vec<DescriptorEntry>> {
         let key_size = (self.prefix.len() + DIGITS) as u64;
         let doing = || format!("list {} objects, each of which an agent keeps with its key", self.count);
-        ensure_available(self.count * (REGISTERED_BYTES + KEY_COPIES * key_size), None)
-            .map_err(|error| error.context(doing()))?;
+        let size = self.count * (REGISTERED_BYTES + KEY_COPIES * key_size);
+        deferred::allocate(None, || ensure_available(size, None)).map_err(|error| error.context(doing()))?;
         let mut entries = Vec::new();
         let reserved = entries.try_reserve_exact(self.count as usize);
         reserved.map_err(|error| Error::new(Status::OutOfMemory, error.to_string()).context(doing()))?;

@@ -17,6 +17,7 @@ use crate::base::error::{Error, Result};
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::log::log;
 use crate::base::retried;
+use crate::cuda::deferred;
 use crate::region::available_memory::ensure_available;
 
 /// Space is reserved in pieces, which are smaller while signals arrive: an interrupted call releases what it has reserved, so
@@ -55,7 +56,7 @@ fn ensure_memory(file: &OwnedFd, length: u64, what: &str) -> Result<()> {
     if system.f_blocks > 0 && length > free {
         return Err(no_space(file, what));
     }
-    ensure_available(length, None).map_err(|error| {
+    deferred::allocate(None, || ensure_available(length, None)).map_err(|error| {
         error.context(what).followed_by("the file is on tmpfs, which is memory: choose a directory on a disk")
     })
 }
