@@ -14,17 +14,25 @@ use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::run::completion::{Account, Completion, Limit};
 use crate::run::method::TransferMethod;
+use crate::run::{Stop, cancelled};
 
-/// How long a move may take.
-#[derive(Clone, Copy, Debug, Default)]
+/// How long moves may take, one after the other.
+#[derive(Clone, Default)]
 pub struct WaitLimits {
-    /// When it ends at the latest; `None` for no deadline.
+    /// When they end at the latest; `None` for no deadline.
     pub deadline: Option<Instant>,
     /// How long a peer may make no progress; `None` for the default.
     pub stall_timeout: Option<Duration>,
+    /// Whether the run that they are for was cancelled: then no further one begins.
+    pub stop: Stop,
 }
 
 impl WaitLimits {
+    /// Fails if no further move may begin.
+    pub fn ensure_wanted(&self) -> Result<()> {
+        if self.stop.is_asked() { Err(cancelled()) } else { Ok(()) }
+    }
+
     fn of_run(&self, described: &str) -> Option<Limit> {
         self.deadline.map(|deadline| Limit {
             after: deadline.saturating_duration_since(Instant::now()),
@@ -40,8 +48,9 @@ pub fn move_once(
     source: &Arc<Layout>,
     destination: &Arc<Layout>,
     plan: Plan,
-    limits: WaitLimits,
+    limits: &WaitLimits,
 ) -> Result<()> {
+    limits.ensure_wanted()?;
     let sides = [source, destination];
     let method = select::method(source, destination, None)?;
     let contexts = runs::contexts(sides.map(|side| &**side), method.is_cuda());

@@ -24,7 +24,7 @@ use crate::base::leak;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
 use crate::layout::Layout;
-use crate::nixl::{Agent, Released, RemoteHold};
+use crate::nixl::{Agent, MemoryType, Released, RemoteHold};
 use crate::region::ExtentHold;
 
 /// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
@@ -69,8 +69,8 @@ pub trait Steps: Send + Sync {
 
 /// Compares moved blocks with their expected contents, before the run ends.
 pub trait Verify: Send + Sync {
-    /// Fails if the blocks differ.
-    fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome;
+    /// Fails if the blocks differ, or if the run was cancelled before all of them were compared.
+    fn outcome(&self, layouts: &[Arc<Layout>; 2], stop: Stop) -> Outcome;
     /// Tells the peer that the blocks are right, if it waits for that.
     fn notify(&self) -> Outcome;
 }
@@ -251,11 +251,13 @@ impl Run {
         // Not on this thread: it has other runs to serve. Computing the checksums may also move blocks, which this thread
         // may have to do, and it must not wait for itself.
         let file_systems = self.file_systems();
+        let is_of_gpu = |layout: &Arc<Layout>| layout.memory_type() == MemoryType::Vram;
         let has_peer = self.held.as_ref().is_some_and(|held| held.peer.is_some());
+        let may_stall = has_peer || self.layouts().is_some_and(|layouts| layouts.iter().any(is_of_gpu));
         let check = Arc::new(Check(Mutex::new(Some(self))));
         let shared = check.clone() as Arc<dyn Shared>;
-        // A peer that does not respond must not take the threads that all others share.
-        let passed = match has_peer {
+        // A peer that does not respond, or a GPU that a kernel keeps, must not take the threads that all others share.
+        let passed = match may_stall {
             true => Pool::services().run_alone(shared),
             false => Pool::checks(&file_systems).pass(&shared),
         };
@@ -269,7 +271,9 @@ impl Run {
         let verification = self.verification.take();
         let outcome = match (&verification, self.layouts(), thread) {
             (_, _, Err(error)) => Err(error.context("verify moved blocks")),
-            (Some(verification), Some(layouts), _) => verification.outcome(layouts),
+            (Some(verification), Some(layouts), _) => {
+                verification.outcome(layouts, self.stop_without_count())
+            }
             _ => Ok(()),
         };
         let outcome = outcome.and_then(|()| self.ensure_unchanged());

@@ -309,6 +309,32 @@ TEST(a_host_copy_does_not_wait_for_gpus) {
     finish_many(flights);
 }
 
+/* Each of the others waits for the kernel that computes its checksums, or for copies to the host, which the GPU does not
+   begin. */
+TEST(a_verified_host_copy_does_not_wait_for_gpus) {
+    flight *flights = test_allocate(MANY * sizeof(*flights));
+    for (size_t i = 0; i < MANY; i++) {
+        copy_flight_open(&flights[i], PLACE_DEVICE);
+        flight_create(&flights[i], it.path = KVMEM_PATH_CUDA_COPY, it.flags = KVMEM_TRANSFER_VERIFY);
+    }
+    SIM(sim_hold());
+    const uint64_t copies = SIM(sim_calls("cuMemcpyAsync")) + MANY * flight_info(&flights[0]).num_moves;
+    for (size_t i = 0; i < MANY; i++) flight_submit(&flights[i]);
+    await_calls("cuMemcpyAsync", copies);
+    /* The copies complete, and the ends are detected once the device is held again. */
+    SIM(sim_hold_call("cuStreamQuery"));
+    while (SIM(sim_held_calls()) == 0) sched_yield();
+    SIM(sim_go());
+    SIM(sim_hold());
+    SIM(sim_go_calls());
+    const kv_move host_move = KV_MOVE(3, {0, 1}, {2, 3});
+    OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .move = &host_move, .has_queue = true);
+    flight_create(&host, it.path = 0, it.flags = KVMEM_TRANSFER_VERIFY);
+    await_calls("cuMemcpyAsync", copies + 16); /* of as many checks as threads that check */
+    run(&host);
+    finish_many(flights);
+}
+
 TEST(all_submitted_transfers_are_passed_to_the_driver) {
     flight *flights = submit_many();
     /* None waits for another, because the driver does not order them. */

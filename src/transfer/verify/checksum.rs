@@ -15,8 +15,10 @@ use crate::layout::Layout;
 use crate::nixl::{self, MemoryType};
 use crate::plan::Slots;
 
-/// Bytes whose checksums are computed between two looks at the clock, if there is a deadline.
+/// Bytes whose checksums are computed between two looks at the clock and at the run.
 const STEP: u64 = 64 << 20;
+/// The same without a deadline: beginning a step takes a GPU some time.
+const LONG_STEP: u64 = 1 << 30;
 
 /// The checksums of whole blocks, in the order of `blocks`: of all parts of a layout, in the order of their names. `None` for no
 /// deadline.
@@ -31,7 +33,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32], deadline: Option<Instant>
         );
     }
     ensure_readable(layout)?;
-    let limits = WaitLimits { deadline, stall_timeout: None };
+    let limits = &WaitLimits { deadline, ..WaitLimits::default() };
     // The agent of objects may be in a call of NIXL when memory for copies is registered.
     nixl::within(deadline, || {
         if layout.num_parts() == 0 {
@@ -46,7 +48,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32], deadline: Option<Instant>
 pub fn of_parts<'a>(
     parts: impl Iterator<Item = (&'a str, &'a Arc<Layout>, Slots)>,
     blocks: &[u32],
-    limits: WaitLimits,
+    limits: &WaitLimits,
 ) -> Result<Vec<u32>> {
     let mut all = lists::collect(blocks.iter().map(|_| 0))?;
     for (name, layout, slots) in parts {
@@ -60,11 +62,13 @@ pub fn of_parts<'a>(
 }
 
 /// The checksums of some layers and outer slots of blocks. All of them must exist, and the caller holds the layout.
-fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots, limits: WaitLimits) -> Result<Vec<u32>> {
+fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots, limits: &WaitLimits) -> Result<Vec<u32>> {
     let deadline = limits.deadline;
-    let step = deadline.map_or(usize::MAX, |_| (STEP / slots.size(layout.geometry()).max(1)).max(1) as usize);
+    let bytes = if deadline.is_some() { STEP } else { LONG_STEP };
+    let step = (bytes / slots.size(layout.geometry()).max(1)).max(1) as usize;
     let mut checksums = Vec::new();
     for part in blocks.chunks(step) {
+        limits.ensure_wanted()?;
         ensure!(
             deadline.is_none_or(|deadline| Instant::now() < deadline),
             TimedOut,
@@ -82,7 +86,7 @@ fn add_of_slots(
     layout: &Arc<Layout>,
     blocks: &[u32],
     slots: &Slots,
-    limits: WaitLimits,
+    limits: &WaitLimits,
     checksums: &mut Vec<u32>,
 ) -> Result<()> {
     let is_local = !layout.memory().is_remote();

@@ -27,7 +27,7 @@ pub fn of_copies(
     buffer: &Arc<Layout>,
     plan: Plan,
     count: u32,
-    limits: WaitLimits,
+    limits: &WaitLimits,
 ) -> Result<Vec<u32>> {
     let blocks = HostBlocks::new(buffer, lists::collect(0..count)?, &Slots::all(buffer.geometry()));
     blocks.poison()?;
@@ -40,7 +40,7 @@ pub fn add(
     layout: &Arc<Layout>,
     blocks: &[u32],
     slots: &Slots,
-    limits: WaitLimits,
+    limits: &WaitLimits,
     checksums: &mut Vec<u32>,
 ) -> Result<()> {
     let geometry = layout.geometry();

@@ -199,9 +199,12 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
+    use crate::base::error::Status;
+    use crate::base::file_systems::FileSystems;
     use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
-    use crate::plan::Slots;
+    use crate::plan::{BlockPair, Slots};
     use crate::region::SystemConfig;
+    use crate::transfer::{Preferences, Step, Transfer, TransferRequest};
 
     /// Work that occupies a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);
@@ -210,6 +213,11 @@ mod tests {
         fn run(&self) {
             let _ = self.0.lock().recv();
         }
+    }
+
+    fn layout(dimensions: Dimensions) -> Arc<Layout> {
+        let memory = AllocationConfig::System(SystemConfig::default());
+        Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
     }
 
     #[test]
@@ -224,8 +232,7 @@ mod tests {
             alignment: 1,
             num_heads: None,
         };
-        let memory = AllocationConfig::System(SystemConfig::default());
-        let layout = Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap();
+        let layout = layout(dimensions);
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         // Occupies all threads of the pool, so that the work stays in its queue.
@@ -234,5 +241,27 @@ mod tests {
         HostBlocks::new(&layout, (0..64).collect(), &all).checksums().unwrap();
         assert_eq!(Arc::strong_count(&layout), 1);
         drop(go);
+    }
+
+    /// Its blocks have moved, and no thread has compared them yet.
+    #[test]
+    fn a_run_that_is_cancelled_is_not_compared() {
+        let [source, destination] = [0, 1].map(|_| layout(Dimensions::small()));
+        let pairs = [BlockPair { source: 0, destination: 0 }];
+        let request = TransferRequest {
+            step: Step { pairs: &pairs, ..Step::default() },
+            preferences: Preferences { verifies: true, ..Preferences::default() },
+            ..TransferRequest::default()
+        };
+        let transfer = Transfer::create(&source, &destination, request).unwrap();
+        let (go, gate) = channel::<()>();
+        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
+        Pool::checks(&FileSystems::default()).run(&blocks, 64);
+        transfer.submit().unwrap();
+        transfer.cancel().unwrap();
+        drop(go);
+        assert_eq!(transfer.wait(None).unwrap_err().status(), Status::Cancelled);
+        transfer.submit().unwrap();
+        transfer.wait(None).unwrap();
     }
 }

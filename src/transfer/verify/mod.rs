@@ -21,12 +21,13 @@ use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::{Agent, Command, MemoryType, Remote};
 use crate::plan::BlockPair;
 use crate::plan::{Plan, Selection};
-use crate::run::Verify;
 use crate::run::completion::Outcome;
+use crate::run::{Stop, Verify};
 
 /// The comparison of moved blocks with their expected contents.
 pub struct Verification {
     against: Against,
+    stall_timeout: Option<Duration>,
     /// For the peer.
     notification: Option<Notification>,
 }
@@ -54,7 +55,6 @@ struct WholeBlocks {
     sides: [Vec<u32>; 2],
     /// What is moved of each part of the layouts, by name; the name is empty if they have none.
     parts: Vec<(String, Selection)>,
-    stall_timeout: Option<Duration>,
 }
 
 impl Verification {
@@ -68,7 +68,7 @@ impl Verification {
     ) -> Result<Self> {
         let has_whole_blocks = step.tables.is_none() && plan.has_whole_pieces();
         let stall_timeout = preferences.stall_timeout;
-        let whole_blocks = || WholeBlocks::new(step, plan, stall_timeout);
+        let whole_blocks = || WholeBlocks::new(step, plan);
         let against = match expected {
             Expected::Checksums(checksums) => {
                 ensure!(
@@ -90,7 +90,7 @@ impl Verification {
                     false => {
                         let tokens = plan.selections().map(|(name, selection)| {
                             let sides = [part(source, name)?, part(destination, name)?];
-                            let tokens = Tokens::new(sides, step, selection, stall_timeout);
+                            let tokens = Tokens::new(sides, step, selection);
                             Ok((name.to_string(), tokens.map_err(|error| in_part(name, error))?))
                         });
                         Against::Tokens(tokens.collect::<Result<_>>()?)
@@ -99,24 +99,26 @@ impl Verification {
             }
         };
         let notification = Notification::from_step([source, destination], step);
-        Ok(Self { against, notification })
+        Ok(Self { against, stall_timeout, notification })
     }
 }
 
 impl Verify for Verification {
-    fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome {
+    fn outcome(&self, layouts: &[Arc<Layout>; 2], stop: Stop) -> Outcome {
+        let limits = WaitLimits { deadline: None, stall_timeout: self.stall_timeout, stop };
         match &self.against {
             Against::Checksums { expected, blocks } => {
-                compare(&blocks.sides, expected, &blocks.checksums(1, layouts)?)
+                compare(&blocks.sides, expected, &blocks.checksums(1, layouts, &limits)?)
             }
             Against::Source(blocks) => {
-                let (expected, found) = (blocks.checksums(0, layouts)?, blocks.checksums(1, layouts)?);
+                let (expected, found) =
+                    (blocks.checksums(0, layouts, &limits)?, blocks.checksums(1, layouts, &limits)?);
                 compare(&blocks.sides, &expected, &found)
             }
-            Against::Elements(plan) => compare_elements(plan),
+            Against::Elements(plan) => compare_elements(plan, &limits),
             Against::Tokens(parts) => parts.iter().try_for_each(|(name, tokens)| {
                 let sides = [part(&layouts[0], name)?.clone(), part(&layouts[1], name)?.clone()];
-                tokens.compare(&sides).map_err(|error| in_part(name, error))
+                tokens.compare(&sides, &limits).map_err(|error| in_part(name, error))
             }),
         }
     }
@@ -127,20 +129,19 @@ impl Verify for Verification {
 }
 
 impl WholeBlocks {
-    fn new(step: &Step<'_>, plan: &Plan, stall_timeout: Option<Duration>) -> Result<Self> {
+    fn new(step: &Step<'_>, plan: &Plan) -> Result<Self> {
         let side = |block: fn(&BlockPair) -> u32| lists::collect(step.pairs.iter().map(block));
         let parts = plan.selections().map(|(name, selection)| (name.to_string(), *selection)).collect();
-        Ok(Self { sides: [side(|pair| pair.source)?, side(|pair| pair.destination)?], parts, stall_timeout })
+        Ok(Self { sides: [side(|pair| pair.source)?, side(|pair| pair.destination)?], parts })
     }
 
     /// The checksums of one side.
-    fn checksums(&self, side: usize, layouts: &[Arc<Layout>; 2]) -> Result<Vec<u32>> {
+    fn checksums(&self, side: usize, layouts: &[Arc<Layout>; 2], limits: &WaitLimits) -> Result<Vec<u32>> {
         let slots = [Selection::source, Selection::destination][side];
         let mut parts = Vec::with_capacity(self.parts.len());
         for (name, selection) in &self.parts {
             parts.push((name.as_str(), part(&layouts[side], name)?, slots(selection)));
         }
-        let limits = WaitLimits { deadline: None, stall_timeout: self.stall_timeout };
         checksum::of_parts(parts.into_iter(), &self.sides[side], limits)
             .map_err(|error| error.context("verify moved blocks"))
     }
@@ -188,15 +189,21 @@ fn compare([sources, destinations]: &[Vec<u32>; 2], expected: &[u32], found: &[u
     )
 }
 
-fn compare_elements(plan: &Plan) -> Outcome {
-    let mut different =
-        host::canonical_checksums(plan).enumerate().filter(|(_, [expected, found])| expected != found);
-    let Some((first, [expected, found])) = different.next() else { return Ok(()) };
+fn compare_elements(plan: &Plan, limits: &WaitLimits) -> Outcome {
+    let (mut number, mut first) = (0u64, None);
+    for (span, [expected, found]) in host::canonical_checksums(plan).enumerate() {
+        limits.ensure_wanted()?;
+        if expected != found {
+            number += 1;
+            first.get_or_insert((span, expected, found));
+        }
+    }
+    let Some((first, expected, found)) = first else { return Ok(()) };
     fail!(
         Corrupt,
         "{} of {} spans of tokens are not what they should be after they were moved: the first, in order of \
          destination, is span {first}, whose CRC32C is {found:#010x}, and {expected:#010x} is expected",
-        1 + different.count(),
+        number,
         plan.parts().map(|part| part.blocks()).sum::<u64>()
     )
 }

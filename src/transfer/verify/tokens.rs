@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::copied::{BUFFER, of_copies};
 use crate::base::error::{Error, Result, ensure, fail};
@@ -24,7 +23,6 @@ pub struct Tokens {
     sides: [Table; 2],
     count: u64,
     selection: Selection,
-    limits: WaitLimits,
 }
 
 struct Table {
@@ -54,12 +52,7 @@ impl Table {
 
 impl Tokens {
     /// The tokens of a step. Fails if those of a side can't be copied one by one.
-    pub fn new(
-        layouts: [&Arc<Layout>; 2],
-        step: &Step<'_>,
-        selection: &Selection,
-        stall_timeout: Option<Duration>,
-    ) -> Result<Self> {
+    pub fn new(layouts: [&Arc<Layout>; 2], step: &Step<'_>, selection: &Selection) -> Result<Self> {
         for (name, layout) in ["source", "destination"].into_iter().zip(layouts) {
             ensure!(
                 layout.geometry().region_step(Axis::Token) == 0 && layout.io_alignment() == 1,
@@ -82,12 +75,11 @@ impl Tokens {
                 step.pairs.len() as u64 * layouts[0].geometry().count(Axis::Token),
             ),
         };
-        let limits = WaitLimits { deadline: None, stall_timeout };
-        Ok(Self { sides, count, selection: *selection, limits })
+        Ok(Self { sides, count, selection: *selection })
     }
 
     /// Compares the tokens of both sides, as many as fit the buffers at a time.
-    pub fn compare(&self, layouts: &[Arc<Layout>; 2]) -> Outcome {
+    pub fn compare(&self, layouts: &[Arc<Layout>; 2], limits: &WaitLimits) -> Outcome {
         let [source, destination] = layouts.each_ref().map(|layout| self.buffer(layout));
         let buffers = [source?, destination?];
         let [from, to] = [0, 1].map(|side| self.outline(side, &layouts[side], &buffers[side]));
@@ -105,7 +97,7 @@ impl Tokens {
                     TokenTables { sides: [self.sides[side].part(&tokens), to], tokens: count.into() };
                 let plan = Plan::from_tokens(&outlines[side], &tables, None);
                 let copied =
-                    plan.and_then(|plan| of_copies(&layouts[side], &buffers[side], plan, count, self.limits));
+                    plan.and_then(|plan| of_copies(&layouts[side], &buffers[side], plan, count, limits));
                 copied.map_err(copying)
             };
             let (expected, found) = (checksums(0)?, checksums(1)?);
