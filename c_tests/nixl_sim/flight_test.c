@@ -357,7 +357,7 @@ TEST(a_peer_gets_no_bytes_that_an_ended_run_may_overwrite) {
     OPENED(pair, pair, &config);
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_ALL));
     OWN(kvmem_transfer, limited, kvmem_transfer_create, pair.local, pair.remote,
-        KV_OPTIONS(&first, it.path = KVMEM_PATH_NIXL_WRITE, it.timeout_ns = MILLISECONDS(100)));
+        KV_OPTIONS(&first, it.method = KVMEM_METHOD_NIXL, it.timeout_ns = MILLISECONDS(100)));
     EXPECT_OK(kvmem_transfer_submit(limited, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(limited, PATIENCE, ERR));
     OPENED(kv_side, other, &config, pair.near, 10);
