@@ -55,6 +55,27 @@ pub struct FoundMetadata {
     pub process: Option<ProcessIdentity>,
 }
 
+/// What the listen thread of a peer gets.
+pub enum ForListener {
+    /// The metadata of the agent.
+    Metadata,
+    /// That of some of its memory.
+    PartialMetadata(Descriptors),
+    /// The request to remove its metadata.
+    Withdrawal,
+}
+
+impl ForListener {
+    /// What is done, for messages.
+    pub(super) fn doing(&self) -> &'static str {
+        match self {
+            Self::Metadata => "send the metadata",
+            Self::PartialMetadata(_) => "send partial metadata",
+            Self::Withdrawal => "withdraw the metadata",
+        }
+    }
+}
+
 /// What is released when nothing uses it any more.
 pub enum Released {
     /// Prepared lists.
@@ -95,12 +116,8 @@ pub enum Command {
     LocalMetadata(Reply<Vec<u8>>),
     /// The metadata of some of its memory.
     PartialMetadata(Descriptors, CallOptions, Reply<Vec<u8>>),
-    /// Sends its metadata to the listen thread at an address.
-    SendLocal((String, u16), Reply<()>),
-    /// Sends the metadata of some of its memory there.
-    SendPartial(Descriptors, (String, u16), Reply<()>),
-    /// Removes its metadata there.
-    WithdrawLocal((String, u16), Reply<()>),
+    /// Sends something to the listen thread at an address.
+    SendTo((String, u16), ForListener, Reply<()>),
 
     /// Loads metadata of a peer, and returns its name.
     LoadRemote(Vec<u8>, Reply<String>),
@@ -182,11 +199,7 @@ impl Command {
             Self::PartialMetadata(list, options, reply) => {
                 give(reply, state.partial_metadata(&list, &options))
             }
-            Self::SendLocal((host, port), reply) => give(reply, state.send_local(&host, port)),
-            Self::SendPartial(list, (host, port), reply) => {
-                give(reply, state.send_partial(&list, &host, port))
-            }
-            Self::WithdrawLocal((host, port), reply) => give(reply, state.withdraw_local(&host, port)),
+            Self::SendTo((host, port), sent, reply) => give(reply, state.send_to(&host, port, &sent)),
 
             Self::LoadRemote(metadata, reply) => give(reply, state.load_remote(&metadata)),
             Self::LoadFound(found, reply) => give(reply, state.load_peer(&found)),

@@ -144,9 +144,9 @@ impl Descriptors {
 
     /// Reserves memory for `more` descriptors, `count` in all.
     fn reserve(&mut self, more: usize, count: usize) -> Result<()> {
-        self.entries.try_reserve(more).map_err(|_| {
-            Error::new(Status::OutOfMemory, format!("no memory for a list of {count} descriptors"))
-        })
+        let no_memory =
+            |_| Error::new(Status::OutOfMemory, format!("no memory for a list of {count} descriptors"));
+        self.entries.try_reserve(more).map_err(no_memory)
     }
 
     /// Frees memory that the descriptors do not need.

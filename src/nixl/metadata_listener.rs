@@ -13,8 +13,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{self, Agent};
-use super::command::{Command, Reply};
-use super::descriptors::Descriptors;
+use super::command::{Command, ForListener, Reply};
 use super::host_names;
 use super::state::AgentState;
 use super::task::{AgentTask, TaskStep};
@@ -83,36 +82,17 @@ impl Agent {
         self.taken(result, deadline)
     }
 
-    /// Sends the agent's metadata to the listen thread of a peer.
-    pub fn send_local(&self, address: &str, port: u16) -> Result<()> {
-        let to = self.listening("send the metadata", "to", (address, port))?;
-        self.call(|reply| Command::SendLocal(to, reply))
-    }
-
-    /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
-    pub fn send_partial(&self, list: Descriptors, address: &str, port: u16) -> Result<()> {
-        let to = self.listening("send partial metadata", "to", (address, port))?;
-        self.call(|reply| Command::SendPartial(list, to, reply))
-    }
-
-    /// Has the listen thread of a peer remove this agent's metadata there.
-    pub fn withdraw_local(&self, address: &str, port: u16) -> Result<()> {
-        let from = self.listening("withdraw the metadata", "from", (address, port))?;
-        self.call(|reply| Command::WithdrawLocal(from, reply))
-    }
-
-    /// The host and port of a peer's listen thread. Fails if none listens there.
-    fn listening(
-        &self,
-        doing: &str,
-        preposition: &str,
-        (address, port): (&str, u16),
-    ) -> Result<(String, u16)> {
+    /// Sends something to the listen thread of a peer. Fails if none listens at the address.
+    pub fn send_to(&self, address: &str, port: u16, sent: ForListener) -> Result<()> {
         let listener = self.peer_listener(address, port, None)?;
         ensure_listens(&listener, None).map_err(|error| {
-            error.context(format!("{doing} of agent '{}' {preposition} {address}:{port}", self.name()))
+            error.context(format!(
+                "{} of agent '{}', listen thread {address}:{port}",
+                sent.doing(),
+                self.name()
+            ))
         })?;
-        Ok((listener.ip().to_string(), port))
+        self.call(|reply| Command::SendTo((listener.ip().to_string(), port), sent, reply))
     }
 
     /// The address of a peer's listen thread, which this agent needs its own one to reach. NIXL takes no host names.

@@ -15,7 +15,7 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::nixl::agent::tcp_port;
 use crate::ffi::nixl::descriptors::kvmem_descriptors;
 use crate::ffi::nixl::options::{call_options, kvmem_nixl_options};
-use crate::nixl::Command;
+use crate::nixl::{Command, ForListener};
 
 /// Returns the metadata of an agent. A peer loads it to access the registered memory of the agent.
 ///
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     unsafe {
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
-            agent.send_local(text::required(address, "address")?, tcp_port("port", port)?)
+            agent.send_to(text::required(address, "address")?, tcp_port("port", port)?, ForListener::Metadata)
         })
     }
 }
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn kvmem_agent_send_partial_metadata(
             let agent = &borrow(scope, agent)?.agent;
             let list = borrow(scope, descriptors)?.lock().clone();
             let address = text::required(address, "address")?;
-            agent.send_partial(list, address, tcp_port("port", port)?)
+            agent.send_to(address, tcp_port("port", port)?, ForListener::PartialMetadata(list))
         })
     }
 }
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_local_metadata(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let address = text::required(address, "address")?;
-            agent.withdraw_local(address, tcp_port("port", port)?)
+            agent.send_to(address, tcp_port("port", port)?, ForListener::Withdrawal)
         })
     }
 }

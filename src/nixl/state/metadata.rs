@@ -11,7 +11,7 @@ use crate::base::log::{Count, log};
 use crate::base::process::{self, ProcessIdentity};
 use crate::nixl::arguments::{Arguments, CallOptions};
 use crate::nixl::call::{c_string, check, copied};
-use crate::nixl::command::FoundMetadata;
+use crate::nixl::command::{ForListener, FoundMetadata};
 use crate::nixl::descriptors::Descriptors;
 use crate::nixl::peer_metadata::{self, Connections, MetadataHead, are_different, impossible_memory_type};
 use crate::nixl::remote::LookUp;
@@ -242,39 +242,28 @@ impl AgentState {
         Ok(())
     }
 
-    /// Sends the agent's own metadata to the listen thread of a peer.
-    pub fn send_local(&mut self, address: &str, port: u16) -> Result<()> {
-        let arguments = Arguments::with_address(address, port)?;
-        // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.raw()) };
-        check(status, || format!("send the metadata of agent '{}' to {address}:{port}", self.display_name()))
-    }
-
-    /// Sends the metadata of some of the agent's memory to the listen thread of a peer.
-    pub fn send_partial(&mut self, list: &Descriptors, address: &str, port: u16) -> Result<()> {
-        self.ensure_registered(list, &CallOptions::default())?;
-        let raw_list = self.partial_list(list)?;
-        let arguments = Arguments::with_address(address, port)?;
-        // SAFETY: live handles.
-        let status =
-            unsafe { sys::nixl_capi_send_local_partial_md(self.agent, raw_list.raw(), arguments.raw()) };
+    /// Sends something to the listen thread of a peer.
+    pub fn send_to(&mut self, address: &str, port: u16, sent: &ForListener) -> Result<()> {
+        let given = Arguments::with_address(address, port)?;
+        let (agent, arguments) = (self.agent, given.raw());
+        let status = match sent {
+            // SAFETY: live handles.
+            ForListener::Metadata => unsafe { sys::nixl_capi_send_local_md(agent, arguments) },
+            ForListener::PartialMetadata(list) => {
+                self.ensure_registered(list, &CallOptions::default())?;
+                let list = self.partial_list(list)?;
+                // SAFETY: live handles.
+                unsafe { sys::nixl_capi_send_local_partial_md(agent, list.raw(), arguments) }
+            }
+            // SAFETY: live handles.
+            ForListener::Withdrawal => unsafe { sys::nixl_capi_invalidate_local_md(agent, arguments) },
+        };
         check(status, || {
-            let name = self.display_name();
-            format!(
-                "send the metadata of {} descriptors of agent '{name}' to {address}:{port}",
-                list.entries().len()
-            )
-        })
-    }
-
-    /// Has the listen thread of a peer remove this agent's metadata there.
-    pub fn withdraw_local(&mut self, address: &str, port: u16) -> Result<()> {
-        let arguments = Arguments::with_address(address, port)?;
-        // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_invalidate_local_md(self.agent, arguments.raw()) };
-        check(status, || {
-            format!("withdraw the metadata of agent '{}' from {address}:{port}", self.display_name())
+            format!("{} of agent '{}', listen thread {address}:{port}", sent.doing(), self.display_name())
         })?;
-        self.renew_identity()
+        match sent {
+            ForListener::Withdrawal => self.renew_identity(),
+            _ => Ok(()),
+        }
     }
 }
