@@ -55,34 +55,20 @@ pub struct FileRequests {
     pieces: u64,
     spans: Vec<IoSpan>,
     list: Vec<FileRequest>,
-    /// The pieces, while they are merged.
-    sorted: Vec<Piece>,
 }
 
 impl FileRequests {
     /// Merges pieces that are adjacent in a file.
     pub fn gather(pieces: impl IntoIterator<Item = Piece>, writes: bool) -> Self {
-        let mut requests = Self::default();
-        requests.list(pieces, writes);
-        requests.sorted = Vec::new();
-        requests
-    }
-
-    /// Replaces all by those of other pieces, in the same memory.
-    pub fn list(&mut self, pieces: impl IntoIterator<Item = Piece>, writes: bool) {
-        let mut sorted = std::mem::take(&mut self.sorted);
-        sorted.clear();
-        sorted.extend(pieces);
+        let mut sorted: Vec<_> = pieces.into_iter().collect();
         let place = |piece: &Piece| (piece.file, piece.offset);
         if !sorted.is_sorted_by_key(place) {
             sorted.sort_unstable_by_key(place);
         }
-        self.spans.clear();
-        self.spans.reserve(sorted.len());
-        self.list.clear();
-        (self.writes, self.pieces) = (writes, sorted.len() as u64);
-        sorted.iter().flat_map(|piece| cut(*piece)).for_each(|piece| self.add(piece));
-        self.sorted = sorted;
+        let (pieces, spans) = (sorted.len() as u64, Vec::with_capacity(sorted.len()));
+        let mut requests = Self { writes, pieces, spans, list: Vec::new() };
+        sorted.into_iter().flat_map(cut).for_each(|piece| requests.add(piece));
+        requests
     }
 
     fn add(&mut self, piece: Piece) {

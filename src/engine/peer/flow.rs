@@ -21,15 +21,6 @@ pub(super) enum Flow {
 }
 
 impl Flow {
-    /// The requests of another run, with the memory of this one, which is over and closed.
-    pub fn restart(&mut self, state: &mut AgentState) {
-        match self {
-            Self::Listed(flow) => flow.restart(state),
-            Self::Staged(flow) => flow.restart(),
-            Self::Served(flow) => flow.restart(),
-        }
-    }
-
     /// Whether none is left, and no chunk is in the arena.
     pub fn is_over(&self) -> bool {
         match self {

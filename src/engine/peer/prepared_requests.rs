@@ -31,8 +31,8 @@ pub(super) struct PreparedRequests {
     control_read: Mutex<Option<RequestId>>,
     /// A step of a run has panicked. The state of its requests is unknown, so nothing is released and no run begins.
     is_abandoned: AtomicBool,
-    /// The memory of the last run.
-    flow: Mutex<Option<Flow>>,
+    /// The memory of the last run between the layouts. Others allocate theirs.
+    listed: Mutex<Option<ListedFlow>>,
     /// For the object of the next run.
     pub spare: Arc<Spare>,
     /// Sent to the peer after the last byte.
@@ -93,7 +93,7 @@ impl PreparedRequests {
             request_plan,
             control_read: Mutex::default(),
             is_abandoned: AtomicBool::new(false),
-            flow: Mutex::default(),
+            listed: Mutex::default(),
             spare: Arc::default(),
             notification,
             guard,
@@ -136,21 +136,22 @@ impl PreparedRequests {
         if let (Some(guard), None) = (&self.guard, *control_read) {
             *control_read = Some(guard.request(state, &self.request_plan)?);
         }
-        let flow = match (self.flow.lock().take(), &self.flow_plan) {
-            (Some(mut flow), _) => {
-                flow.restart(state);
-                flow
-            }
-            (None, FlowPlan::Listed(listed)) => Flow::Listed(ListedFlow::new(listed.clone(), state)),
-            (None, FlowPlan::Staged(staged)) => Flow::Staged(StagedFlow::new(staged.clone())),
-            (None, FlowPlan::Served(served)) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
+        let flow = match &self.flow_plan {
+            FlowPlan::Listed(listed) => Flow::Listed(match self.listed.lock().take() {
+                Some(flow) => flow.restarted(state),
+                None => ListedFlow::new(listed.clone(), state),
+            }),
+            FlowPlan::Staged(staged) => Flow::Staged(StagedFlow::new(staged.clone())),
+            FlowPlan::Served(served) => Flow::Served(Box::new(ServedFlow::new(served.clone()))),
         };
         Ok(RunRequests { flow, control_read: *control_read })
     }
 
     /// Keeps the memory of a run that has ended.
     pub fn keep(&self, flow: Option<Flow>) {
-        *self.flow.lock() = flow;
+        if let Some(Flow::Listed(flow)) = flow {
+            *self.listed.lock() = Some(flow);
+        }
     }
 
     /// Creates the requests that all runs use, on the agent's thread.

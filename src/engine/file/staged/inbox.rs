@@ -28,8 +28,6 @@ struct State {
     new: Vec<StagedRun>,
     results: VecDeque<IoResult>,
     is_served: bool,
-    /// The memory of the thread that served the ring last.
-    idle: Option<StagingSession>,
     /// The thread has panicked, and may have left slots in use.
     failure: Option<Error>,
 }
@@ -63,19 +61,13 @@ impl Inbox {
         self.arrival.notify_one();
     }
 
-    /// Passes new runs and results to the session of the thread. If there is no work, keeps the session for the next thread,
-    /// and this one may end.
-    pub fn pass_new<'a>(&self, session: &'a mut Option<StagingSession>) -> Option<&'a mut StagingSession> {
+    /// Passes new runs and results to the session of the thread. Returns false if there is no work: then the thread may end.
+    pub fn pass_new(&self, session: &mut StagingSession) -> bool {
         let mut state = self.state();
-        if state.new.is_empty() && session.as_ref().is_none_or(StagingSession::is_idle) {
-            state.is_served = false;
-            state.idle = session.take();
-            return None;
-        }
+        state.is_served = !(state.new.is_empty() && session.is_idle());
         let State { new, results, .. } = &mut *state;
-        let session = session.as_mut()?;
         session.receive(new, results);
-        Some(session)
+        state.is_served
     }
 
     /// Rejects all further runs with the failure.
@@ -110,12 +102,10 @@ impl SlotOutcomes for Inbox {
 
 impl Shared for Inbox {
     fn run(&self) {
-        let mut session = Some(self.state().idle.take().unwrap_or_default());
-        if let Err(panic) = guarded(|| StagingSession::serve(&mut session, self)) {
+        let mut session = StagingSession::default();
+        if let Err(panic) = guarded(|| session.serve(self)) {
             log!(Error, "panic on the thread of a staging ring: {panic}");
-            if let Some(session) = session {
-                session.abandon(&panic);
-            }
+            session.abandon(&panic);
             self.close(&panic);
         }
     }

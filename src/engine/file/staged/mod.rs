@@ -68,14 +68,13 @@ impl PreparedPieces {
     fn counts(&self) -> Counts {
         *self.counts.get_or_init(|| {
             let (mut cutter, mut chunk) = (self.cutter(), FileChunk::default());
-            let (mut list, mut requests) = (FileRequests::default(), 0);
+            let mut requests = 0;
             loop {
                 self.cut(&mut cutter, &mut chunk);
                 if chunk.size == 0 {
                     return Counts { moves: cutter.taken, requests };
                 }
-                self.list(&chunk, 0, &mut list);
-                requests += list.len() as u64;
+                requests += self.requests(&chunk, 0).len() as u64;
             }
         })
     }
@@ -86,9 +85,9 @@ impl PreparedPieces {
         let _ = self.counts.set(counts);
     }
 
-    /// Replaces a list by the reads or writes of a chunk for a slot at `base`.
-    fn list(&self, chunk: &FileChunk, base: u64, list: &mut FileRequests) {
-        list.list(chunk.in_file(base), self.writes());
+    /// The reads or writes of a chunk for a slot at `base`.
+    fn requests(&self, chunk: &FileChunk, base: u64) -> FileRequests {
+        FileRequests::gather(chunk.in_file(base), self.writes())
     }
 }
 

@@ -2,9 +2,9 @@
 //! The work of a staging ring's thread: it keeps both the file and the GPU busy, and sleeps while it waits for them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::file_requests::FileRequests;
 use super::super::planned::RequestSource;
 use super::super::work::{Ending, Work};
 use super::chunks::FileChunk;
@@ -14,7 +14,6 @@ use super::staging_ring::{SLOTS, StagingRing};
 use crate::base::error::{Error, Result};
 use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
 use crate::cuda::ending::{is_fatal, is_over};
-use crate::run::spares::Spares;
 
 /// How long the thread polls the GPU without progress before it sleeps between polls.
 const SPIN: Duration = Duration::from_micros(200);
@@ -23,7 +22,7 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// The longest sleep without work of the GPU: results of I/O and new runs wake the thread.
 const LONG: Duration = Duration::from_secs(1);
 
-/// The runs in flight, and the slots of the ring. Its memory is used again from run to run.
+/// The runs in flight, and the slots of the ring.
 #[derive(Default)]
 pub struct StagingSession {
     /// Runs and results that were received and not handled yet.
@@ -37,7 +36,6 @@ pub struct StagingSession {
     slots: [Slot; SLOTS],
     /// What is in each slot.
     chunks: [FileChunk; SLOTS],
-    lists: Spares<FileRequests>,
     /// The copies of a chunk, while they are started.
     copies: Batch,
 }
@@ -61,14 +59,13 @@ type RunIndex = usize;
 
 impl StagingSession {
     /// Serves runs of an inbox until none is in flight.
-    pub fn serve(session: &mut Option<Self>, inbox: &Inbox) {
+    pub fn serve(&mut self, inbox: &Inbox) {
         let mut progress = Instant::now();
-        while let Some(session) = inbox.pass_new(session) {
-            let progressed = session.step();
-            if progressed || session.is_idle() {
+        while inbox.pass_new(self) {
+            if self.step() || self.is_idle() {
                 progress = Instant::now();
             } else {
-                session.rest(inbox, progress);
+                self.rest(inbox, progress);
             }
         }
     }
@@ -149,7 +146,7 @@ impl StagingSession {
     fn transfer(&mut self, slot: usize, index: RunIndex) {
         let Some(run) = &mut self.runs[index] else { return };
         let (chunk, base) = (&self.chunks[slot], run.ring.slot(slot));
-        let requests = self.lists.take(|list| run.prepared.list(chunk, base, list));
+        let requests = Arc::new(run.prepared.requests(chunk, base));
         run.requests += requests.len() as u64;
         let (requests, stop) = (RequestSource::listed(requests), run.stop());
         let ending = Ending::OfSlot { to: run.ring.inbox.clone(), slot };

@@ -144,10 +144,9 @@ impl ListedFlow {
     }
 
     /// The requests of another run, with the memory of this one, which is over and closed.
-    pub fn restart(&mut self, state: &mut AgentState) {
-        let empty = Self::new(self.listed.clone(), state);
-        let used = std::mem::replace(self, empty);
-        (self.list, self.own) = (used.list, used.own);
+    pub fn restarted(self, state: &mut AgentState) -> Self {
+        let Self { listed, list, own, .. } = self;
+        Self { list, own, ..Self::new(listed, state) }
     }
 
     /// Whether some were not begun.

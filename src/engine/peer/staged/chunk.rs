@@ -46,12 +46,6 @@ impl Chunk {
     pub fn transferred(&self) -> u64 {
         self.ranges.iter().map(|range| range.size).sum()
     }
-
-    fn clear(&mut self) {
-        self.ranges.clear();
-        self.rows.clear();
-        self.moved = 0;
-    }
 }
 
 /// Limits of chunks.
@@ -68,19 +62,11 @@ pub struct ChunkLimits {
 }
 
 impl ChunkLimits {
-    /// Fills `chunk` with the bytes that start after `first` bytes of a plan, for a slot at `base`. The plan is in the order of
+    /// The chunk of the bytes that start after `first` bytes of a plan, for a slot at `base`. The plan is in the order of
     /// the peer. `piece` is for elastic memory of the peer: it returns how many bytes from an address one range may contain.
-    pub fn fill(
-        &self,
-        chunk: &mut Chunk,
-        plan: &Plan,
-        first: u64,
-        base: u64,
-        piece: Option<&Piece<'_>>,
-    ) -> Result<()> {
+    pub fn chunk(&self, plan: &Plan, first: u64, base: u64, piece: Option<&Piece<'_>>) -> Result<Chunk> {
         let rows = plan.rows_in(first..plan.bytes().min(first + self.slot));
-        chunk.clear();
-        let builder = Builder { limits: self, piece, base, filled: 0, limit: 0, chunk };
+        let builder = Builder { limits: self, piece, base, filled: 0, limit: 0, chunk: Chunk::default() };
         match piece {
             None => builder.filled_with(rows),
             Some(piece) => {
@@ -116,11 +102,11 @@ struct Builder<'a> {
     filled: u64,
     /// The last range may not go beyond this address.
     limit: u64,
-    chunk: &'a mut Chunk,
+    chunk: Chunk,
 }
 
 impl Builder<'_> {
-    fn filled_with(mut self, rows: impl Iterator<Item = Matrix>) -> Result<()> {
+    fn filled_with(mut self, rows: impl Iterator<Item = Matrix>) -> Result<Chunk> {
         for matrix in rows {
             let taken = self.add(&matrix)?;
             self.chunk.moved += taken * matrix.first.size;
@@ -128,7 +114,7 @@ impl Builder<'_> {
                 break;
             }
         }
-        Ok(())
+        Ok(self.chunk)
     }
 
     fn place(&self, each: &Move) -> (u32, u64) {

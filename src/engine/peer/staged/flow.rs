@@ -9,6 +9,7 @@ use super::StagedPlan;
 use super::arena::Slot;
 use super::chunk::Chunk;
 use super::in_slots::InSlots;
+use super::slot_copy::SlotCopy;
 use crate::base::error::Result;
 use crate::engine::cost::requests::Sample;
 use crate::nixl::{AgentState, RequestId};
@@ -24,8 +25,6 @@ pub struct StagedFlow {
     /// Bytes of the plan that were written to the peer.
     written: u64,
     in_slots: InSlots<Chunk>,
-    /// Memory for further chunks.
-    spare: Vec<Chunk>,
     is_stopped: bool,
     /// What was transferred and copied.
     pub sample: Sample,
@@ -33,13 +32,8 @@ pub struct StagedFlow {
 
 impl StagedFlow {
     pub fn new(staged: Arc<StagedPlan>) -> Self {
-        let (in_slots, spare) = (InSlots::default(), Vec::new());
-        Self { staged, begun: 0, written: 0, in_slots, spare, is_stopped: false, sample: Sample::default() }
-    }
-
-    /// The chunks of another run, with the memory of those of this one, which is over.
-    pub fn restart(&mut self) {
-        (self.begun, self.written, self.is_stopped, self.sample) = (0, 0, false, Sample::default());
+        let (in_slots, sample) = (InSlots::default(), Sample::default());
+        Self { staged, begun: 0, written: 0, in_slots, is_stopped: false, sample }
     }
 
     /// Whether no chunk is left, and none is in a slot.
@@ -110,10 +104,9 @@ impl StagedFlow {
         self.written += chunk.moved;
         self.sample.transferred += chunk.transferred();
         match slot.filter(|_| self.staged.reads() && !self.is_stopped) {
-            Some(slot) => self.copy(chunk, slot)?,
-            None => self.spare.push(chunk),
+            Some(slot) => self.copy(chunk, slot),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Cuts the next chunk, if a slot is free.
@@ -122,8 +115,7 @@ impl StagedFlow {
             return Ok(None);
         }
         let Some(slot) = self.staged.take_slot() else { return Ok(None) };
-        let mut chunk = self.spare.pop().unwrap_or_default();
-        self.staged.fill(&mut chunk, self.begun, slot.address())?;
+        let chunk = self.staged.chunk(self.begun, slot.address())?;
         self.begun += chunk.moved;
         Ok(Some((chunk, slot)))
     }
@@ -132,8 +124,8 @@ impl StagedFlow {
     fn copy(&mut self, chunk: Chunk, slot: Slot) -> Result<()> {
         let is_inline = chunk.moved <= INLINE && !self.has_more();
         let is_streamed = self.staged.is_streamed();
-        self.in_slots.copy(chunk, Some(slot), |chunk, copy, copier| {
-            copy.start(&mut chunk.rows, copier, is_streamed, is_inline)
+        self.in_slots.copy(chunk, Some(slot), |chunk, copier| {
+            SlotCopy::start(std::mem::take(&mut chunk.rows), copier, is_streamed, is_inline)
         })
     }
 
@@ -143,9 +135,6 @@ impl StagedFlow {
         while self.in_slots.end_copy(fills, |chunk, ended| {
             self.sample.copied += chunk.moved;
             self.sample.copying += ended.seconds;
-            if !fills {
-                self.spare.push(std::mem::take(chunk));
-            }
             Ok(())
         })? {
             any = true;

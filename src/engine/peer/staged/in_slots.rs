@@ -22,8 +22,6 @@ const MAX_CHUNKS: usize = 4;
 /// The chunks that are in slots.
 pub struct InSlots<C> {
     chunks: Vec<InSlot<C>>,
-    /// Copies that have ended.
-    spare: Vec<Arc<SlotCopy>>,
     /// A request without a slot was not released: NIXL may use the layout for ever.
     has_unreleased: bool,
 }
@@ -46,7 +44,7 @@ enum State {
 
 impl<C> Default for InSlots<C> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), spare: Vec::new(), has_unreleased: false }
+        Self { chunks: Vec::new(), has_unreleased: false }
     }
 }
 
@@ -71,10 +69,9 @@ impl<C> InSlots<C> {
         &mut self,
         mut content: C,
         slot: Option<Slot>,
-        start: impl FnOnce(&mut C, &Arc<SlotCopy>, Option<&Arc<RowCopier>>) -> Result<()>,
+        start: impl FnOnce(&mut C, Option<&Arc<RowCopier>>) -> Result<Arc<SlotCopy>>,
     ) -> Result<()> {
-        let copy = self.spare.pop().unwrap_or_default();
-        start(&mut content, &copy, slot.as_ref().and_then(|slot| slot.arena().copier()))?;
+        let copy = start(&mut content, slot.as_ref().and_then(|slot| slot.arena().copier()))?;
         self.chunks.push(InSlot { state: State::Copying(copy), content, slot });
         Ok(())
     }
@@ -118,22 +115,16 @@ impl<C> InSlots<C> {
         fills: bool,
         note: impl FnOnce(&mut C, EndedCopy) -> Result<()>,
     ) -> Result<bool> {
-        let mut ended = None;
-        for (index, each) in self.chunks.iter().enumerate() {
-            let State::Copying(copy) = &each.state else { continue };
-            match copy.is_done() {
-                Ok(None) => {}
-                // After a failure nothing uses the slot any more.
-                outcome => {
-                    ended = Some((index, copy.clone(), outcome));
-                    break;
-                }
-            }
-        }
-        let Some((index, copy, outcome)) = ended else { return Ok(false) };
-        self.spare.push(copy);
+        let outcome_of = |(index, each): (usize, &InSlot<C>)| match &each.state {
+            // After a failure nothing uses the slot any more.
+            State::Copying(copy) => copy.is_done().transpose().map(|outcome| (index, outcome)),
+            _ => None,
+        };
+        let Some((index, outcome)) = self.chunks.iter().enumerate().find_map(outcome_of) else {
+            return Ok(false);
+        };
         let mut chunk = self.chunks.swap_remove(index);
-        note(&mut chunk.content, outcome?.unwrap_or_default())?;
+        note(&mut chunk.content, outcome?)?;
         if fills {
             self.add_filled(chunk.content, chunk.slot);
         }

@@ -69,12 +69,12 @@ impl Division {
     pub fn estimate(&self, has_all: bool) -> Result<Estimate> {
         let mut found = Estimate::default();
         let with_places = |found| Estimate { places: places_of(&self.plan), ..found };
-        let (mut first, mut chunk) = (0, Chunk::default());
+        let mut first = 0;
         for _ in 0..if has_all { u64::MAX } else { SAMPLED } {
             if first >= self.plan.bytes() {
                 return Ok(with_places(found));
             }
-            self.fill(&mut chunk, first, 0)?;
+            let chunk = self.chunk(first, 0)?;
             found.descriptors += chunk.ranges.len() as u64;
             found.transferred += chunk.transferred();
             found.chunks += 1;
@@ -83,11 +83,12 @@ impl Division {
         Ok(with_places(found.scaled(self.plan.bytes() as f64 / first.max(1) as f64)))
     }
 
-    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
+    /// The chunk that starts after `first` bytes, for a slot at `base`.
+    fn chunk(&self, first: u64, base: u64) -> Result<Chunk> {
         let piece = |region, address| self.remote.bytes_in_piece(region, address);
         let has_pieces = self.remote.is_elastic() || self.remote.memory_type() == MemoryType::Object;
         let piece = has_pieces.then_some(&piece as &Piece<'_>);
-        self.limits.fill(chunk, &self.plan, first, base, piece)
+        self.limits.chunk(&self.plan, first, base, piece)
     }
 }
 
@@ -142,8 +143,8 @@ impl StagedPlan {
         self.arena.take(self.user)
     }
 
-    fn fill(&self, chunk: &mut Chunk, first: u64, base: u64) -> Result<()> {
-        self.division.fill(chunk, first, base)
+    fn chunk(&self, first: u64, base: u64) -> Result<Chunk> {
+        self.division.chunk(first, base)
     }
 
     /// Prepares a slot that is to be read to.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies between a slot and local memory, by another thread than the agent's or by a GPU. A [`SlotCopy`] is used for one
-//! copy after the other, with the memory that it has.
+//! Copies between a slot and local memory, by another thread than the agent's or by a GPU.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +22,6 @@ const RUNNING: u8 = 0;
 const DONE: u8 = 1;
 
 /// A copy that is in progress or done.
-#[derive(Default)]
 pub struct SlotCopy {
     state: AtomicU8,
     nanoseconds: AtomicU64,
@@ -42,7 +40,7 @@ struct OnDevice {
 
 #[derive(Default)]
 struct CopyWork {
-    /// What is copied, or memory for the rows of `linear`.
+    /// What is copied, or those of `linear` that are listed.
     rows: Vec<Matrix>,
     is_streamed: bool,
     linear: Option<LinearCopy>,
@@ -64,67 +62,57 @@ pub struct EndedCopy {
 }
 
 impl SlotCopy {
-    /// Starts to copy rows between a slot and local memory; `rows` gets the rows of an earlier copy. If `is_inline` and
-    /// without a copier, it has ended on return: passing few bytes to another thread takes longer than copying them.
+    /// Starts to copy rows between a slot and local memory. If `is_inline` and without a copier, it has ended on return: passing few
+    /// bytes to another thread takes longer than copying them.
     ///
-    /// The caller keeps the slot and the memory alive, and does not use the rows, until [`Self::is_done`]. After a failure
-    /// here nothing is copied.
+    /// The caller keeps the slot and the memory alive until [`Self::is_done`]. After a failure here nothing is copied.
     pub fn start(
-        self: &Arc<Self>,
-        rows: &mut Vec<Matrix>,
+        rows: Vec<Matrix>,
         copier: Option<&Arc<RowCopier>>,
         is_streamed: bool,
         is_inline: bool,
-    ) -> Result<()> {
-        self.nanoseconds.store(0, Ordering::Relaxed);
-        if let Some(copier) = copier {
-            return self.begin_on(copier, rows, None);
-        }
-        let mut work = self.work.lock();
-        std::mem::swap(&mut work.rows, rows);
-        work.is_streamed = is_streamed;
-        drop(work);
-        self.begin(is_inline);
-        Ok(())
+    ) -> Result<Arc<Self>> {
+        Self::begun(CopyWork { rows, is_streamed, ..CopyWork::default() }, copier, is_inline)
     }
 
     /// The same for rows of a plan, which are listed some at a time. Computes checksums, too, if they were requested.
     pub fn start_linear(
-        self: &Arc<Self>,
         copy: LinearCopy,
         copier: Option<&Arc<RowCopier>>,
         is_inline: bool,
-    ) -> Result<()> {
-        self.nanoseconds.store(0, Ordering::Relaxed);
-        let mut work = self.work.lock();
-        if let Some(copier) = copier.filter(|_| copy.slot.is_some()) {
-            let rows = &mut work.rows;
-            rows.clear();
-            lists::extend(rows, copy.rows())?;
-            return self.begin_on(copier, rows, Some(copy));
+    ) -> Result<Arc<Self>> {
+        let copier = copier.filter(|_| copy.slot.is_some());
+        let mut rows = Vec::new();
+        if copier.is_some() {
+            lists::extend(&mut rows, copy.rows())?;
         }
-        (work.linear, work.is_streamed) = (Some(copy), false);
-        drop(work);
-        self.begin(is_inline);
-        Ok(())
+        Self::begun(CopyWork { rows, linear: Some(copy), ..CopyWork::default() }, copier, is_inline)
     }
 
-    fn begin_on(
-        &self,
-        copier: &Arc<RowCopier>,
-        rows: &mut [Matrix],
-        linear: Option<LinearCopy>,
-    ) -> Result<()> {
-        let begun = Instant::now();
-        // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
-        let rows = unsafe { copier.start(rows, linear) }?;
-        *self.on_device.lock() = Some(OnDevice { rows, begun, copier: copier.clone() });
-        self.state.store(RUNNING, Ordering::Relaxed);
-        Ok(())
+    fn begun(mut work: CopyWork, copier: Option<&Arc<RowCopier>>, is_inline: bool) -> Result<Arc<Self>> {
+        let on_device = match copier {
+            Some(copier) => {
+                let begun = Instant::now();
+                // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
+                let rows = unsafe { copier.start(&mut work.rows, work.linear.take()) }?;
+                Some(OnDevice { rows, begun, copier: copier.clone() })
+            }
+            None => None,
+        };
+        let is_on_device = on_device.is_some();
+        let this = Arc::new(Self {
+            state: AtomicU8::new(RUNNING),
+            nanoseconds: AtomicU64::new(0),
+            work: Mutex::new(work),
+            on_device: Mutex::new(on_device),
+        });
+        if !is_on_device {
+            this.begin(is_inline);
+        }
+        Ok(this)
     }
 
     fn begin(self: &Arc<Self>, is_inline: bool) {
-        self.state.store(RUNNING, Ordering::Relaxed);
         if is_inline {
             self.run();
         } else {

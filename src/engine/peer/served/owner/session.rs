@@ -45,8 +45,6 @@ pub(super) struct Session {
     begun: u64,
     ended: u64,
     copies: VecDeque<Arc<SlotCopy>>,
-    /// Copies that have ended.
-    spare: Vec<Arc<SlotCopy>>,
     /// Chunks that the requester has read or written.
     reported: u64,
     last_progress: Instant,
@@ -99,7 +97,6 @@ impl Session {
             begun: 0,
             ended: 0,
             copies: VecDeque::new(),
-            spare: Vec::new(),
             reported: 0,
             last_progress: Instant::now(),
             heard: Instant::now(),
@@ -155,15 +152,12 @@ impl Session {
     pub fn end_copies(&mut self) -> Result<()> {
         while let Some(copy) = self.copies.front() {
             // After a failure nothing uses the slot any more.
-            let ended = copy.is_done();
-            if let Ok(None) = ended {
-                break;
-            }
-            self.spare.extend(self.copies.pop_front());
+            let Some(ended) = copy.is_done().transpose() else { break };
+            self.copies.pop_front();
             let chunk = self.ended;
             self.ended += 1;
             self.last_progress = Instant::now();
-            let found = ended?.unwrap_or_default().checksums;
+            let found = ended?.checksums;
             match self.writes {
                 _ if !self.is_checked => {}
                 true => ensure_intact(chunk, self.checksums.get(&self.slots, chunk), found)?,
@@ -221,9 +215,7 @@ impl Session {
             _held: [Some(service.clone()), Some(layout)],
             _extents: extents,
         };
-        let copy = self.spare.pop().unwrap_or_default();
-        copy.start_linear(linear, service.copier.as_ref(), is_inline)?;
-        self.copies.push_back(copy);
+        self.copies.push_back(SlotCopy::start_linear(linear, service.copier.as_ref(), is_inline)?);
         self.begun += 1;
         Ok(is_inline)
     }

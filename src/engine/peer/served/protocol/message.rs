@@ -79,24 +79,16 @@ impl Body {
 impl Message {
     /// The notification to the owner. Fails if it is too long.
     pub fn write(&self, service: &ServiceId) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.write_to(service, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// The same in the memory of an earlier message.
-    pub fn write_to(&self, service: &ServiceId, bytes: &mut Vec<u8>) -> Result<()> {
-        bytes.clear();
-        bytes.extend_from_slice(&service.prefix());
+        let mut bytes = service.prefix().to_vec();
         let prefix = bytes.len();
-        FORM.append(VERSION, self, bytes)?;
+        FORM.append(VERSION, self, &mut bytes)?;
         let size = bytes.len() - prefix;
         ensure!(
             size <= MAX_BYTES,
             Unsupported,
             "the request has {size} bytes, and {MAX_BYTES} are the most; its blocks are in too many separate spans"
         );
-        Ok(())
+        Ok(bytes)
     }
 
     /// Reads what follows the id of the service in a notification. The bytes may be anything.

@@ -23,13 +23,7 @@ pub struct ServedFlow {
 impl ServedFlow {
     /// The sessions of a run that begins.
     pub fn new(plan: Arc<ServedPlan>) -> Self {
-        Self { session: SessionFlow::new(plan.clone()), plan, moved: 0, started: Instant::now() }
-    }
-
-    /// The sessions of another run, which reuse the memory of this one after its end.
-    pub fn restart(&mut self) {
-        self.session.restart(0);
-        (self.moved, self.started) = (0, Instant::now());
+        Self { session: SessionFlow::new(plan.clone(), 0), plan, moved: 0, started: Instant::now() }
     }
 
     /// Whether all sessions are complete, and nothing is in flight.
@@ -93,7 +87,7 @@ impl ServedFlow {
         }
         self.moved += self.session.moved();
         self.session.close(state);
-        self.session.restart(self.session.index() + 1);
+        self.session = SessionFlow::new(self.plan.clone(), self.session.index() + 1);
         Ok(true)
     }
 

@@ -58,20 +58,14 @@ impl OpenSession {
         }))
     }
 
-    /// Sends a message, which is written to this buffer.
-    pub fn say(
-        &mut self,
-        state: &mut AgentState,
-        plan: &ServedPlan,
-        buffer: &mut Vec<u8>,
-        body: Body,
-    ) -> Result<()> {
+    /// Sends a message.
+    pub fn say(&mut self, state: &mut AgentState, plan: &ServedPlan, body: Body) -> Result<()> {
         self.said = Instant::now();
         if let Body::Open(_) = body {
             self.requested = self.said;
         }
-        Message { session: self.key, body }.write_to(&plan.served().id, buffer)?;
-        state.notify_remote(plan.peer(), buffer)
+        let message = Message { session: self.key, body }.write(&plan.served().id)?;
+        state.notify_remote(plan.peer(), &message)
     }
 
     /// The checksum of what precedes the bytes of a chunk.

@@ -14,7 +14,6 @@ use super::plan::ServedPlan;
 use super::session_plan::SessionPlan;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
-use crate::copy::gpu::row_copier::RowCopier;
 use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact};
 use crate::engine::peer::served::protocol::message::Body;
 use crate::engine::peer::served::protocol::session_control::{Entry, GrantedSlots, SessionState};
@@ -28,8 +27,6 @@ pub struct SessionFlow {
     plan: Arc<ServedPlan>,
     /// Of the session in the plan.
     index: usize,
-    /// The buffer of the message that is sent.
-    message: Vec<u8>,
     session: Option<OpenSession>,
     /// The owner's slots; empty until it has granted some.
     slots: GrantedSlots,
@@ -62,12 +59,11 @@ struct Active {
 }
 
 impl SessionFlow {
-    /// The chunks of the first session.
-    pub fn new(plan: Arc<ServedPlan>) -> Self {
+    /// The chunks of a session.
+    pub fn new(plan: Arc<ServedPlan>, index: usize) -> Self {
         Self {
             plan,
-            index: 0,
-            message: Vec::new(),
+            index,
             session: None,
             slots: GrantedSlots::default(),
             theirs: 0,
@@ -81,13 +77,6 @@ impl SessionFlow {
             is_confirmed: false,
             is_stopped: false,
         }
-    }
-
-    /// The chunks of another session, which reuse the memory of this one after its end.
-    pub fn restart(&mut self, index: usize) {
-        let empty = Self { index, ..Self::new(self.plan.clone()) };
-        let used = std::mem::replace(self, empty);
-        (self.message, self.active) = (used.message, used.active);
     }
 
     /// The index of the session in the plan.
@@ -191,7 +180,7 @@ impl SessionFlow {
 
     fn say(&mut self, state: &mut AgentState, body: Body) -> Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
-        session.say(state, &self.plan, &mut self.message, body)
+        session.say(state, &self.plan, body)
     }
 
     /// The next request to post, if there is one.
@@ -356,9 +345,7 @@ impl SessionFlow {
             _held: [None, None],
             _extents: None,
         };
-        let start = |_: &mut Active, copy: &Arc<SlotCopy>, copier: Option<&Arc<RowCopier>>| {
-            copy.start_linear(linear, copier, is_inline)
-        };
+        let start = |_: &mut Active, copier: Option<&_>| SlotCopy::start_linear(linear, copier, is_inline);
         self.active.copy(Active { chunk, checksum }, slot, start)
     }
 

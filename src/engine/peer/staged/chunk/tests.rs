@@ -46,18 +46,11 @@ fn wanted() -> impl Strategy<Value = Wanted> {
     (part(3), part(2), part(3)).prop_map(|(layers, outers, heads)| Wanted { layers, outers, heads })
 }
 
-/// The chunk that starts after `first` bytes.
-fn chunk(limits: &ChunkLimits, plan: &Plan, first: u64, piece: Option<&Piece<'_>>) -> Chunk {
-    let mut chunk = Chunk::default();
-    limits.fill(&mut chunk, plan, first, BASE, piece).unwrap();
-    chunk
-}
-
 /// All chunks of a plan; each makes progress and is within its limits.
 fn chunks(limits: &ChunkLimits, plan: &Plan, piece: Option<&Piece<'_>>) -> Vec<Chunk> {
     let (mut chunks, mut first) = (Vec::new(), 0);
     while first < plan.bytes() {
-        let chunk = chunk(limits, plan, first, piece);
+        let chunk = limits.chunk(plan, first, BASE, piece).unwrap();
         assert!(chunk.moved > 0 && !chunk.ranges.is_empty() && chunk.ranges.len() <= MAX_RANGES);
         assert!(chunk.ranges.iter().all(|range| range.at + range.size <= limits.slot));
         first += chunk.moved;
@@ -145,7 +138,8 @@ fn rows_that_are_close_are_one_range_and_far_ones_are_packed() {
         .in_order(LoopOrder::Source)
         .unwrap();
     let of_gap = |max_gap| {
-        chunk(&ChunkLimits { reads: true, slot: 4096, max_gap, max_ranges: MAX_RANGES }, &plan, 0, None)
+        let limits = ChunkLimits { reads: true, slot: 4096, max_gap, max_ranges: MAX_RANGES };
+        limits.chunk(&plan, 0, BASE, None).unwrap()
     };
     // One of three heads of 8 bytes: 4 tokens in each of 3 layers and 2 outer slots.
     let close = of_gap(16);
@@ -162,11 +156,7 @@ fn what_is_contiguous_at_the_peer_is_written_as_one_range() {
     let pairs = [BlockPair { source: 0, destination: 0 }, BlockPair { source: 5, destination: 1 }];
     let plan = Plan::once(&source, &destination, &pairs, Wanted::default()).unwrap();
     let plan = plan.in_order(LoopOrder::StrictDestination).unwrap();
-    let chunk = chunk(
-        &ChunkLimits { reads: false, slot: 1 << 20, max_gap: 0, max_ranges: MAX_RANGES },
-        &plan,
-        0,
-        None,
-    );
+    let limits = ChunkLimits { reads: false, slot: 1 << 20, max_gap: 0, max_ranges: MAX_RANGES };
+    let chunk = limits.chunk(&plan, 0, BASE, None).unwrap();
     assert_eq!((chunk.ranges.len(), chunk.moved), (1, plan.bytes()));
 }
