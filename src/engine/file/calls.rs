@@ -7,15 +7,13 @@ use rustix::io::Errno;
 
 use super::file_requests::FileRequests;
 use super::operation::{FileOperation, IoCall, IoStep};
-use super::planned::RequestSource;
-use super::work::{Ending, Work};
-use crate::base::error::{Error, Result};
+use super::work::{Work, WorkLeft};
+use crate::base::error::Result;
 use crate::base::file_limit::FileSizeSignal;
 use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
 use crate::base::sync::Mutex;
 use crate::base::thread_pool::{Pool, Shared};
-use crate::run::{Stop, cancelled};
 
 /// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 128 << 10;
@@ -34,85 +32,46 @@ impl Callers {
 
     /// Executes some work.
     pub fn start(&self, work: Work) {
-        let Work { requests, stop, ending } = work;
-        if requests.is_over() {
-            return ending.report(Ok(()));
+        if work.requests.is_over() {
+            return work.ending.report(Ok(()));
         }
-        let (bytes, max_requests) = requests.sizes();
+        let (bytes, max_requests) = work.requests.sizes();
         let threads = (bytes / BYTES_A_THREAD).min(max_requests).clamp(1, self.max_threads as u64) as usize;
-        let left = RequestsLeft { requests, executing: 0, failure: None, ending: Some(ending) };
-        let job: Arc<dyn Shared> = Arc::new(FileJob { left: Mutex::new(left), stop });
+        let job: Arc<dyn Shared> = Arc::new(FileJob(Mutex::new(Some(WorkLeft::new(work)))));
         Pool::files(&self.file_systems).run(&job, threads);
     }
 }
 
-/// Requests that threads execute in order.
-struct FileJob {
-    left: Mutex<RequestsLeft>,
-    stop: Stop,
-}
-
-struct RequestsLeft {
-    requests: RequestSource,
-    /// Number of requests that threads are executing.
-    executing: usize,
-    /// The first failure; nothing begins after it.
-    failure: Option<Error>,
-    ending: Option<Ending>,
-}
-
-impl RequestsLeft {
-    /// The next request. The first call after a window lists the next one, while other threads execute the rest of it.
-    fn take(&mut self, stop: &Stop) -> Option<(Arc<FileRequests>, usize)> {
-        if !self.requests.is_over() && stop.is_asked() {
-            self.fail(cancelled());
-        }
-        let taken = guarded(|| self.requests.take()).unwrap_or_else(|panic| {
-            self.fail(panic);
-            None
-        });
-        self.executing += usize::from(taken.is_some());
-        taken
-    }
-
-    fn fail(&mut self, error: Error) {
-        self.requests.clear();
-        self.failure.get_or_insert(error);
-    }
-
-    /// How to end the run, for the thread that executes the last request.
-    fn take_ending(&mut self) -> Option<(Ending, Result<()>)> {
-        let ending = self.ending.take_if(|_| self.executing == 0 && self.requests.is_over())?;
-        // Threads that are woken late still have the job, which must hold nothing of the run when its end is reported.
-        self.requests = RequestSource::default();
-        Some((ending, self.failure.take().map_or(Ok(()), Err)))
-    }
-}
+/// Requests that threads execute in order. `None` once all have ended: threads that are woken late still have the job, which must hold
+/// nothing of the run when its end is reported.
+struct FileJob(Mutex<Option<WorkLeft>>);
 
 impl Shared for FileJob {
     fn run(&self) {
         // This may be the caller's thread.
         let _limit_reports_itself = FileSizeSignal::block();
-        let mut left = self.left.lock();
-        loop {
-            let Some((requests, index)) = left.take(&self.stop) else {
-                let ended = left.take_ending();
-                drop(left);
-                if let Some((ending, outcome)) = ended {
+        let mut job = self.0.lock();
+        while let Some(left) = &mut *job {
+            // The first call after a window lists the next one, while other threads execute the rest of it.
+            let taken = guarded(|| left.take()).unwrap_or_else(|panic| {
+                left.fail(panic);
+                None
+            });
+            let Some((requests, index)) = taken else {
+                let ended = job.take_if(|left| left.is_over());
+                drop(job);
+                if let Some((ending, outcome)) = ended.map(WorkLeft::into_end) {
                     ending.report(outcome);
                 }
                 return;
             };
-            drop(left);
+            drop(job);
             let outcome = guarded(|| execute(&requests, index)).and_then(|outcome| outcome);
-            if outcome.is_ok() {
-                self.stop.count(requests.get(index).size);
-            }
+            let outcome = outcome.map(|()| requests.get(index).size);
             drop(requests);
-            left = self.left.lock();
-            left.executing -= 1;
-            if let Err(error) = outcome {
-                left.fail(error);
+            job = self.0.lock();
+            if let Some(left) = &mut *job {
+                left.ended(outcome);
             }
         }
     }

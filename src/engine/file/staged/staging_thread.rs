@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The work of a staging ring's thread: it keeps both the file and the GPU busy, and sleeps while it waits for them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,11 +28,10 @@ pub struct StagingSession {
     /// Runs and results that were received and not handled yet.
     new: Vec<StagedRun>,
     results: VecDeque<IoResult>,
-    runs: Vec<Option<StagedRun>>,
-    /// Unused indices of `runs`.
-    vacant: Vec<usize>,
-    /// Indices of runs with chunks that have not begun, in order of submission.
-    waiting: VecDeque<usize>,
+    runs: BTreeMap<RunNumber, StagedRun>,
+    last_number: RunNumber,
+    /// Runs with chunks that have not begun, in order of submission.
+    waiting: VecDeque<RunNumber>,
     slots: [Slot; SLOTS],
     /// What is in each slot.
     chunks: [FileChunk; SLOTS],
@@ -46,16 +45,16 @@ enum Slot {
     #[default]
     Free,
     /// The file is read to it, or written from it.
-    AtFile(RunIndex),
+    AtFile(RunNumber),
     /// The GPU copies from or to it.
-    AtDevice(RunIndex),
+    AtDevice(RunNumber),
     /// A copy failed to start, or its event failed. Copies that were started may still run. `behind` is set if the slot's event
     /// was recorded behind them; otherwise the whole stream is waited for, which other runs may keep busy.
-    Failing { index: RunIndex, behind: bool },
+    Failing { index: RunNumber, behind: bool },
 }
 
-/// The index of the run that uses a slot.
-type RunIndex = usize;
+/// A number that no other run of the session has.
+type RunNumber = u64;
 
 impl StagingSession {
     /// Serves runs of an inbox until none is in flight.
@@ -90,7 +89,7 @@ impl StagingSession {
 
     /// Ends all runs after a panic.
     pub fn abandon(self, error: &Error) {
-        let left = self.runs.into_iter().flatten().chain(self.new);
+        let left = self.runs.into_values().chain(self.new);
         left.for_each(|run| run.abandon(error.clone()));
     }
 
@@ -111,24 +110,21 @@ impl StagingSession {
 
     fn begin(&mut self) {
         for run in self.new.drain(..) {
-            let index = self.vacant.pop().unwrap_or(self.runs.len());
-            match self.runs.get_mut(index) {
-                Some(entry) => *entry = Some(run),
-                None => self.runs.push(Some(run)),
-            }
-            self.waiting.push_back(index);
+            self.last_number += 1;
+            self.runs.insert(self.last_number, run);
+            self.waiting.push_back(self.last_number);
         }
     }
 
     /// Puts chunks into free slots.
     fn fill(&mut self) {
         for index in &self.waiting {
-            if let Some(run) = &mut self.runs[*index] {
+            if let Some(run) = self.runs.get_mut(index) {
                 run.fail_if_cancelled();
             }
         }
         while let Some(index) = self.waiting.front().copied() {
-            let Some(run) = self.runs[index].as_mut().filter(|run| !run.has_begun_all()) else {
+            let Some(run) = self.runs.get_mut(&index).filter(|run| !run.has_begun_all()) else {
                 self.waiting.pop_front();
                 self.end_if_over(index);
                 continue;
@@ -143,8 +139,8 @@ impl StagingSession {
     }
 
     /// Starts a chunk's I/O.
-    fn transfer(&mut self, slot: usize, index: RunIndex) {
-        let Some(run) = &mut self.runs[index] else { return };
+    fn transfer(&mut self, slot: usize, index: RunNumber) {
+        let Some(run) = self.runs.get_mut(&index) else { return };
         let (chunk, base) = (&self.chunks[slot], run.ring.slot(slot));
         let requests = Arc::new(run.prepared.requests(chunk, base));
         run.requests += requests.len() as u64;
@@ -164,7 +160,7 @@ impl StagingSession {
     }
 
     /// Starts a chunk's copies.
-    fn copy(&mut self, slot: usize, index: RunIndex) {
+    fn copy(&mut self, slot: usize, index: RunNumber) {
         let outcome = self.enqueue(slot, index);
         self.slots[slot] = match outcome {
             Ok(()) => Slot::AtDevice(index),
@@ -177,13 +173,13 @@ impl StagingSession {
     }
 
     /// Records the event of a slot behind the copies that were started. Returns whether that worked.
-    fn record_behind(&self, slot: usize, index: RunIndex) -> bool {
-        let Some(StagedRun { ring, .. }) = &self.runs[index] else { return false };
+    fn record_behind(&self, slot: usize, index: RunNumber) -> bool {
+        let Some(StagedRun { ring, .. }) = self.runs.get(&index) else { return false };
         ring.stream.activate().and_then(|on| on.record(&ring.copied[slot])).is_ok()
     }
 
-    fn enqueue(&mut self, slot: usize, index: RunIndex) -> Result<()> {
-        let Some(StagedRun { prepared, ring, .. }) = &self.runs[index] else { return Ok(()) };
+    fn enqueue(&mut self, slot: usize, index: RunNumber) -> Result<()> {
+        let Some(StagedRun { prepared, ring, .. }) = self.runs.get(&index) else { return Ok(()) };
         self.copies.clear();
         for copy in self.chunks[slot].on_device(ring.slot(slot), !prepared.writes()) {
             self.copies.push(copy)?;
@@ -232,19 +228,19 @@ impl StagingSession {
 
     fn query(
         &self,
-        index: RunIndex,
+        index: RunNumber,
         failure: &mut Option<Error>,
         is_done: impl Fn(&StagingRing) -> Result<bool>,
     ) -> bool {
-        let run = self.runs[index].as_ref();
+        let run = self.runs.get(&index);
         run.is_none_or(|run| is_over(|| is_done(&run.ring), failure))
     }
 
-    fn writes(&self, index: RunIndex) -> bool {
-        self.runs[index].as_ref().is_some_and(|run| run.prepared.writes())
+    fn writes(&self, index: RunNumber) -> bool {
+        self.runs.get(&index).is_some_and(|run| run.prepared.writes())
     }
 
-    fn copied(&mut self, slot: usize, index: RunIndex) {
+    fn copied(&mut self, slot: usize, index: RunNumber) {
         let is_failing = matches!(self.slots[slot], Slot::Failing { .. });
         match self.writes(index) && !is_failing {
             true => self.transfer(slot, index),
@@ -252,8 +248,8 @@ impl StagingSession {
         }
     }
 
-    fn fail(&mut self, index: RunIndex, error: Error) {
-        if let Some(run) = &mut self.runs[index] {
+    fn fail(&mut self, index: RunNumber, error: Error) {
+        if let Some(run) = self.runs.get_mut(&index) {
             if is_fatal(&error) {
                 run.ring.retire();
             }
@@ -262,9 +258,9 @@ impl StagingSession {
     }
 
     /// Frees the slot of a chunk that has ended.
-    fn free_slot(&mut self, slot: usize, index: RunIndex, outcome: Result<()>) {
+    fn free_slot(&mut self, slot: usize, index: RunNumber, outcome: Result<()>) {
         self.slots[slot] = Slot::Free;
-        if let Some(run) = &mut self.runs[index] {
+        if let Some(run) = self.runs.get_mut(&index) {
             run.in_slots -= 1;
             match outcome {
                 Ok(()) => run.count(self.chunks[slot].size),
@@ -274,10 +270,11 @@ impl StagingSession {
         self.end_if_over(index);
     }
 
-    fn end_if_over(&mut self, index: usize) {
-        let is_over = |run: &mut StagedRun| run.in_slots == 0 && run.has_begun_all();
-        if let Some(run) = self.runs[index].take_if(is_over) {
-            self.vacant.push(index);
+    fn end_if_over(&mut self, index: RunNumber) {
+        let is_over = |run: &StagedRun| run.in_slots == 0 && run.has_begun_all();
+        if self.runs.get(&index).is_some_and(is_over)
+            && let Some(run) = self.runs.remove(&index)
+        {
             run.end();
         }
     }

@@ -2,7 +2,7 @@
 //! The work of the ring's thread: it submits requests to the kernel, a bounded number at a time, and sleeps until one of
 //! them completes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,13 +14,12 @@ use rustix::io::Errno;
 
 use super::super::file_requests::FileRequests;
 use super::super::operation::{FileOperation, IoCall, IoStep};
-use super::super::work::Work;
+use super::super::work::{Work, WorkLeft};
 use super::ring::{DEPTH, Ring};
 use crate::base::error::Error;
 use crate::base::guarded::guarded;
 use crate::base::log::log;
 use crate::base::retried;
-use crate::run::cancelled;
 
 /// Maximum number of bytes in the kernel. A single request may be larger.
 const MAX_BYTES: u64 = 32 << 20;
@@ -34,11 +33,10 @@ pub struct UringSession {
     ring: Arc<Ring>,
     /// Work that was received and has not begun.
     new: VecDeque<Work>,
-    in_flight: Vec<Option<WorkInFlight>>,
-    /// Unused indices of `in_flight`.
-    vacant: Vec<usize>,
-    /// Indices of work with requests that were not submitted, served round-robin.
-    ready: VecDeque<usize>,
+    in_flight: BTreeMap<WorkNumber, WorkLeft>,
+    last_number: WorkNumber,
+    /// Work with requests that were not submitted, served round-robin.
+    ready: VecDeque<WorkNumber>,
     /// Requests in the kernel. The index is the entry's `user_data`.
     slots: Vec<Option<RingSlot>>,
     /// Indices of unused slots.
@@ -53,17 +51,12 @@ pub struct UringSession {
     completed: Vec<(u64, i32)>,
 }
 
-/// Work in flight.
-struct WorkInFlight {
-    work: Work,
-    /// Number of its requests in the kernel.
-    in_kernel: usize,
-    failure: Option<Error>,
-}
+/// A number that no other work of the session has.
+type WorkNumber = u64;
 
-/// A request in the kernel, and the index of the work that it belongs to.
+/// A request in the kernel, and the work that it belongs to.
 struct RingSlot {
-    work: usize,
+    work: WorkNumber,
     /// The list of the request.
     requests: Arc<FileRequests>,
     operation: FileOperation,
@@ -74,8 +67,8 @@ impl UringSession {
         Self {
             ring,
             new: VecDeque::new(),
-            in_flight: Vec::new(),
-            vacant: Vec::new(),
+            in_flight: BTreeMap::new(),
+            last_number: 0,
             ready: VecDeque::new(),
             slots: (0..DEPTH).map(|_| None).collect(),
             free: (0..DEPTH).collect(),
@@ -108,13 +101,9 @@ impl UringSession {
                 work.ending.report(Ok(()));
                 continue;
             }
-            let work = Some(WorkInFlight { work, in_kernel: 0, failure: None });
-            let index = self.vacant.pop().unwrap_or(self.in_flight.len());
-            match self.in_flight.get_mut(index) {
-                Some(entry) => *entry = work,
-                None => self.in_flight.push(work),
-            }
-            self.ready.push_back(index);
+            self.last_number += 1;
+            self.in_flight.insert(self.last_number, WorkLeft::new(work));
+            self.ready.push_back(self.last_number);
         }
     }
 
@@ -151,10 +140,11 @@ impl UringSession {
                 _ => {}
             }
         }
-        let begun = std::mem::take(&mut self.in_flight).into_iter().flatten().map(|begun| begun.work);
-        for work in begun.chain(std::mem::take(&mut self.new)) {
+        let begun = std::mem::take(&mut self.in_flight).into_values().map(|left| left.into_end().0);
+        let new = std::mem::take(&mut self.new).into_iter().map(|work| work.ending);
+        for ending in begun.chain(new) {
             // If that panics too, dropping the run has reported its end.
-            if let Err(again) = guarded(|| work.ending.report(Err(panic.clone()))) {
+            if let Err(again) = guarded(|| ending.report(Err(panic.clone()))) {
                 log!(Error, "panic at the end of a run: {again}");
             }
         }
@@ -168,18 +158,17 @@ impl UringSession {
     }
 
     fn fill(&mut self) {
-        while let (Some(index), true) = (self.ready.front().copied(), self.has_capacity()) {
+        while let (Some(number), true) = (self.ready.front().copied(), self.has_capacity()) {
             self.ready.pop_front();
-            if self.in_flight[index].as_mut().is_some_and(WorkInFlight::fail_if_cancelled) {
-                self.end_if_over(index);
+            let Some(left) = self.in_flight.get_mut(&number) else { continue };
+            let Some((requests, request)) = left.take() else {
+                self.end_if_over(number);
                 continue;
+            };
+            if left.has_more() {
+                self.ready.push_back(number);
             }
-            let taken = self.in_flight[index].as_mut().and_then(WorkInFlight::take_next);
-            let Some((requests, request)) = taken else { continue };
-            self.add(RingSlot { work: index, requests, operation: FileOperation::new(request) });
-            if self.in_flight[index].as_ref().is_some_and(|begun| !begun.work.requests.is_over()) {
-                self.ready.push_back(index);
-            }
+            self.add(RingSlot { work: number, requests, operation: FileOperation::new(request) });
         }
     }
 
@@ -256,25 +245,28 @@ impl UringSession {
             return;
         };
         let work = *work;
-        let Some(begun) = &mut self.in_flight[work] else { return };
         let result = u64::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-        match operation.advance(requests, result) {
+        let size = operation.size(requests);
+        let outcome = match operation.advance(requests, result) {
             IoStep::Again => return self.push_request(index),
-            IoStep::Failed(error) => begun.fail(error),
-            IoStep::Done => begun.work.stop.count(operation.size(requests)),
-        }
-        self.bytes -= operation.size(requests);
-        begun.in_kernel -= 1;
+            IoStep::Failed(error) => Err(error),
+            IoStep::Done => Ok(size),
+        };
+        self.bytes -= size;
         self.slots[index] = None;
         self.free.push(index);
+        if let Some(left) = self.in_flight.get_mut(&work) {
+            left.ended(outcome);
+        }
         self.end_if_over(work);
     }
 
-    fn end_if_over(&mut self, index: usize) {
-        let is_over = |begun: &mut WorkInFlight| begun.in_kernel == 0 && begun.work.requests.is_over();
-        let Some(ended) = self.in_flight[index].take_if(is_over) else { return };
-        self.vacant.push(index);
-        ended.work.ending.report(ended.failure.map_or(Ok(()), Err));
+    fn end_if_over(&mut self, number: WorkNumber) {
+        if self.in_flight.get(&number).is_some_and(WorkLeft::is_over)
+            && let Some((ending, outcome)) = self.in_flight.remove(&number).map(WorkLeft::into_end)
+        {
+            ending.report(outcome);
+        }
     }
 
     /// Handles an error of the kernel: waits if it is transient, otherwise fails all work and closes the ring.
@@ -285,8 +277,10 @@ impl UringSession {
         self.ring.set_broken();
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
-        for failed in std::mem::take(&mut self.in_flight).into_iter().flatten() {
-            failed.work.ending.report(Err(failed.failure.unwrap_or_else(|| error.clone())));
+        for mut failed in std::mem::take(&mut self.in_flight).into_values() {
+            failed.fail(error.clone());
+            let (ending, outcome) = failed.into_end();
+            ending.report(outcome);
         }
         *self = Self::new(self.ring.clone());
     }
@@ -297,29 +291,6 @@ impl UringSession {
         let unaccepted = self.unaccepted.iter().filter(|user_data| **user_data != WAKE).count();
         let is_retried = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM));
         is_retried || self.uncompleted > unaccepted
-    }
-}
-
-impl WorkInFlight {
-    fn take_next(&mut self) -> Option<(Arc<FileRequests>, usize)> {
-        let next = self.work.requests.take()?;
-        self.in_kernel += 1;
-        Some(next)
-    }
-
-    /// Cancels the requests that were not submitted, if the caller cancelled the run. Returns whether it did.
-    fn fail_if_cancelled(&mut self) -> bool {
-        let is_cancelled = !self.work.requests.is_over() && self.work.stop.is_asked();
-        if is_cancelled {
-            self.fail(cancelled());
-        }
-        is_cancelled
-    }
-
-    /// Prevents further requests from being submitted. Those in the kernel complete.
-    fn fail(&mut self, error: Error) {
-        self.work.requests.clear();
-        self.failure.get_or_insert(error);
     }
 }
 
