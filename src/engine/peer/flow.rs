@@ -2,13 +2,14 @@
 //! The requests of one run: where they come from, and for how long some are in flight.
 #![forbid(unsafe_code)]
 
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
+use super::run_flow::RunFlow;
 use super::served::ServedFlow;
 use super::staged::StagedFlow;
-use crate::base::error::{Error, Result, Status};
+use crate::base::error::{Error, Status};
 use crate::engine::peer::plain::listed_requests::ListedFlow;
-use crate::nixl::{AgentState, RequestId};
 
 /// The requests of a run that are not posted yet.
 pub(super) enum Flow {
@@ -20,118 +21,24 @@ pub(super) enum Flow {
     Served(Box<ServedFlow>),
 }
 
-impl Flow {
-    /// Whether none is left, and no chunk is in the arena.
-    pub fn is_over(&self) -> bool {
+impl Deref for Flow {
+    type Target = dyn RunFlow;
+
+    fn deref(&self) -> &Self::Target {
         match self {
-            Self::Listed(flow) => !flow.has_more(),
-            Self::Staged(flow) => flow.is_over(),
-            Self::Served(flow) => flow.is_over(),
+            Self::Listed(flow) => flow,
+            Self::Staged(flow) => flow,
+            Self::Served(flow) => &**flow,
         }
     }
+}
 
-    /// Whether some have not begun.
-    pub fn has_more(&self) -> bool {
+impl DerefMut for Flow {
+    fn deref_mut(&mut self) -> &mut Self::Target {
         match self {
-            Self::Listed(flow) => flow.has_more(),
-            Self::Staged(flow) => flow.has_more(),
-            Self::Served(flow) => flow.has_more(),
-        }
-    }
-
-    /// Begins no further ones.
-    pub fn stop(&mut self) {
-        match self {
-            Self::Listed(flow) => flow.stop(),
-            Self::Staged(flow) => flow.stop(),
-            Self::Served(flow) => flow.stop(),
-        }
-    }
-
-    /// The next to post, if it can be posted now.
-    pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        match self {
-            Self::Listed(flow) => flow.next(state),
-            Self::Staged(flow) => flow.next(state),
-            Self::Served(flow) => flow.next(state),
-        }
-    }
-
-    /// Whether a request only asks the owner how far it is.
-    pub fn is_poll(&self, request: RequestId) -> bool {
-        matches!(self, Self::Served(flow) if flow.is_control_read(request))
-    }
-
-    /// Handles what is done between requests. Returns whether there was anything.
-    pub fn advance(&mut self, state: &mut AgentState) -> Result<bool> {
-        match self {
-            Self::Listed(_) => Ok(false),
-            Self::Staged(flow) => flow.advance(),
-            Self::Served(flow) => flow.advance(state),
-        }
-    }
-
-    /// Handles the end of one. Returns whether the run has progressed.
-    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
-        match self {
-            Self::Listed(flow) => flow.ended(state, request, has_failed),
-            Self::Staged(flow) => flow.ended(state, request, has_failed)?,
-            Self::Served(flow) => return flow.ended(state, request, has_failed),
-        }
-        Ok(true)
-    }
-
-    /// Whether it waits for staging memory of this process, which other transfers have.
-    pub fn lacks_memory(&self) -> bool {
-        match self {
-            Self::Listed(_) => false,
-            Self::Staged(flow) => flow.lacks_memory(),
-            Self::Served(flow) => flow.lacks_memory(),
-        }
-    }
-
-    /// After a panic: never frees staging memory that NIXL may still use.
-    pub fn abandon(&mut self) {
-        match self {
-            Self::Listed(_) => {}
-            Self::Staged(flow) => flow.abandon(),
-            Self::Served(flow) => flow.abandon(),
-        }
-    }
-
-    /// Begins to count the bytes that have moved, before the first request.
-    pub fn count_bytes(&mut self) {
-        if let Self::Listed(flow) = self {
-            flow.count_bytes();
-        }
-    }
-
-    /// Bytes that have moved at least, if they are counted.
-    pub fn moved(&self) -> u64 {
-        match self {
-            Self::Listed(flow) => flow.moved(),
-            Self::Staged(flow) => flow.moved(),
-            Self::Served(flow) => flow.moved(),
-        }
-    }
-
-    /// Adds to an error where in the run it occurred.
-    pub fn located(&self, error: Error) -> Error {
-        match self {
-            Self::Served(flow) => flow.located(error),
-            _ => error,
-        }
-    }
-
-    /// Handles the end of the run. Returns whether NIXL may still use memory of a layout.
-    pub fn close(&mut self, state: &mut AgentState) -> bool {
-        match self {
-            Self::Listed(flow) => flow.close(state),
-            Self::Staged(_) => false,
-            Self::Served(flow) => {
-                flow.close(state);
-                flow.has_unreleased()
-            }
+            Self::Listed(flow) => flow,
+            Self::Staged(flow) => flow,
+            Self::Served(flow) => &mut **flow,
         }
     }
 }

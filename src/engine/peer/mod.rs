@@ -11,6 +11,7 @@ mod allowed;
 mod choice;
 mod control_read;
 mod flow;
+mod run_flow;
 mod extent_guard;
 mod object_transfers;
 mod plain;

@@ -159,7 +159,7 @@ impl NixlRun {
 
     /// Whether no request is left, and none is in flight.
     fn is_over(&self) -> bool {
-        self.in_flight.is_empty() && self.flow.as_ref().is_none_or(Flow::is_over)
+        self.in_flight.is_empty() && self.flow.as_ref().is_none_or(|flow| flow.is_over())
     }
 
     fn note_progress(&mut self) {
@@ -188,7 +188,7 @@ impl NixlRun {
 
     /// Cancels the requests that were not posted, if the caller cancelled the run.
     fn fail_if_cancelled(&mut self) {
-        let has_more = self.flow.as_ref().is_none_or(Flow::has_more);
+        let has_more = self.flow.as_ref().is_none_or(|flow| flow.has_more());
         if has_more && self.failure.is_none() && self.run.as_ref().is_some_and(Run::is_cancelled) {
             self.fail(cancelled());
         }
@@ -352,7 +352,7 @@ impl NixlRun {
         } else if let Some(stall_timeout) =
             self.stall_timeout().filter(|stall_timeout| self.last_progress.elapsed() >= *stall_timeout)
         {
-            let lacks_memory = self.flow.as_ref().is_some_and(Flow::lacks_memory);
+            let lacks_memory = self.flow.as_ref().is_some_and(|flow| flow.lacks_memory());
             stalled((!lacks_memory).then(|| remote.peer.name()), stall_timeout)
         } else {
             return;

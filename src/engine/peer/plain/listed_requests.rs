@@ -10,6 +10,7 @@ use super::request_plan::{Place, RequestList, RequestPlan};
 use crate::base::error::{Result, ensure};
 use crate::base::log::log;
 use crate::base::sync::Mutex;
+use crate::engine::peer::run_flow::RunFlow;
 use crate::nixl::{Agent, AgentState, Released, RequestId};
 
 /// Descriptors of the requests that are kept between runs: NIXL needs about 200 bytes for each.
@@ -133,43 +134,10 @@ impl ListedFlow {
         }
     }
 
-    /// Begins to count the bytes that have moved.
-    pub fn count_bytes(&mut self) {
-        self.counted = Some(CountedBytes::default());
-    }
-
-    /// Bytes of the requests that have ended, if they are counted.
-    pub fn moved(&self) -> u64 {
-        self.counted.as_ref().map_or(0, |counted| counted.moved)
-    }
-
     /// The requests of another run, with the memory of this one, which is over and closed.
     pub fn restarted(self, state: &mut AgentState) -> Self {
         let Self { listed, list, own, .. } = self;
         Self { list, own, ..Self::new(listed, state) }
-    }
-
-    /// Whether some were not begun.
-    pub fn has_more(&self) -> bool {
-        !self.is_stopped && self.place.bytes < self.listed.plan.plan.bytes()
-    }
-
-    /// Begins no further ones.
-    pub fn stop(&mut self) {
-        self.is_stopped = true;
-    }
-
-    /// The next request, which is created unless it was kept.
-    pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        if !self.has_more() {
-            return Ok(None);
-        }
-        let begun = self.place.bytes;
-        let id = self.begin_next(state)?;
-        if let Some(counted) = &mut self.counted {
-            counted.left.push((id, self.place.bytes - begun));
-        }
-        Ok(Some(id))
     }
 
     fn begin_next(&mut self, state: &mut AgentState) -> Result<RequestId> {
@@ -191,25 +159,6 @@ impl ListedFlow {
         Ok(id)
     }
 
-    /// Handles the end of one.
-    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) {
-        if let Some(CountedBytes { moved, left }) = &mut self.counted
-            && let Some(index) = left.iter().position(|(id, _)| *id == request)
-        {
-            let (_, bytes) = left.swap_remove(index);
-            *moved += if has_failed { 0 } else { bytes };
-        }
-        let Some(index) = self.own.iter().position(|own| *own == request) else { return };
-        self.own.swap_remove(index);
-        self.release_one(state, request);
-    }
-
-    /// Releases requests that were not posted. Returns whether NIXL may still use memory of a layout.
-    pub fn close(&mut self, state: &mut AgentState) -> bool {
-        self.release_own(state);
-        self.has_unreleased
-    }
-
     fn release_own(&mut self, state: &mut AgentState) {
         while let Some(request) = self.own.pop() {
             self.release_one(state, request);
@@ -221,5 +170,53 @@ impl ListedFlow {
             log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
             self.has_unreleased = true;
         }
+    }
+}
+
+impl RunFlow for ListedFlow {
+    fn has_more(&self) -> bool {
+        !self.is_stopped && self.place.bytes < self.listed.plan.plan.bytes()
+    }
+
+    fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        if !self.has_more() {
+            return Ok(None);
+        }
+        let begun = self.place.bytes;
+        let id = self.begin_next(state)?;
+        if let Some(counted) = &mut self.counted {
+            counted.left.push((id, self.place.bytes - begun));
+        }
+        Ok(Some(id))
+    }
+
+    fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
+        if let Some(CountedBytes { moved, left }) = &mut self.counted
+            && let Some(index) = left.iter().position(|(id, _)| *id == request)
+        {
+            let (_, bytes) = left.swap_remove(index);
+            *moved += if has_failed { 0 } else { bytes };
+        }
+        let Some(index) = self.own.iter().position(|own| *own == request) else { return Ok(true) };
+        self.own.swap_remove(index);
+        self.release_one(state, request);
+        Ok(true)
+    }
+
+    fn count_bytes(&mut self) {
+        self.counted = Some(CountedBytes::default());
+    }
+
+    fn moved(&self) -> u64 {
+        self.counted.as_ref().map_or(0, |counted| counted.moved)
+    }
+
+    fn close(&mut self, state: &mut AgentState) -> bool {
+        self.release_own(state);
+        self.has_unreleased
     }
 }

@@ -12,6 +12,7 @@ use super::in_slots::InSlots;
 use super::slot_copy::SlotCopy;
 use crate::base::error::Result;
 use crate::engine::cost::requests::Sample;
+use crate::engine::peer::run_flow::RunFlow;
 use crate::nixl::{AgentState, RequestId};
 
 /// The agent's thread copies a last chunk up to this size itself.
@@ -34,79 +35,6 @@ impl StagedFlow {
     pub fn new(staged: Arc<StagedPlan>) -> Self {
         let (in_slots, sample) = (InSlots::default(), Sample::default());
         Self { staged, begun: 0, written: 0, in_slots, is_stopped: false, sample }
-    }
-
-    /// Whether no chunk is left, and none is in a slot.
-    pub fn is_over(&self) -> bool {
-        self.in_slots.is_empty() && !self.has_more()
-    }
-
-    /// Bytes of the plan that have moved.
-    pub fn moved(&self) -> u64 {
-        if self.staged.reads() { self.sample.copied } else { self.written }
-    }
-
-    /// Whether chunks have not begun.
-    pub fn has_more(&self) -> bool {
-        !self.is_stopped && self.begun < self.staged.bytes()
-    }
-
-    /// Begins no further chunk. Those in flight end.
-    pub fn stop(&mut self) {
-        self.is_stopped = true;
-        self.in_slots.stop();
-    }
-
-    /// Whether it waits for a slot.
-    pub fn lacks_memory(&self) -> bool {
-        self.in_slots.is_empty() && self.has_more()
-    }
-
-    /// After a panic: never frees what NIXL or a copy may still use.
-    pub fn abandon(&mut self) {
-        self.in_slots.abandon();
-    }
-
-    /// Handles copies that have ended, and begins to gather. Returns whether there was anything to do.
-    pub fn advance(&mut self) -> Result<bool> {
-        let copied = self.end_copies()?;
-        if self.staged.reads() {
-            return Ok(copied);
-        }
-        let Some((chunk, slot)) = self.take_chunk()? else { return Ok(copied) };
-        self.copy(chunk, slot)?;
-        Ok(true)
-    }
-
-    /// The next request to post, if a slot is free for it, or if a slot was gathered.
-    pub fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
-        if !self.staged.reads() {
-            let Some(filled) = self.in_slots.filled() else { return Ok(None) };
-            let request = self.staged.request(state, &filled.content, filled.address().unwrap_or(0))?;
-            filled.post(request);
-            return Ok(Some(request));
-        }
-        let Some((chunk, slot)) = self.take_chunk()? else { return Ok(None) };
-        self.staged.poison(&chunk, &slot)?;
-        let request = self.staged.request(state, &chunk, slot.address())?;
-        self.in_slots.add_in_flight(request, chunk, Some(slot));
-        Ok(Some(request))
-    }
-
-    /// Handles the end of a request.
-    pub fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<()> {
-        let Some(ended) = self.in_slots.end_request(state, request)? else { return Ok(()) };
-        if has_failed {
-            return Ok(());
-        }
-        let (chunk, slot) = (ended.content, ended.slot);
-        self.sample.descriptors += chunk.ranges.len() as u64;
-        self.written += chunk.moved;
-        self.sample.transferred += chunk.transferred();
-        match slot.filter(|_| self.staged.reads() && !self.is_stopped) {
-            Some(slot) => self.copy(chunk, slot),
-            None => Ok(()),
-        }
     }
 
     /// Cuts the next chunk, if a slot is free.
@@ -140,5 +68,71 @@ impl StagedFlow {
             any = true;
         }
         Ok(any)
+    }
+}
+
+impl RunFlow for StagedFlow {
+    fn is_over(&self) -> bool {
+        self.in_slots.is_empty() && !self.has_more()
+    }
+
+    fn has_more(&self) -> bool {
+        !self.is_stopped && self.begun < self.staged.bytes()
+    }
+
+    fn stop(&mut self) {
+        self.is_stopped = true;
+        self.in_slots.stop();
+    }
+
+    fn next(&mut self, state: &mut AgentState) -> Result<Option<RequestId>> {
+        if !self.staged.reads() {
+            let Some(filled) = self.in_slots.filled() else { return Ok(None) };
+            let request = self.staged.request(state, &filled.content, filled.address().unwrap_or(0))?;
+            filled.post(request);
+            return Ok(Some(request));
+        }
+        let Some((chunk, slot)) = self.take_chunk()? else { return Ok(None) };
+        self.staged.poison(&chunk, &slot)?;
+        let request = self.staged.request(state, &chunk, slot.address())?;
+        self.in_slots.add_in_flight(request, chunk, Some(slot));
+        Ok(Some(request))
+    }
+
+    fn advance(&mut self, _: &mut AgentState) -> Result<bool> {
+        let copied = self.end_copies()?;
+        if self.staged.reads() {
+            return Ok(copied);
+        }
+        let Some((chunk, slot)) = self.take_chunk()? else { return Ok(copied) };
+        self.copy(chunk, slot)?;
+        Ok(true)
+    }
+
+    fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool> {
+        let Some(ended) = self.in_slots.end_request(state, request)? else { return Ok(true) };
+        if has_failed {
+            return Ok(true);
+        }
+        let (chunk, slot) = (ended.content, ended.slot);
+        self.sample.descriptors += chunk.ranges.len() as u64;
+        self.written += chunk.moved;
+        self.sample.transferred += chunk.transferred();
+        if let Some(slot) = slot.filter(|_| self.staged.reads() && !self.is_stopped) {
+            self.copy(chunk, slot)?;
+        }
+        Ok(true)
+    }
+
+    fn lacks_memory(&self) -> bool {
+        self.in_slots.is_empty() && self.has_more()
+    }
+
+    fn abandon(&mut self) {
+        self.in_slots.abandon();
+    }
+
+    fn moved(&self) -> u64 {
+        if self.staged.reads() { self.sample.copied } else { self.written }
     }
 }
