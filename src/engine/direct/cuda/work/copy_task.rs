@@ -13,6 +13,7 @@ use crate::copy::gpu::device::run_resources::RunResources;
 use crate::copy::gpu::device::staging::Staging;
 use crate::copy::gpu::driver_copies::{DriverCopies, StreamKind};
 use crate::copy::gpu::kernel_copies::KernelCopy;
+use crate::copy::gpu::prepared_runs::PreparedRuns;
 use crate::cuda::kernel::CopyKernel;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::engine::cost::gpu::quick::{QUICK_BATCH, QUICK_CALLS};
@@ -39,6 +40,15 @@ impl CopyTask {
         }
     }
 
+    /// The runs of blocks that its kernel reads.
+    fn runs(&self) -> Option<&PreparedRuns> {
+        match self {
+            Self::Driver(_) => None,
+            Self::Kernel(copy, _) => Some(&copy.runs),
+            Self::Staged(copy, _) => Some(&copy.runs),
+        }
+    }
+
     /// Writes its runs to the descriptor ring, if it has space for prepared copies.
     pub fn keep_runs(&mut self, device: &DeviceState) -> Result<()> {
         match self {
@@ -50,11 +60,7 @@ impl CopyTask {
 
     /// Whether it needs a slot of the descriptor ring for its runs.
     pub fn needs_slot(&self) -> bool {
-        match self {
-            Self::Driver(_) => false,
-            Self::Kernel(copy, _) => copy.runs.need_slot(),
-            Self::Staged(copy, _) => copy.runs.need_slot(),
-        }
+        self.runs().is_some_and(PreparedRuns::need_slot)
     }
 
     /// Makes this task use the slot of another layer's task, if it needs one. Returns whether their runs are the same.
@@ -69,29 +75,18 @@ impl CopyTask {
 
     /// The resources that it can't start without, besides a stream.
     pub fn resources_needed(&self) -> [Option<Resource>; 2] {
-        match self {
-            Self::Driver(_) => [None, None],
-            Self::Kernel(copy, _) => [copy.runs.resource(), None],
-            Self::Staged(copy, _) => [copy.runs.resource(), Some(copy.resource())],
-        }
+        let staging = if let Self::Staged(copy, _) = self { Some(copy.resource()) } else { None };
+        [self.runs().and_then(PreparedRuns::resource), staging]
     }
 
     /// Writes its runs to the ring, if it has any. Fails with the resource if the ring is full.
     pub fn put(&self, device: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
-        match self {
-            Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.runs.slot(device),
-            Self::Staged(copy, _) => copy.runs.slot(device),
-        }
+        self.runs().map_or(Ok(None), |runs| runs.slot(device))
     }
 
     /// Like [`Self::put`], but allocates another ring if the ring is full.
     pub fn put_now(&self, device: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
-        match self {
-            Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.runs.slot_now(device),
-            Self::Staged(copy, _) => copy.runs.slot_now(device),
-        }
+        self.runs().map_or(Ok(None), |runs| runs.slot_now(device))
     }
 
     /// Takes its staging memory.
