@@ -172,6 +172,20 @@ impl Dimensions {
     }
 }
 
+impl Dimensions {
+    /// One block of one byte, to state only what differs.
+    pub const ONE: Self = Self {
+        num_blocks: 1,
+        num_layers: 1,
+        outer_dim: 1,
+        page_size: 1,
+        inner_dim: 1,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: None,
+    };
+}
+
 #[cfg(test)]
 impl Dimensions {
     /// A cache to test with.

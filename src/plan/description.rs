@@ -98,8 +98,8 @@ mod tests {
             page_size,
             inner_dim: 4 * 128,
             dtype_width: 2,
-            alignment: 1,
             num_heads: Some(4),
+            ..Dimensions::ONE
         };
         let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
         Placement::within(Geometry::new(dimensions, kind).unwrap(), start).unwrap()

@@ -38,8 +38,7 @@ fn dimensions() -> Dimensions {
         page_size: 2,
         inner_dim: 3,
         dtype_width: 2,
-        alignment: 1,
-        num_heads: None,
+        ..Dimensions::ONE
     }
 }
 

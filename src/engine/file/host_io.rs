@@ -86,16 +86,7 @@ mod tests {
     }
 
     fn layout(allocation: AllocationConfig) -> Arc<Layout> {
-        let dimensions = Dimensions {
-            num_blocks: 1,
-            num_layers: 1,
-            outer_dim: 1,
-            page_size: 1,
-            inner_dim: 4096,
-            dtype_width: 1,
-            alignment: 1,
-            num_heads: None,
-        };
+        let dimensions = Dimensions { inner_dim: 4096, ..Dimensions::ONE };
         Layout::allocate(dimensions, LayoutKind::FullyContiguous, allocation).unwrap()
     }
 

@@ -23,16 +23,7 @@ fn account() -> Account {
 }
 
 fn layout() -> Arc<Layout> {
-    let dimensions = Dimensions {
-        num_blocks: 1,
-        num_layers: 1,
-        outer_dim: 1,
-        page_size: 1,
-        inner_dim: 64,
-        dtype_width: 1,
-        alignment: 1,
-        num_heads: None,
-    };
+    let dimensions = Dimensions { inner_dim: 64, ..Dimensions::ONE };
     let memory = AllocationConfig::System(SystemConfig::default());
     Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
 }

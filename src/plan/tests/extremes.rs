@@ -39,13 +39,7 @@ prop_compose! {
         num_blocks in any_number(), num_layers in any_number(), outer_dim in 1u64..3, page_size in any_number(),
         heads in any_number(), elements in any_number(), width in 0u32..4, shift in prop_oneof![3 => 0u32..8, 1 => 0u32..64],
     ) -> Dimensions {
-        Dimensions {
-            num_blocks, num_layers, outer_dim, page_size,
-            inner_dim: heads.saturating_mul(elements),
-            dtype_width: 1 << width,
-            alignment: 1 << shift,
-            num_heads: Some(heads),
-        }
+        Dimensions { num_blocks, num_layers, outer_dim, page_size, inner_dim: heads.saturating_mul(elements), dtype_width: 1 << width, alignment: 1 << shift, num_heads: Some(heads), ..Dimensions::ONE }
     }
 }
 
@@ -158,12 +152,10 @@ fn the_moves_of_many_units_are_counted_at_once() {
     let sized = |num_blocks| Dimensions {
         num_blocks,
         num_layers: 100_000,
-        outer_dim: 1,
         page_size: 100_000,
         inner_dim: 2,
         dtype_width: 2,
-        alignment: 1,
-        num_heads: None,
+        ..Dimensions::ONE
     };
     let ordered = |order: &str| {
         LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides: Strides::default() })

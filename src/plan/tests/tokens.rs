@@ -274,16 +274,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
 fn a_block_that_is_named_a_million_times_is_planned_at_once() {
     const TOKENS: u64 = 1 << 20;
     let kind = LayoutKind::FullyContiguous;
-    let sized = Dimensions {
-        num_blocks: 1,
-        num_layers: 1,
-        outer_dim: 1,
-        page_size: TOKENS,
-        inner_dim: 1,
-        dtype_width: 1,
-        alignment: 1,
-        num_heads: None,
-    };
+    let sized = Dimensions { page_size: TOKENS, ..Dimensions::ONE };
     let side = |start| Placement::within(Geometry::new(sized.clone(), kind).unwrap(), start).unwrap();
     let outline = Arc::new(Outline::between(&side(4096), &side(1 << 40), Wanted::default(), false).unwrap());
     let blocks = vec![0; TOKENS as usize + 1];

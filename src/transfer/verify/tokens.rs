@@ -131,11 +131,10 @@ impl Tokens {
             num_blocks: (BUFFER / token_size.max(1)).clamp(1, self.count),
             num_layers: layers.count,
             outer_dim: outers.count,
-            page_size: 1,
             inner_dim,
             dtype_width: like.dtype_width,
-            alignment: 1,
             num_heads,
+            ..Dimensions::ONE
         };
         let memory = AllocationConfig::System(SystemConfig::default());
         let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous)?;

@@ -19,12 +19,10 @@ fn layout(kind: LayoutKind) -> Arc<Layout> {
     let dimensions = Dimensions {
         num_blocks: 16,
         num_layers: 2,
-        outer_dim: 1,
         page_size: 16,
         inner_dim: 3 << 10,
         dtype_width: 2,
-        alignment: 1,
-        num_heads: None,
+        ..Dimensions::ONE
     };
     let memory = AllocationConfig::System(SystemConfig::default());
     Layout::allocate(dimensions, kind, memory).unwrap()
@@ -171,16 +169,9 @@ proptest! {
         elements in prop_oneof![Just(32u64), 1u64..70], dtype_width in prop::sample::select(vec![1u64, 2, 4, 8]),
         pick in any::<bool>(), by_layer: bool, is_streamed: bool,
     ) {
-        let dimensions = Dimensions {
-            num_blocks: 3,
-            num_layers: 2,
-            outer_dim: 2,
-            page_size,
-            inner_dim: heads * elements,
-            dtype_width,
-            alignment: 1,
-            num_heads: Some(heads),
-        };
+        let (inner_dim, num_heads) = (heads * elements, Some(heads));
+        let dimensions =
+            Dimensions { num_blocks: 3, num_layers: 2, outer_dim: 2, page_size, inner_dim, dtype_width, alignment: 1, num_heads };
         let source = Cache::new(orders.0, dimensions.clone(), shifts[0], 1);
         let mut destination = Cache::new(orders.1, dimensions, shifts[1], 2);
         let range = PairedRange { source: heads / 2, destination: 0, count: heads - heads / 2 };

@@ -54,16 +54,7 @@ pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Resu
 
 /// The shape of one block.
 fn block() -> Result<Geometry> {
-    let dimensions = Dimensions {
-        num_blocks: 1,
-        num_layers: 1,
-        outer_dim: 1,
-        page_size: 1,
-        inner_dim: SIZE,
-        dtype_width: 1,
-        alignment: 1,
-        num_heads: None,
-    };
+    let dimensions = Dimensions { inner_dim: SIZE, ..Dimensions::ONE };
     Geometry::new(dimensions, LayoutKind::FullyContiguous)
 }
 

@@ -62,11 +62,8 @@ fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
         num_blocks: SPACING * blocks(piece),
         num_layers: LAYERS,
         outer_dim: OUTERS,
-        page_size: 1,
         inner_dim: piece,
-        dtype_width: 1,
-        alignment: 1,
-        num_heads: None,
+        ..Dimensions::ONE
     };
     // No page is touched.
     let memory = AllocationConfig::System(SystemConfig::default());

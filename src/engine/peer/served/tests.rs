@@ -15,6 +15,7 @@ use crate::base::error::Status;
 use crate::base::process::ProcessIdentity;
 use crate::engine::peer::served::protocol::message::{Body, MAX_BYTES, Message, Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{Entry, SessionState};
+use crate::engine::preferences::STALL_TIMEOUT;
 use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, LayoutSource};
 use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
 use crate::plan::Terms;
@@ -31,6 +32,28 @@ fn agent(name: &str) -> Arc<Agent> {
     agent
 }
 
+/// Two agents; `None` without NIXL.
+fn agents(names: [&str; 2]) -> Option<[Arc<Agent>; 2]> {
+    if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|path| path.is_empty()) {
+        skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
+        return None;
+    }
+    Some(names.map(agent))
+}
+
+/// The layout of an owner, as the peer knows it.
+fn known_to(peer: &Arc<Agent>, owner: &Agent, layout: &Layout) -> Arc<Layout> {
+    let metadata = owner.run(|state| state.local_metadata()).unwrap();
+    peer.run(move |state| state.load_remote(&metadata)).unwrap();
+    Layout::import(peer, &layout.export().unwrap()).unwrap()
+}
+
+fn build(agent: &Arc<Agent>, dimensions: Dimensions) -> Arc<Layout> {
+    let memory = LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
+    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+    Layout::build(geometry, memory, Some(agent.clone())).unwrap()
+}
+
 fn layout(agent: &Arc<Agent>, num_blocks: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
         num_blocks,
@@ -39,12 +62,9 @@ fn layout(agent: &Arc<Agent>, num_blocks: u64) -> Arc<Layout> {
         page_size: 4,
         inner_dim: 64,
         dtype_width: 2,
-        alignment: 1,
-        num_heads: None,
+        ..Dimensions::ONE
     };
-    let memory = LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
-    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
-    Layout::build(geometry, memory, Some(agent.clone())).unwrap()
+    build(agent, dimensions)
 }
 
 /// An owner that serves a layout, and a peer that knows it.
@@ -56,20 +76,18 @@ struct Served {
 }
 
 impl Served {
-    /// `None` without NIXL.
-    fn new(options: &ServeOptions) -> Option<Self> {
-        Self::with_blocks(BLOCKS, options)
+    /// With eight slots of a page, of which a peer has at most six. `None` without NIXL.
+    fn new(stall_timeout: Duration, writes: bool) -> Option<Self> {
+        let stall_timeout = Some(stall_timeout);
+        let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, writes, ..ServeOptions::default() };
+        Self::with_blocks(BLOCKS, &options)
     }
 
     fn with_blocks(num_blocks: u64, options: &ServeOptions) -> Option<Self> {
-        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|method| method.is_empty()) {
-            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
-            return None;
-        }
-        let owner = agent("owner");
+        let [owner, peer] = agents(["owner", "peer"])?;
         let layout = layout(&owner, num_blocks);
         serve(&layout, options).unwrap();
-        Some(Self::with_peer(owner, layout, agent("peer")))
+        Some(Self::with_peer(owner, layout, peer))
     }
 
     /// The same layout, with another peer that knows it.
@@ -82,9 +100,7 @@ impl Served {
     }
 
     fn with_peer(owner: Arc<Agent>, layout: Arc<Layout>, peer: Arc<Agent>) -> Self {
-        let metadata = owner.run(|state| state.local_metadata()).unwrap();
-        peer.run(move |state| state.load_remote(&metadata)).unwrap();
-        let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
+        let remote = known_to(&peer, &owner, &layout);
         Self { owner, layout, peer, remote }
     }
 
@@ -152,6 +168,12 @@ fn key(number: u8) -> SessionKey {
     SessionKey([number; 16])
 }
 
+fn ended_process() -> ProcessIdentity {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    ProcessIdentity { pid: child.id(), ..ProcessIdentity::current().unwrap() }
+}
+
 /// All of the first blocks of the layout.
 fn terms(blocks: u32) -> Terms {
     let spans = [0, 0, blocks].map(u32::to_le_bytes).concat();
@@ -162,8 +184,7 @@ const BLOCK: u64 = 2 * 2 * 4 * 64 * 2;
 
 #[test]
 fn nonsense_neither_ends_nor_stalls_a_service() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     let prefix = served.service().prefix();
     let good = Message { session: key(1), body: Body::progress(1) }.write(&served.service()).unwrap();
     for bytes in
@@ -184,8 +205,7 @@ fn nonsense_neither_ends_nor_stalls_a_service() {
 
 #[test]
 fn requests_that_the_layout_does_not_allow_are_refused_with_the_reason() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     served.open(key(1), true, 2 * BLOCK, terms(2));
     let (status, reason) = served.refusal(key(1));
     assert_eq!(status, Status::PermissionDenied);
@@ -202,9 +222,7 @@ fn requests_that_the_layout_does_not_allow_are_refused_with_the_reason() {
 /// Two peers have all slots, and say nothing more.
 #[test]
 fn silent_readers_lose_their_slots_to_a_peer_that_waits() {
-    let stall_timeout = Some(Duration::from_secs(3600));
-    let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(Duration::from_secs(3600), false) else { return };
     let (other, third) = (served.with_another_peer(), served.with_peer_named("third"));
     for (number, peer, slots) in [(1, &served, 4), (2, &served, 2), (3, &other, 2)] {
         peer.open(key(number), false, 2 * BLOCK, terms(2));
@@ -220,8 +238,7 @@ fn silent_readers_lose_their_slots_to_a_peer_that_waits() {
 /// A requester repeats its reports, and others find its key in the control block.
 #[test]
 fn a_refusal_remains_until_its_requester_asks_again() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     let other = served.with_another_peer();
     served.open(key(1), true, 2 * BLOCK, terms(2));
     assert_eq!(served.refusal(key(1)).0, Status::PermissionDenied);
@@ -238,8 +255,7 @@ fn a_refusal_remains_until_its_requester_asks_again() {
 
 #[test]
 fn a_session_ends_at_a_report_that_is_not_possible() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     let all = BLOCKS * BLOCK; // 32 chunks of a page
     served.open(key(1), false, all, terms(BLOCKS as u32));
     let state = served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 4, .. }));
@@ -256,10 +272,7 @@ fn a_session_ends_at_a_report_that_is_not_possible() {
 
 #[test]
 fn a_requester_that_stalls_loses_its_session() {
-    let stall_timeout = Some(Duration::from_millis(30));
-    let options =
-        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(Duration::from_millis(30), true) else { return };
     let all = BLOCKS * BLOCK;
     // One reads and one writes, and neither goes on. The slots of one peer are at most six of eight.
     served.open(key(1), false, all, terms(BLOCKS as u32));
@@ -280,8 +293,7 @@ fn a_requester_that_stalls_loses_its_session() {
 
 #[test]
 fn many_requests_of_one_peer_leave_slots_for_others() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     for number in 0..40 {
         served.open(key(number + 1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     }
@@ -294,8 +306,7 @@ fn many_requests_of_one_peer_leave_slots_for_others() {
 /// A large message may arrive after a small one that was sent later. Its session would keep slots that no run uses.
 #[test]
 fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     for session in [1, 2] {
         served.say(key(session), Body::Close);
         served.open(key(session), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
@@ -308,13 +319,8 @@ fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
 /// It was sent twice, because the owner did not know the session in time.
 #[test]
 fn a_request_that_arrives_again_after_its_session_has_ended_gets_no_slots() {
-    let stall_timeout = Some(Duration::from_secs(3600));
-    let options = ServeOptions { arena_size: 8 * 4096, stall_timeout, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
-    let mut child = std::process::Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    let ended = ProcessIdentity { pid: child.id(), ..ProcessIdentity::current().unwrap() };
-    served.open_by(ended, key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    let Some(served) = Served::new(Duration::from_secs(3600), false) else { return };
+    served.open_by(ended_process(), key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     assert_eq!(served.refusal(key(1)).0, Status::TimedOut);
     served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     // The owner handles requests in order: with this one, it has handled the one before.
@@ -329,10 +335,7 @@ fn a_request_that_arrives_again_after_its_session_has_ended_gets_no_slots() {
 #[test]
 fn writes_that_stall_leave_slots_for_others() {
     // Long enough for the peer that goes on.
-    let stall_timeout = Some(Duration::from_secs(2));
-    let options =
-        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(Duration::from_secs(2), true) else { return };
     let write = |number| served.open(key(number), true, BLOCKS * BLOCK, terms(BLOCKS as u32));
     (1..=2).for_each(write);
     (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
@@ -344,10 +347,7 @@ fn writes_that_stall_leave_slots_for_others() {
 /// A requester in another container or on another host, whose end cannot be proven.
 #[test]
 fn slots_of_writes_that_are_never_closed_come_back() {
-    let stall_timeout = Some(Duration::from_millis(300));
-    let options =
-        ServeOptions { arena_size: 8 * 4096, stall_timeout, writes: true, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(Duration::from_millis(300), true) else { return };
     let second = served.with_peer_named("second");
     // All eight slots.
     for (peer, number) in [(&served, 1), (&second, 2)] {
@@ -360,8 +360,7 @@ fn slots_of_writes_that_are_never_closed_come_back() {
 
 #[test]
 fn the_owner_says_that_it_does_not_know_a_session_whose_request_was_lost() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     let is_open = |state: &SessionState| matches!(state, SessionState::Open { .. });
     served.say(key(1), Body::progress(0));
     served.wait(key(1), |state| *state == SessionState::Unknown);
@@ -377,8 +376,7 @@ fn the_owner_says_that_it_does_not_know_a_session_whose_request_was_lost() {
 
 #[test]
 fn a_flood_of_one_peer_does_not_end_the_runs_of_another() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     let (other, is_over) = (served.with_another_peer(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -409,8 +407,7 @@ impl Drop for Over<'_> {
 /// What is wrong is found before spans are listed, and a request has few of them.
 #[test]
 fn requests_of_many_spans_are_refused_before_these_are_listed() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     let repeated = |count: usize| {
         let spans = [0, 0, BLOCKS as u32].map(u32::to_le_bytes).concat().repeat(count);
         Terms::raw("BLONHC".into(), [0, 2], [0, 2], [0, 1], [1, 4, 1, 2], spans)
@@ -423,6 +420,17 @@ fn requests_of_many_spans_are_refused_before_these_are_listed() {
     let (status, reason) = served.refusal(key(2));
     assert_eq!(status, Status::OutOfRange);
     assert!(reason.contains("more than 65536 spans"), "{reason}");
+}
+
+/// Waits until nothing else holds an agent.
+fn await_end(owner: Arc<Agent>) {
+    let weak = Arc::downgrade(&owner);
+    drop(owner);
+    let until = Instant::now() + DEADLINE;
+    while weak.upgrade().is_some() {
+        assert!(Instant::now() < until, "the session is not over");
+        std::thread::yield_now();
+    }
 }
 
 /// The copies in progress hold the layout and the service, and drop them when they end.
@@ -446,19 +454,12 @@ fn a_layout_that_is_destroyed_while_it_is_copied_frees_its_arena() {
     served.wait(key(1), |state| matches!(state, SessionState::Open { .. }));
     let Served { owner, layout, peer: _peer, remote: _remote } = served;
     drop(layout);
-    let weak = Arc::downgrade(&owner);
-    drop(owner);
-    let until = Instant::now() + DEADLINE;
-    while weak.upgrade().is_some() {
-        assert!(Instant::now() < until, "the session is not over");
-        std::thread::yield_now();
-    }
+    await_end(owner);
 }
 
 #[test]
 fn a_layout_that_is_destroyed_ends_its_sessions() {
-    let options = ServeOptions { arena_size: 8 * 4096, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
     served.open(key(1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
     served.wait(key(1), |state| matches!(state, SessionState::Open { chunks: 4, .. }));
     let weak = Arc::downgrade(&served.layout);
@@ -469,11 +470,5 @@ fn a_layout_that_is_destroyed_ends_its_sessions() {
     // The arena and its agent go when the peer has closed its session.
     let close = Message { session: key(1), body: Body::Close }.write(&id).unwrap();
     peer.run(move |state| state.notify("owner", &close)).unwrap();
-    let weak = Arc::downgrade(&owner);
-    drop(owner);
-    let until = Instant::now() + DEADLINE;
-    while weak.upgrade().is_some() {
-        assert!(Instant::now() < until, "the session is not over");
-        std::thread::yield_now();
-    }
+    await_end(owner);
 }

@@ -4,9 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BLOCK, BLOCKS, DEADLINE, ServeOptions, Served, key, layout, terms};
+use super::{BLOCK, BLOCKS, DEADLINE, STALL_TIMEOUT, Served, ended_process, key, layout, terms};
 use crate::base::error::Status;
-use crate::base::process::ProcessIdentity;
 use crate::engine::peer::served::protocol::chunk_checksums::seed;
 use crate::engine::peer::served::protocol::message::Body;
 use crate::engine::peer::served::protocol::session_control::{ENTRY, MAX_SLOTS, SessionState};
@@ -67,16 +66,10 @@ fn report(number: u8, byte: u8) -> Body {
 
 #[test]
 fn a_write_that_arrives_in_a_slot_of_another_session_is_found() {
-    let stall_timeout = Some(Duration::from_secs(3600));
-    let options =
-        ServeOptions { arena_size: 8 * CHUNK, stall_timeout, writes: true, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(Duration::from_secs(3600), true) else { return };
     let (second, reader) = (served.with_peer_named("second"), served.with_peer_named("reader"));
     // Its process has ended, and something of its is still in the network.
-    let mut child = std::process::Command::new("true").spawn().unwrap();
-    child.wait().unwrap();
-    let ended = ProcessIdentity { pid: child.id(), ..ProcessIdentity::current().unwrap() };
-    served.open_by(ended, key(1), true, BLOCKS * BLOCK, terms(BLOCKS as u32));
+    served.open_by(ended_process(), key(1), true, BLOCKS * BLOCK, terms(BLOCKS as u32));
     assert_eq!(served.refusal(key(1)).0, Status::TimedOut);
     // The other slots.
     reader.open(key(9), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
@@ -92,8 +85,7 @@ fn a_write_that_arrives_in_a_slot_of_another_session_is_found() {
 
 #[test]
 fn a_write_without_checksums_or_with_those_of_another_session_is_refused() {
-    let options = ServeOptions { arena_size: 8 * CHUNK, writes: true, ..ServeOptions::default() };
-    let Some(served) = Served::new(&options) else { return };
+    let Some(served) = Served::new(STALL_TIMEOUT, true) else { return };
     for (number, body) in [(1, Body::progress(1)), (2, report(1, 5))] {
         let slots = served.open_write(number);
         served.write_slot(slots[0], 5);

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::{DEADLINE, agents, build, known_to};
 use crate::base::error::{Error, Result, Status};
 use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, seed};
 use crate::engine::peer::served::protocol::message::{Body, Message, SessionKey};
@@ -13,38 +14,18 @@ use crate::engine::peer::served::protocol::session_control::{
     self, ENTRY, GrantedSlots, MAX_SLOTS, SessionState,
 };
 use crate::engine::peer::served::protocol::words;
-use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, LayoutSource, Served};
-use crate::nixl::{Agent, AgentConfig, Descriptor, MemoryType, ServiceId};
+use crate::layout::{Dimensions, Layout, Served};
+use crate::nixl::{Agent, Descriptor, MemoryType, ServiceId};
 use crate::region::{Region, Registration, RegistrationHold, SystemConfig, random};
-use crate::skip::skip;
 use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
 
-const DEADLINE: Duration = Duration::from_secs(60);
 const SLOTS: u32 = 4;
 const SLOT: u64 = 4096;
 /// One chunk each.
 const BLOCKS: u64 = 12;
 
-fn agent(name: &str) -> Arc<Agent> {
-    let agent = Agent::create(name, &AgentConfig::default()).unwrap();
-    agent.run(|state| state.create_backend("UCX", &[])).unwrap();
-    agent
-}
-
 fn layout(agent: &Arc<Agent>) -> Arc<Layout> {
-    let dimensions = Dimensions {
-        num_blocks: BLOCKS,
-        num_layers: 1,
-        outer_dim: 1,
-        page_size: 1,
-        inner_dim: SLOT,
-        dtype_width: 1,
-        alignment: 1,
-        num_heads: None,
-    };
-    let memory = LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
-    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
-    Layout::build(geometry, memory, Some(agent.clone())).unwrap()
+    build(agent, Dimensions { num_blocks: BLOCKS, inner_dim: SLOT, ..Dimensions::ONE })
 }
 
 /// An owner whose service is the test.
@@ -61,11 +42,7 @@ struct Owner {
 impl Owner {
     /// `None` without NIXL.
     fn new() -> Option<Self> {
-        if std::env::var_os("KVMEM_NIXL_LIBRARY").is_none_or(|method| method.is_empty()) {
-            skip("KVMEM_NIXL_LIBRARY names no library of NIXL");
-            return None;
-        }
-        let (agent, peer) = (agent("liar"), agent("requester"));
+        let [agent, peer] = agents(["liar", "requester"])?;
         let size = session_control::SIZE as u64 + u64::from(SLOTS) * SLOT;
         let region = Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap();
         let arena = Registration::create(&region, &agent).unwrap().hold().unwrap();
@@ -82,9 +59,7 @@ impl Owner {
                 Ok(())
             })
             .unwrap();
-        let metadata = agent.run(|state| state.local_metadata()).unwrap();
-        peer.run(move |state| state.load_remote(&metadata)).unwrap();
-        let remote = Layout::import(&peer, &layout.export().unwrap()).unwrap();
+        let remote = known_to(&peer, &agent, &layout);
         let local = self::layout(&peer);
         let owner = Self { agent, id, arena, local, remote, _layout: layout, _peer: peer };
         owner.write(0, &session_control::head(&id, DEADLINE));

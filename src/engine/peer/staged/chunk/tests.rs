@@ -25,8 +25,8 @@ fn layout(order: &str) -> Arc<Layout> {
         page_size: 4,
         inner_dim: 12,
         dtype_width: 2,
-        alignment: 1,
         num_heads: Some(3),
+        ..Dimensions::ONE
     };
     let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
     Layout::allocate(dimensions, kind, AllocationConfig::System(SystemConfig::default())).unwrap()

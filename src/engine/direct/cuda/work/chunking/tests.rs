@@ -27,11 +27,9 @@ fn placement(kind: usize, shift: u32, start: u64) -> Placement {
         num_blocks: 10,
         num_layers: 3,
         outer_dim: 2,
-        page_size: 1,
         inner_dim: PIECE,
-        dtype_width: 1,
         alignment: 1 << shift,
-        num_heads: None,
+        ..Dimensions::ONE
     };
     Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), start).unwrap()
 }
@@ -182,8 +180,8 @@ fn ordered(order: usize, page_size: u64, heads: u64, start: u64) -> Placement {
         page_size,
         inner_dim: heads * 3,
         dtype_width: 2,
-        alignment: 1,
         num_heads: Some(heads),
+        ..Dimensions::ONE
     };
     let order = Order::parse(ORDERS[order]).unwrap();
     let kind = LayoutKind::Ordered(Arrangement::tight(order));
@@ -229,15 +227,13 @@ fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
     const SCATTERED: u32 = 2300;
     const LONG: u32 = 2000 * SCATTERED;
     let of_kind = |kind: usize| {
+        // Elements of three bytes are not transposed.
         let dimensions = Dimensions {
             num_blocks: u64::from(LONG + 2 * SCATTERED),
             num_layers: 240,
             outer_dim: 2,
-            page_size: 1,
-            inner_dim: 3, // not transposed
-            dtype_width: 1,
-            alignment: 1,
-            num_heads: None,
+            inner_dim: 3,
+            ..Dimensions::ONE
         };
         Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), 1 << 40).unwrap()
     };
@@ -263,16 +259,7 @@ fn a_chunk_with_more_tiles_than_a_launch_supports_fails() {
 fn a_transfer_with_too_many_chunks_is_not_divided() {
     let pairs: Vec<_> = (0..1 << 17).map(|block| BlockPair { source: block, destination: block }).collect();
     let of_kind = |kind: usize| {
-        let dimensions = Dimensions {
-            num_blocks: 1 << 17,
-            num_layers: 1,
-            outer_dim: 1,
-            page_size: 1,
-            inner_dim: 3,
-            dtype_width: 1,
-            alignment: 1,
-            num_heads: None,
-        };
+        let dimensions = Dimensions { num_blocks: 1 << 17, inner_dim: 3, ..Dimensions::ONE };
         Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), 1 << 40).unwrap()
     };
     let plan = Plan::between(&of_kind(0), &of_kind(0), &pairs, Wanted::default()).unwrap();
