@@ -75,12 +75,9 @@ pub trait Verify: Send + Sync {
     fn notify(&self) -> Outcome;
 }
 
-/// A part that is ready to start. It holds no objects of the caller that the run does not hold: the run may end on another
-/// thread before `start` returns, and the caller may free its memory then.
-pub trait Start {
-    /// Starts it. A failure to start is the end of the run.
-    fn start(self);
-}
+/// Starts a part that is ready. A failure to start is the end of the run. It holds no objects of the caller that the run does not hold:
+/// the run may end on another thread before it returns, and the caller may free its memory then.
+pub type Start = Box<dyn FnOnce() + Send>;
 
 /// Reports whether a run was cancelled, and counts its bytes, for threads without access to it.
 #[derive(Clone, Default)]

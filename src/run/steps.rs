@@ -10,16 +10,13 @@ use crate::base::error::{Error, Status};
 
 /// A prepared part.
 pub trait RunPart: Send + Sync + 'static {
-    /// What is left to do when it is ready to start.
-    type Start: Start;
-
     /// Starts it, if it is the only one.
     fn start(&self, run: Run) {
-        self.prepare_start(run).start();
+        self.prepare_start(run)();
     }
 
     /// Prepares its start.
-    fn prepare_start(&self, run: Run) -> Self::Start;
+    fn prepare_start(&self, run: Run) -> Start;
 }
 
 /// All parts of a transfer: one, or one per layer.
@@ -68,7 +65,7 @@ impl<P: RunPart> Steps for Parts<P> {
         };
         let start = part.prepare_start(run);
         drop(self);
-        start.start();
+        start();
     }
 }
 
@@ -87,32 +84,18 @@ mod tests {
         all: Arc<OnceLock<Weak<Parts<Part>>>>,
     }
 
-    struct Ends {
-        run: Run,
-        is_first: bool,
-        completion: Arc<Completion>,
-        all: Weak<Parts<Part>>,
-    }
-
     impl RunPart for Part {
-        type Start = Ends;
-
-        fn prepare_start(&self, run: Run) -> Ends {
-            let (completion, all) = (self.completion.clone(), self.all.get().unwrap().clone());
-            Ends { run, is_first: self.is_first, completion, all }
-        }
-    }
-
-    impl Start for Ends {
-        fn start(self) {
-            let Self { run, is_first, completion, all } = self;
-            if is_first {
-                return run.end(Ok(()));
+        fn prepare_start(&self, run: Run) -> Start {
+            if self.is_first {
+                return Box::new(|| run.end(Ok(())));
             }
-            let other = std::thread::spawn(move || run.end(Ok(())));
-            completion.wait(None).unwrap();
-            assert!(all.upgrade().is_none(), "the parts are held after the end was reported");
-            other.join().unwrap();
+            let (completion, all) = (self.completion.clone(), self.all.get().unwrap().clone());
+            Box::new(move || {
+                let other = std::thread::spawn(move || run.end(Ok(())));
+                completion.wait(None).unwrap();
+                assert!(all.upgrade().is_none(), "the parts are held after the end was reported");
+                other.join().unwrap();
+            })
         }
     }
 

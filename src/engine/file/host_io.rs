@@ -25,12 +25,9 @@ impl HostIo {
         Self { requests: Arc::new(PlannedRequests::new(pieces, max_moves)), io }
     }
 
-    pub fn prepare_start(&self, run: Run) -> HostStart {
-        let requests = RequestSource::planned(self.requests.clone());
-        HostStart {
-            io: self.io.clone(),
-            work: Work { requests, stop: run.stop(), ending: Ending::OfRun(run) },
-        }
+    pub fn prepare_start(&self, run: Run) -> Start {
+        let (io, requests) = (self.io.clone(), RequestSource::planned(self.requests.clone()));
+        Box::new(move || io.start(Work { requests, stop: run.stop(), ending: Ending::OfRun(run) }))
     }
 
     pub fn moves(&self) -> u64 {
@@ -39,18 +36,6 @@ impl HostIo {
 
     pub fn requests(&self) -> u64 {
         self.requests.counts().requests
-    }
-}
-
-/// Work that is ready to start.
-pub struct HostStart {
-    io: Io,
-    work: Work,
-}
-
-impl Start for HostStart {
-    fn start(self) {
-        self.io.start(self.work);
     }
 }
 

@@ -16,14 +16,14 @@ mod work;
 use std::sync::Arc;
 
 use self::file_sides::FileSides;
-use self::host_io::{HostIo, HostStart};
+use self::host_io::HostIo;
 use self::io::{Io, Reasons};
-use self::staged::{StagedIo, StagedStart};
+use self::staged::StagedIo;
 use self::uring::Uring;
 use super::{Candidate, Engine};
 use crate::base::error::Result;
 use crate::cuda::ContextIdentity;
-use crate::engine::peer::{NixlMove, NixlStart};
+use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
 use crate::layout::Layout;
 use crate::layout::cache::LayoutCache;
@@ -169,33 +169,11 @@ impl Engine for PartSequence<DiskMove> {
 }
 
 impl RunPart for DiskMove {
-    type Start = DiskStart;
-
-    fn prepare_start(&self, run: Run) -> DiskStart {
+    fn prepare_start(&self, run: Run) -> Start {
         match &self.engine {
-            Kind::Host(io) => DiskStart::Host(io.prepare_start(run)),
-            Kind::Staged(io) => DiskStart::Staged(io.prepare_start(run)),
-            Kind::Gds(moved) => DiskStart::Gds(moved.prepare_start(run)),
-        }
-    }
-}
-
-/// A run that is ready to start.
-pub enum DiskStart {
-    /// By [`HostIo`].
-    Host(HostStart),
-    /// By [`StagedIo`].
-    Staged(StagedStart),
-    /// By NIXL.
-    Gds(NixlStart),
-}
-
-impl Start for DiskStart {
-    fn start(self) {
-        match self {
-            Self::Host(start) => start.start(),
-            Self::Staged(start) => start.start(),
-            Self::Gds(start) => start.start(),
+            Kind::Host(io) => io.prepare_start(run),
+            Kind::Staged(io) => io.prepare_start(run),
+            Kind::Gds(moved) => moved.prepare_start(run),
         }
     }
 }

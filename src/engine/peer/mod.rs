@@ -285,8 +285,6 @@ impl Engine for PartSequence<NixlMove> {
 }
 
 impl RunPart for NixlMove {
-    type Start = NixlStart;
-
     fn start(&self, run: Run) {
         let agent = self.shared.agent.clone();
         // A call of NIXL may not return: a run with a deadline must not keep the thread that submits it.
@@ -296,22 +294,12 @@ impl RunPart for NixlMove {
         let _ = if begins_here { agent.begin(run) } else { agent.start(run) };
     }
 
-    fn prepare_start(&self, run: Run) -> NixlStart {
+    fn prepare_start(&self, run: Run) -> Start {
         let agent = self.shared.agent.clone();
         let run = NixlRun::boxed(&self.shared, run.executed_by(agent.clone()));
-        NixlStart { agent, run }
-    }
-}
-
-/// A run that is ready to start.
-pub struct NixlStart {
-    agent: Arc<Agent>,
-    run: Box<NixlRun>,
-}
-
-impl Start for NixlStart {
-    fn start(self) {
-        let _ = self.agent.start(self.run);
+        Box::new(move || {
+            let _ = agent.start(run);
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::run::completion::{Account, Completion};
 use crate::run::queue::Queue;
 use crate::run::steps::PartSequence;
 use crate::run::ticket::Ticket;
-use crate::run::{RunHolds, Start, Steps};
+use crate::run::{RunHolds, Steps};
 
 fn account() -> Account {
     Account { bytes: 64, user_data: 7, ..Account::default() }
@@ -111,7 +111,7 @@ impl Steps for FirstEnds {
 
     fn start(self: Arc<Self>, part: u64, run: Run) {
         if part == 1 {
-            return self.next.prepare_start(run).start();
+            return self.next.prepare_start(run)();
         }
         drop(self.left_by.lock().take());
         run.end(Ok(()));

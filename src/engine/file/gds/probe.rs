@@ -18,7 +18,6 @@ use crate::nixl::{Agent, MemoryType};
 use crate::plan::Plan;
 use crate::plan::{BlockPair, Wanted};
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
-use crate::run::Start;
 use crate::run::completion::Completion;
 use crate::run::steps::RunPart;
 use crate::run::ticket::Ticket;
@@ -74,7 +73,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
     let (io, _) = Io::choose(&sides, None)?;
     let copy = HostIo::prepare(&sides, plan, io);
     run(|ticket| {
-        copy.prepare_start(ticket.start()).start();
+        copy.prepare_start(ticket.start())();
         Ok(())
     })
 }
@@ -83,7 +82,7 @@ fn by_nixl(sides @ [source, destination]: [&Arc<Layout>; 2]) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(sides, plan, None)?;
     run(|ticket| {
-        moved.prepare_start(ticket.start()).start();
+        moved.prepare_start(ticket.start())();
         Ok(())
     })
 }

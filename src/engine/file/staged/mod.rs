@@ -11,7 +11,6 @@ mod staging_thread;
 use std::sync::{Arc, OnceLock};
 
 use self::chunks::{Cutter, FileChunk};
-use self::inbox::Inbox;
 use self::staged_run::StagedRun;
 use self::staging_ring::{SLOTS, StagingRing};
 use super::file_requests::FileRequests;
@@ -105,9 +104,10 @@ impl StagedIo {
         Ok(Self { prepared: Arc::new(PreparedPieces { pieces, memory, slot, io, counts }), ring })
     }
 
-    pub fn prepare_start(&self, run: Run) -> StagedStart {
+    pub fn prepare_start(&self, run: Run) -> Start {
         let run = StagedRun::new(self.prepared.clone(), self.ring.clone(), run);
-        StagedStart { inbox: self.ring.inbox.clone(), run }
+        let inbox = self.ring.inbox.clone();
+        Box::new(move || inbox.start(run))
     }
 
     /// The context that the ring belongs to.
@@ -121,18 +121,6 @@ impl StagedIo {
 
     pub fn requests(&self) -> u64 {
         self.prepared.counts().requests
-    }
-}
-
-/// A run that is ready to start.
-pub struct StagedStart {
-    inbox: Arc<Inbox>,
-    run: StagedRun,
-}
-
-impl Start for StagedStart {
-    fn start(self) {
-        self.inbox.start(self.run);
     }
 }
 
