@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Layout;
+use super::caches::Forget;
 use crate::base::log_id::LogId;
 use crate::base::process::PerProcess;
 use crate::base::sync::{Mutex, MutexGuard};
@@ -13,10 +14,10 @@ use crate::base::sync::{Mutex, MutexGuard};
 /// At most one value per layout. It is dropped with its layout, unless something else holds it, and must not hold the layout.
 pub struct LayoutCache<T: 'static>(PerProcess<Mutex<BTreeMap<LogId, Arc<T>>>>);
 
-/// A cache, for the layouts that have values in it.
-pub(super) trait Forget: Sync {
-    /// Drops the value of a layout.
-    fn forget(&self, layout: LogId);
+impl<T: Send + Sync> Default for LayoutCache<T> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl<T: Send + Sync> LayoutCache<T> {
@@ -36,14 +37,14 @@ impl<T: Send + Sync> LayoutCache<T> {
         T: Default,
     {
         let value = self.all().entry(layout.log_id()).or_default().clone();
-        layout.forgotten_by(self);
+        layout.caches.add(self);
         value
     }
 
     /// Sets the value of a layout.
     pub fn put(&'static self, layout: &Layout, value: Arc<T>) {
         let before = self.all().insert(layout.log_id(), value);
-        layout.forgotten_by(self);
+        layout.caches.add(self);
         drop(before);
     }
 

@@ -8,6 +8,7 @@ mod axes;
 mod axis;
 mod builder;
 pub mod cache;
+mod caches;
 mod combined;
 mod config;
 mod descriptor;
@@ -48,7 +49,7 @@ pub use remote_elastic::RemoteElastic;
 pub use served::Served;
 pub use unit::Unit;
 
-use cache::Forget;
+use caches::Caches;
 use nixl_lists::Lists;
 use once_cell::sync::OnceCell;
 use storage::Storage;
@@ -56,7 +57,6 @@ use storage::Storage;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::base::log_id::LogId;
-use crate::base::sync::Mutex;
 use crate::nixl::{Agent, Descriptor, MemoryType, RequestSide, Span};
 use crate::region::Region;
 
@@ -73,8 +73,7 @@ pub struct Layout {
     lists: Lists,
     /// How its owner serves transfers of it, if it does.
     served: OnceCell<Served>,
-    /// Those that engines have values for this layout in.
-    caches: Mutex<Vec<&'static dyn Forget>>,
+    caches: Caches,
 }
 
 /// One of the parts that a layout was combined from.
@@ -101,7 +100,7 @@ impl Layout {
             memory,
             lists: Lists::default(),
             served: OnceCell::new(),
-            caches: Mutex::default(),
+            caches: Caches::default(),
         }
     }
 
@@ -141,14 +140,6 @@ impl Layout {
     /// Its shape; that of the first part, if it has parts.
     pub fn geometry(&self) -> &Geometry {
         self.placement.geometry()
-    }
-
-    /// Has a cache drop its value for this layout when the layout is dropped.
-    fn forgotten_by(&self, cache: &'static dyn Forget) {
-        let mut caches = self.caches.lock();
-        if !caches.iter().any(|known| std::ptr::addr_eq(*known, cache)) {
-            caches.push(cache);
-        }
     }
 
     /// How its owner serves transfers of it, if it does.
@@ -253,7 +244,7 @@ fn not_contiguous(geometry: &Geometry) -> Error {
 impl Drop for Layout {
     fn drop(&mut self) {
         log!(Debug, "layout {} destroyed", self.log_id);
-        self.caches.get_mut().drain(..).for_each(|cache| cache.forget(self.log_id));
+        self.caches.forget(self.log_id);
         self.lists.release(self.memory.agent());
     }
 }

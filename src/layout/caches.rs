@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The caches that have values for a layout.
+#![forbid(unsafe_code)]
+
+use crate::base::log_id::LogId;
+use crate::base::sync::Mutex;
+
+/// A cache, for the layouts that have values in it.
+pub(super) trait Forget: Sync {
+    /// Drops the value of a layout.
+    fn forget(&self, layout: LogId);
+}
+
+/// Those of one layout.
+#[derive(Default)]
+pub(super) struct Caches(Mutex<Vec<&'static dyn Forget>>);
+
+impl Caches {
+    /// Has a cache drop its value when the layout is dropped.
+    pub fn add(&self, cache: &'static dyn Forget) {
+        let mut caches = self.0.lock();
+        if !caches.iter().any(|known| std::ptr::addr_eq(*known, cache)) {
+            caches.push(cache);
+        }
+    }
+
+    /// Drops all values of the layout.
+    pub fn forget(&mut self, layout: LogId) {
+        self.0.get_mut().drain(..).for_each(|cache| cache.forget(layout));
+    }
+}
