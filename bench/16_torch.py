@@ -68,7 +68,7 @@ class Kvmem:
 
     def options(self, kind, **fields):
         made = kind()
-        getattr(self.library, kind.__name__ + "_init")(ctypes.byref(made), ctypes.c_size_t(ctypes.sizeof(made)))
+        made.struct_size = ctypes.sizeof(made)
         for field, value in fields.items():
             setattr(made, field, value)
         return made

@@ -532,7 +532,7 @@ typedef struct kvmem_transfer_explanation {
     /// - copies by a GPU: its copy rates (kvmem_cuda_get_copy_rates) and the number of contiguous ranges; for
     ///   its kernels also the lengths of the ranges on each side, with costs that were fitted on H200 hosts;
     /// - files, objects and peers: earlier runs of this process by the same method with the same file or
-    /// peer.
+    ///   peer.
     uint64_t bytes_per_second;
     /// KVMEM_METHOD_* value.
     uint32_t method;

@@ -304,7 +304,7 @@ impl RunPart for NixlMove {
 }
 
 /// Whether NIXL reads, and the sides in the order of NIXL: memory of this process, and that of a peer or a storage.
-fn local_and_remote<'a>([source, destination]: [&'a Arc<Layout>; 2]) -> (bool, [&'a Arc<Layout>; 2]) {
+fn local_and_remote([source, destination]: [&Arc<Layout>; 2]) -> (bool, [&Arc<Layout>; 2]) {
     let reads = source.memory().is_remote() || source.memory_type().is_storage();
     (reads, if reads { [destination, source] } else { [source, destination] })
 }
