@@ -45,7 +45,7 @@ Transfer = struct("kvmem_transfer_options", [
     "size notification_size", "pointer queue", "u64 user_data", "u32 compute max_ctas", "u64 staging_size",
     "u32 method reserved", "pointer checksums", "u64 source_head destination_head num_heads",
     "pointer source_table destination_table", "u64 num_tokens", "pointer parts", "size num_parts",
-    "u64 stall_timeout_ns"])
+    "u64 stall_timeout_ns timeout_ns"])
 REGIONS = 2  # KVMEM_LAYOUT_REGIONS
 
 
