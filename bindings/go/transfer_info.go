@@ -26,7 +26,7 @@ type TransferInfo struct {
 	NumRequests uint64
 	// Duration of the last run that has ended, from submit to the end.
 	Duration time.Duration
-	Method     Method
+	Method   Method
 }
 
 // Info returns the properties of the transfer.
@@ -50,7 +50,7 @@ type Explanation struct {
 	NumMoves uint64
 	// BytesPerSecond is the estimated throughput.
 	BytesPerSecond uint64
-	Method           Method
+	Method         Method
 	// Assumed: the throughput is a typical value, because nothing was measured yet.
 	Assumed bool
 	// Text for people, with a line per method that was compared.
@@ -75,7 +75,7 @@ func (t *Transfer) Explain() (Explanation, error) {
 
 // MethodChoice is a method that was compared for a transfer.
 type MethodChoice struct {
-	Method   Method
+	Method Method
 	Choice Choice
 	// BytesPerSecond is the estimated throughput; 0 if unknown.
 	BytesPerSecond uint64

@@ -150,6 +150,16 @@ impl Places {
         &self.each
     }
 
+    /// Whether some are in storage: in a file, objects or block storage.
+    pub fn are_stored(&self) -> bool {
+        self.each.iter().any(|(place, _)| {
+            matches!(
+                place.space,
+                AddressSpace::File(_) | AddressSpace::Objects(..) | AddressSpace::BlockDevice(_)
+            )
+        })
+    }
+
     /// Whether they have bytes in common with others. Places that are side by side are skipped at once.
     pub fn meet(&self, other: &Self) -> bool {
         let (mut mine, mut theirs) = (&self.joined[..], &other.joined[..]);

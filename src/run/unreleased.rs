@@ -83,13 +83,15 @@ impl Unreleased {
         }
     }
 
-    /// Keeps the run of a transfer that was added: it may write for as long as its memory exists.
+    /// Keeps the run of a transfer that was added: it may write for as long as its memory exists. Storage is not kept: it outlives
+    /// this process, a write fails because it is full or limited, and the blocks must be writable when that has changed.
     pub(super) fn keep(&self, transfer: LogId) {
-        self.change(|runs| {
-            if let Some(index) = index(runs, transfer) {
-                runs[index].is_abandoned = true;
-            }
+        let stored = self.change(|runs| {
+            let index = index(runs, transfer)?;
+            runs[index].is_abandoned = true;
+            runs[index].written.placed().places.are_stored().then(|| runs.swap_remove(index))
         });
+        drop(stored);
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Vec<EndedRun>) -> R) -> R {
@@ -221,6 +223,8 @@ mod tests {
         unreleased.add(transfer, written(&over(&file), 1, Wanted::default()));
         assert!(!is_free(&unreleased, &over(&file), 1, Wanted::default()));
         assert!(is_free(&unreleased, &over(&file), 0, Wanted::default()));
+        unreleased.keep(transfer);
+        assert!(is_free(&unreleased, &over(&file), 1, Wanted::default()), "a full disk may have space again");
     }
 
     #[test]
