@@ -15,12 +15,12 @@ static kvmem_layout_config two_requests(void) {
 }
 
 /* All blocks in reverse order, by a path or by any. */
-static kvmem_transfer *create_by(uint32_t path, const kvmem_layout *source, const kvmem_layout *destination,
+static kvmem_transfer *create_by(uint32_t method, const kvmem_layout *source, const kvmem_layout *destination,
                                  uint64_t num_blocks, uint64_t num_layers) {
     static kvmem_block_pair pairs[MANY_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
-    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all, it.method = path));
+    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all, it.method = method));
 }
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,

@@ -170,30 +170,53 @@ static void *create_transfer(void *argument) {
     return NULL;
 }
 
-/* The same for transfers: their paths have records that all of them use. */
+/* A layout over a file that a process serves, and layouts that are to remain usable. */
+typedef struct layouts {
+    peer owner, server;
+    parcel parcel;
+    kvmem_layout_config config;
+    kvmem_region *region;
+    kvmem_layout *served, *file, *memory;
+} layouts;
+
+static void layouts_open(layouts *layouts) {
+    int fd = -1;
+    layouts->owner = holder_start();
+    holder_make(&layouts->owner, MEMORY_DISK, NULL, 1);
+    layouts->parcel = holder_share(&layouts->owner, NULL);
+    layouts->server = served_file_start(MEMORY_SIZE, &fd);
+    foreign_put(&layouts->parcel, 1, fd);
+    layouts->config = blocks_config(&kv_kinds[0]);
+    layouts->region = open_parcel(&layouts->parcel, 0);
+    layouts->served = regions_lay_out(&layouts->config, &layouts->region, 1, NULL);
+    layouts->file = blocks_build(MEMORY_DISK, &layouts->config, BLOCKS_TOGETHER, NULL);
+    layouts->memory = blocks_build(MEMORY_SYSTEM, &layouts->config, BLOCKS_TOGETHER, NULL);
+}
+
+static void layouts_close(layouts *layouts) {
+    kvmem_layout_destroy(layouts->memory);
+    kvmem_layout_destroy(layouts->file);
+    kvmem_layout_destroy(layouts->served);
+    kvmem_region_destroy(layouts->region);
+    peer_finish(&layouts->server);
+    parcel_close(&layouts->parcel);
+    peer_finish(&layouts->owner);
+}
+
+/* The same for transfers: their methods have records that all of them use. */
 TEST(a_file_served_by_its_sender_stalls_no_other_transfer) {
     require_served_files();
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, MEMORY_DISK, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    int fd = -1;
-    CLEANUP(peer_finish) peer server = served_file_start(MEMORY_SIZE, &fd);
-    foreign_put(&parcel, 1, fd);
-    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
-    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
-    OWNED(kvmem_layout) served = regions_lay_out(&config, &region, 1, NULL);
-    OWNED(kvmem_layout) file = blocks_build(MEMORY_DISK, &config, BLOCKS_TOGETHER, NULL);
-    OWNED(kvmem_layout) memory = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
+    OPENED(layouts, layouts);
     for (uint64_t replies = 0; replies < MAX_REPLIES; replies++) {
-        creation stalled = {.source = served, .destination = memory};
-        creation other = {.source = file, .destination = memory};
+        creation stalled = {.source = layouts.served, .destination = layouts.memory};
+        creation other = {.source = layouts.file, .destination = layouts.memory};
         pthread_t waiting, creating;
-        served_file_stall_after(&server, replies);
+        served_file_stall_after(&layouts.server, replies);
         CHECK_EQ(pthread_create(&waiting, NULL, create_transfer, &stalled), 0);
-        while (!served_file_stalls(&server) && !stalled.has_ended) sched_yield();
+        while (!served_file_stalls(&layouts.server) && !stalled.has_ended) sched_yield();
         CHECK_EQ(pthread_create(&creating, NULL, create_transfer, &other), 0);
         check_ends(creating);
-        served_file_resume(&server);
+        served_file_resume(&layouts.server);
         check_ends(waiting);
     }
 }
@@ -204,30 +227,20 @@ TEST(a_file_served_by_its_sender_stalls_no_other_transfer) {
 /* Transfers that read the file use threads of their own, so that others, and checks of what these have moved, find some. */
 TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
     require_served_files();
-    CLEANUP(peer_finish) peer owner = holder_start();
-    holder_make(&owner, MEMORY_DISK, NULL, 1);
-    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-    int fd = -1;
-    CLEANUP(peer_finish) peer server = served_file_start(MEMORY_SIZE, &fd);
-    foreign_put(&parcel, 1, fd);
-    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+    OPENED(layouts, layouts);
     const kv_move move = KV_MOVE(2, {0, 0}, {1, 1});
-    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
-    OWNED(kvmem_layout) served = regions_lay_out(&config, &region, 1, NULL);
-    OWNED(kvmem_layout) file = blocks_build(MEMORY_DISK, &config, BLOCKS_TOGETHER, NULL);
-    OWNED(kvmem_layout) memory = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
     kvmem_layout *destinations[NUM_STUCK];
     kvmem_transfer *stuck[NUM_STUCK];
-    served_file_withhold_bytes(&server);
+    served_file_withhold_bytes(&layouts.server);
     for (size_t i = 0; i < NUM_STUCK; i++) {
-        destinations[i] = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
-        stuck[i] = MADE(kvmem_transfer, kvmem_transfer_create, served, destinations[i],
+        destinations[i] = blocks_build(MEMORY_SYSTEM, &layouts.config, BLOCKS_TOGETHER, NULL);
+        stuck[i] = MADE(kvmem_transfer, kvmem_transfer_create, layouts.served, destinations[i],
                         KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD));
         EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));
     }
-    while (!served_file_stalls(&server)) sched_yield();
+    while (!served_file_stalls(&layouts.server)) sched_yield();
     for (int is_verified = 0; is_verified < 2; is_verified++) {
-        kvmem_transfer *other = MADE(kvmem_transfer, kvmem_transfer_create, file, memory,
+        kvmem_transfer *other = MADE(kvmem_transfer, kvmem_transfer_create, layouts.file, layouts.memory,
                                      KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD,
                                                 it.flags = is_verified ? KVMEM_TRANSFER_VERIFY : 0));
         EXPECT_OK(kvmem_transfer_submit(other, ERR));
@@ -235,7 +248,7 @@ TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
         DESTROYED(kvmem_transfer, other);
     }
     for (size_t i = 0; i < NUM_STUCK; i++) EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(stuck[i], ERR));
-    served_file_resume(&server);
+    served_file_resume(&layouts.server);
     for (size_t i = 0; i < NUM_STUCK; i++) {
         EXPECT_OK(kvmem_transfer_wait(stuck[i], PATIENCE, ERR));
         DESTROYED(kvmem_transfer, stuck[i]);

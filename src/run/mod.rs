@@ -253,7 +253,7 @@ impl Run {
         let may_stall = has_peer || self.layouts().is_some_and(|layouts| layouts.iter().any(is_of_gpu));
         let check = Arc::new(Check(Mutex::new(Some(self))));
         let shared = check.clone() as Arc<dyn Shared>;
-        // A peer that does not respond, or a GPU that a kernel keeps, must not take the threads that all others share.
+        // A peer that does not respond, or a GPU that a kernel keeps busy, must not take the threads that all runs share.
         let passed = match may_stall {
             true => Pool::services().run_alone(shared),
             false => Pool::checks(&file_systems).pass(&shared),
