@@ -8,7 +8,7 @@
 bool place_is_device(place place) { return place >= PLACE_DEVICE && place != PLACE_FILE; }
 
 bool method_is_cuda(uint32_t method) {
-    return method == KVMEM_METHOD_CUDA_COPY || (method >= KVMEM_METHOD_CUDA_BATCH && method <= KVMEM_METHOD_CUDA_STAGED);
+    return method >= KVMEM_METHOD_CUDA_COPY && method <= KVMEM_METHOD_CUDA_STAGED;
 }
 
 bool place_is_elastic(place place) { return place >= PLACE_ELASTIC && place != PLACE_FILE; }

@@ -33,7 +33,7 @@ bool place_is_elastic(place place);
 /* Host memory that is not, or not completely, page-locked. */
 bool place_is_pageable(place place);
 /* Paths on which a GPU copies. */
-bool method_is_cuda(uint32_t path);
+bool method_is_cuda(uint32_t method);
 
 /* One layout. Its memory has the same contents and guard bands as the model. In elastic memory only each block has the
  * same contents, and the padding after it is its guard band. */

@@ -92,8 +92,8 @@ TEST(a_read_only_share_is_page_locked_read_only) {
     kv_model_open(&here, &config, 2);
     blocks_write(own, &here);
     const kvmem_transfer_info info = kv_run(locked, own, &move);
-    /* As from pinned memory. */
-    CHECK(info.method >= KVMEM_METHOD_CUDA_BATCH && info.method <= KVMEM_METHOD_CUDA_STAGED);
+    /* By the GPU. Which method is the best depends on the rates that were measured. */
+    CHECK(info.method >= KVMEM_METHOD_CUDA_COPY && info.method <= KVMEM_METHOD_CUDA_STAGED);
     kv_expect_moved(&here, &there, &move);
     blocks_check(own, &here);
     const kvmem_transfer_options back = kv_transfer_options(&move);
