@@ -218,7 +218,6 @@ impl Error {
         }
     }
 
-    /// Its status.
     pub fn status(&self) -> Status {
         self.0.status
     }

@@ -19,7 +19,6 @@ pub struct FileSizeSignal {
 }
 
 impl FileSizeSignal {
-    /// Blocks it.
     pub fn block() -> Self {
         let mut pending = no_signals();
         let mut before = no_signals();

@@ -25,7 +25,6 @@ impl<K, V> Default for Keyed<K, V> {
 }
 
 impl<K: PartialEq, V> Keyed<K, V> {
-    /// The value of a key.
     pub fn get(&self, key: K) -> Arc<V>
     where
         V: Default,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 /// What one peer has.
 pub struct Lease<P, T> {
-    /// The peer.
     pub peer: P,
     /// Units of the resource.
     pub units: usize,
@@ -54,7 +53,6 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         self.most.saturating_sub(self.units).min(self.max_of_one.saturating_sub(own))
     }
 
-    /// Whether a peer has its share.
     pub fn has_share(&self, peer: &P) -> bool {
         self.of.get(peer).is_some_and(|own| *own >= self.max_of_one)
     }
@@ -107,7 +105,6 @@ impl<P: Clone + Eq + Hash, T> Leases<P, T> {
         Some(lease)
     }
 
-    /// Ends all leases that suit.
     pub fn end_all(&mut self, mut suits: impl FnMut(&Lease<P, T>) -> bool) -> Vec<Lease<P, T>> {
         std::iter::from_fn(|| self.end(&mut suits)).collect()
     }

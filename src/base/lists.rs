@@ -28,7 +28,6 @@ pub fn extend<T>(list: &mut Vec<T>, entries: impl IntoIterator<Item = T>) -> Res
     entries.try_for_each(|entry| push(list, entry))
 }
 
-/// A list of entries.
 #[inline]
 pub fn collect<T>(entries: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     let mut list = Vec::new();

@@ -53,7 +53,6 @@ impl Drop for OpenLibrary {
     }
 }
 
-/// The file of the library that an address is in.
 pub fn file_of(address: *const c_void) -> Option<PathBuf> {
     // SAFETY: dladdr fills `info` with strings that live as long as the library, which is loaded now.
     unsafe {

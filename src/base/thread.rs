@@ -164,7 +164,6 @@ pub struct SignalsBlocked {
 }
 
 impl SignalsBlocked {
-    /// Blocks them.
     pub fn begin() -> Self {
         // SAFETY: the sets are plain integers, for which zero is a valid value, and live through the calls; only this thread's
         // mask changes. The calls cannot fail, because their arguments are valid.

@@ -19,7 +19,6 @@ use crate::base::error::{Error, Result, Status, ensure, fail};
 
 const HEADER: usize = 20;
 
-/// One wire form.
 pub struct Form {
     /// The first bytes of the form.
     pub magic: &'static [u8; 8],

@@ -51,7 +51,6 @@ pub enum Verdict {
 /// A method that was compared, and the outcome.
 #[derive(Clone, Debug)]
 pub struct MethodChoice {
-    /// The method.
     pub method: TransferMethod,
     /// Estimated throughput; 0 if unknown.
     pub bytes_per_second: u64,
@@ -64,7 +63,6 @@ pub struct MethodChoice {
 /// The duration of the taken method, if runs and not a model estimate it.
 #[derive(Clone, Copy, Debug)]
 pub struct RunEstimate {
-    /// Seconds.
     pub seconds: f64,
     /// No run has been timed yet, so it is a usual duration.
     pub assumed: bool,

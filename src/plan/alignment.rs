@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The alignment that direct I/O requires of a plan.
-#![forbid(unsafe_code)]
 
 use super::Plan;
 use crate::base::error::{Result, ensure};

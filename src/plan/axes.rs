@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A block as both sides have it: which axes are moved, and where they start on each side.
-#![forbid(unsafe_code)]
 
 use super::heads::HeadView;
 use super::nest::{BLOCK_AXES, PairedAxis};

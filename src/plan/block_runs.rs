@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From pairs in any order to runs of blocks in order of destination: checked, and with no destination twice.
-#![forbid(unsafe_code)]
 
 use super::moves::BlockRun;
 use super::nest::LoopOrder;
@@ -63,12 +62,10 @@ impl BlockRuns {
         self.count_before()
     }
 
-    /// The runs.
     pub fn runs(&self) -> &[BlockRun] {
         &self.runs
     }
 
-    /// The number of blocks of all runs.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }

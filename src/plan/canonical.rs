@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The bytes of blocks in an order that does not depend on their order in memory.
-#![forbid(unsafe_code)]
 
 use super::axes::PairedBlock;
 use super::nest::PairedAxis;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The same bytes of two layouts by the same numbers, also if this process has mapped memory more than once.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 

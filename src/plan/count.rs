@@ -2,7 +2,6 @@
 //! The number of moves of a plan. Two units are joined if the second continues where the first ends on both sides, which
 //! depends only on their distance. That has one value for each loop whose index the step to the second unit increments, so no loop
 //! is executed here: an example of each value shows how many are joined.
-#![forbid(unsafe_code)]
 
 use super::block_runs::BlockRuns;
 use super::moves::{BlockRun, Move};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Cuts moves at the ends of what the driver or NIXL takes as one range, on either side. Pure.
-#![forbid(unsafe_code)]
 
 use super::moves::Move;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loops of a plan in words: which axes are contiguous on both sides, and which are loops. Pure.
-#![forbid(unsafe_code)]
 
 use super::nest::{Loop, PairedAxis};
 use super::{Plan, PlanPart};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where a plan reads and writes, in ranges of whole parts of blocks: far fewer than there are moves.
-#![forbid(unsafe_code)]
 
 use super::nest::{Loop, iterations};
 use super::odometer::Odometer;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Heads and their elements, also if one side does not know its number of heads.
-#![forbid(unsafe_code)]
 
 use crate::layout::{Axis, Geometry};
 
@@ -28,7 +27,6 @@ impl HeadView {
         })
     }
 
-    /// One side, if it can have so many heads.
     pub fn with(side: &Geometry, heads: u64) -> Option<Self> {
         let (known, elements) = (side.count(Axis::Head), side.count(Axis::Element));
         if known == heads {
@@ -50,12 +48,10 @@ impl HeadView {
         }
     }
 
-    /// The stride of an axis.
     pub fn stride(&self, side: &Geometry, axis: Axis) -> u64 {
         if axis == Axis::Head { self.head_stride } else { side.stride(axis) }
     }
 
-    /// The number of heads.
     pub fn heads(&self) -> u64 {
         self.heads
     }

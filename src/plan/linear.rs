@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One side of a plan against its bytes in a row. Two processes that agree on the order of the axes and of the spans of
 //! tokens count the bytes alike, and neither needs the addresses of the other.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 
@@ -67,7 +66,6 @@ impl LinearPlan {
         Ok(plan)
     }
 
-    /// Number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

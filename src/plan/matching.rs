@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which part of one layout is moved to which part of another: those of the same name.
-#![forbid(unsafe_code)]
 
 use std::collections::HashSet;
 

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Moves of equal size with constant strides on both sides as the rows of matrices.
-#![forbid(unsafe_code)]
 
 use super::block_runs::BlockRuns;
 use super::moves::{BlockRun, Matrix, Move};
 use super::progressions::{self, Limits, Progression};
 use super::shape::{Grid, Shape};
 
-/// A plan as matrices.
 pub struct Matrices<'a> {
     shape: &'a Shape,
     blocks: &'a BlockRuns,

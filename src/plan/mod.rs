@@ -323,7 +323,6 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-/// The tiles of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileCount {
     /// Bytes of most of them.
@@ -349,7 +348,6 @@ impl<'a> PlanPart<'a> {
         self.blocks.runs()
     }
 
-    /// Number of blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks.blocks()
     }
@@ -390,7 +388,6 @@ impl<'a> PlanPart<'a> {
         canonical::each_span(&self.shape.sides[side], self.block, side, id, visit);
     }
 
-    /// The maximum number of moves.
     pub fn max_moves(&self) -> u64 {
         let spans = if self.shape.blocks_together { self.runs().len() as u64 } else { self.blocks() };
         spans * self.shape.units_of_block()

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Contiguous spans, rows of spans, and runs of blocks: what plans consist of.
-#![forbid(unsafe_code)]
 
 /// A span of bytes that is contiguous on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,6 @@ pub struct Matrix {
     pub first: Move,
     /// Bytes from a row to the next, in source and destination; without meaning for a single row.
     pub strides: [u64; 2],
-    /// Number of rows.
     pub rows: u64,
 }
 
@@ -76,6 +74,5 @@ pub struct BlockRun {
     pub source: u32,
     /// First block id in the destination layout.
     pub destination: u32,
-    /// Number of blocks.
     pub length: u32,
 }

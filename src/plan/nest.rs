@@ -4,18 +4,15 @@
 //! Axes that are contiguous on both sides become one unit of bytes. The other axes become loops, in the order of the
 //! destination; neighbours that continue each other on both sides become one loop. So it does not matter in which terms a
 //! layout was described.
-#![forbid(unsafe_code)]
 
 use crate::base::sorting::sort_few_by_key;
 use crate::layout::{Axis, Unit};
 
-/// The axes of a block.
 pub const BLOCK_AXES: usize = 5;
 
 /// An axis of a block as both sides have it.
 #[derive(Clone, Copy, Debug)]
 pub struct PairedAxis {
-    /// The axis.
     pub axis: Axis,
     /// Number of indices that are moved.
     pub count: u64,
@@ -155,7 +152,6 @@ impl Nest {
     }
 }
 
-/// Iterations of nested loops.
 pub fn iterations(loops: &[Loop]) -> u64 {
     loops.iter().map(|each| each.count).product()
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Positions in nested loops, one after the other.
-#![forbid(unsafe_code)]
 
 use std::ops::Deref;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What all plans between the same two layouts have in common, whatever the blocks: computed once.
-#![forbid(unsafe_code)]
 
 use super::axes::{PairedBlock, ensure_same_elements};
 use super::block_runs::BlockRuns;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether what a transfer reads and what it writes are separate.
-#![forbid(unsafe_code)]
 
 use super::Plan;
 use super::common_memory::{CommonBytes, CommonPlaces};
@@ -21,7 +20,6 @@ pub enum Bytes<'a> {
 /// Bytes, and where their regions are.
 #[derive(Clone, Copy)]
 pub struct Placed<'a> {
-    /// The bytes.
     pub bytes: Bytes<'a>,
     /// The places of the regions.
     pub places: &'a Places,

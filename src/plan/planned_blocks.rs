@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The blocks of a plan, or the spans of tokens, and memory to plan other ones in.
-#![forbid(unsafe_code)]
 
 use super::block_runs::BlockRuns;
 use super::nest::LoopOrder;

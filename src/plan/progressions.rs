@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs at regular distances. They are searched for among runs of blocks rather than among moves: all layers and outer slots
 //! have the same runs, and there are many times as many moves.
-#![forbid(unsafe_code)]
 
 use super::moves::BlockRun;
 
@@ -11,7 +10,6 @@ const FEWEST: usize = 3;
 /// Runs of equal length with a constant distance from each to the next; or a single run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progression {
-    /// The first of them.
     pub first: BlockRun,
     /// Number of runs.
     pub count: u64,

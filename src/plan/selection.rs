@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The layers, outer slots and heads that are moved of each block, on each side.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 
@@ -12,18 +11,15 @@ use crate::layout::{Axis, Geometry};
 /// What is moved of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Layers.
     pub layers: PairedRange,
     /// Outer slots.
     pub outers: PairedRange,
-    /// Heads.
     pub heads: PairedRange,
 }
 
 /// Layers and outer slots of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots {
-    /// Layers.
     pub layers: Range<u64>,
     /// Outer slots of each.
     pub outers: Range<u64>,
@@ -46,12 +42,10 @@ impl Selection {
         Self { layers, ..self }
     }
 
-    /// Those of the source.
     pub fn source(&self) -> Slots {
         self.side(|range| range.source)
     }
 
-    /// Those of the destination.
     pub fn destination(&self) -> Slots {
         self.side(|range| range.destination)
     }

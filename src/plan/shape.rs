@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loops of a plan at addresses: what does not depend on the blocks.
-#![forbid(unsafe_code)]
 
 use super::axes::PairedBlock;
 use super::moves::{BlockRun, Move};

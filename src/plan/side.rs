@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The addresses of one side of a plan: where its regions start, and where the selection starts in them.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

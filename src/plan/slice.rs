@@ -2,7 +2,6 @@
 //! Slices of a plan: some of its blocks, so that the terms of each slice fit in a message. The bytes of each slice are counted by
 //! themselves. A range of the plan's bytes would be no slice: if blocks are not the outermost axis, it has some of the bytes of
 //! most blocks.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 
@@ -20,7 +19,6 @@ pub struct PlanSlice<'a> {
 }
 
 impl Plan {
-    /// All of the plan.
     pub fn whole(&self) -> PlanSlice<'_> {
         let parts = self.parts().map(|part| (part, 0..part.blocks()));
         PlanSlice { plan: self, parts: parts.collect() }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A plan in the terms of one of its sides: tokens, heads, layers and parts, without addresses. A process that has only that
 //! side finds the same bytes in the same order. Pure.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 
@@ -180,7 +179,6 @@ pub struct CheckedTerms<'a> {
 }
 
 impl CheckedTerms<'_> {
-    /// Number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plans copy the same bytes as a copy block by block, in fewer moves, whatever the layouts.
-#![forbid(unsafe_code)]
 
 mod cuts;
 mod extremes;

@@ -4,7 +4,6 @@
 //! The loops of a nest have the order of the destination. If the source has its elements in another order, each row of the
 //! destination takes a little from many lines and pages of the source, and later rows come back for the rest. A tile consists of
 //! the units that are close together on both sides, so each line and page is used once, in whatever order its units are copied.
-#![forbid(unsafe_code)]
 
 use std::ops::{Deref, Range};
 
@@ -97,7 +96,6 @@ struct Tiling {
     outside: Loops,
     /// Loops over the tiles of a block.
     inside: Loops,
-    /// Loops of a tile.
     within: Loops,
     /// Of each loop in a tile: the loop over tiles that continues it, and the iterations of both.
     continued: [Option<(usize, u64)>; BLOCK_AXES],
@@ -148,7 +146,6 @@ impl Tiling {
         iterations(&self.within) * shape.nest.unit_size
     }
 
-    /// The number of tiles of so many blocks.
     fn count(&self, blocks: u64) -> u64 {
         iterations(&self.outside) * iterations(&self.inside) * blocks
     }

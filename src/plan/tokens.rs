@@ -6,7 +6,6 @@
 //! of one length, which are planned like blocks: the id of a span is its distance from block 0 in units of one stride. Every n-th
 //! token of a block is the same with blocks of p / n tokens and n times the stride, if n divides p; otherwise each token is a
 //! span.
-#![forbid(unsafe_code)]
 
 use super::axes::PairedBlock;
 use super::block_runs::BlockRuns;
@@ -112,7 +111,6 @@ impl Sections {
         Ok(())
     }
 
-    /// The sections.
     pub fn list(&self) -> &[Section] {
         &self.all[..self.used]
     }

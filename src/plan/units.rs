@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Goes through the units of a plan in the order of the destination, a row of units at a time.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

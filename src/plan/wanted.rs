@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which blocks or tokens are moved, and which part of each block.
-#![forbid(unsafe_code)]
 
 /// A block of the source and the block of the destination that it is copied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +45,9 @@ pub struct PairedRange {
 /// The part of each block that is moved. `None` selects all; then both sides must have the same number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
-    /// Layers.
     pub layers: Option<PairedRange>,
     /// Outer slots.
     pub outers: Option<PairedRange>,
-    /// Heads.
     pub heads: Option<PairedRange>,
 }
 

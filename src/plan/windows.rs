@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Divides a plan into windows, so that its moves are listed window by window. Each window has the moves of some blocks, in
 //! the order of the plan, and of the same blocks in every part of the layouts.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -16,7 +16,6 @@ use crate::nixl::{Descriptors, HostPages, Span};
 
 /// The memory of a region.
 pub trait Backing: Any + Send + Sync {
-    /// Its tier.
     fn tier(&self) -> Tier;
 
     /// Its first byte: a host or device address, or an offset in storage.
@@ -177,11 +176,8 @@ pub struct Properties {
 
 /// How another process can get memory.
 pub enum Export<'a> {
-    /// By its memory file.
     MemoryFile(&'a MemoryFile),
-    /// By its file on disk.
     DiskFile,
-    /// By its extents.
     Extents,
     /// By the VMM memories that are mapped there.
     Mappings(RetainedRange),

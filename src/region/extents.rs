@@ -201,7 +201,6 @@ fn deregister_added(
     later.fold(failure, SpanFailure::and)
 }
 
-/// Some extents of a region.
 pub struct RegionExtents {
     /// The elastic region.
     pub region: Arc<Region>,

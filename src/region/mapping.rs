@@ -16,10 +16,8 @@ use crate::base::retried;
 /// How many places are tried for a mapping that is aligned to more than a page.
 const PLACES: usize = 1000;
 
-/// The pages of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// Ordinary pages.
     Ordinary,
     /// Ordinary pages at an address aligned for huge pages.
     AlignedTo(usize),
@@ -36,7 +34,6 @@ impl Pages {
         }
     }
 
-    /// Alignment of their mappings.
     fn alignment(self) -> usize {
         match self {
             Self::AlignedTo(alignment) => alignment,
@@ -79,7 +76,6 @@ pub fn give_size(file: &OwnedFd, size: u64) -> rustix::io::Result<()> {
 /// A memory file, from some offset on.
 #[derive(Clone, Copy)]
 pub struct FilePart<'a> {
-    /// The file.
     pub file: BorrowedFd<'a>,
     /// Where the part starts: a multiple of the file's page size.
     pub offset: u64,

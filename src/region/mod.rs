@@ -93,7 +93,6 @@ pub struct Region {
 }
 
 impl Region {
-    /// Its number in the log.
     pub fn log_id(&self) -> LogId {
         self.log_id
     }
@@ -162,7 +161,6 @@ impl Region {
         memory.downcast_ref()
     }
 
-    /// The file of a disk region.
     pub fn file(&self) -> Option<&DiskFile> {
         self.memory_of_kind()
     }

@@ -18,7 +18,6 @@ pub enum NumaPlacement {
 }
 
 impl NumaPlacement {
-    /// The node.
     pub fn node(self) -> u32 {
         match self {
             Self::Bind(node) | Self::Prefer(node) => node,

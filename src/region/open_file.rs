@@ -77,7 +77,6 @@ impl FileId {
         Some(Self { file_system: (number(major)?, number(minor)?), inode: *inode })
     }
 
-    /// The file system that the file is on.
     pub fn file_system(self) -> FileSystemId {
         self.file_system
     }

@@ -12,9 +12,7 @@ use crate::base::process::ProcessIdentity;
 /// The access of a process to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Access {
-    /// Read.
     Read,
-    /// Read and write.
     ReadWrite,
 }
 
@@ -33,7 +31,6 @@ pub struct OpenRequirements {
     pub control: FileId,
     /// The file of its memory; `None` if the memory is not a file.
     pub file: Option<FileId>,
-    /// The access.
     pub access: Access,
     /// Required alignment of its address, a power of two.
     pub alignment: u64,

@@ -16,16 +16,13 @@ use crate::base::process::ProcessIdentity;
 /// Two regions whose ranges overlap in an address space, and where each starts in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meeting {
-    /// Which of the regions.
     pub regions: [usize; 2],
-    /// Their starts.
     pub starts: [i128; 2],
 }
 
 /// The maximum number of pairs of regions that overlap: those of interleaved parts of a layout with many regions.
 const MAX_MEETINGS: usize = 1 << 20;
 
-/// A place, and the index of its region.
 type Indexed = (Place, usize);
 
 /// Returns two regions whose first `size` bytes overlap; the same index twice if one region contains some bytes twice.
@@ -102,7 +99,6 @@ fn all_meetings(all: Vec<Indexed>) -> Result<Vec<Meeting>> {
 /// The places of the regions of a layout.
 #[derive(Debug)]
 pub struct Places {
-    /// The address of each region.
     addresses: Vec<u64>,
     /// Each with the index of its region, in order of the regions.
     each: Vec<(Place, u32)>,
@@ -111,7 +107,6 @@ pub struct Places {
 }
 
 impl Places {
-    /// That of some regions.
     pub fn from_regions(regions: &[Arc<Region>]) -> Self {
         let each = regions.iter().zip(0u32..).flat_map(|(region, index)| {
             let places = region.places().into_iter();
@@ -140,7 +135,6 @@ impl Places {
         Self { addresses, each, joined }
     }
 
-    /// The address of each region.
     pub fn addresses(&self) -> &[u64] {
         &self.addresses
     }

@@ -16,7 +16,6 @@ const HUGETLBFS: u32 = 0x9584_58f6;
 /// The list of the calling thread, because that of the process is empty once the main thread has ended.
 const STATISTICS: &str = "/proc/thread-self/smaps";
 
-/// The size of a transparent huge page.
 pub fn transparent_huge_page_size() -> usize {
     let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
     let size = text.ok().and_then(|text| text.trim().parse().ok());

@@ -17,15 +17,12 @@ use crate::base::process::ProcessIdentity;
 /// What bytes are counted in: an offset in an address space is one byte.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressSpace {
-    /// The addresses of this process.
     Process,
-    /// A file.
     File(FileId),
     /// Memory with a control block, by its id.
     Shared([u8; 16]),
     /// Objects, by the prefix of their keys and their size.
     Objects(Arc<str>, u64),
-    /// A block device, by its number.
     BlockDevice(u64),
     /// The addresses of another process, which NIXL accesses.
     Peer(Arc<ProcessIdentity>),
@@ -34,11 +31,9 @@ pub enum AddressSpace {
 /// Bytes of a region in an address space.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The address space.
     pub space: AddressSpace,
     /// The first of the bytes there.
     pub start: u64,
-    /// Their end there.
     pub end: u64,
     /// The first of the bytes in the region.
     pub offset: u64,

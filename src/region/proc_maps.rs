@@ -18,10 +18,8 @@ use crate::base::retried;
 /// The list of the calling thread, because that of the process is empty after the main thread has ended.
 const LIST: &str = "/proc/thread-self/maps";
 
-/// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapsEntry {
-    /// Its addresses.
     pub addresses: Range<u64>,
     /// It may be read.
     pub readable: bool,

@@ -14,7 +14,6 @@ use crate::base::log::log;
 use crate::base::process::PerProcess;
 use crate::base::sync::{Mutex, MutexGuard};
 
-/// The holders of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
     /// All references in this process: handles, views, layouts, registrations, shares, transfers.
@@ -126,7 +125,6 @@ impl Region {
     }
 }
 
-/// A region in a share.
 pub struct SharedRegion(Arc<Region>);
 
 impl SharedRegion {

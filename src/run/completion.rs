@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of a transfer's last run as its caller sees it, by polling, by waiting, or from a completion queue: the
 //! outcome, the duration, and the number of layers that have moved.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -138,7 +137,6 @@ impl Completion {
         self.state.is_claimed()
     }
 
-    /// Number of layers of a run.
     pub fn layers(&self) -> u64 {
         self.layers
     }
@@ -179,7 +177,6 @@ impl Completion {
         self.state.phase() == Phase::Running
     }
 
-    /// Whether there was a run.
     pub fn was_run(&self) -> bool {
         self.state.phase() != Phase::NeverRun
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The thread that ends runs at their deadlines. Other threads may be in a call of the kernel, of the driver or of NIXL that does
 //! not return, so none of them can do this. It exists while there are runs with a deadline.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,7 +113,6 @@ impl Deadlines {
 }
 
 impl Reservation {
-    /// Adds a deadline.
     pub fn add(self, at: Instant, run: Arc<dyn Expires>) -> Deadline {
         let Deadlines { state, changed, .. } = &*self.0;
         let mut state = state.lock();

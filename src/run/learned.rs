@@ -6,7 +6,6 @@
 //! nearest ones that explain this run, so that a part that takes most of a run learns the most from it. The first runs count more than later ones,
 //! unless the default has a weight of its own. Factors stay within bounds, and return to the default while no run ends: an
 //! outlier changes little, and a method that was once slow, and is therefore not taken, is tried again later.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +63,6 @@ impl<const N: usize> Learned<N> {
         self.last.is_some()
     }
 
-    /// The factors.
     pub fn factors(&self, now: Instant) -> [f64; N] {
         let Learning { default, half_life, .. } = *self.rule;
         let (Some(half_life), Some(last)) = (half_life, self.last) else { return self.factors };
@@ -72,7 +70,6 @@ impl<const N: usize> Learned<N> {
         self.factors.map(|factor| default + (factor - default) * 0.5f64.powf(half_lives))
     }
 
-    /// Seconds of a run of these parts.
     pub fn seconds(&self, parts: [f64; N], now: Instant) -> f64 {
         dot(self.factors(now), parts)
     }
@@ -109,7 +106,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Assumes so many bytes per second.
     pub fn assuming(bytes_per_second: f64) -> Self {
         Self { assumed: bytes_per_second, runs: Mutex::new(Learned::new(&ORDER_OF_MAGNITUDE)) }
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The methods of transfers. Direction and kinds of memory follow from the layouts.
-#![forbid(unsafe_code)]
 
 /// The method by which bytes move between two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A completion queue with an event fd.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

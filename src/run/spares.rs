@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects that runs share with threads, and that later runs use again: a run that is submitted again allocates nothing.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Polling before a thread sleeps: waking it costs more than the poll.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

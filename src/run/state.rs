@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether a transfer may be started, and how its last run went, in one word: a thread that sees the end of a run can start the
 //! next one.
-#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -46,7 +45,6 @@ impl RunState {
         self.0.load(Ordering::Acquire) & CLAIMED != 0
     }
 
-    /// The phase.
     pub fn phase(&self) -> Phase {
         match self.0.load(Ordering::Acquire) & PHASES {
             0 => Phase::NeverRun,

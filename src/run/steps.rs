@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts of a transfer that run one after the other, one per layer, for engines without an order of their
 //! own.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -15,7 +14,6 @@ pub trait RunPart: Send + Sync + 'static {
         self.prepare_start(run)();
     }
 
-    /// Prepares its start.
     fn prepare_start(&self, run: Run) -> Start;
 }
 
@@ -38,12 +36,10 @@ impl<P: RunPart> PartSequence<P> {
         }
     }
 
-    /// All parts.
     pub fn parts(&self) -> &[P] {
         &self.0.0
     }
 
-    /// The first part.
     pub fn first(&self) -> &P {
         &self.0.0[0]
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run that is reserved: the engine that gets it prepares what can fail, and then starts it.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,7 +2,6 @@
 //! Memory that a run may still write after its end was reported: at its deadline, because a request cannot be cancelled, or because
 //! the end of its work can't be detected. A run of another transfer into these bytes would be overwritten after it has succeeded, so
 //! it does not begin.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +19,6 @@ use crate::region::{Contexts, Places};
 pub enum Written {
     /// Blocks of a layout.
     Blocks {
-        /// The plan of the run.
         plan: Plan,
         /// Where the memory of the layout is.
         places: Arc<Places>,

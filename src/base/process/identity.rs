@@ -33,7 +33,6 @@ pub struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// This process.
     pub fn current() -> Result<Self> {
         let stat = read(OWN_STAT)?;
         let start_time = start_time(&stat).ok_or_else(|| {

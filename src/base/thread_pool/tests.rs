@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pools whose threads wait, panic, or cannot be started.
-#![forbid(unsafe_code)]
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};

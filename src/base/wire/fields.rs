@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads fields from CBOR. Only what is generic depends on the type of a field; items are read by functions that exist once.
 //! The deserializer of ciborium is generic in all of it, which is inlined for each field of each wire form: 5% of the library.
-#![forbid(unsafe_code)]
 
 mod items;
 

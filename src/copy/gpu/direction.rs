@@ -2,7 +2,6 @@
 //! The direction of a copy, from the point of view of the device that executes it.
 #![forbid(unsafe_code)]
 
-/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyDirection {
     /// From host memory.

@@ -14,7 +14,6 @@ pub enum DriverCopies {
     OneByOne(Batch),
     /// All in one call, or one call per copy where the driver supports no batches.
     Batch {
-        /// The copies.
         batch: Batch,
         /// The source is host memory.
         from_host: bool,
@@ -78,7 +77,6 @@ impl DriverCopies {
 pub enum StreamKind {
     /// A stream of the run, with no work before it.
     Own,
-    /// A stream of the caller.
     Caller,
     /// Batches are not supported: the legacy default stream, or a graph.
     WithoutBatches,

@@ -17,11 +17,8 @@ use crate::region::{DeviceUsers, PeerMemory, Tier};
 
 /// The two sides of a copy.
 pub struct CudaSides {
-    /// The source.
     pub source: Arc<Layout>,
-    /// The destination.
     pub destination: Arc<Layout>,
-    /// The direction of the copy.
     pub direction: CopyDirection,
     /// The device that the copy runs on.
     pub ordinal: i32,

@@ -17,7 +17,6 @@ pub struct HostOrder {
     runs: Vec<KernelRun>,
     /// Index of the first, host block, number of blocks.
     spans: Vec<(u64, u64, u64)>,
-    /// Number of blocks.
     blocks: u64,
 }
 
@@ -42,7 +41,6 @@ impl HostOrder {
         Ok(Self { runs, spans, blocks })
     }
 
-    /// Number of blocks.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }

@@ -22,7 +22,6 @@ pub struct KernelCopy {
 }
 
 impl KernelCopy {
-    /// Prepares it.
     pub fn prepare(plan: &Plan, max_ctas: u32) -> Result<Self> {
         let (mut runs, mut launches) = (Vec::new(), Vec::new());
         for part in plan.parts() {
@@ -34,7 +33,6 @@ impl KernelCopy {
         Ok(Self { runs, launches, max_ctas })
     }
 
-    /// Its launches.
     pub fn launches(&self) -> impl Iterator<Item = &Blocks> {
         self.launches.iter()
     }

@@ -15,7 +15,6 @@ use crate::cuda::kernel::KernelRun;
 pub enum PreparedRuns {
     /// In the parameters of the launch, behind its layers.
     InLaunch,
-    /// In the descriptor ring.
     InRing(Arc<DescriptorSlot>),
     /// On the heap; written to the ring for each run of the copy.
     OnHeap(Vec<KernelRun>),

@@ -19,7 +19,6 @@ const MAX: u64 = 1 << 32;
 pub struct RowLoops {
     /// The outer one of the two; one iteration if there is only one loop.
     pub outer: Loop,
-    /// The inner one.
     pub inner: Loop,
 }
 

@@ -47,7 +47,6 @@ pub struct StagedAxes(Vec<StagedAxis>);
 pub struct HostSpan {
     /// Its size in bytes, in each block.
     pub size: u64,
-    /// Number of axes outside it.
     pub outside: usize,
     /// Adjacent blocks are contiguous too; then blocks are the last axis outside.
     pub blocks_together: bool,
@@ -75,7 +74,6 @@ impl StagedAxes {
         Self(axes)
     }
 
-    /// The axes.
     pub fn all(&self) -> &[StagedAxis] {
         &self.0
     }

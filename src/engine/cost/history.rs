@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Throughput of earlier runs of this process, for methods that no model predicts: to a peer, and from or to a
 //! file. Before the first run, a usual rate is assumed.
-#![forbid(unsafe_code)]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::BorrowedFd;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rate at which this machine copies host memory, measured once per process when it is first needed.
-#![forbid(unsafe_code)]
 
 use std::time::Instant;
 

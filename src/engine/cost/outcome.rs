@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The methods that were compared for a transfer, and which one is best. All engines choose here.
-#![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 
@@ -13,7 +12,6 @@ pub type Reason = Cow<'static, str>;
 /// A method that was compared with the others.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// The method.
     pub method: TransferMethod,
     /// Estimated duration of a run; 0 if unknown.
     pub seconds: f64,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What requests to a peer cost: a time for each descriptor, and a time for each byte. Both are measured by the runs of this
 //! process, and assumed before the first. Also the rate at which rows are copied between an arena and local memory.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -101,7 +100,6 @@ impl Between {
 /// What a run has transferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Descriptors of its requests.
     pub descriptors: u64,
     /// Bytes of its requests.
     pub transferred: u64,
@@ -118,11 +116,9 @@ pub struct Sample {
 /// What a transfer through an arena takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimate {
-    /// Descriptors of its requests.
     pub descriptors: u64,
     /// Bytes between the peer and the arena.
     pub transferred: u64,
-    /// Requests.
     pub chunks: u64,
     /// Separate places in local memory.
     pub places: u64,
@@ -160,7 +156,6 @@ pub fn places_of(plan: &Plan) -> u64 {
 }
 
 impl ServedSize {
-    /// That of a plan.
     pub fn new(plan: &Plan, sessions: u64) -> Self {
         Self { bytes: plan.bytes(), sessions, spans: plan.spans(), places: places_of(plan) }
     }

@@ -15,7 +15,6 @@ const MAX_SPANS: usize = 1024;
 pub struct Piece {
     /// The open file.
     pub file: RawFd,
-    /// Offset in the file.
     pub offset: u64,
     /// Address in memory.
     pub address: u64,
@@ -27,9 +26,7 @@ pub struct Piece {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoSpan {
-    /// Its address.
     pub address: usize,
-    /// Its size.
     pub size: usize,
 }
 const _: () = assert!(size_of::<IoSpan>() == size_of::<libc::iovec>());
@@ -39,7 +36,6 @@ const _: () = assert!(size_of::<IoSpan>() == size_of::<libc::iovec>());
 pub struct FileRequest {
     /// The open file.
     pub file: RawFd,
-    /// Offset in the file.
     pub offset: u64,
     /// Bytes of all spans.
     pub size: u64,
@@ -51,7 +47,6 @@ pub struct FileRequest {
 #[derive(Debug, Default)]
 pub struct FileRequests {
     writes: bool,
-    /// Number of pieces.
     pieces: u64,
     spans: Vec<IoSpan>,
     list: Vec<FileRequest>,
@@ -88,22 +83,18 @@ impl FileRequests {
         self.spans.push(IoSpan { address: address as usize, size: size as usize });
     }
 
-    /// Whether they write to the file.
     pub fn writes(&self) -> bool {
         self.writes
     }
 
-    /// Number of pieces.
     pub fn pieces(&self) -> u64 {
         self.pieces
     }
 
-    /// Number of requests.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// One request.
     pub fn get(&self, index: usize) -> &FileRequest {
         &self.list[index]
     }
@@ -114,7 +105,6 @@ impl FileRequests {
         &self.spans[first..first + count]
     }
 
-    /// Bytes of all.
     pub fn bytes(&self) -> u64 {
         self.list.iter().map(|request| request.size).sum()
     }

@@ -12,9 +12,7 @@ use crate::nixl::MemoryType;
 
 /// Which side is in a file, and which in memory.
 pub struct FileSides<'a> {
-    /// The side in a file.
     pub file: &'a Arc<Layout>,
-    /// The side in memory.
     pub memory: &'a Arc<Layout>,
     /// Blocks go to the file.
     pub writes: bool,

@@ -27,7 +27,6 @@ pub struct FileOperation {
 pub struct IoCall<'a> {
     /// The open file.
     pub file: i32,
-    /// The offset in the file.
     pub offset: u64,
     /// Buffers in memory.
     pub spans: &'a [IoSpan],
@@ -36,11 +35,9 @@ pub struct IoCall<'a> {
 /// The next step.
 #[derive(Debug)]
 pub enum IoStep {
-    /// All is done.
     Done,
     /// Repeat, for the remaining bytes.
     Again,
-    /// The operation failed.
     Failed(Error),
 }
 

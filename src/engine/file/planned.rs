@@ -44,7 +44,6 @@ impl PlannedPieces {
         self.writes
     }
 
-    /// Bytes of all.
     pub fn bytes(&self) -> u64 {
         self.plan.bytes()
     }
@@ -139,7 +138,6 @@ impl PlannedRequests {
         this
     }
 
-    /// The number of windows.
     pub fn windows(&self) -> u64 {
         self.pieces.windows
     }
@@ -151,7 +149,6 @@ impl PlannedRequests {
         if self.pieces.windows == 1 { self.only.get_or_init(list).clone() } else { list() }
     }
 
-    /// Bytes of all.
     pub fn bytes(&self) -> u64 {
         self.pieces.bytes()
     }
@@ -186,12 +183,10 @@ pub struct RequestSource {
 }
 
 impl RequestSource {
-    /// The requests of a plan.
     pub fn planned(planned: Arc<PlannedRequests>) -> Self {
         Self { planned: Some(planned), ..Self::default() }
     }
 
-    /// Those of a list.
     pub fn listed(list: Arc<FileRequests>) -> Self {
         Self { list: Some(list), ..Self::default() }
     }

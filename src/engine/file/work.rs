@@ -13,7 +13,6 @@ use crate::run::{Run, Stop, cancelled};
 
 /// Some requests. The outcome is reported once the kernel no longer uses any memory that they name.
 pub struct Work {
-    /// The requests.
     pub requests: RequestSource,
     /// Whether the caller cancelled those that have not begun.
     pub stop: Stop,
@@ -23,7 +22,6 @@ pub struct Work {
 
 /// Receives the outcome of work, on any thread.
 pub enum Ending {
-    /// It is all of this run.
     OfRun(Run),
     /// It is a part of a run, in a slot.
     OfSlot {
@@ -36,12 +34,10 @@ pub enum Ending {
 
 /// Receives the outcomes of work in slots.
 pub trait SlotOutcomes: Send + Sync {
-    /// Adds the outcome of the work of a slot.
     fn add(&self, slot: usize, outcome: Outcome);
 }
 
 impl Ending {
-    /// Reports the outcome.
     pub fn report(self, outcome: Outcome) {
         match self {
             // Unlocking pages or deregistering memory may take long, and io_uring has one thread for all transfers, so another

@@ -139,7 +139,6 @@ impl NixlMove {
         self.shared.request_plan.plan.count_moves(false)
     }
 
-    /// Number of requests.
     pub fn requests(&self) -> Result<u64> {
         self.shared.count()
     }

@@ -61,7 +61,6 @@ pub(super) enum FlowPlan {
     Served(Arc<ServedPlan>),
 }
 
-/// The requests of one run.
 pub(super) struct RunRequests {
     pub flow: Flow,
     /// Reads the peer's control block, before and after the requests.
@@ -111,7 +110,6 @@ impl PreparedRequests {
         }
     }
 
-    /// Number of requests.
     pub fn count(&self) -> Result<u64> {
         match &self.flow_plan {
             FlowPlan::Listed(listed) => listed.count(),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Moves and matrices are cut at the ends of pieces of memory: the parts have the same bytes, no part spans such an end, and
 //! there is no other cut.
-#![forbid(unsafe_code)]
 
 use super::matrices::rows_of;
 use super::*;

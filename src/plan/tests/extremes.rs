@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts and requests of extreme numbers, such as those of a hostile descriptor, are planned or refused. In builds that check
 //! for it, no product or sum overflows; and no move is outside of the layouts.
-#![forbid(unsafe_code)]
 
 use super::*;
 use crate::layout::{Arrangement, Order, Strides};

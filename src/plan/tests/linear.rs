@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Both sides of a plan count the same bytes alike, the other side by terms alone; hostile terms are refused.
-#![forbid(unsafe_code)]
 
 use super::tokens::{BLOCKS, any_table, expected_of_tokens, side};
 use super::*;

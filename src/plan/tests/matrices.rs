@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A plan as matrices: the same bytes, in rows that a driver supports, and as few matrices as were counted.
-#![forbid(unsafe_code)]
 
 use super::*;
 

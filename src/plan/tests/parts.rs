@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A plan of several parts moves the bytes of each of them, in regions of its own.
-#![forbid(unsafe_code)]
 
 use super::linear::places;
 use super::*;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plans between sides that store the same elements in any order, with any padding: compared with a copy element by element.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 
@@ -279,7 +278,6 @@ proptest! {
     }
 }
 
-/// The units of a tile.
 fn units_of(tile: &Tile) -> Vec<Move> {
     let mut units = vec![tile.first];
     for each in tile.loops.iter() {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tokens of block tables and ranges of heads: compared with a copy element by element.
-#![forbid(unsafe_code)]
 
 use super::*;
 use crate::layout::{Arrangement, Axis, Order, Strides};

@@ -119,17 +119,14 @@ impl Registration {
         Ok(registration)
     }
 
-    /// The registration a region has with an agent.
     pub fn find(region: &Arc<Region>, agent: &Arc<Agent>) -> Option<Arc<Self>> {
         region.registrations.find(agent).filter(|registration| registration.is_registered())
     }
 
-    /// The region.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// The agent.
     pub fn agent(&self) -> &Arc<Agent> {
         &self.registrar.agent
     }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The commands by which a region is registered with an agent and deregistered.
 
-#![forbid(unsafe_code)]
-
 use std::sync::Arc;
 
 use crate::base::error::Result;

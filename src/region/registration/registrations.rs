@@ -6,8 +6,6 @@
 //! for that. Instead a thread marks the entry of the agent that it calls, or the whole region if it resizes it. Threads that need
 //! the mark gone wait until their deadline.
 
-#![forbid(unsafe_code)]
-
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -151,7 +149,6 @@ impl Registrations {
         self.state().registered().count()
     }
 
-    /// The registration with an agent.
     pub fn find(&self, agent: &Arc<Agent>) -> Option<Arc<Registration>> {
         self.state().entry(agent).and_then(|entry| entry.registration.upgrade())
     }

@@ -3,7 +3,6 @@
 //!
 //! A memory file is what memfd_create returns, or a file on tmpfs or hugetlbfs. Other files are refused: the pages of a
 //! file on disk belong to the page cache, and the pages of a device or a dma-buf to its driver.
-
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -97,7 +96,6 @@ impl AdoptedFile {
         &self.file
     }
 
-    /// The size of its pages.
     pub fn page_size(&self) -> u64 {
         self.page_size
     }

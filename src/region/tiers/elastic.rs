@@ -4,7 +4,6 @@
 //! It grows and shrinks in extents. One extent is one allocation of the driver, one mapping and one NIXL registration,
 //! because UCX exports only the first mapping of a registration. Addresses never change; the generation counts the changes
 //! of the memory behind them.
-
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -80,7 +79,6 @@ pub struct ImportedShape {
 pub struct ImportedExtent<'a> {
     /// Which extent of the region.
     pub index: usize,
-    /// Its memory.
     pub memory: Shareable<'a>,
     /// Its word in the control block when it was shared.
     pub changes: u32,
@@ -90,7 +88,6 @@ pub struct ImportedExtent<'a> {
 pub struct ExportedExtent {
     /// Which extent of the region.
     pub index: usize,
-    /// Its memory.
     pub memory: ExportedHandle,
     /// Its word in the control block.
     pub changes: u32,
@@ -100,7 +97,6 @@ pub struct ExportedExtent {
 pub struct Growth {
     /// Index of each.
     pub extents: Vec<usize>,
-    /// Each as it is mapped.
     pub mappings: Vec<Arc<DeviceMapping>>,
 }
 

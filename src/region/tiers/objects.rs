@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects of an object store, which NIXL reads and writes. They need not exist until they are read.
-
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,7 +18,6 @@ pub struct ObjectConfig {
     pub prefix: String,
     /// The maximum size of an object in bytes.
     pub object_size: u64,
-    /// Number of objects.
     pub count: u64,
 }
 
@@ -29,7 +27,6 @@ const DIGITS: usize = 10;
 const MAX_KEY_BYTES: usize = 1024;
 /// About what kvmem and NIXL keep of a registered object, besides its key.
 const REGISTERED_BYTES: u64 = 512;
-/// The copies of its key in that.
 const KEY_COPIES: u64 = 4;
 /// NIXL numbers descriptors by `int`.
 const MAX_OBJECTS: u64 = i32::MAX as u64;
@@ -84,7 +81,6 @@ impl Objects {
         self.object_size
     }
 
-    /// The key of an object.
     pub fn key(&self, index: u64) -> String {
         format!("{}{index:0DIGITS$}", self.prefix)
     }

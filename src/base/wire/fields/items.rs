@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Items of CBOR, read by functions that exist once.
-#![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::fmt::Display;

@@ -44,7 +44,6 @@ pub struct Bench<'a> {
 struct Memory {
     /// Two adjacent buffers.
     device: DeviceBuffer,
-    /// The size of each.
     device_size: u64,
     /// The last `BLOCK` bytes hold the descriptor of the kernel's run.
     host: PinnedMemory,

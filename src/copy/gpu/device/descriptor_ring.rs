@@ -26,7 +26,6 @@ pub struct DescriptorRing {
 }
 
 impl DescriptorRing {
-    /// Allocates a ring for a device.
     pub fn allocate(ordinal: i32) -> Result<Arc<Self>> {
         Self::with_parts(ordinal, SIZE / 2, SIZE / 2)
     }

@@ -32,7 +32,6 @@ const MAX_STREAMS: usize = 64;
 /// Staged runs at a time in each direction: one saturates the link.
 const MAX_STAGED: usize = 1;
 
-/// The state of one device.
 pub struct DeviceState {
     context: Arc<Context>,
     kernel: Arc<CopyKernel>,
@@ -58,7 +57,6 @@ static OF_LAYOUTS: LayoutCache<DeviceState> = LayoutCache::new();
 static STATES: Keyed<i32, Mutex<Weak<DeviceState>>> = Keyed::new();
 
 impl DeviceState {
-    /// The state of a device.
     pub fn for_device(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
         let slot = STATES.get(ordinal);

@@ -10,7 +10,6 @@ use crate::base::error::Result;
 /// A resource that a run needs, and that other runs may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
-    /// A stream.
     Stream,
     /// Space in the descriptor ring.
     DescriptorSlot,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Counts the runs on a device.
 #[derive(Default)]
 pub struct RunCounter {
     in_flight: AtomicUsize,

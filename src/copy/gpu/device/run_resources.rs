@@ -17,7 +17,6 @@ use crate::cuda::stream::{CallerStream, Stream};
 pub struct RunResources {
     slot: Option<Arc<DescriptorSlot>>,
     staging: Option<Pooled<Staging>>,
-    /// Its own stream.
     stream: Option<Pooled<Stream>>,
     /// The completion event on the caller's stream.
     event: Option<Pooled<Event>>,

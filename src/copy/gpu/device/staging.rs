@@ -15,7 +15,6 @@ pub fn staging_parts(computes: bool) -> u64 {
     if computes { 4 } else { MAX_PARTS }
 }
 
-/// The maximum number of parts.
 pub const MAX_PARTS: u64 = 8;
 
 /// Device memory in parts that are filled and drained in rotation, and the events that synchronise kernel and copy engine.

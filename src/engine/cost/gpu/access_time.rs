@@ -9,7 +9,6 @@
 //! A span costs as much as so many bytes at the measured rate of its memory, so that the costs scale with a machine. Costs
 //! and rates of transposing kernels are fitted to measurements on H200 hosts, and were compared with others
 //! (`bench/notes/15-reshape.md`, "The estimate").
-#![forbid(unsafe_code)]
 
 use super::kernel_access::KernelAccess;
 use crate::copy::gpu::direction::CopyDirection;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The number of CTAs of a kernel that runs beside compute, by the measured rates of the link. Pure.
-#![forbid(unsafe_code)]
 
 use super::rates::DirectionRates;
 use crate::copy::gpu::direction::CopyDirection;

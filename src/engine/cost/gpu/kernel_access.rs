@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a kernel accesses, as far as its duration depends on it. Pure.
-#![forbid(unsafe_code)]
 
 use crate::copy::gpu::launch::typical_length;
 use crate::copy::gpu::rows::RowLoops;

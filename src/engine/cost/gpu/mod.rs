@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What copies of a GPU cost.
-#![forbid(unsafe_code)]
 
 pub mod access_time;
 mod beside;

@@ -6,7 +6,6 @@
 //! any size: no table of sizes is needed. Costs that differ between machines are measured ([`Rates`]), and costs that
 //! change over time are observed while transfers run (`rates::observed`). The constants are those of H200 hosts with PCIe 5
 //! x16, fitted to 300 random transfers (`bench/notes/19-regret.md`).
-#![forbid(unsafe_code)]
 
 use super::access_time;
 use super::access_time::KernelRates;
@@ -27,7 +26,6 @@ use crate::run::method::TransferMethod;
 /// The properties of a copy that its duration depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyCase {
-    /// The direction of the copy.
     pub direction: CopyDirection,
     /// Size in bytes.
     pub bytes: u64,
@@ -129,7 +127,6 @@ const COPY_CALL: f64 = 1.5 * US;
 const LAUNCH: f64 = 5.4 * US;
 /// A call that copies rows, without its rows.
 const ROW_CALL: f64 = 3.0 * US;
-/// A row.
 const ROW: f64 = 0.05 * US;
 /// A copy within a GPU or between two, in CPU time, by a call of its own or in a batch: 64 of them took 223 to 255 us on an
 /// H200 host (`bench/results/h200/02-scattered-device.json`).

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The limits of copies that the calling thread submits itself: waking another thread would take as long.
-#![forbid(unsafe_code)]
 
 /// Maximum number of driver calls.
 pub const QUICK_CALLS: usize = 16;

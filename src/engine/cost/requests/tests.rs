@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Costs that runs have shown, and those that are assumed, compared with measurements.
-#![forbid(unsafe_code)]
 
 use super::*;
 

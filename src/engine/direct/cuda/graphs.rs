@@ -14,7 +14,6 @@ use crate::run::method::TransferMethod;
 /// The method that a copy takes in graphs, if it is not its own.
 #[derive(Clone, Copy, Debug)]
 pub struct GraphMethod {
-    /// The method.
     pub method: TransferMethod,
     /// Its estimated duration.
     pub seconds: f64,

@@ -45,7 +45,6 @@ impl HostCopy {
         Self { chunks: Chunks::new(plan, by_layer), moves: OnceCell::new(), current: Mutex::new(None) }
     }
 
-    /// Number of threads.
     fn threads(&self) -> usize {
         (self.chunks.bytes() / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize
     }

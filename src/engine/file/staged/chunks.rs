@@ -17,7 +17,6 @@ pub struct SlotPiece {
 /// The bytes that pass through a slot at a time: pieces that are contiguous in the slot, in order of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FileChunk {
-    /// Its pieces.
     pub parts: Vec<SlotPiece>,
     /// Its size in bytes.
     pub size: u64,
@@ -27,7 +26,6 @@ pub struct FileChunk {
 pub struct Cutter<I> {
     /// Pieces in the order of the file, with their region on the GPU.
     pieces: I,
-    /// The rest of a piece that was cut.
     rest: Option<(Piece, u32)>,
     slot: u64,
     /// Number of pieces that were taken.

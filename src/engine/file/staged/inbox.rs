@@ -36,12 +36,10 @@ struct State {
 pub struct IoResult {
     /// Index of the slot.
     pub slot: usize,
-    /// The result.
     pub outcome: Result<()>,
 }
 
 impl Inbox {
-    /// Starts a run.
     pub fn start(self: &Arc<Self>, run: StagedRun) {
         let mut state = self.state();
         if let Some(error) = state.failure.clone() {

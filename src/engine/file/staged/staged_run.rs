@@ -13,11 +13,9 @@ use crate::base::leak;
 use crate::engine::file::planned::{Counts, Pieces};
 use crate::run::{Run, Stop, cancelled};
 
-/// One run.
 pub struct StagedRun {
     /// The prepared transfer.
     pub prepared: Arc<PreparedPieces>,
-    /// The staging ring.
     pub ring: Arc<StagingRing>,
     chunks: Cutter<Pieces>,
     /// Bytes that are not in chunks yet.

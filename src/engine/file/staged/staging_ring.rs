@@ -15,7 +15,6 @@ use crate::cuda::stream::Stream;
 use crate::cuda::{Context, ContextIdentity, Device, Event};
 use crate::region::{PinnedConfig, PinnedMemory};
 
-/// Slots of a ring.
 pub const SLOTS: usize = 4;
 /// Alignment of slots.
 const PAGE: u64 = 4096;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Simulates transports, request by request and chunk by chunk. Costs are learned from their runs, and the chosen method must take
 //! about as long as the best.
-#![forbid(unsafe_code)]
 
 use super::*;
 use crate::engine::cost::requests::{Estimate, RequestRates, Sample};

@@ -2,7 +2,6 @@
 //! Requests between the layouts themselves. Each is created when the ones before it are in flight, so the first begins after
 //! one was listed, whatever their number. Later runs use the first ones again, as far as the memory for them is bounded and NIXL can
 //! run them again.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -60,12 +59,10 @@ impl ListedPlan {
         Self { plan: plan.clone(), agent: agent.clone(), kept: Mutex::default() }
     }
 
-    /// Number of requests.
     pub fn count(&self) -> Result<u64> {
         self.plan.count()
     }
 
-    /// Creates the requests that are kept.
     pub fn create_kept(self: &Arc<Self>, state: &mut AgentState) -> Result<()> {
         let mut flow = ListedFlow::new(self.clone(), state);
         while flow.has_more() && !flow.exceeds_kept {

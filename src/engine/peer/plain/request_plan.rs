@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a plan to NIXL requests, on the agent's thread.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -167,7 +166,6 @@ impl RequestPlan {
         Ok(count)
     }
 
-    /// Whether each request is for one object.
     pub fn is_of_objects(&self) -> bool {
         self.remote.memory_type() == MemoryType::Object
     }

@@ -23,7 +23,6 @@ use crate::copy::gpu::row_copier::RowCopier;
 use crate::nixl::{self, Agent, Remote};
 use crate::region::{Region, Registration, RegistrationHold};
 
-/// Slots of an arena.
 pub const SLOTS: u64 = 8;
 /// Slots of all transfers with one peer.
 pub const SLOTS_OF_PEER: u64 = SLOTS * 3 / 4;
@@ -306,7 +305,6 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Its address.
     pub fn address(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.address)
     }

@@ -48,7 +48,6 @@ impl Chunk {
     }
 }
 
-/// Limits of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
     /// From the peer to the slot, or the other direction.
@@ -57,7 +56,6 @@ pub struct ChunkLimits {
     pub slot: u64,
     /// Bytes between rows that are read rather than skipped; 0 for writes.
     pub max_gap: u64,
-    /// The maximum number of ranges.
     pub max_ranges: usize,
 }
 

@@ -148,7 +148,6 @@ impl<C: Send + 'static> InSlots<C> {
 }
 
 impl<C> InSlot<C> {
-    /// Address of the slot.
     pub fn address(&self) -> Option<u64> {
         self.slot.as_ref().map(Slot::address)
     }

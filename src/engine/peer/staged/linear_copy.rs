@@ -48,7 +48,6 @@ pub struct Check {
 /// CRC32C of the bytes of a copy in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksums {
-    /// As they are in the slot.
     pub slot: u32,
     /// As they are in the layout; that of the slot, if they were not read again.
     pub layout: u32,

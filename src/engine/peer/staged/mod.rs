@@ -115,7 +115,6 @@ impl StagedPlan {
         Ok(Self { division, arena, user, poisons })
     }
 
-    /// Number of requests.
     pub fn requests(&self) -> Result<u64> {
         Ok(self.division.estimate(true)?.chunks)
     }

@@ -52,7 +52,6 @@ struct CopyWork {
     checksums: Checksums,
 }
 
-/// A copy that has ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EndedCopy {
     /// Its duration.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An open file of fixed size.
-
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -84,7 +83,6 @@ impl DiskFile {
         Ok(Self { temporary: stat.st_nlink == 0, writable, ..file })
     }
 
-    /// The file system that it is on.
     pub fn file_system(&self) -> FileSystemId {
         self.id.file_system()
     }

@@ -4,7 +4,6 @@
 //! It is in the file rather than in an extended attribute or in a second file, so that it is copied and moved with the file,
 //! and works on every file system. It is after the data, so that no offset depends on whether there is a label. It starts
 //! at a multiple of 4096, and is read and written through the page cache, so the alignment of direct I/O does not apply.
-
 #![forbid(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -23,7 +22,6 @@ const READ: &str = "read the layout's fingerprint behind the data of the file";
 /// The label for a new file, and the check for the label of an existing file.
 #[derive(Clone, Debug)]
 pub struct Label {
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// Fails with the reason why an existing file with the first label cannot be used as one with the
     /// second. Without a label the first is empty.

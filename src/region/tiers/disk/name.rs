@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The name of a file: whether it still names this file, and what remains if a later step of the creation fails.
-
 #![forbid(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,13 +32,14 @@ pub struct NewFile(Option<Before>);
 /// What there was before.
 enum Before {
     /// Nothing at this path.
-    Nothing { path: PathBuf, file: FileId },
-    /// An empty file.
+    Nothing {
+        path: PathBuf,
+        file: FileId,
+    },
     Empty(OwnedFd),
 }
 
 impl NewFile {
-    /// A file that was created at a path.
     pub fn created(file: &OwnedFd, path: &Path) -> Result<Self> {
         match FileId::from_fd(file.as_fd()) {
             Ok(file) => Ok(Self(Some(Before::Nothing { path: path.to_path_buf(), file }))),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Estimates of the kernel, compared with measurements that no constant was fitted to.
-#![forbid(unsafe_code)]
 
 use super::super::model as cost;
 use super::super::model::CopyCase;

@@ -2,7 +2,6 @@
 //! Replays the records of row 19 (`bench/results/*/19-regret*.json`): for each point, the measured duration of the method that the
 //! model chooses, relative to the best measured one. Only points of whole blocks, because a record does not say how the caches of
 //! engines are laid out.
-#![forbid(unsafe_code)]
 
 use super::super::rates::{DEFAULT, DirectionRates, Rates};
 use super::*;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost model compared with measurements on H200 hosts, and the methods that it selects.
-#![forbid(unsafe_code)]
 
 use super::super::rates::DEFAULT;
 use super::recorded_points::h100;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The copy rates of the devices of this process, and of pairs of them: measured at first use, unless the caller has
 //! set them.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

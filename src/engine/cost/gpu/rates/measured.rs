@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rates that are measured when they are first needed, on a thread of their own.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -104,7 +103,6 @@ impl<R: Clone + Send + 'static> Known<R> {
         state.entry.as_ref().map(|entry| entry.rates.clone())
     }
 
-    /// Whether there are rates.
     pub fn is_known(&self) -> bool {
         self.state.lock().entry.is_some()
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copy rates of a device, or of a device and a peer: the inputs of the cost model that differ from machine to machine.
-#![forbid(unsafe_code)]
 
 pub mod known;
 pub mod measure;
@@ -10,7 +9,6 @@ pub mod saved;
 
 use crate::copy::gpu::direction::CopyDirection;
 
-/// The rates of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DirectionRates {
     /// Bytes per second of one large copy by the driver.
@@ -58,9 +56,7 @@ pub struct Rates {
     pub to_host: DirectionRates,
     /// Within the device.
     pub on_device: DirectionRates,
-    /// From the peer.
     pub from_peer: DirectionRates,
-    /// To the peer.
     pub to_peer: DirectionRates,
     /// Bytes per second from host memory that is not page-locked.
     pub pageable: f64,
@@ -105,7 +101,6 @@ const CTAS: Bounds = [0.001, 1.1];
 const PAGEABLES: Bounds = [0.005, 1.1];
 
 impl Rates {
-    /// The rates of a direction.
     pub fn in_direction(&self, direction: CopyDirection) -> &DirectionRates {
         match direction {
             CopyDirection::ToDevice => &self.to_device,
@@ -168,7 +163,6 @@ impl Rates {
         checked
     }
 
-    /// All rates of a scope.
     pub fn figures(&mut self, scope: Scope) -> Vec<&mut f64> {
         let Self { to_device, to_host, on_device, from_peer, to_peer, pageable, copy, kernel_start, .. } =
             self;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Saved copy rates: their serialized form, for a later process.
-#![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -26,7 +25,6 @@ pub struct Saved {
     pub device: Uuid,
     /// The other GPU.
     pub peer: Option<Uuid>,
-    /// The rates.
     pub rates: Rates,
 }
 

@@ -18,7 +18,6 @@ use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
 use crate::run::{Run, cancelled};
 
-/// One run.
 pub struct CudaRun {
     tasks: Arc<TaskSequence>,
     device: Arc<DeviceState>,
@@ -28,9 +27,7 @@ pub struct CudaRun {
     resources: Option<RunResources>,
     /// Counts it as in flight, once started.
     counted: Option<CountedRun>,
-    /// The resource that it waits for.
     waits: Option<Resource>,
-    /// Number of layers that were reported.
     reported_layers: usize,
     /// Started on its own stream, and its duration is to be observed.
     is_observed: bool,
@@ -66,7 +63,6 @@ impl CudaRun {
         self
     }
 
-    /// The device that it runs on.
     pub fn device(&self) -> &Arc<DeviceState> {
         &self.device
     }

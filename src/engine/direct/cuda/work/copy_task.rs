@@ -20,9 +20,7 @@ use crate::engine::cost::gpu::quick::{QUICK_BATCH, QUICK_CALLS};
 
 /// A prepared copy.
 pub enum CopyTask {
-    /// By the driver.
     Driver(DriverCopies),
-    /// By the kernel.
     Kernel(KernelCopy, Arc<CopyKernel>),
     /// By both, through staging memory.
     Staged(Box<StagedCopy>, Arc<CopyKernel>),

@@ -23,7 +23,6 @@ pub struct Division {
     pub part_size: u64,
     /// The blocks, for each set of loops.
     pub blocks: Vec<StagedBlocks>,
-    /// Number of chunks.
     pub chunks: u64,
     /// Number of kernel launches, of all chunks.
     pub launches: u64,
@@ -34,13 +33,10 @@ pub struct Division {
 /// Blocks with the same loops, in host order.
 #[derive(Clone, Debug)]
 pub struct StagedBlocks {
-    /// The blocks.
     pub order: HostOrder,
-    /// The axes.
     pub axes: StagedAxes,
     /// The maximum number of indices of each axis in a chunk.
     pub counts: Vec<u64>,
-    /// Number of chunks.
     pub chunks: u64,
 }
 
@@ -81,7 +77,6 @@ impl StagedBlocks {
         axes.filter(|(axis, _)| axis.kind == AxisKind::Blocks).map(|(_, count)| *count).next().unwrap_or(1)
     }
 
-    /// Number of launches.
     fn launches(&self) -> u64 {
         Gather::new(&self.axes, &self.axes.ranges(&self.counts, 0)).num_launches() * self.chunks
     }

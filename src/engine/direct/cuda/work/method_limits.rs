@@ -36,7 +36,6 @@ pub struct MethodLimits {
     staging_ctas: u32,
     /// Bytes of staging memory.
     staging_size: u64,
-    /// The maximum number of its parts.
     max_parts: u64,
 }
 

@@ -35,7 +35,6 @@ pub struct StagedCopy {
 }
 
 impl StagedCopy {
-    /// Prepares it.
     pub fn prepare(
         sides: &CudaSides,
         host: &Layout,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What each peer has of an owner's slots, waiting requests, closed sessions and refusals. Everything has a share per peer, and
 //! comes back after a time if the peer says nothing more. docs/served-transfers.md has both in a table. Pure bookkeeping.
-#![forbid(unsafe_code)]
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -21,7 +20,6 @@ const MAX_CLOSED: usize = 64;
 const MAX_CLOSED_OF_ONE: usize = 16;
 /// Refusals of one peer that it can read.
 const MAX_REFUSALS_OF_ONE: usize = 3;
-/// Slots of a session.
 const SLOTS_OF_SESSION: usize = 4;
 /// A requester that sends nothing for so long may have ended. Living ones repeat their last report every 200 ms.
 const SILENCE: Duration = Duration::from_secs(5);

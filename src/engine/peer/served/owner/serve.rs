@@ -4,7 +4,6 @@
 //!
 //! Whatever peers send, the memory of a service is bounded: the arena, the messages that wait, and the plans of as many
 //! sessions and requests as are admitted. So is the time of a step. A peer that stalls loses its slots.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

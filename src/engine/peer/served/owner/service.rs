@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The arena of an owner that serves transfers of a layout, with its control block.
-#![forbid(unsafe_code)]
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A session of a service: the chunks of one run of a requester, in the order of their bytes. The requester reads what the
 //! owner has gathered in a slot, or writes what the owner then scatters from there; then the slot is for a later chunk.
-#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -19,7 +19,6 @@ pub fn seed(session: SessionKey, chunk: u64) -> u32 {
 pub struct ChunkChecksums(pub [u32; MAX_SLOTS]);
 
 impl ChunkChecksums {
-    /// That of a chunk.
     pub fn get(&self, slots: &GrantedSlots, chunk: u64) -> u32 {
         self.0[slots.index(chunk)]
     }

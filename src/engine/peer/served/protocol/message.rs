@@ -27,7 +27,6 @@ pub const MAX_SLOTS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionKey(#[serde(with = "serde_bytes")] pub [u8; 16]);
 
-/// A message of a session.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// The session that it belongs to.

@@ -18,7 +18,6 @@ use crate::nixl::ServiceId;
 pub const SIZE: usize = 4096;
 /// Bytes of an entry, and of the head.
 pub const ENTRY: usize = 256;
-/// Number of entries.
 pub const ENTRIES: usize = SIZE / ENTRY - 1;
 
 /// The first word of an entry that was not read yet: no service and no session begins with it.
@@ -90,7 +89,6 @@ impl GrantedSlots {
         self[self.index(chunk)]
     }
 
-    /// The index of that slot.
     pub fn index(&self, chunk: u64) -> usize {
         (chunk % self.count.max(1) as u64) as usize
     }
@@ -111,11 +109,9 @@ pub enum Entry {
     Missing,
     /// It was read while it was written.
     Torn,
-    /// Its state.
     State(SessionState),
 }
 
-/// The state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionState {
     /// It has these slots of the arena, and the owner has gathered or scattered `chunks` chunks. The checksums are of the chunks that
@@ -139,7 +135,6 @@ impl SessionState {
         Error::new(Status::from_code(status).unwrap_or(Status::Corrupt), reason)
     }
 
-    /// The entry of a session.
     pub fn entry(&self, session: SessionKey) -> [u8; ENTRY] {
         let mut bytes = [0; ENTRY];
         bytes[..16].copy_from_slice(&session.0);

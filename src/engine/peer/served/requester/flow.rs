@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One run of a served transfer, on the requester's side: its sessions, one after the other.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,7 +31,6 @@ impl ServedFlow {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Number of sessions.
     pub fn sessions(&self) -> u64 {
         self.plan.sessions().len() as u64
     }

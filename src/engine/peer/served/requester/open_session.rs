@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A session that was requested from the owner, on the requester's side: its messages, and its reads of the control block.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

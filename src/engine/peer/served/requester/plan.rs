@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A prepared transfer that the owner serves, on the requester's side.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -108,17 +107,14 @@ impl ServedDivision {
         Ok(())
     }
 
-    /// Number of chunks.
     pub fn chunks(&self) -> u64 {
         self.sessions.iter().map(SessionPlan::chunks).sum()
     }
 
-    /// Number of sessions.
     pub fn sessions(&self) -> u64 {
         self.sessions.len() as u64
     }
 
-    /// Descriptors of all requests.
     pub fn descriptors(&self) -> u64 {
         self.chunks() * self.descriptors
     }
@@ -150,7 +146,6 @@ impl ServedPlan {
         Ok(Self { division, arena, mailboxes })
     }
 
-    /// Number of chunks.
     pub fn chunks(&self) -> u64 {
         self.division.chunks()
     }

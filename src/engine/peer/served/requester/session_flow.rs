@@ -5,7 +5,6 @@
 //! A chunk is moved when the owner has done its part, which this side reads in the control block. After the last chunk of a
 //! read, the control block is read a second time: if the owner has ended the session meanwhile, slots may have had other
 //! bytes.
-#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -125,7 +124,6 @@ impl SessionFlow {
         self.active.stop();
     }
 
-    /// Whether it was stopped.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one session of a served transfer moves, on the requester's side.
-#![forbid(unsafe_code)]
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,7 +60,6 @@ impl SessionPlan {
         self.open.bytes
     }
 
-    /// Number of chunks.
     pub fn chunks(&self) -> u64 {
         self.bytes().div_ceil(self.open.chunk_size)
     }

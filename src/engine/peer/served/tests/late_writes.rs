@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes that the network has held until their slot belongs to another session, over NIXL and UCX in one process.
-#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

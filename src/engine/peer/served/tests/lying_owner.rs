@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs of a requester whose owner sends false states, over NIXL and UCX in one process. The test is the owner.
-#![forbid(unsafe_code)]
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Chunks of plans between layouts of any kind, simulated byte by byte.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

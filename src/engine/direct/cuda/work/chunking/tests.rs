@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Properties of chunks for any layouts: together they are the planned transfer, each fits its part of the staging memory,
 //! and no copy crosses the end of a page lock.
-#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
