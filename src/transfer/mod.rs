@@ -12,8 +12,9 @@ pub mod verify;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::copy::gpu::rates;
 pub use crate::engine::Candidate;
-pub use crate::engine::cost::gpu::rates::{self, known as known_rates};
+pub use crate::engine::cost::gpu::known as known_rates;
 pub use crate::engine::explain::{Explanation, MethodChoice, Summary, Verdict};
 pub use crate::engine::preferences::Preferences;
 pub use crate::plan::{BlockPair, BlockTable, Outline, PairedRange, Plan, TokenTables, Wanted};

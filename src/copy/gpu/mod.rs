@@ -14,6 +14,7 @@ pub(crate) mod launch;
 pub(crate) mod row_launches;
 pub(crate) mod page_locks;
 pub mod row_copier;
+pub mod rates;
 pub(crate) mod remainder;
 pub(crate) mod rows;
 pub(crate) mod gpu_sides;

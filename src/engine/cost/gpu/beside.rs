@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How kernels of kvmem wait for large kernels of the program. The durations are those of products of 8192 x 8192 matrices on
 //! H200: how long a kernel waits depends on the kernels of the program, more than on the GPU. How often it does is observed
-//! (`rates::observed`). Pure.
+//! (`observed`). Pure.
 
 const US: f64 = 1e-6;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The number of CTAs of a kernel that runs beside compute, by the measured rates of the link. Pure.
 
-use super::rates::DirectionRates;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::{SMALL, ctas};
+use crate::copy::gpu::rates::DirectionRates;
 
 /// The rate of all CTAs beside compute, relative to that of the kernel alone.
 pub const MAX_BESIDE: f64 = 0.9;
@@ -34,9 +34,9 @@ pub fn ctas_beside(
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::DEFAULT;
     use super::*;
     use crate::copy::gpu::launch::UNNOTICED;
+    use crate::copy::gpu::rates::DEFAULT;
 
     #[test]
     fn beside_compute_a_faster_link_gets_more_ctas() {

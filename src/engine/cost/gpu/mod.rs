@@ -5,6 +5,7 @@ pub mod access_time;
 mod beside;
 pub mod ctas;
 pub mod kernel_access;
+pub mod known;
 pub mod model;
+pub mod observed;
 pub mod quick;
-pub mod rates;

@@ -4,7 +4,7 @@
 //!
 //! The duration of a method is the sum of a fixed cost, a cost per call or copy, and the bytes at its rate. This holds for
 //! any size: no table of sizes is needed. Costs that differ between machines are measured ([`Rates`]), and costs that
-//! change over time are observed while transfers run (`rates::observed`). The constants are those of H200 hosts with PCIe 5
+//! change over time are observed while transfers run (`observed`). The constants are those of H200 hosts with PCIe 5
 //! x16, fitted to 300 random transfers (`bench/notes/19-regret.md`).
 
 use super::access_time;
@@ -16,9 +16,9 @@ use super::beside::{
 use super::ctas::{MAX_BESIDE, cta_share_beside};
 use super::kernel_access::KernelAccess;
 use super::quick::{QUICK_BATCH, QUICK_CALLS};
-use super::rates::Rates;
 use crate::copy::gpu::direction::CopyDirection;
 use crate::copy::gpu::launch::staging_ctas;
+use crate::copy::gpu::rates::Rates;
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, FULL_CALL, equal_calls};
 use crate::engine::cost::outcome::{self, Candidate, Tolerance};
 use crate::run::method::TransferMethod;

@@ -4,9 +4,9 @@
 
 use super::comparison::Comparison;
 use crate::copy::gpu::driver_copies::{LARGEST_PITCH, matrices};
+use crate::copy::gpu::rates::Rates;
 use crate::engine::cost::gpu::model as cost;
 use crate::engine::cost::gpu::model::CopyCase;
-use crate::engine::cost::gpu::rates::Rates;
 use crate::engine::cost::outcome::Reason;
 use crate::plan::Matrices;
 use crate::run::method::TransferMethod;

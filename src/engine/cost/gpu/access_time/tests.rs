@@ -3,9 +3,9 @@
 
 use super::super::model as cost;
 use super::super::model::CopyCase;
-use super::super::rates::DEFAULT;
 use super::*;
 use crate::copy::gpu::launch::ctas;
+use crate::copy::gpu::rates::DEFAULT;
 use crate::run::method::TransferMethod;
 use CopyDirection::{OnDevice, ToDevice, ToHost};
 

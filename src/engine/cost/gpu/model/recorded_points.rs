@@ -3,10 +3,10 @@
 //! model chooses, relative to the best measured one. Only points of whole blocks, because a record does not say how the caches of
 //! engines are laid out.
 
-use super::super::rates::{DEFAULT, DirectionRates, Rates};
 use super::*;
 use crate::copy::gpu::device::staging::staging_parts;
 use crate::copy::gpu::launch;
+use crate::copy::gpu::rates::{DEFAULT, DirectionRates, Rates};
 use crate::engine::cost::gpu::quick::is_quick;
 
 const MULTIPROCESSORS: u32 = 132;

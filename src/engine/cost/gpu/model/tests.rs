@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cost model compared with measurements on H200 hosts, and the methods that it selects.
 
-use super::super::rates::DEFAULT;
 use super::recorded_points::h100;
 use super::*;
 use crate::copy::gpu::launch::ctas;
+use crate::copy::gpu::rates::DEFAULT;
 
 fn seconds(method: TransferMethod, case: &CopyCase) -> f64 {
     super::seconds(method, case, &DEFAULT)

@@ -14,7 +14,7 @@ use crate::copy::gpu::device::run_resources::{LayerEvents, RunResources};
 use crate::copy::gpu::driver_copies::StreamKind;
 use crate::cuda::ending::means_lost;
 use crate::cuda::stream::{Active, CallerStream};
-use crate::engine::cost::gpu::rates::observed::CostObserver;
+use crate::engine::cost::gpu::observed::CostObserver;
 
 /// The completion event could not be recorded on a stream of the caller.
 pub struct EndNotRecorded(pub Error);

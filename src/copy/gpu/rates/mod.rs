@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copy rates of a device, or of a device and a peer: the inputs of the cost model that differ from machine to machine.
+#![forbid(unsafe_code)]
 
-pub mod known;
 pub mod measure;
 pub mod measured;
-pub mod observed;
 pub mod saved;
 
 use crate::copy::gpu::direction::CopyDirection;

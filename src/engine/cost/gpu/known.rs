@@ -5,17 +5,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::measure;
-use super::measured::Known;
 use super::observed::ObservedCosts;
-use super::saved::{Saved, Uuid};
-use super::{DEFAULT, DirectionRates, Rates, Scope, Source};
 use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::keyed::Keyed;
 use crate::base::log::log;
 use crate::base::sync::Mutex;
 use crate::copy::gpu::device::device_state::DeviceState;
 use crate::copy::gpu::direction::CopyDirection;
+use crate::copy::gpu::rates::measure;
+use crate::copy::gpu::rates::measured::Known;
+use crate::copy::gpu::rates::saved::{Saved, Uuid};
+use crate::copy::gpu::rates::{DEFAULT, DirectionRates, Rates, Scope, Source};
 use crate::cuda::device::UuidText;
 use crate::cuda::{Device, driver, quiet};
 
