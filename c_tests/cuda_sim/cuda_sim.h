@@ -63,6 +63,9 @@ void sim_hold(void);
 void sim_go(void);
 /* Executes some of the work that is held back, in order. */
 void sim_advance(uint64_t tasks);
+/* Until sim_go or sim_reset, each query executes one task, and submits it again if it is a fill: with two or more fills on
+ * streams the device is never idle, and none of its tasks runs for longer than the time between two queries. */
+void sim_feed(void);
 
 /* Makes the next call of a function block, before it has an effect, until sim_go_calls or sim_reset, as a driver that waits.
  * Calls of other threads go on. */

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-static bool is_holding;
+static bool is_holding, is_feeding;
 static uint64_t last_number;
 
 /* Whether memory that was mapped when the work was submitted is still mapped. */
@@ -85,7 +85,20 @@ void queue_submit(const work *work) {
     else push_task(work);
 }
 
+/* A fill owns nothing, so its work can be submitted again. */
+static void feed(void) {
+    stream *on = order_next_stream();
+    if (on == NULL) return;
+    const work again = on->first->work;
+    run_next_task(on);
+    if (again.kind == WORK_FILL) push_task(&again);
+}
+
 void queue_advance(void) {
+    if (is_feeding) {
+        feed();
+        return;
+    }
     for (int i = 0; i < TASKS_PER_QUERY && !is_holding; i++) {
         stream *on = order_next_stream();
         if (on == NULL) return;
@@ -174,7 +187,7 @@ void queue_discard(context *of) {
 }
 
 void queue_go(void) {
-    is_holding = false;
+    is_holding = is_feeding = false;
     queue_drain(NULL);
     pthread_cond_broadcast(&sim.work_done);
 }
@@ -192,6 +205,11 @@ void sim_advance(uint64_t tasks) {
         run_next_task(on);
     }
     pthread_cond_broadcast(&sim.work_done);
+}
+
+void sim_feed(void) {
+    LOCKED;
+    is_feeding = true;
 }
 
 void sim_go(void) {

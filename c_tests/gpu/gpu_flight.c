@@ -105,6 +105,16 @@ void flight_run(flight *flight) {
     flight_finish(flight);
 }
 
+void flight_run_in_time(flight *flight) {
+    kvmem_status status = KVMEM_STATUS_TIMED_OUT;
+    while (status == KVMEM_STATUS_TIMED_OUT) {
+        CHECK_EQ(submit_when_free(flight->transfer), KVMEM_STATUS_OK);
+        status = next_completion(flight->queue).status;
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    flight_finish(flight);
+}
+
 void flight_expect_end(const flight *flight, kvmem_status status, const char *part) {
     EXPECT_MESSAGE(status, part, kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
     const kvmem_error_cause cause = test_last_cause();

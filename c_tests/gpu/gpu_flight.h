@@ -69,6 +69,8 @@ void flight_finish(flight *flight);
 void flight_check_moved(flight *flight);
 /* Submits it, waits, and compares. */
 void flight_run(flight *flight);
+/* The same for a transfer with a deadline and a queue, once its blocks are free: repeated while runs are late. */
+void flight_run_in_time(flight *flight);
 /* Waits for its end, and checks its status and message. */
 void flight_expect_end(const flight *flight, kvmem_status status, const char *part);
 /* Waits for the next completion in its queue, and checks that it is of this transfer. */

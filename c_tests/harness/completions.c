@@ -24,3 +24,12 @@ kvmem_status submit_when_free(kvmem_transfer *transfer) {
     }
     return status;
 }
+
+void run_in_time(kvmem_transfer *transfer) {
+    kvmem_status status = KVMEM_STATUS_TIMED_OUT;
+    while (status == KVMEM_STATUS_TIMED_OUT) {
+        CHECK_EQ(submit_when_free(transfer), KVMEM_STATUS_OK);
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+}

@@ -8,6 +8,7 @@
 #include <kvmem/cuda.h>
 #include <kvmem/directory.h>
 #include <kvmem/nixl_raw.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +27,11 @@
    process. */
 #define PATIENCE SECONDS(UNDER_THREAD_SANITIZER ? 400 : 20)
 #define MIB (UINT64_C(1) << 20)
+/* Waits for a condition. Only the deadline of the process limits the wait. */
+#define AWAIT(condition)                                                                             \
+    do {                                                                                             \
+        while (!(condition)) sched_yield();                                                          \
+    } while (0)
 
 /* One named case. It ends when it returns or when a check fails. */
 typedef struct test_case {

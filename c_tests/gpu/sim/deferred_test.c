@@ -78,15 +78,11 @@ TEST(memory_is_freed_also_if_the_device_is_never_idle) {
     const uint64_t work = engine_allocate(0, 64);
     kvmem_region *region = NULL;
     EXPECT_OK(allocate(MIB, &region));
-    const uint64_t address = region_info(region).address, end = patience_end();
-    SIM(sim_hold());
-    CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
+    const uint64_t address = region_info(region).address;
+    SIM(sim_feed());
+    for (int i = 0; i < 2; i++) CU_ON(0, cuMemsetD8Async(work, 1, 64, stream.handle));
     DESTROYED(kvmem_region, region);
-    while (driver_memory_type(address) != 0) {
-        CU_ON(0, cuMemsetD8Async(work, 2, 64, stream.handle));
-        SIM(sim_advance(1));
-        patience_wait(end, "memory to be freed beside short work");
-    }
+    await_free(address);
     SIM(sim_go());
     engine_free(0, work);
 }
@@ -113,6 +109,11 @@ TEST(a_busy_device_is_asked_once) {
     busy_end(&busy);
 }
 
+/* The driver is not asked again within a second. A busy machine may have taken longer. */
+static void expect_asked_again_after_a_second(uint64_t asked, uint64_t begun) {
+    CHECK(SIM(sim_calls("cuCtxRecordEvent")) == asked || patience_now() - begun > SECONDS(1));
+}
+
 /* The question invalidates the capture. It is not repeated at once, so that the engine can capture again. */
 TEST(while_a_stream_is_captured_memory_is_kept) {
     SIM(sim_reset());
@@ -124,11 +125,12 @@ TEST(while_a_stream_is_captured_memory_is_kept) {
     EXPECT_OK(allocate(MIB, &region));
     const uint64_t address = region_info(region).address;
     stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    const uint64_t begun = patience_now();
     DESTROYED(kvmem_region, region);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
     CHECK(driver_memory_type(address) != 0);
     flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.method = KVMEM_METHOD_CUDA_KERNEL);
-    CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), asked);
+    expect_asked_again_after_a_second(asked, begun);
     CUgraph graph = NULL;
     enter_device(0);
     CHECK_EQ(driver_get()->cuStreamEndCapture(stream.handle, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -215,12 +217,14 @@ TEST(an_invalidated_capture_is_a_capture) {
     kvmem_region *region = NULL;
     EXPECT_OK(allocate(MIB, &region));
     const uint64_t address = region_info(region).address;
-    SIM(sim_fail("cuCtxRecordEvent", 1, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+    const uint64_t begun = patience_now();
     DESTROYED(kvmem_region, region);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
     CHECK(driver_memory_type(address) != 0);
     flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.method = KVMEM_METHOD_CUDA_KERNEL);
-    CHECK_EQ(SIM(sim_calls("cuCtxRecordEvent")), asked);
+    expect_asked_again_after_a_second(asked, begun);
+    SIM(sim_cancel_failures());
     await_free(address);
 }
 

@@ -140,7 +140,8 @@ static void hold(const row *row) {
     use_the_other_gpu(row->path);
     SIM(sim_go_calls());
     threads_join(&thread);
-    CHECK(actor.status == KVMEM_STATUS_OK || (row->may_be_busy && actor.status == KVMEM_STATUS_BUSY));
+    if (actor.status != KVMEM_STATUS_OK && !(row->may_be_busy && actor.status == KVMEM_STATUS_BUSY))
+        FAIL("while %s was held: %s", row->function, kvmem_status_name(actor.status));
 }
 
 TEST(other_gpus_and_queries_do_not_wait_for_a_call_of_the_driver) {

@@ -256,14 +256,15 @@ TEST(without_the_kernel_another_path_is_selected) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
+    const uint64_t begun = patience_now();
     flight_create(&flight, it.method = 0);
     CHECK(flight_explain(&flight, "CUDA_ERROR_NO_BINARY_FOR_GPU").method != KVMEM_METHOD_CUDA_KERNEL);
     flight_run(&flight);
     EXPECT(KVMEM_STATUS_CUDA, flight_try(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL));
-    /* The failure is remembered for a while. */
+    /* The failure is remembered for a second. A busy machine may have taken longer. */
     const uint64_t loads = SIM(sim_calls("cuModuleLoadData"));
     flight_create(&flight, it.method = 0);
-    CHECK_EQ(SIM(sim_calls("cuModuleLoadData")), loads);
+    CHECK(SIM(sim_calls("cuModuleLoadData")) == loads || patience_now() - begun > SECONDS(1));
     SIM(sim_reset());
     const uint64_t end = patience_end();
     while (flight_create(&flight, it.method = 0), flight_info(&flight).method != KVMEM_METHOD_CUDA_KERNEL)
