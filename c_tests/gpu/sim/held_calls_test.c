@@ -31,7 +31,7 @@ static const row rows[] = {
     {"cuMemCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
     {"cuMemAddressReserve", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
     {"cuMemSetAccess", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
-    {"cuEventCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
+    {"cuEventCreate", TRANSFER, KVMEM_METHOD_CUDA_STAGED, true}, /* the thread that loads kernels makes the first of them */
     {"cuEventRecord", TRANSFER, KVMEM_METHOD_CUDA_STAGED, false},
     {"cuMemcpyAsync", TRANSFER, KVMEM_METHOD_CUDA_COPY, false},
     {"cuMemcpyBatchAsync", TRANSFER, KVMEM_METHOD_CUDA_BATCH, false},
