@@ -62,7 +62,7 @@ TEST(the_fd_of_the_queue_becomes_readable) {
     EXPECT_OK(kvmem_queue_get_fd(flight.queue, &ready.fd, ERR));
     CHECK_EQ(poll(&ready, 1, 0), 0);
     flight_submit(&flight);
-    CHECK_EQ(poll(&ready, 1, 20000), 1);
+    CHECK_EQ(poll(&ready, 1, PATIENCE_MS), 1);
     expect_moved(&flight);
     CHECK_EQ(poll(&ready, 1, 0), 0);
 }

@@ -105,7 +105,7 @@ TEST(a_child_of_a_killed_broker_keeps_no_client_connected) {
     CHECK_EQ(fetch(&request), KVMEM_STATUS_OK); /* proves that the client above was accepted */
     const int child = fork_and_kill(&broker);
     struct pollfd end = {.fd = client, .events = POLLIN};
-    CHECK_EQ(poll(&end, 1, (int)(PATIENCE / MILLISECONDS(1))), 1);
+    CHECK_EQ(poll(&end, 1, PATIENCE_MS), 1);
     char byte;
     const ssize_t received = recv(client, &byte, 1, 0);
     CHECK(received == 0 || (received < 0 && errno == ECONNRESET));

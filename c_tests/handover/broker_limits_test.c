@@ -12,7 +12,7 @@ CLIENT_ROLE
 static int start_reading(const server *server, const kvmem_token *token) {
     const int client = ask_raw(server->path, "large", token, WHOLE_REQUEST);
     struct pollfd readable = {.fd = client, .events = POLLIN};
-    CHECK_EQ(poll(&readable, 1, 60000), 1);
+    CHECK_EQ(poll(&readable, 1, PATIENCE_MS), 1);
     return client;
 }
 

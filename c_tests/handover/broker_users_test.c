@@ -95,7 +95,7 @@ TEST(unread_files_of_one_user_do_not_block_others) {
         clients[i] = ask_raw(request.path, "kv", &request.token, WHOLE_REQUEST); /* its reply is not read */
     }
     struct pollfd readable = {.fd = clients[0], .events = POLLIN};
-    CHECK_EQ(poll(&readable, 1, 60000), 1);
+    CHECK_EQ(poll(&readable, 1, PATIENCE_MS), 1);
     client_expect(&request, KVMEM_STATUS_OK, "");
     for (size_t i = 0; i < NUM(clients); i++) { /* each reply arrives once those before it were read */
         OWNED(kvmem_share) share = NULL;

@@ -94,7 +94,7 @@ TEST(a_receive_fails_if_the_sender_is_killed) {
     KEEPS_FILES;
     peer peer = peer_start("stuck_sender");
     struct pollfd begun = {.fd = peer.socket, .events = POLLIN};
-    CHECK_EQ(poll(&begun, 1, 60000), 1);
+    CHECK_EQ(poll(&begun, 1, PATIENCE_MS), 1);
     CLEANUP(test_close) const int socket = dup(peer.socket);
     peer_kill(&peer);
     REFUSE(KVMEM_STATUS_PEER_LOST, "", kvmem_share_receive, socket, PATIENCE);

@@ -56,7 +56,7 @@ void in_a_forked_child(void (*body)(void)) {
     CHECK(pid >= 0);
     if (pid == 0) {
         test_leave_cases();
-        alarm(20); /* the parent's alarm is not inherited */
+        alarm(PATIENCE_SECONDS); /* the parent's alarm is not inherited */
         body();
         _exit(0);
     }

@@ -23,9 +23,11 @@
 #else
 #define UNDER_THREAD_SANITIZER 0
 #endif
-/* How long a test waits for an event: much longer than it takes, and shorter than the deadline of the
-   process. */
-#define PATIENCE SECONDS(UNDER_THREAD_SANITIZER ? 400 : 20)
+/* How long a test waits for an event: much longer than it takes, also on a busy machine, and shorter than the deadline of
+   the process. */
+#define PATIENCE SECONDS(UNDER_THREAD_SANITIZER ? 400 : 60)
+#define PATIENCE_SECONDS ((unsigned)(PATIENCE / SECONDS(1)))
+#define PATIENCE_MS ((int)(PATIENCE / MILLISECONDS(1)))
 #define MIB (UINT64_C(1) << 20)
 /* Waits for a condition. Only the deadline of the process limits the wait. */
 #define AWAIT(condition)                                                                             \

@@ -60,7 +60,7 @@ void gate_close(void *pages, size_t size) {
 
 void gate_await(void) {
     struct pollfd arrived = {.fd = arrivals[0], .events = POLLIN};
-    CHECK_EQ(poll(&arrived, 1, 20000), 1);
+    CHECK_EQ(poll(&arrived, 1, PATIENCE_MS), 1);
 }
 
 void gate_open(void) {

@@ -4,7 +4,6 @@
 
 enum { CROWD_ASSEMBLE = 1 };
 
-#define PATIENCE_MS 60000
 #define READ_BYTES 4096
 
 typedef struct importers_request {

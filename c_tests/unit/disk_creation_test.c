@@ -142,7 +142,7 @@ static bool is_killed_at(void (*body)(void), int call) {
     CHECK(child >= 0);
     if (child == 0) {
         test_leave_cases();
-        alarm(20);
+        alarm(PATIENCE_SECONDS);
         is_killed = true;
         calls_until = call;
         held_call_decide(body, number, at_the_call);
@@ -330,7 +330,7 @@ TEST(a_file_in_memory_beyond_the_limit_of_the_control_group_fails) {
         CHECK(child >= 0);
         if (child == 0) {
             test_leave_cases();
-            alarm(20);
+            alarm(PATIENCE_SECONDS);
             beyond_the_group();
             _exit(0);
         }

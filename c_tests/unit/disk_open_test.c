@@ -67,7 +67,7 @@ TEST(without_direct_io_a_file_is_buffered_or_removed) {
     CHECK(child >= 0);
     if (child == 0) {
         test_leave_cases();
-        alarm(20);
+        alarm(PATIENCE_SECONDS);
         on_ramfs();
     }
     const int state = child_end(child);

@@ -53,7 +53,7 @@ TEST(a_completion_echoes_its_user_data_and_wakes_poll) {
                                                      UINT64_C(0xFEDCBA9876543210));
     CHECK(!is_readable(fd_of(queue), 0)); /* creating moves nothing */
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    CHECK(is_readable(fd_of(queue), 20000));
+    CHECK(is_readable(fd_of(queue), PATIENCE_MS));
     kvmem_completion completion;
     GET(size_t, count, kvmem_queue_poll, queue, &completion, 1);
     CHECK_EQ(count, 1);
@@ -72,7 +72,7 @@ TEST(the_fd_is_readable_until_the_queue_is_empty) {
     kvmem_completion completions[2];
     size_t count = 0;
     for (size_t taken = 0; taken < 3; taken += count) {
-        CHECK(is_readable(fd_of(queue), 20000));
+        CHECK(is_readable(fd_of(queue), PATIENCE_MS));
         EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, 2, &count, ERR));
         CHECK(count >= 1 && count <= 2);
     }
