@@ -7,14 +7,11 @@
 
 #![forbid(unsafe_code)]
 
-pub mod fields;
-
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::fields::Damage;
 use crate::base::error::{Error, Result, Status, ensure, fail};
 
 const HEADER: usize = 20;
@@ -49,12 +46,12 @@ impl Form {
     /// The version and the fields of some bytes. The caller must check the values of the fields.
     pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<(u16, T)> {
         let (version, body) = self.unframe(bytes)?;
-        let fields = fields::read(body).map_err(|damage| self.damaged(&damage))?;
+        let fields = read_fields(body).map_err(|damage| self.damaged(&damage))?;
         Ok((version, fields))
     }
 
     #[cold]
-    fn damaged(&self, damage: &Damage) -> Error {
+    fn damaged(&self, damage: &str) -> Error {
         Error::new(Status::Corrupt, format!("the {}'s fields are damaged: {damage}", self.name))
     }
 
@@ -122,8 +119,30 @@ impl Form {
     }
 }
 
+/// The fields in some bytes, which contain nothing else. Fails with the reason.
+pub fn read_fields<T: DeserializeOwned>(mut bytes: &[u8]) -> std::result::Result<T, String> {
+    let fields = ciborium::from_reader(&mut bytes).map_err(reason)?;
+    match bytes.len() {
+        0 => Ok(fields),
+        left => Err(format!("{left} bytes follow them")),
+    }
+}
+
+#[cold]
+fn reason(damage: ciborium::de::Error<std::io::Error>) -> String {
+    use ciborium::de::Error::{Io, RecursionLimitExceeded, Semantic, Syntax};
+    match damage {
+        Io(_) => "they are cut off".into(),
+        Syntax(at) => format!("an item has no valid start at byte {at}"),
+        Semantic(_, text) => text,
+        RecursionLimitExceeded => "items contain each other too often".into(),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
+    use serde::de::IgnoredAny;
+
     use super::*;
 
     const FORM: Form = Form { magic: b"KVMEMTST", versions: 1..=2, name: "test form" };
@@ -179,5 +198,21 @@ pub(crate) mod tests {
         assert_eq!(FORM.read::<u32>(&bytes).unwrap_err().status(), Status::Corrupt);
         let more = FORM.frame(1, &[0x01, 0x02]).unwrap();
         assert_eq!(FORM.read::<u8>(&more).unwrap_err().status(), Status::Corrupt);
+    }
+
+    /// A hostile process can compute the checksum, too.
+    #[test]
+    fn fields_that_nest_too_deep_or_announce_too_much_fail_with_the_reason() {
+        let reason = |fields: &[u8]| read_fields::<(String, Vec<u64>, IgnoredAny)>(fields).unwrap_err();
+        let nested = [vec![0x83, 0x60, 0x80], vec![0x81; 1 << 20], vec![0]].concat();
+        assert_eq!(reason(&nested), "items contain each other too often");
+        let most = [0xff; 8];
+        let list = [&[0x83, 0x60, 0x9b][..], &most, &[1]].concat();
+        let text = [&[0x83, 0x7b][..], &most, b"a"].concat();
+        assert_eq!([reason(&list), reason(&text)], ["they are cut off"; 2]);
+        assert_eq!(reason(&[0x83, 0x60, 0x80, 0, 0]), "1 bytes follow them");
+        assert_eq!(reason(&[0x83, 0x60, 0xfe]), "an item has no valid start at byte 2");
+        assert_eq!(reason(&[0x83, 0x61, 0xff, 0x80, 0]), "an item has no valid start at byte 1");
+        assert!(reason(&[0x83, 0x01, 0x80, 0]).contains("expected string"));
     }
 }

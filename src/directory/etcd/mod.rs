@@ -24,7 +24,7 @@ use crate::base::error::{Error, Result, Status, fail};
 use crate::base::handoff::{Giver, Taken, handoff};
 use crate::base::log::log;
 use crate::base::sync::Mutex;
-use crate::base::wire::fields;
+use crate::base::wire::read_fields;
 pub use config::EtcdConfig;
 use plugin::Plugin;
 use protocol::{Command, DECISION_NONE, DECISION_RESTORE, DECISION_YIELD, Failure, Message, Value};
@@ -157,7 +157,7 @@ impl Shared {
 
     /// Takes a message of the client, on its thread.
     fn receive(&self, bytes: &[u8]) -> u32 {
-        let message = match fields::read::<Message>(bytes) {
+        let message = match read_fields::<Message>(bytes) {
             Ok(message) => message,
             Err(error) => {
                 log!(Error, "{}: a message of the client is damaged: {error}", self.location);
