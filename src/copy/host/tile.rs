@@ -2,19 +2,15 @@
 //! Copies a tile: in the order of the source if its rows can be written past the caches one by one, and otherwise in the order of
 //! the destination, through a buffer that is written past the caches.
 
-use std::mem::MaybeUninit;
-
 use super::rows::{HostRows, LINE, RowLoop, copy_short};
 use super::streaming;
-use super::transpose::Transposed;
+use super::transpose::{BUFFER, Buffer, Transposed};
 use super::transpose_squares;
 use super::vector::prefetch;
 use crate::plan::{Loop, Loops, Tile};
 
 /// Shorter rows are not collected in a buffer: the buffer would take longer than the caches.
 const SHORTEST_COLLECTED: usize = 16;
-/// Bytes of the buffer, a small part of the first-level cache.
-const BUFFER: usize = 8 << 10;
 
 /// Copies a tile. `next` is copied after it: its source is prefetched.
 ///
@@ -110,9 +106,6 @@ fn start_each(loops: &[Loop], [from, to]: [u64; 2], act: &mut dyn FnMut(*const u
     }
 }
 
-#[repr(align(64))]
-struct Buffer(MaybeUninit<[u8; BUFFER]>);
-
 /// Rows that are adjacent in the destination, which is written when there are many.
 struct Collected {
     buffer: Buffer,
@@ -122,7 +115,7 @@ struct Collected {
 
 impl Collected {
     fn new() -> Self {
-        Self { buffer: Buffer(MaybeUninit::uninit()), filled: 0, to: std::ptr::null_mut() }
+        Self { buffer: Buffer::new(), filled: 0, to: std::ptr::null_mut() }
     }
 
     /// Adds a row of at least [`SHORTEST_COLLECTED`] bytes.

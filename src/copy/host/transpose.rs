@@ -23,11 +23,19 @@ pub struct Transposed {
     pub ahead: isize,
 }
 
-/// Bytes of the buffer, a small part of the first-level cache.
-const BUFFER: usize = 8 << 10;
+/// Bytes of a buffer, a small part of the first-level cache.
+pub const BUFFER: usize = 8 << 10;
 
+/// What is written to the destination at once. It starts with a cache line.
 #[repr(align(64))]
-struct Buffer(MaybeUninit<[u8; BUFFER]>);
+pub struct Buffer(pub MaybeUninit<[u8; BUFFER]>);
+
+impl Buffer {
+    #[inline(always)]
+    pub fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+}
 
 impl Transposed {
     /// Transposes elements of `size` bytes, which is 1, 2, 4 or 8. `is_streamed` is as for [`super::rows::HostRows::copy`].
@@ -50,7 +58,7 @@ impl Transposed {
 
     /// By squares of `2 * N` rows of elements of `SIZE` bytes, in `N` vectors, or element by element.
     unsafe fn copy_by<const SIZE: usize, const N: usize>(&self, has_vectors: bool, is_streamed: bool) {
-        let mut buffer = Buffer(MaybeUninit::uninit());
+        let mut buffer = Buffer::new();
         let buffer = buffer.0.as_mut_ptr().cast::<u8>();
         let (columns, rows) = (LINE / SIZE, BUFFER / LINE);
         let length = self.counts[1] * SIZE;

@@ -34,8 +34,6 @@ pub struct Uring {
 struct State {
     new: VecDeque<Work>,
     is_served: bool,
-    /// The memory of the thread that served the ring last.
-    idle: Option<UringSession>,
 }
 
 impl Uring {
@@ -72,18 +70,12 @@ impl Uring {
         self.ring.wake();
     }
 
-    /// Passes new work to the session of the thread. If there is no work, keeps the session for the next thread, and this
-    /// one may end.
-    fn pass_new<'a>(&self, session: &'a mut Option<UringSession>) -> Option<&'a mut UringSession> {
+    /// Passes new work to the session of the thread. Returns false if there is no work: then the thread may end.
+    fn pass_new(&self, session: &mut UringSession) -> bool {
         let mut state = self.state();
-        if state.new.is_empty() && session.as_ref().is_none_or(UringSession::is_idle) {
-            state.is_served = false;
-            state.idle = session.take();
-            return None;
-        }
-        let session = session.as_mut()?;
+        state.is_served = !(state.new.is_empty() && session.is_idle());
         session.receive(&mut state.new);
-        Some(session)
+        state.is_served
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -110,10 +102,9 @@ impl Shared for Uring {
 impl Uring {
     /// Serves work until none is left. After a panic, ends all runs and returns the panic.
     fn serve(&self) -> Result<(), Error> {
-        let idle = self.state().idle.take();
-        let mut session = Some(idle.unwrap_or_else(|| UringSession::new(self.ring.clone())));
+        let mut session = UringSession::new(self.ring.clone());
         let served = guarded(|| {
-            while let Some(session) = self.pass_new(&mut session) {
+            while self.pass_new(&mut session) {
                 if self.ring.is_broken() {
                     session.reject_new(reject);
                 } else {
@@ -122,11 +113,7 @@ impl Uring {
                 }
             }
         });
-        served.inspect_err(|panic| {
-            if let Some(session) = session {
-                session.abandon(panic);
-            }
-        })
+        served.inspect_err(|panic| session.abandon(panic))
     }
 }
 

@@ -291,18 +291,6 @@ fn a_requester_that_stalls_loses_its_session() {
     served.wait(key(4), |state| matches!(state, SessionState::Open { .. }));
 }
 
-#[test]
-fn many_requests_of_one_peer_leave_slots_for_others() {
-    let Some(served) = Served::new(STALL_TIMEOUT, false) else { return };
-    for number in 0..40 {
-        served.open(key(number + 1), false, BLOCKS * BLOCK, terms(BLOCKS as u32));
-    }
-    let (status, _) = served.refusal(key(40));
-    assert_eq!(status, Status::Busy);
-    // Another peer finds slots, while the first has closed nothing.
-    served.with_another_peer().read_all();
-}
-
 /// A large message may arrive after a small one that was sent later. Its session would keep slots that no run uses.
 #[test]
 fn a_request_that_arrives_after_it_was_closed_gets_no_slots() {
@@ -341,20 +329,6 @@ fn writes_that_stall_leave_slots_for_others() {
     (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
     (3..=20).for_each(write);
     assert_eq!(served.refusal(key(20)).0, Status::Busy, "those before it wait, or have slots");
-    served.with_another_peer().read_all();
-}
-
-/// A requester in another container or on another host, whose end cannot be proven.
-#[test]
-fn slots_of_writes_that_are_never_closed_come_back() {
-    let Some(served) = Served::new(Duration::from_millis(300), true) else { return };
-    let second = served.with_peer_named("second");
-    // All eight slots.
-    for (peer, number) in [(&served, 1), (&second, 2)] {
-        let terms = terms(BLOCKS as u32);
-        peer.open_by(ProcessIdentity::unknown(), key(number), true, BLOCKS * BLOCK, terms);
-    }
-    (1..=2).for_each(|number| assert_eq!(served.refusal(key(number)).0, Status::TimedOut));
     served.with_another_peer().read_all();
 }
 

@@ -70,13 +70,14 @@ impl LinearCopy {
         })
     }
 
-    /// Copies by the calling thread. `batch` and `memory` are its memory.
-    pub fn copy(&self, batch: &mut Vec<Matrix>, memory: &mut Vec<u8>) -> Result<Checksums> {
+    /// Copies by the calling thread. `batch` is its memory.
+    pub fn copy(&self, batch: &mut Vec<Matrix>) -> Result<Checksums> {
         let Some(check) = &self.check else {
             copy_all(self.rows(), batch);
             return Ok(Checksums::default());
         };
         let mut found = Checksums { slot: check.seed, layout: check.seed };
+        let mut memory = Vec::new();
         for start in self.bytes.clone().step_by(PIECE as usize) {
             let piece = start..self.bytes.end.min(start + PIECE);
             let size = piece.end - piece.start;
@@ -88,7 +89,7 @@ impl LinearCopy {
             copy_all(rows.map(|row| if self.into_layout { row.reversed() } else { row }), batch);
             found.slot = append(found.slot, slot, size);
             if check.reads_layout {
-                lists::reserve(memory, PIECE as usize)?;
+                lists::reserve(&mut memory, PIECE as usize)?;
                 memory.resize(PIECE as usize, 0);
                 let copy = memory.as_mut_ptr() as u64;
                 copy_all(self.rows_to(copy, piece), batch);

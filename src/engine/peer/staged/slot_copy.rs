@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::arena::Slot;
@@ -18,17 +17,16 @@ use crate::copy::host::poison::Poison;
 use crate::nixl::MemoryType;
 use crate::plan::Matrix;
 
-const RUNNING: u8 = 0;
-const DONE: u8 = 1;
-
 /// A copy that is in progress or done.
-pub struct SlotCopy {
-    state: AtomicU8,
-    nanoseconds: AtomicU64,
-    /// Locked by the thread that copies.
-    work: Mutex<CopyWork>,
-    /// A copy by a GPU.
-    on_device: Mutex<Option<OnDevice>>,
+pub struct SlotCopy(Mutex<Life>);
+
+enum Life {
+    /// Until a thread takes it.
+    Queued(CopyWork),
+    /// A thread has the work, without the lock.
+    Running,
+    OnDevice(OnDevice),
+    Ended(Result<EndedCopy>),
 }
 
 struct OnDevice {
@@ -44,12 +42,8 @@ struct CopyWork {
     rows: Vec<Matrix>,
     is_streamed: bool,
     linear: Option<LinearCopy>,
-    /// The GPU that has made the copy, of which only checksums are missing.
-    copied_by: Option<Arc<RowCopier>>,
-    /// Memory for bytes of a layout.
-    memory: Vec<u8>,
-    failure: Option<Error>,
-    checksums: Checksums,
+    /// The GPU that has made the copy, of which only checksums are missing, and its seconds.
+    copied_by: Option<(Arc<RowCopier>, f64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,98 +83,95 @@ impl SlotCopy {
     }
 
     fn begun(mut work: CopyWork, copier: Option<&Arc<RowCopier>>, is_inline: bool) -> Result<Arc<Self>> {
-        let on_device = match copier {
-            Some(copier) => {
-                let begun = Instant::now();
-                // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
-                let rows = unsafe { copier.start(&mut work.rows, work.linear.take()) }?;
-                Some(OnDevice { rows, begun, copier: copier.clone() })
+        let Some(copier) = copier.cloned() else {
+            let this = Arc::new(Self(Mutex::new(Life::Queued(work))));
+            match is_inline {
+                true => this.run(),
+                false => this.pass(),
             }
-            None => None,
+            return Ok(this);
         };
-        let is_on_device = on_device.is_some();
-        let this = Arc::new(Self {
-            state: AtomicU8::new(RUNNING),
-            nanoseconds: AtomicU64::new(0),
-            work: Mutex::new(work),
-            on_device: Mutex::new(on_device),
-        });
-        if !is_on_device {
-            this.begin(is_inline);
-        }
-        Ok(this)
+        let begun = Instant::now();
+        // SAFETY: as in `copy_rows`. Kernels of the device access the layout and the slot, which were chosen for it.
+        let rows = unsafe { copier.start(&mut work.rows, work.linear.take()) }?;
+        Ok(Arc::new(Self(Mutex::new(Life::OnDevice(OnDevice { rows, begun, copier })))))
     }
 
-    fn begin(self: &Arc<Self>, is_inline: bool) {
-        if is_inline {
-            self.run();
-        } else {
-            Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
-        }
+    fn pass(self: &Arc<Self>) {
+        Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
     }
 
-    /// Whether it has ended. Fails once if it has failed; nothing is copied any more then.
+    /// Whether it has ended. Fails if it has failed; nothing is copied any more then.
     pub fn is_done(self: &Arc<Self>) -> Result<Option<EndedCopy>> {
-        // Before the other: a thread that computes checksums begins after that.
-        let state = self.state.load(Ordering::Acquire);
-        let mut on_device = self.on_device.lock();
-        if let Some(OnDevice { rows, begun, copier }) = &mut *on_device {
-            if !rows.is_done() {
+        let mut life = self.0.lock();
+        if let Life::OnDevice(on_device) = &mut *life {
+            let Some(next) = on_device.next() else { return Ok(None) };
+            *life = next;
+            if let Life::Queued(_) = *life {
+                drop(life);
+                self.pass();
                 return Ok(None);
             }
-            let (failure, seconds) = (rows.failure(), begun.elapsed().as_secs_f64());
-            let checked = rows.take_held().flatten().filter(|linear| linear.check.is_some());
-            let checked = checked.map(|linear| (linear, copier.clone()));
-            *on_device = None;
-            drop(on_device);
-            self.nanoseconds.store((seconds * 1e9) as u64, Ordering::Relaxed);
-            return match (failure, checked) {
-                (Some(error), _) => Err(copying(error)),
-                (None, None) => Ok(Some(EndedCopy { seconds, checksums: Checksums::default() })),
-                (None, Some((linear, copier))) => {
-                    let mut work = self.work.lock();
-                    (work.linear, work.copied_by) = (Some(linear), Some(copier));
-                    drop(work);
-                    self.begin(false);
-                    Ok(None)
-                }
-            };
         }
-        drop(on_device);
-        if state == RUNNING {
-            return Ok(None);
+        match &*life {
+            Life::Ended(outcome) => outcome.clone().map(Some),
+            _ => Ok(None),
         }
-        let mut work = self.work.lock();
-        if let Some(error) = work.failure.take() {
-            return Err(copying(error));
+    }
+}
+
+impl OnDevice {
+    /// What follows, if the device has made the copy.
+    fn next(&mut self) -> Option<Life> {
+        if !self.rows.is_done() {
+            return None;
         }
-        let seconds = self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9;
-        Ok(Some(EndedCopy { seconds, checksums: work.checksums }))
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let checked = self.rows.take_held().flatten().filter(|linear| linear.check.is_some());
+        Some(match (self.rows.failure(), checked) {
+            (Some(error), _) => Life::Ended(Err(copying(error))),
+            (None, None) => Life::Ended(Ok(EndedCopy { seconds, checksums: Checksums::default() })),
+            (None, linear) => {
+                let copied_by = Some((self.copier.clone(), seconds));
+                Life::Queued(CopyWork { linear, copied_by, ..CopyWork::default() })
+            }
+        })
+    }
+}
+
+impl CopyWork {
+    fn execute(&mut self) -> Result<Checksums> {
+        match (&self.linear, &self.copied_by) {
+            (Some(linear), Some((copier, _))) => linear.check_copied(copier, &mut self.rows),
+            (Some(linear), None) => linear.copy(&mut self.rows),
+            (None, _) => {
+                copy_rows(&self.rows, self.is_streamed);
+                Ok(Checksums::default())
+            }
+        }
     }
 }
 
 impl Shared for SlotCopy {
     fn run(&self) {
-        let started = Instant::now();
-        let mut work = self.work.lock();
-        let (linear, copied_by) = (work.linear.take(), work.copied_by.take());
-        let CopyWork { rows, is_streamed, memory, .. } = &mut *work;
-        let outcome = guarded(|| match (&linear, &copied_by) {
-            (Some(linear), Some(copier)) => linear.check_copied(copier, rows),
-            (Some(linear), None) => linear.copy(rows, memory),
-            (None, _) => {
-                copy_rows(rows, *is_streamed);
-                Ok(Checksums::default())
+        let mut work = {
+            let mut life = self.0.lock();
+            match std::mem::replace(&mut *life, Life::Running) {
+                Life::Queued(work) => work,
+                other => {
+                    *life = other;
+                    return;
+                }
             }
-        });
-        (work.checksums, work.failure) = match outcome.and_then(|checksums| checksums) {
-            Ok(checksums) => (checksums, None),
-            Err(error) => (Checksums::default(), Some(error)),
         };
-        // What it holds, too, before the end is visible.
-        drop((work, linear, copied_by));
-        self.nanoseconds.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        self.state.store(DONE, Ordering::Release);
+        let started = Instant::now();
+        let outcome = guarded(|| work.execute()).and_then(|outcome| outcome);
+        let on_device = work.copied_by.as_ref().map_or(0.0, |(_, seconds)| *seconds);
+        let seconds = on_device + started.elapsed().as_secs_f64();
+        // What it holds, before the end is visible.
+        drop(work);
+        let ended = outcome.map(|checksums| EndedCopy { seconds, checksums });
+        *self.0.lock() = Life::Ended(ended.map_err(copying));
     }
 }
 
