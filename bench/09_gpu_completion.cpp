@@ -101,7 +101,7 @@ class methods {
     {
         return {name, false, [&transfer] { kv::submit(transfer); },
                 [&transfer](const cuda::own_stream &stream) {
-                    kv::call(kvmem_transfer_submit_on_stream, transfer.get(),
+                    kv::call(kvmem_transfer_submit_on_stream, transfer.get(), nullptr,
                              reinterpret_cast<CUstream_st *>(stream.get()));
                 },
                 wait};

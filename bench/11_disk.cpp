@@ -189,7 +189,7 @@ void measure_case(const options &chosen, const disk_case &shape, results &found)
             engines.push_back(by_path(sides, pairs, path));
             kvmem_transfer *engine = engines.back().get();
             methods.push_back({kvmem_method_name(path), [engine] {
-                                kv::call(kvmem_transfer_submit, engine);
+                                kv::call(kvmem_transfer_submit, engine, nullptr);
                                 kv::call(kvmem_transfer_wait, engine, KVMEM_TIMEOUT_FOREVER);
                             }, {}});
         }

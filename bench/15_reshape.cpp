@@ -93,16 +93,16 @@ struct exchange {
         const std::vector<uint32_t> here = table_of(tokens / from.tokens, 1);
         const std::vector<uint32_t> there = table_of(tokens / to.tokens, 2);
         const kvmem_block_table tables[] = {{here.data(), here.size(), 0, 1}, {there.data(), there.size(), 0, 1}};
-        kvmem_transfer_options options{};
-        options.struct_size = sizeof options;
-        options.source_table = &tables[0];
-        options.destination_table = &tables[1];
-        options.num_tokens = tokens;
-        options.num_heads = std::min(from.heads, to.heads);
-        options.flags = KVMEM_TRANSFER_VERIFY;
-        kv::submit_and_wait(kv::make<kv::transfer>(kvmem_transfer_create, source.get(), destination.get(), &options));
-        options.flags = 0;
-        transfer = kv::make<kv::transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+        kv::job wanted = kv::job_of({}, {}, {});
+        wanted.run.pairs = nullptr;
+        wanted.run.source_table = &tables[0];
+        wanted.run.destination_table = &tables[1];
+        wanted.run.num_tokens = tokens;
+        wanted.transfer.num_heads = std::min(from.heads, to.heads);
+        wanted.transfer.flags = KVMEM_TRANSFER_VERIFY;
+        kv::submit_and_wait(kv::prepared(source, destination, wanted));
+        wanted.transfer.flags = 0;
+        transfer = kv::prepared(source, destination, wanted);
     }
 
     samples rates_of(const samples &taken) const { return rates(static_cast<double>(bytes), taken); }

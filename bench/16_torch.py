@@ -40,12 +40,14 @@ Layout = struct("kvmem_layout_options", ["size struct_size", "u64 flags",
                                          "pointer config agent system disk pinned device elastic regions registrations",
                                          "size count", "u32 source reserved"])
 Transfer = struct("kvmem_transfer_options", [
-    "size struct_size", "u64 flags", "pointer pairs", "size num_pairs",
-    "u64 source_layer destination_layer num_layers source_outer destination_outer num_outers", "pointer notification",
-    "size notification_size", "pointer queue", "u64 user_data", "u32 compute max_ctas", "u64 staging_size",
-    "u32 method reserved", "pointer checksums", "u64 source_head destination_head num_heads",
-    "pointer source_table destination_table", "u64 num_tokens", "pointer parts", "size num_parts",
-    "u64 stall_timeout_ns timeout_ns"])
+    "size struct_size", "u64 flags",
+    "u64 source_layer destination_layer num_layers source_outer destination_outer num_outers",
+    "u64 source_head destination_head num_heads", "pointer parts", "size num_parts", "pointer queue",
+    "u32 compute max_ctas", "u64 staging_size", "u32 method reserved", "u64 stall_timeout_ns"])
+Submit = struct("kvmem_submit_options", [
+    "size struct_size", "pointer pairs", "size num_pairs", "pointer source_table destination_table",
+    "u64 num_tokens user_data", "pointer notification", "size notification_size", "pointer checksums",
+    "u64 timeout_ns"])
 REGIONS = 2  # KVMEM_LAYOUT_REGIONS
 
 
@@ -89,11 +91,14 @@ class Kvmem:
 
     def transfer(self, source, destination, ids, heads):
         pairs = (ctypes.c_uint32 * (2 * len(ids)))(*[each for pair in ids for each in pair])
-        options = self.options(Transfer, pairs=ctypes.addressof(pairs), num_pairs=len(ids), num_heads=heads)
-        return self.make("kvmem_transfer_create", source, destination, ctypes.byref(options))
+        options = self.options(Transfer, num_heads=heads)
+        blocks = self.options(Submit, pairs=ctypes.addressof(pairs), num_pairs=len(ids))
+        transfer = self.make("kvmem_transfer_create", source, destination, ctypes.byref(options))
+        self.call("kvmem_transfer_prepare", transfer, ctypes.byref(blocks))
+        return transfer
 
     def run(self, transfer):
-        self.call("kvmem_transfer_submit", transfer)
+        self.call("kvmem_transfer_submit", transfer, None)
         self.call("kvmem_transfer_wait", transfer, ctypes.c_uint64(30_000_000_000))
 
 

@@ -167,12 +167,12 @@ class exchange {
 
     kv::transfer make(uint32_t path) const
     {
-        kvmem_transfer_options options = kv::options_of(pairs_, {}, {});
-        options.method = path;
-        options.source_head = shape_.source_head;
-        options.destination_head = shape_.destination_head;
-        options.num_heads = shape_.heads;
-        return kv::make<kv::transfer>(kvmem_transfer_create, remote_.get(), local_.get(), &options);
+        kv::job wanted = kv::job_of(pairs_, {}, {});
+        wanted.transfer.method = path;
+        wanted.transfer.source_head = shape_.source_head;
+        wanted.transfer.destination_head = shape_.destination_head;
+        wanted.transfer.num_heads = shape_.heads;
+        return kv::prepared(remote_, local_, wanted);
     }
 
     // Throws unless `run` moves every byte into cleared memory.

@@ -347,12 +347,12 @@ GROUPS = [
      ["VMM, NVLink", "VMM, same GPU", "plain, same GPU"], [served(size * KIB) for size in (4, 16, 64, 1024)]),
     ("18. Duration of calls", "", ["cpu-2-cores/18-create", "h200/18-gpu-hot-path", "cpu-2-cores/18-hot-path"], ["result"], [
         ("`kvmem_transfer_create`, per pair, all 90 points", "150 ns", q("cpu-2-cores/18-create", "ns")),
-        *((f"`kvmem_transfer_submit_pairs`, up to 64 pairs, {direction}", "9 µs",
-           q("h200/18-gpu-hot-path", "us", direction=direction, call="kvmem_transfer_submit_pairs", pairs=below(65)))
+        *((f"`kvmem_transfer_submit`, up to 64 pairs, {direction}", "9 µs",
+           q("h200/18-gpu-hot-path", "us", direction=direction, call="kvmem_transfer_submit", pairs=below(65)))
           for direction in ("within the GPU", "host to GPU", "GPU to host")),
         ("the same, 1,000 pairs, between host layouts, 16 cores", "60 µs",
-         q("h200/18-gpu-hot-path", "us", direction="host to host", call="kvmem_transfer_submit_pairs", pairs=1000)),
-        ("the same, 2 cores", "60 µs", q("cpu-2-cores/18-hot-path", "us", call="kvmem_transfer_submit_pairs", pairs=1000)),
+         q("h200/18-gpu-hot-path", "us", direction="host to host", call="kvmem_transfer_submit", pairs=1000)),
+        ("the same, 2 cores", "60 µs", q("cpu-2-cores/18-hot-path", "us", call="kvmem_transfer_submit", pairs=1000)),
     ]),
     ("19. Regret of the chosen path", "36 listed points, among them few short pieces; 200 random points.",
      ["h100/19-regret", "h200/19-regret", "h200/19-regret-random"], ["H100, listed", "H200, listed", "H200, random"], [

@@ -26,12 +26,10 @@
  * Example.  Move blocks 7 and 8 of a layout to blocks 42 and 43 of another one:
  *
  *     const kvmem_block_pair pairs[] = {{7, 42}, {8, 43}};
- *     const kvmem_transfer_options options = {
- *         .struct_size = sizeof options, .pairs = pairs, .num_pairs = 2,
- *     };
+ *     const kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = 2};
  *     kvmem_transfer *transfer = NULL;
  *     kvmem_error *error = NULL;
- *     kvmem_status status = kvmem_transfer_start(source, destination, &options, &transfer, &error);
+ *     kvmem_status status = kvmem_transfer_start(source, destination, NULL, &blocks, &transfer, &error);
  *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error);
  *     if (status != KVMEM_STATUS_OK) fprintf(stderr, "%s\n", kvmem_error_message(error, NULL));
  *     kvmem_error_destroy(error);
@@ -77,7 +75,7 @@
  *
  * Threads.  Functions without a handle may be called by any thread at any time. The comment of each type says
  *           which functions may use one object at the same time. A call that starts a transfer or request
- *           (kvmem_transfer_start, kvmem_transfer_submit and its variants, kvmem_request_post), asks for its
+ *           (kvmem_transfer_start, kvmem_transfer_submit, kvmem_request_post), asks for its
  *           state or waits (kvmem_transfer_wait, kvmem_transfer_wait_layers, kvmem_request_poll,
  *           kvmem_request_wait, kvmem_queue_wait, kvmem_agent_take_notifications) may run code of NIXL on
  *           the calling thread: give that thread an ordinary stack, and do not end it by pthread_cancel.

@@ -66,7 +66,7 @@ fn allocations(work: impl FnOnce()) -> usize {
 /// Returns the number of allocations of all threads in a run of `transfer`.
 fn allocations_of_run(transfer: &Transfer) -> usize {
     let before = OF_ALL.load(Ordering::Relaxed);
-    transfer.submit().unwrap();
+    transfer.submit(None).unwrap();
     transfer.wait(Some(PATIENCE)).unwrap();
     OF_ALL.load(Ordering::Relaxed) - before
 }
@@ -113,8 +113,9 @@ fn pairs(count: u32, round: u32) -> Vec<BlockPair> {
 fn transfer(piece: u64, first: &[BlockPair]) -> Transfer {
     let source = layout(LayoutKind::LayerSeparate(BlockDim::First), piece);
     let destination = layout(LayoutKind::FullyContiguous, piece);
-    let step = Step { pairs: first, ..Step::default() };
-    Transfer::create(&source, &destination, TransferRequest { step, ..TransferRequest::default() }).unwrap()
+    let transfer = Transfer::create(&source, &destination, TransferRequest::default()).unwrap();
+    transfer.prepare(Step { pairs: first, ..Step::default() }).unwrap();
+    transfer
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
         // Two lists alternate, so that the list that is filled is not the one of a run.
         for (count, round) in [(1000, 1), (1000, 2), (1000, 3)] {
             let list = pairs(count, round);
-            transfer.submit_pairs(Step { pairs: &list, ..Step::default() }).unwrap();
+            transfer.submit(Some(Step { pairs: &list, ..Step::default() })).unwrap();
             transfer.wait(Some(PATIENCE)).unwrap();
         }
         for (round, count) in [1000, 1, 600, 1000, 64, 999, 300].into_iter().enumerate() {
@@ -134,7 +135,7 @@ fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
             // A thread that was woken late may still use the second-last run. Then a new list is allocated.
             let least = (0..20)
                 .map(|_| {
-                    let submit = || transfer.submit_pairs(Step { pairs: &list, ..Step::default() }).unwrap();
+                    let submit = || transfer.submit(Some(Step { pairs: &list, ..Step::default() })).unwrap();
                     let found = allocations(submit);
                     transfer.wait(Some(PATIENCE)).unwrap();
                     found
@@ -149,9 +150,9 @@ fn plans_of_new_pairs_reuse_the_memory_of_earlier_ones() {
 fn submitting_a_small_copy_again_allocates_nothing() {
     let _turn = turn();
     let transfer = transfer(4, &pairs(1000, 0));
-    transfer.submit().unwrap();
+    transfer.submit(None).unwrap();
     for _ in 0..3 {
-        assert_eq!(allocations(|| transfer.submit().unwrap()), 0);
+        assert_eq!(allocations(|| transfer.submit(None).unwrap()), 0);
     }
 }
 
@@ -161,7 +162,7 @@ fn submitting_a_large_copy_again_allocates_nothing() {
     let _turn = turn();
     let transfer = transfer(2048, &pairs(1000, 0));
     let run = || {
-        let found = allocations(|| transfer.submit().unwrap());
+        let found = allocations(|| transfer.submit(None).unwrap());
         transfer.wait(Some(PATIENCE)).unwrap();
         found
     };
@@ -178,11 +179,11 @@ fn submitting_a_copy_by_layer_again_allocates_nothing() {
         let destination = layout(LayoutKind::FullyContiguous, piece);
         let list = pairs(1000, 0);
         let request = TransferRequest {
-            step: Step { pairs: &list, ..Step::default() },
             preferences: Preferences { by_layer: true, ..Preferences::default() },
             ..TransferRequest::default()
         };
         let transfer = Transfer::create(&source, &destination, request).unwrap();
+        transfer.prepare(Step { pairs: &list, ..Step::default() }).unwrap();
         assert_repeats_allocate_nothing(&transfer, &format!("pieces of {piece} bytes"));
     }
 }
@@ -224,11 +225,12 @@ fn plans_of_new_block_tables_reuse_the_memory_of_earlier_ones() {
             let tables = Some(TokenTables { sides: [side(0), side(1)], tokens });
             let step = Step { tables, ..Step::default() };
             match transfer {
-                Some(transfer) => transfer.submit_pairs(step).map(|()| None).unwrap(),
+                Some(transfer) => transfer.submit(Some(step)).map(|()| None).unwrap(),
                 None => {
                     let [source, destination] = pages.map(blocks_of);
-                    let request = TransferRequest { step, ..TransferRequest::default() };
-                    Some(Transfer::create(&source, &destination, request).unwrap())
+                    let made = Transfer::create(&source, &destination, TransferRequest::default()).unwrap();
+                    made.prepare(step).unwrap();
+                    Some(made)
                 }
             }
         };

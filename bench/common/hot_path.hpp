@@ -27,8 +27,8 @@ struct hot_route {
     std::function<void(const kv::pairs &)> verify; // throws unless these blocks have arrived
 };
 
-// Adds rows for 1 to 1,000 pairs: kvmem_transfer_start, and kvmem_transfer_submit_pairs on a prepared transfer, against
-// creating and submitting by two calls. The calls alternate, each with other blocks. The ceiling is
+// Adds rows for 1 to 1,000 pairs: kvmem_transfer_start, and kvmem_transfer_submit with pairs on a transfer that had others, against
+// creating, preparing and submitting by three calls. The calls alternate, each with other blocks. The ceiling is
 // kvmem_transfer_submit of the same pairs again.
 void measure_hot_path(const options &chosen, const hot_route &route, results &found);
 

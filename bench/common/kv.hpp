@@ -120,36 +120,50 @@ struct preferences {
     const uint32_t *checksums = nullptr; // one per pair, of its source; the destination is compared with them
 };
 
-inline kvmem_transfer_options options_of(const pairs &blocks, completion_target to, preferences preferred)
+// The options of a transfer and of its runs.
+struct job {
+    kvmem_transfer_options transfer{};
+    kvmem_submit_options run{};
+};
+
+inline job job_of(const pairs &blocks, completion_target to, preferences preferred)
 {
-    kvmem_transfer_options options{};
-    options.struct_size = sizeof options;
-    options.pairs = blocks.data();
-    options.num_pairs = blocks.size();
-    options.queue = to.queue;
-    options.user_data = to.user_data;
-    options.compute = preferred.compute;
-    options.method = preferred.path;
-    options.max_ctas = preferred.max_ctas;
-    options.staging_size = preferred.staging_size;
-    options.flags = preferred.flags;
-    options.checksums = preferred.checksums;
-    return options;
+    job made;
+    made.transfer.struct_size = sizeof made.transfer;
+    made.transfer.queue = to.queue;
+    made.transfer.compute = preferred.compute;
+    made.transfer.method = preferred.path;
+    made.transfer.max_ctas = preferred.max_ctas;
+    made.transfer.staging_size = preferred.staging_size;
+    made.transfer.flags = preferred.flags;
+    made.run.struct_size = sizeof made.run;
+    made.run.pairs = blocks.data();
+    made.run.num_pairs = blocks.size();
+    made.run.user_data = to.user_data;
+    made.run.checksums = preferred.checksums;
+    return made;
+}
+
+// Creates a transfer and prepares its run.
+inline transfer prepared(const layout &source, const layout &destination, const job &wanted)
+{
+    transfer made = make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &wanted.transfer);
+    call(kvmem_transfer_prepare, made.get(), &wanted.run);
+    return made;
 }
 
 inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
                               completion_target to = {}, preferences preferred = {})
 {
-    const kvmem_transfer_options options = options_of(blocks, to, preferred);
-    return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+    return prepared(source, destination, job_of(blocks, to, preferred));
 }
 
 // The same by kvmem_transfer_start, which also submits it.
 inline transfer start_transfer(const layout &source, const layout &destination, const pairs &blocks,
                                preferences preferred = {})
 {
-    const kvmem_transfer_options options = options_of(blocks, {}, preferred);
-    return make<transfer>(kvmem_transfer_start, source.get(), destination.get(), &options);
+    const job wanted = job_of(blocks, {}, preferred);
+    return make<transfer>(kvmem_transfer_start, source.get(), destination.get(), &wanted.transfer, &wanted.run);
 }
 
 // CRC32C of each block, in the order of the ids.
@@ -168,7 +182,7 @@ inline std::string path_of(const transfer &moved)
     return kvmem_method_name(info.method);
 }
 
-inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get()); }
+inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get(), nullptr); }
 
 // With a timeout, the thread of the agent would make the NIXL calls.
 inline void wait(const transfer &moved) { call(kvmem_transfer_wait, moved.get(), KVMEM_TIMEOUT_FOREVER); }

@@ -42,7 +42,7 @@ move_method submitted_again(const std::string &name, const moved_blocks &moved, 
             name,
             [transfer] { kv::submit(*transfer); },
             [transfer, stream] {
-                kv::call(kvmem_transfer_submit_on_stream, transfer->get(),
+                kv::call(kvmem_transfer_submit_on_stream, transfer->get(), nullptr,
                          reinterpret_cast<CUstream_st *>(stream->get()));
             },
             stream->get(),

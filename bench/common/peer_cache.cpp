@@ -200,10 +200,9 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
 
 move_method peer_cache::by_kvmem(const std::string &name, const kv::pairs &pairs, uint32_t path) const
 {
-    kvmem_transfer_options options = kv::options_of(pairs, {}, {});
-    options.method = path;
-    const auto kept = std::make_shared<kv::transfer>(
-        kv::make<kv::transfer>(kvmem_transfer_create, remote_.get(), ours_->layout().get(), &options));
+    kv::job wanted = kv::job_of(pairs, {}, {});
+    wanted.transfer.method = path;
+    const auto kept = std::make_shared<kv::transfer>(kv::prepared(remote_, ours_->layout(), wanted));
     return {role::ours, name, [kept] { kv::submit(*kept); }, {}, nullptr, [kept] { kv::wait(*kept); },
             [kept] { return kv::path_of(*kept); }};
 }

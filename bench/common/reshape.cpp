@@ -118,13 +118,13 @@ kv::transfer cache_pair::transfer(kv::preferences preferred) const
 {
     const kvmem_block_table tables[] = {{source_table.data(), source_table.size(), 0, 1},
                                         {destination_table.data(), destination_table.size(), 0, 1}};
-    kvmem_transfer_options options = kv::options_of({}, {}, preferred);
-    options.pairs = nullptr;
-    options.source_table = &tables[0];
-    options.destination_table = &tables[1];
-    options.num_tokens = tokens;
-    options.num_heads = shape.heads();
-    return kv::make<kv::transfer>(kvmem_transfer_create, from.get(), to.get(), &options);
+    kv::job wanted = kv::job_of({}, {}, preferred);
+    wanted.run.pairs = nullptr;
+    wanted.run.source_table = &tables[0];
+    wanted.run.destination_table = &tables[1];
+    wanted.run.num_tokens = tokens;
+    wanted.transfer.num_heads = shape.heads();
+    return kv::prepared(from, to, wanted);
 }
 
 cuda::copy_list cache_pair::spans() const

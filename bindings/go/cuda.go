@@ -87,34 +87,19 @@ func CanAccess(device, owner int32) (bool, error) {
 // Stream is a stream of the CUDA driver: a CUstream or cudaStream_t.
 type Stream unsafe.Pointer
 
-// SubmitOnStream starts a run on a stream of the caller: after the work that is on the stream now, and before work that is
-// put on it later. The stream must not be captured into a graph: see CaptureOnStream.
-func (t *Transfer) SubmitOnStream(stream Stream) error {
-	return t.submitBy(nil, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_submit_on_stream((*C.kvmem_transfer)(p), (*C.struct_CUstream_st)(stream), failure)
+// SubmitOnStream starts a run as Submit does, on a stream of the caller: after the work that is on the stream now, and before
+// work that is put on it later. The stream must not be captured into a graph: see CaptureOnStream.
+func (t *Transfer) SubmitOnStream(options *SubmitOptions, stream Stream) error {
+	return t.submitWith(options, func(p *C.kvmem_transfer, o *C.kvmem_submit_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_submit_on_stream(p, o, (*C.struct_CUstream_st)(stream), failure)
 	})
 }
 
-// SubmitPairsOnStream starts a run with new pairs on a stream, as SubmitOnStream does.
-func (t *Transfer) SubmitPairsOnStream(options SubmitOptions, stream Stream) error {
-	return t.submitNew(&options, func(p *C.kvmem_transfer, o *C.kvmem_submit_options, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_submit_pairs_on_stream(p, o, (*C.struct_CUstream_st)(stream), failure)
-	})
-}
-
-// StartTransferOnStream creates a transfer and starts its first run on a stream, as SubmitOnStream does.
-func StartTransferOnStream(source, destination *Layout, options TransferOptions, stream Stream) (*Transfer, error) {
-	return newTransfer(source, destination, &options, true,
-		func(s, d *C.kvmem_layout, o *C.kvmem_transfer_options, t **C.kvmem_transfer, e **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_transfer_start_on_stream(s, d, o, (*C.struct_CUstream_st)(stream), t, e)
-		})
-}
-
-// CaptureOnStream makes the transfer a part of the graph that the stream is captured into. It does not run, and Poll, Wait
-// and the queue do not report runs of the graph. The transfer, both layouts and their memory must outlive the graph.
+// CaptureOnStream makes the prepared blocks a part of the graph that the stream is captured into. They do not move, and Poll,
+// Wait and the queue do not report runs of the graph. The transfer, both layouts and their memory must outlive the graph.
 func (t *Transfer) CaptureOnStream(stream Stream) error {
 	return t.ref().call(func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_submit_on_stream((*C.kvmem_transfer)(p), (*C.struct_CUstream_st)(stream), failure)
+		return C.kvmem_transfer_submit_on_stream((*C.kvmem_transfer)(p), nil, (*C.struct_CUstream_st)(stream), failure)
 	})
 }
 

@@ -100,7 +100,7 @@ func TestGPUTransfer(t *testing.T) {
 	defer device.Close()
 	_, err := device.Bytes(0, 0, 0)
 	fails(t, err, kvmem.ErrUnsupported, "host memory")
-	transfer := need(kvmem.StartTransfer(host, device, kvmem.TransferOptions{Pairs: []kvmem.BlockPair{{Source: 1, Destination: 4}}}))(t)
+	transfer := need(kvmem.StartTransfer(host, device, kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 1, Destination: 4}}}))(t)
 	defer transfer.Close()
 	if err := transfer.Wait(patience(t)); err != nil {
 		t.Fatal(err)
@@ -111,12 +111,10 @@ func TestGPUTransfer(t *testing.T) {
 	}
 
 	// The default stream is one of a current context, and this thread has none.
-	fails(t, transfer.SubmitOnStream(nil), kvmem.ErrInvalidArgument, "context")
+	fails(t, transfer.SubmitOnStream(nil, nil), kvmem.ErrInvalidArgument, "context")
 	fails(t, transfer.CaptureOnStream(nil), kvmem.ErrInvalidArgument, "context")
 	pairs := []kvmem.BlockPair{{Source: 2, Destination: 5}}
-	fails(t, transfer.SubmitPairsOnStream(kvmem.SubmitOptions{Pairs: pairs}, nil), kvmem.ErrInvalidArgument, "context")
-	_, err = kvmem.StartTransferOnStream(host, device, kvmem.TransferOptions{Pairs: pairs}, nil)
-	fails(t, err, kvmem.ErrInvalidArgument, "context")
+	fails(t, transfer.SubmitOnStream(&kvmem.SubmitOptions{Pairs: pairs}, nil), kvmem.ErrInvalidArgument, "context")
 	if err := transfer.WaitOnStream(99, nil); err == nil {
 		t.Fatal("a stream waits for layers that do not exist")
 	}

@@ -20,10 +20,10 @@ import (
 func TestNilObjects(t *testing.T) {
 	ctx := patience(t)
 	for _, transfer := range []*kvmem.Transfer{nil, {}} {
-		fails(t, transfer.Submit(), kvmem.ErrInvalidArgument, "nil")
-		fails(t, transfer.SubmitPairs(kvmem.SubmitOptions{}), kvmem.ErrInvalidArgument, "nil")
-		fails(t, transfer.SubmitOnStream(nil), kvmem.ErrInvalidArgument, "nil")
-		fails(t, transfer.SubmitPairsOnStream(kvmem.SubmitOptions{}, nil), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.Submit(nil), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.Submit(&kvmem.SubmitOptions{}), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.SubmitOnStream(nil, nil), kvmem.ErrInvalidArgument, "nil")
+		fails(t, transfer.SubmitOnStream(&kvmem.SubmitOptions{}, nil), kvmem.ErrInvalidArgument, "nil")
 		fails(t, transfer.Wait(ctx), kvmem.ErrInvalidArgument, "nil")
 		fails(t, transfer.WaitLayers(ctx, 1), kvmem.ErrInvalidArgument, "nil")
 		succeeds(t, transfer.Close())
@@ -166,8 +166,9 @@ func TestWaitCancelsItsRun(t *testing.T) {
 	for i := range pairs {
 		pairs[i] = kvmem.BlockPair{Source: uint32(i), Destination: uint32(i)}
 	}
-	transfer := need(kvmem.NewTransfer(source, file, kvmem.TransferOptions{Pairs: pairs, Flags: kvmem.TransferByLayer}))(t)
+	transfer := need(kvmem.NewTransfer(source, file, kvmem.TransferOptions{Flags: kvmem.TransferByLayer}))(t)
 	defer transfer.Close()
+	succeeds(t, transfer.Prepare(kvmem.SubmitOptions{Pairs: pairs}))
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
 	const waiters = 8
@@ -180,7 +181,7 @@ func TestWaitCancelsItsRun(t *testing.T) {
 			}()
 			<-ready
 		}
-		succeeds(t, transfer.Submit())
+		succeeds(t, transfer.Submit(nil))
 		err := transfer.Wait(patience(t))
 		cancelled := false
 		for w := 0; w < waiters; w++ {
@@ -215,22 +216,19 @@ func TestStalledLayers(t *testing.T) {
 	for i := range pairs {
 		pairs[i] = kvmem.BlockPair{Source: uint32(i), Destination: uint32(i)}
 	}
-	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{
-		Pairs: pairs, StallTimeout: 100 * time.Millisecond, Flags: kvmem.TransferByLayer,
-	}))(t)
+	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{StallTimeout: 100 * time.Millisecond, Flags: kvmem.TransferByLayer}, kvmem.SubmitOptions{Pairs: pairs}))(t)
 	defer transfer.Close()
 	err := transfer.WaitLayers(context.Background(), 0)
 	fails(t, err, kvmem.ErrTimedOut, "owner")
 	fails(t, transfer.Wait(patience(t)), kvmem.ErrTimedOut, "owner")
 	// A run that has ended at its limit may still write to its blocks, so each has others.
-	limited := need(kvmem.StartTransfer(remote, layout(reader), kvmem.TransferOptions{
-		Pairs: pairs, Timeout: 100 * time.Millisecond,
-	}))(t)
+	limited := need(kvmem.StartTransfer(remote, layout(reader), kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: pairs, Timeout: 100 * time.Millisecond}))(t)
 	defer limited.Close()
 	fails(t, limited.Wait(patience(t)), kvmem.ErrTimedOut, "with agent 'owner' was not complete after 100 ms")
-	own := need(kvmem.NewTransfer(remote, layout(reader), kvmem.TransferOptions{Pairs: pairs}))(t)
+	own := need(kvmem.NewTransfer(remote, layout(reader), kvmem.TransferOptions{}))(t)
 	defer own.Close()
-	if err := own.SubmitPairs(kvmem.SubmitOptions{Pairs: pairs, Timeout: 90 * time.Millisecond}); err != nil {
+	succeeds(t, own.Prepare(kvmem.SubmitOptions{Pairs: pairs}))
+	if err := own.Submit(&kvmem.SubmitOptions{Pairs: pairs, Timeout: 90 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
 	fails(t, own.Wait(patience(t)), kvmem.ErrTimedOut, "with agent 'owner' was not complete after 90 ms")

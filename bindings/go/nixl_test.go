@@ -79,7 +79,7 @@ func TestNIXL(t *testing.T) {
 	}
 	_, err = remote.Bytes(0, 0, 0)
 	fails(t, err, kvmem.ErrUnsupported, "host memory")
-	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{
+	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{}, kvmem.SubmitOptions{
 		Pairs: []kvmem.BlockPair{{Source: 6, Destination: 2}}, Notification: []byte("block 6 is read"),
 	}))(t)
 	defer transfer.Close()
@@ -108,7 +108,7 @@ func TestNIXL(t *testing.T) {
 	if err := reader.InvalidatePeer("owner"); err != nil {
 		t.Fatal(err)
 	}
-	_, err = kvmem.StartTransfer(remote, local, kvmem.TransferOptions{Pairs: []kvmem.BlockPair{{}}})
+	_, err = kvmem.StartTransfer(remote, local, kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{}}})
 	fails(t, err, kvmem.ErrStale, "")
 	fails(t, owner.SendMetadata("127.0.0.1", 1), kvmem.ErrInvalidState, "listen")
 	fails(t, owner.FetchPeer(patience(t), "reader", "127.0.0.1", 1), kvmem.ErrInvalidState, "listen")

@@ -12,8 +12,8 @@ import (
 	"unsafe"
 )
 
-// Transfer is a move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
-// times. It keeps both layouts alive. One run is in flight at a time.
+// Transfer moves blocks from one layout to another: created once, submitted any number of times, with other blocks in each
+// run or with the same. It keeps both layouts alive. One run is in flight at a time.
 type Transfer struct {
 	object
 	*runs
@@ -32,33 +32,22 @@ type runs struct {
 	handle   *handle // of the transfer or request, once it is created
 }
 
-// NewTransfer checks, plans and prepares a transfer. It moves nothing.
+// NewTransfer creates a transfer. It moves nothing.
 func NewTransfer(source, destination *Layout, options TransferOptions) (*Transfer, error) {
-	return newTransfer(source, destination, &options, false,
-		func(s, d *C.kvmem_layout, o *C.kvmem_transfer_options, t **C.kvmem_transfer, e **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_transfer_create(s, d, o, t, e)
-		})
+	return newTransfer(source, destination, &options, nil)
 }
 
 // StartTransfer creates a transfer and starts its first run.
-func StartTransfer(source, destination *Layout, options TransferOptions) (*Transfer, error) {
-	return newTransfer(source, destination, &options, true,
-		func(s, d *C.kvmem_layout, o *C.kvmem_transfer_options, t **C.kvmem_transfer, e **C.kvmem_error) C.kvmem_status {
-			return C.kvmem_transfer_start(s, d, o, t, e)
-		})
+func StartTransfer(source, destination *Layout, options TransferOptions, first SubmitOptions) (*Transfer, error) {
+	return newTransfer(source, destination, &options, &first)
 }
 
-type createTransfer func(source, destination *C.kvmem_layout, options *C.kvmem_transfer_options,
-	transfer **C.kvmem_transfer, failure **C.kvmem_error) C.kvmem_status
-
-func newTransfer(source, destination *Layout, options *TransferOptions, start bool, create createTransfer) (*Transfer, error) {
+// newTransfer also starts a run if first is not nil.
+func newTransfer(source, destination *Layout, options *TransferOptions, first *SubmitOptions) (*Transfer, error) {
 	if source == nil || destination == nil {
 		return nil, invalid("a transfer needs a source and a destination")
 	}
-	if err := options.check(); err != nil {
-		return nil, err
-	}
-	r := &runs{userData: options.UserData, poll: func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+	r := &runs{poll: func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
 		return C.kvmem_transfer_poll((*C.kvmem_transfer)(p), failure)
 	}}
 	if err := r.reportTo(options.Queue); err != nil {
@@ -83,8 +72,13 @@ func newTransfer(source, destination *Layout, options *TransferOptions, start bo
 	}
 	var a arena
 	defer a.free()
-	o := options.c(&a, (*C.kvmem_queue)(queue), r.number)
-	if err := a.check(); err != nil {
+	o := options.c(&a, (*C.kvmem_queue)(queue))
+	err = a.check()
+	var step *C.kvmem_submit_options
+	if first != nil && err == nil {
+		step, err = first.c(&a, r.number)
+	}
+	if err != nil {
 		r.reader.remove(r.number)
 		return nil, err
 	}
@@ -92,15 +86,16 @@ func newTransfer(source, destination *Layout, options *TransferOptions, start bo
 	r.mu.Lock() // until r.handle is set, which failure uses
 	defer r.mu.Unlock()
 	var transfer *C.kvmem_transfer
-	createIt := func() error {
-		return try(func(failure **C.kvmem_error) C.kvmem_status {
-			return create((*C.kvmem_layout)(from), (*C.kvmem_layout)(to), o, &transfer, failure)
+	if step != nil {
+		err = r.submit(first.UserData, func() error {
+			return try(func(failure **C.kvmem_error) C.kvmem_status {
+				return C.kvmem_transfer_start((*C.kvmem_layout)(from), (*C.kvmem_layout)(to), o, step, &transfer, failure)
+			})
 		})
-	}
-	if start {
-		err = r.submit(options.UserData, createIt)
 	} else {
-		err = createIt()
+		err = try(func(failure **C.kvmem_error) C.kvmem_status {
+			return C.kvmem_transfer_create((*C.kvmem_layout)(from), (*C.kvmem_layout)(to), o, &transfer, failure)
+		})
 	}
 	if err != nil {
 		r.reader.remove(r.number)
@@ -206,30 +201,58 @@ func (t *Transfer) submitBy(userData *uint64, start func(unsafe.Pointer, **C.kvm
 	return t.runs.submitBy(&t.object, userData, start)
 }
 
-// Submit starts a run with the last blocks. It fails with ErrBusy if a run is in flight.
-func (t *Transfer) Submit() error {
-	return t.submitBy(nil, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_submit((*C.kvmem_transfer)(p), failure)
-	})
-}
-
-// SubmitPairs starts a run with new pairs or block tables. This is the call for blocks that differ in every step.
-func (t *Transfer) SubmitPairs(options SubmitOptions) error {
-	return t.submitNew(&options, func(p *C.kvmem_transfer, o *C.kvmem_submit_options, failure **C.kvmem_error) C.kvmem_status {
-		return C.kvmem_transfer_submit_pairs(p, o, failure)
-	})
-}
-
-func (t *Transfer) submitNew(options *SubmitOptions,
-	start func(*C.kvmem_transfer, *C.kvmem_submit_options, **C.kvmem_error) C.kvmem_status) error {
-	if err := checksumsFit(options.Checksums, options.Pairs); err != nil {
+// Prepare prepares the blocks of the next run, which Submit(nil) starts. It moves nothing.
+func (t *Transfer) Prepare(options SubmitOptions) error {
+	if t == nil || t.runs == nil {
+		return t.ref().call(nil)
+	}
+	pointer, err := t.use()
+	if err != nil {
 		return err
+	}
+	defer t.done()
+	var a arena
+	defer a.free()
+	o, err := options.c(&a, t.number)
+	if err != nil {
+		return err
+	}
+	t.runs.mu.Lock()
+	defer t.runs.mu.Unlock()
+	err = try(func(failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_prepare((*C.kvmem_transfer)(pointer), o, failure)
+	})
+	if err == nil {
+		t.userData = options.UserData
+	}
+	return err
+}
+
+// Submit starts a run with these blocks; nil for those that were prepared or submitted last. It fails with ErrBusy if a run
+// is in flight.
+func (t *Transfer) Submit(options *SubmitOptions) error {
+	return t.submitWith(options, func(p *C.kvmem_transfer, o *C.kvmem_submit_options, failure **C.kvmem_error) C.kvmem_status {
+		return C.kvmem_transfer_submit(p, o, failure)
+	})
+}
+
+func (t *Transfer) submitWith(options *SubmitOptions,
+	start func(*C.kvmem_transfer, *C.kvmem_submit_options, **C.kvmem_error) C.kvmem_status) error {
+	if options == nil {
+		return t.submitBy(nil, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
+			return start((*C.kvmem_transfer)(p), nil, failure)
+		})
+	}
+	if t == nil || t.runs == nil {
+		return t.ref().call(nil)
 	}
 	var a arena
 	defer a.free()
-	o := options.c(&a)
+	o, err := options.c(&a, t.number)
+	if err != nil {
+		return err
+	}
 	return t.submitBy(&options.UserData, func(p unsafe.Pointer, failure **C.kvmem_error) C.kvmem_status {
-		o.user_data = C.uint64_t(t.number)
 		return start((*C.kvmem_transfer)(p), o, failure)
 	})
 }

@@ -35,51 +35,35 @@ func (t *BlockTable) c(a *arena) *C.kvmem_block_table {
 	return o
 }
 
-// TransferOptions are options of NewTransfer and StartTransfer: Pairs, or tables for both sides. Ranges of layers, outer
-// slots and heads are of all if their number is 0.
+// TransferOptions are what does not change from run to run. Ranges of layers, outer slots and heads are of all if their
+// number is 0.
 type TransferOptions struct {
 	Flags TransferFlags
-	// Pairs of blocks, in any order. Each destination may occur once.
-	Pairs []BlockPair
 
 	SourceLayer, DestinationLayer, NumLayers uint64
 	SourceOuter, DestinationOuter, NumOuters uint64
 	SourceHead, DestinationHead, NumHeads    uint64
 
-	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
-	Notification []byte
+	// Parts are the names of the parts to move, for layouts that were combined; nil for all.
+	Parts []string
 	// Queue that receives a completion per run; nil for none.
-	Queue *Queue
-	// UserData is returned in completions.
-	UserData uint64
-	Compute  Compute
+	Queue   *Queue
+	Compute Compute
 	// MaxCTAs of a copy kernel; 0 for the number with the highest throughput.
 	MaxCTAs uint32
 	// StagingSize in bytes; 0 for the default.
 	StagingSize uint64
 	// Method to use, or fail; 0 for the one with the highest estimated throughput.
 	Method Method
-	// Checksums are the expected CRC32C of the moved parts of each block, one per pair; nil for none.
-	Checksums []uint32
-	// SourceTable and DestinationTable have blocks and tokens; nil if pairs are given.
-	SourceTable, DestinationTable *BlockTable
-	// NumTokens that are moved by block tables.
-	NumTokens uint64
 	// StallTimeout without progress after which a run with a peer ends with ErrTimedOut; 0 for 30 seconds
 	// with staging memory, and for no limit without.
 	StallTimeout time.Duration
-	// Timeout after which a run ends with ErrTimedOut, by any method; 0 for no limit.
-	Timeout time.Duration
-	// Parts are the names of the parts to move, for layouts that were combined; nil for all.
-	Parts []string
 }
 
-// c converts the options; the reader receives the completions, for the transfer of this number.
-func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kvmem_transfer_options {
+// c converts the options; the reader receives the completions.
+func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue) *C.kvmem_transfer_options {
 	o := newOptions[C.kvmem_transfer_options](a)
 	o.flags = C.uint64_t(t.Flags)
-	o.pairs = pairsOf(a, t.Pairs)
-	o.num_pairs = C.size_t(len(t.Pairs))
 	o.source_layer = C.uint64_t(t.SourceLayer)
 	o.destination_layer = C.uint64_t(t.DestinationLayer)
 	o.num_layers = C.uint64_t(t.NumLayers)
@@ -89,20 +73,6 @@ func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kv
 	o.source_head = C.uint64_t(t.SourceHead)
 	o.destination_head = C.uint64_t(t.DestinationHead)
 	o.num_heads = C.uint64_t(t.NumHeads)
-	o.notification = a.bytes(t.Notification)
-	o.notification_size = C.size_t(len(t.Notification))
-	o.queue = queue
-	o.user_data = C.uint64_t(number)
-	o.compute = C.uint32_t(t.Compute)
-	o.max_ctas = C.uint32_t(t.MaxCTAs)
-	o.staging_size = C.uint64_t(t.StagingSize)
-	o.method = C.uint32_t(t.Method)
-	o.checksums = a.words(t.Checksums)
-	o.source_table = t.SourceTable.c(a)
-	o.destination_table = t.DestinationTable.c(a)
-	o.num_tokens = C.uint64_t(t.NumTokens)
-	o.stall_timeout_ns = nanoseconds(t.StallTimeout)
-	o.timeout_ns = nanoseconds(t.Timeout)
 	o.num_parts = C.size_t(len(t.Parts))
 	names := a.pointers(len(t.Parts))
 	for i, name := range t.Parts {
@@ -111,48 +81,48 @@ func (t *TransferOptions) c(a *arena, queue *C.kvmem_queue, number uint64) *C.kv
 	if len(names) > 0 {
 		o.parts = (**C.char)(unsafe.Pointer(&names[0]))
 	}
+	o.queue = queue
+	o.compute = C.uint32_t(t.Compute)
+	o.max_ctas = C.uint32_t(t.MaxCTAs)
+	o.staging_size = C.uint64_t(t.StagingSize)
+	o.method = C.uint32_t(t.Method)
+	o.stall_timeout_ns = nanoseconds(t.StallTimeout)
 	return o
 }
 
-func (t *TransferOptions) check() error { return checksumsFit(t.Checksums, t.Pairs) }
-
-// SubmitOptions are the blocks of the next run of a transfer.
+// SubmitOptions are what belongs to one run of a transfer: its blocks, as Pairs or as tables for both sides.
 type SubmitOptions struct {
 	// Pairs of blocks, in any order. Each destination may occur once.
 	Pairs []BlockPair
-	// UserData is returned in the completion.
-	UserData uint64
-	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
-	Notification []byte
-	// Checksums are the expected CRC32C of each block after the run, one per pair; nil for none.
-	Checksums []uint32
 	// SourceTable and DestinationTable have blocks and tokens; nil if pairs are given.
 	SourceTable, DestinationTable *BlockTable
 	// NumTokens that are moved by block tables.
 	NumTokens uint64
-	// Timeout of runs with these blocks; 0 for that of the transfer.
+	// UserData is returned in the completion.
+	UserData uint64
+	// Notification is a message to the remote agent, sent after the last byte has moved; nil for none.
+	Notification []byte
+	// Checksums are the expected CRC32C of the moved parts of each block, one per pair; nil for none.
+	Checksums []uint32
+	// Timeout after which the run ends with ErrTimedOut, by any method; 0 for no limit.
 	Timeout time.Duration
 }
 
-// c converts the options, without the number of the transfer.
-func (s *SubmitOptions) c(a *arena) *C.kvmem_submit_options {
+// c converts the options, for the transfer of this number.
+func (s *SubmitOptions) c(a *arena, number uint64) (*C.kvmem_submit_options, error) {
+	if s.Checksums != nil && len(s.Checksums) != len(s.Pairs) { // the library would read past the end of the list
+		return nil, invalid("Checksums must have one checksum per pair")
+	}
 	o := newOptions[C.kvmem_submit_options](a)
 	o.pairs = pairsOf(a, s.Pairs)
 	o.num_pairs = C.size_t(len(s.Pairs))
-	o.notification = a.bytes(s.Notification)
-	o.notification_size = C.size_t(len(s.Notification))
-	o.checksums = a.words(s.Checksums)
 	o.source_table = s.SourceTable.c(a)
 	o.destination_table = s.DestinationTable.c(a)
 	o.num_tokens = C.uint64_t(s.NumTokens)
+	o.user_data = C.uint64_t(number)
+	o.notification = a.bytes(s.Notification)
+	o.notification_size = C.size_t(len(s.Notification))
+	o.checksums = a.words(s.Checksums)
 	o.timeout_ns = nanoseconds(s.Timeout)
-	return o
-}
-
-// checksumsFit fails if the library would read past the end of a list of checksums.
-func checksumsFit(checksums []uint32, pairs []BlockPair) error {
-	if checksums != nil && len(checksums) != len(pairs) {
-		return invalid("Checksums must have one checksum per pair")
-	}
-	return nil
+	return o, a.check()
 }

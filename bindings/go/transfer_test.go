@@ -44,16 +44,17 @@ func TestTransfer(t *testing.T) {
 	separate.Kind = kvmem.LayoutLayerSeparate
 	destination := build(t, separate)
 	fill(t, source, 1)
-	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
-		Pairs: []kvmem.BlockPair{{Source: 2, Destination: 5}, {Source: 3, Destination: 0}}, Flags: kvmem.TransferVerify,
-	}))(t)
+	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Flags: kvmem.TransferVerify}))(t)
 	defer transfer.Close()
+	succeeds(t, transfer.Prepare(kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 2, Destination: 5}, {Source: 3, Destination: 0}},
+	}))
 	_, err := transfer.Poll()
 	fails(t, err, kvmem.ErrInvalidState, "submitted")
 	fails(t, transfer.Wait(patience(t)), kvmem.ErrInvalidState, "submitted")
 	fails(t, transfer.Cancel(), kvmem.ErrInvalidState, "submitted")
 	for i := 0; i < 3; i++ {
-		if err := transfer.Submit(); err != nil {
+		if err := transfer.Submit(nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := transfer.Wait(patience(t)); err != nil {
@@ -75,24 +76,27 @@ func TestTransfer(t *testing.T) {
 	if len(choices) == 0 || choices[0].Choice != kvmem.ChoiceUsed || choices[0].Method.String() != "memcpy" {
 		t.Fatalf("%+v", choices)
 	}
-	if err := transfer.SubmitPairs(kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 7, Destination: 1}}}); err != nil {
+	if err := transfer.Submit(&kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 7, Destination: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := transfer.Wait(patience(t)); err != nil {
 		t.Fatal(err)
 	}
 	sameBlock(t, source, 7, destination, 1)
-	fails(t, transfer.SubmitPairs(kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 8}}}), kvmem.ErrOutOfRange, "8")
+	fails(t, transfer.Submit(&kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 8}}}), kvmem.ErrOutOfRange, "8")
 	// A failed submit leaves the last run.
 	if err := transfer.Wait(patience(t)); err != nil {
 		t.Fatal(err)
 	}
 	_, err = kvmem.NewTransfer(source, nil, kvmem.TransferOptions{})
 	fails(t, err, kvmem.ErrInvalidArgument, "destination")
-	_, err = kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
-		Pairs: []kvmem.BlockPair{{}}, Checksums: []uint32{1, 2},
-	})
+	mismatched := kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{}}, Checksums: []uint32{1, 2}}
+	_, err = kvmem.StartTransfer(source, destination, kvmem.TransferOptions{}, mismatched)
 	fails(t, err, kvmem.ErrInvalidArgument, "one checksum per pair")
+	fails(t, transfer.Prepare(mismatched), kvmem.ErrInvalidArgument, "one checksum per pair")
+	fails(t, transfer.Submit(&mismatched), kvmem.ErrInvalidArgument, "one checksum per pair")
+	succeeds(t, transfer.Submit(nil)) // the last blocks
+	succeeds(t, transfer.Wait(patience(t)))
 }
 
 func TestTransferTables(t *testing.T) {
@@ -101,10 +105,8 @@ func TestTransferTables(t *testing.T) {
 	wide.PageSize, wide.NumBlocks = 8, 4
 	destination := build(t, wide)
 	fill(t, source, 9)
-	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{
-		SourceTable:      &kvmem.BlockTable{Blocks: []uint32{4, 1}},
-		DestinationTable: &kvmem.BlockTable{Blocks: []uint32{3}},
-		NumTokens:        8,
+	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{}, kvmem.SubmitOptions{
+		SourceTable:      &kvmem.BlockTable{Blocks: []uint32{4, 1}}, DestinationTable: &kvmem.BlockTable{Blocks: []uint32{3}}, NumTokens:        8,
 	}))(t)
 	defer transfer.Close()
 	if err := transfer.Wait(patience(t)); err != nil {
@@ -124,8 +126,8 @@ func TestTransferFails(t *testing.T) {
 	fill(t, source, 1)
 	queue := need(kvmem.NewQueue())(t)
 	defer queue.Close()
-	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{
-		Pairs: []kvmem.BlockPair{{Source: 1, Destination: 1}}, Checksums: []uint32{0}, Queue: queue, UserData: 7,
+	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{Queue: queue}, kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 1, Destination: 1}}, Checksums: []uint32{0}, UserData: 7,
 	}))(t)
 	defer transfer.Close()
 	fails(t, transfer.Wait(patience(t)), kvmem.ErrCorrupt, "CRC32C")
@@ -144,15 +146,16 @@ func TestQueue(t *testing.T) {
 	const transfers, runs = 8, 20
 	var group sync.WaitGroup
 	for i := 0; i < transfers; i++ {
-		transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
-			Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, Queue: queue, UserData: uint64(i),
-		}))(t)
+		transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Queue: queue}))(t)
+		succeeds(t, transfer.Prepare(kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, UserData: uint64(i),
+	}))
 		group.Add(1)
 		go func(i int) {
 			defer group.Done()
 			defer transfer.Close()
 			for run := 0; run < runs; run++ {
-				err := transfer.SubmitPairs(kvmem.SubmitOptions{
+				err := transfer.Submit(&kvmem.SubmitOptions{
 					Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, UserData: uint64(i*runs + run),
 				})
 				if err == nil {
@@ -194,7 +197,7 @@ func TestQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	queue.Close()
-	_, err = kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Pairs: []kvmem.BlockPair{{}}, Queue: queue})
+	_, err = kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Queue: queue})
 	if !errors.Is(err, os.ErrClosed) {
 		t.Fatal(err)
 	}
@@ -206,10 +209,9 @@ func TestCloseInFlight(t *testing.T) {
 	queue := need(kvmem.NewQueue())(t)
 	waits := make(chan error, 8)
 	for i := 0; i < cap(waits); i++ {
-		transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{
-			Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, Queue: queue,
-		}))(t)
-		if err := transfer.Submit(); err != nil {
+		transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Queue: queue}))(t)
+		succeeds(t, transfer.Prepare(kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}}))
+		if err := transfer.Submit(nil); err != nil {
 			t.Fatal(err)
 		}
 		go func() {
@@ -238,12 +240,13 @@ func TestCancel(t *testing.T) {
 	for i := range pairs {
 		pairs[i] = kvmem.BlockPair{Source: uint32(i), Destination: uint32(i)}
 	}
-	transfer := need(kvmem.NewTransfer(source, file, kvmem.TransferOptions{Pairs: pairs, Flags: kvmem.TransferByLayer}))(t)
+	transfer := need(kvmem.NewTransfer(source, file, kvmem.TransferOptions{Flags: kvmem.TransferByLayer}))(t)
 	defer transfer.Close()
+	succeeds(t, transfer.Prepare(kvmem.SubmitOptions{Pairs: pairs}))
 	cancelled := 0
 	for i := 0; i < 20; i++ {
 		ctx, cancel := context.WithCancel(context.Background())
-		if err := transfer.Submit(); err != nil {
+		if err := transfer.Submit(nil); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
@@ -263,7 +266,7 @@ func TestCancel(t *testing.T) {
 	if cancelled == 0 {
 		t.Fatal("no run was cancelled")
 	}
-	if err := transfer.Submit(); err != nil {
+	if err := transfer.Submit(nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := transfer.WaitLayers(patience(t), 2); err != nil {
@@ -335,9 +338,7 @@ func TestParts(t *testing.T) {
 	defer from.Close()
 	defer to.Close()
 	fill(t, from, 6)
-	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{
-		Pairs: []kvmem.BlockPair{{Source: 3, Destination: 4}}, Parts: []string{"data"},
-	}))(t)
+	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{Parts: []string{"data"}}, kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 3, Destination: 4}}}))(t)
 	defer transfer.Close()
 	if err := transfer.Wait(patience(t)); err != nil {
 		t.Fatal(err)

@@ -40,64 +40,33 @@ static uint64_t random_tokens(fuzz *fuzz) {
     return random_one_in(fuzz, 60) ? random_next(fuzz) : random_below(fuzz, 12);
 }
 
-static kvmem_transfer_options options_of_transfer(fuzz *fuzz, lists *lists) {
+static kvmem_transfer_options options_of_transfer(fuzz *fuzz) {
     static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
     static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
     const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
                            KVMEM_TRANSFER_VERIFY;
-    const size_t count = 1 + random_below(fuzz, MAX_PAIRS);
-    fill_pairs(fuzz, lists->pairs, count);
     FUZZ_OPTIONS(kvmem_transfer_options, options);
     options.flags = random_flags(fuzz, known);
-    options.pairs = or_null(fuzz, lists->pairs);
-    options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
     if (random_one_in(fuzz, 2)) { /* indices that exist in layouts of all shapes */
         options.num_layers = 1;
         options.num_outers = 1;
         options.source_layer = random_one_in(fuzz, 4) ? random_index(fuzz, 2) : 0;
         options.destination_outer = random_one_in(fuzz, 4) ? random_index(fuzz, 2) : 0;
     }
-    if (random_one_in(fuzz, 10)) {
-        options.notification = "moved";
-        options.notification_size = random_below(fuzz, 6);
-    }
-    options.queue = random_one_in(fuzz, 2) ? table_pick(fuzz, QUEUES) : NULL;
-    options.user_data = random_next(fuzz);
-    options.compute = random_one_in(fuzz, 4) ? random_of(fuzz, computes) : 0;
-    options.max_ctas = random_one_in(fuzz, 6) ? (uint32_t)random_next(fuzz) : 0;
-    options.staging_size = random_of(fuzz, stagings);
-    options.method = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 13) : 0;
-    options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
     if (random_one_in(fuzz, 5)) { /* valid for the layouts with heads, which have four */
         options.source_head = random_below(fuzz, 4);
         options.destination_head = random_below(fuzz, 4);
         options.num_heads = random_below(fuzz, 4);
     }
-    if (random_one_in(fuzz, 4)) {
-        options.pairs = NULL;
-        options.num_pairs = random_one_in(fuzz, 40) ? 1 : 0;
-        options.source_table = fill_table(fuzz, lists, 0);
-        options.destination_table = fill_table(fuzz, lists, 1);
-        options.num_tokens = random_tokens(fuzz);
-    }
-    options.timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
+    options.queue = random_one_in(fuzz, 2) ? table_pick(fuzz, QUEUES) : NULL;
+    options.compute = random_one_in(fuzz, 4) ? random_of(fuzz, computes) : 0;
+    options.max_ctas = random_one_in(fuzz, 6) ? (uint32_t)random_next(fuzz) : 0;
+    options.staging_size = random_of(fuzz, stagings);
+    options.method = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 13) : 0;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
 }
-
-/* Calls that create a transfer; the last arguments follow the layouts. */
-#define STARTS(name, function, ...)                                                                  \
-    static void name(fuzz *fuzz) {                                                                   \
-        lists lists = {0};                                                                           \
-        const kvmem_transfer_options options = options_of_transfer(fuzz, &lists);                    \
-        const kvmem_layout *source = table_pick(fuzz, LAYOUTS);                                      \
-        const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);                                 \
-        CREATE(fuzz, TRANSFERS, function, source, destination, __VA_ARGS__);                         \
-    }
-STARTS(create_transfer, kvmem_transfer_create, or_null(fuzz, &options))
-STARTS(start, kvmem_transfer_start, or_null(fuzz, &options))
-STARTS(start_on_stream, kvmem_transfer_start_on_stream, or_null(fuzz, &options), table_pick(fuzz, STREAMS))
 
 static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
     const size_t count = 1 + random_below(fuzz, MAX_PAIRS);
@@ -105,37 +74,53 @@ static kvmem_submit_options options_of_step(fuzz *fuzz, lists *lists) {
     FUZZ_OPTIONS(kvmem_submit_options, options);
     options.pairs = or_null(fuzz, lists->pairs);
     options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
+    if (random_one_in(fuzz, 4)) {
+        options.pairs = NULL;
+        options.num_pairs = random_one_in(fuzz, 40) ? 1 : 0;
+        options.source_table = fill_table(fuzz, lists, 0);
+        options.destination_table = fill_table(fuzz, lists, 1);
+        options.num_tokens = random_tokens(fuzz);
+    }
     options.user_data = random_next(fuzz);
     if (random_one_in(fuzz, 10)) {
         options.notification = "moved";
         options.notification_size = random_below(fuzz, 6);
     }
     options.checksums = random_one_in(fuzz, 12) ? lists->checksums : NULL;
-    if (random_one_in(fuzz, 4)) {
-        options.pairs = NULL;
-        options.num_pairs = 0;
-        options.source_table = fill_table(fuzz, lists, 0);
-        options.destination_table = fill_table(fuzz, lists, 1);
-        options.num_tokens = random_tokens(fuzz);
-    }
     options.timeout_ns = random_one_in(fuzz, 8) ? 1 + random_below(fuzz, 100000) : 0;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
 }
 
-/* The last arguments follow the transfer. */
-#define SUBMITS_PAIRS(name, function, ...)                                                           \
+static void create_transfer(fuzz *fuzz) {
+    const kvmem_transfer_options options = options_of_transfer(fuzz);
+    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
+    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
+    CREATE(fuzz, TRANSFERS, kvmem_transfer_create, source, destination, or_null(fuzz, &options));
+}
+
+static void start(fuzz *fuzz) {
+    lists lists = {0};
+    const kvmem_transfer_options options = options_of_transfer(fuzz);
+    const kvmem_submit_options step = options_of_step(fuzz, &lists);
+    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
+    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
+    CREATE(fuzz, TRANSFERS, kvmem_transfer_start, source, destination, or_null(fuzz, &options),
+           or_null(fuzz, &step));
+}
+
+/* The last arguments follow the transfer. Half of the submissions are of what was prepared. */
+#define TAKES_BLOCKS(name, function, ...)                                                            \
     static void name(fuzz *fuzz) {                                                                   \
         lists lists = {0};                                                                           \
         const kvmem_submit_options options = options_of_step(fuzz, &lists);                          \
         kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);                                      \
         TRY(fuzz, function, transfer, __VA_ARGS__);                                                  \
     }
-SUBMITS_PAIRS(submit_pairs, kvmem_transfer_submit_pairs, or_null(fuzz, &options))
-SUBMITS_PAIRS(submit_pairs_on_stream, kvmem_transfer_submit_pairs_on_stream, or_null(fuzz, &options),
-              table_pick(fuzz, STREAMS))
-
-TRIES(submit, kvmem_transfer_submit, TRANSFERS)
+TAKES_BLOCKS(prepare, kvmem_transfer_prepare, or_null(fuzz, &options))
+TAKES_BLOCKS(submit, kvmem_transfer_submit, random_one_in(fuzz, 2) ? NULL : &options)
+TAKES_BLOCKS(submit_on_stream, kvmem_transfer_submit_on_stream, random_one_in(fuzz, 2) ? NULL : &options,
+             table_pick(fuzz, STREAMS))
 
 static void create_stream(fuzz *fuzz) {
     CUstream stream = NULL;
@@ -143,8 +128,6 @@ static void create_stream(fuzz *fuzz) {
     CU_ON(device, cuStreamCreate(&stream, 1));
     table_add(fuzz, STREAMS, stream);
 }
-
-TRIES_WITH(submit_on_stream, kvmem_transfer_submit_on_stream, TRANSFERS, table_pick(fuzz, STREAMS))
 
 static void wait_on_stream(fuzz *fuzz) {
     const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
@@ -243,29 +226,28 @@ static void use_stream(fuzz *fuzz) {
     TRY(fuzz, kvmem_queue_create, &queue);
     TRY(fuzz, kvmem_layout_build, &blocks, &layout);
     const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.flags = KVMEM_TRANSFER_BY_LAYER,
-                                                   it.queue = queue, it.pairs = pairs, it.num_pairs = 2);
+                                                   it.queue = queue);
+    const kvmem_submit_options first = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = 2);
     const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = pairs, it.num_pairs = 1);
-    kvmem_status status =
-        TRY(fuzz, kvmem_transfer_start_on_stream, layout, layout, &options, stream, &transfer);
+    TRY(fuzz, kvmem_transfer_create, layout, layout, &options, &transfer);
+    kvmem_status status = TRY(fuzz, kvmem_transfer_submit_on_stream, transfer, &first, stream);
     TRY(fuzz, kvmem_transfer_wait_on_stream, transfer, 0, stream);
     TRY(fuzz, kvmem_transfer_wait_layers, transfer, 1, SECOND);
     await_step(fuzz, transfer, queue, status);
-    status = TRY(fuzz, kvmem_transfer_submit_on_stream, transfer, stream);
+    status = TRY(fuzz, kvmem_transfer_submit_on_stream, transfer, NULL, stream);
     await_step(fuzz, transfer, queue, status);
-    status = TRY(fuzz, kvmem_transfer_submit_pairs_on_stream, transfer, &step, stream);
+    status = TRY(fuzz, kvmem_transfer_submit_on_stream, transfer, &step, stream);
     await_step(fuzz, transfer, queue, status);
     CU(cuStreamDestroy_v2(stream));
 }
 
 const operation transfer_operations[] = {
-    OPERATION_WITH(50, create_transfer, BIT(LAYOUTS), BIT(TRANSFERS)),
-    OPERATION_WITH(10, start, BIT(LAYOUTS), BIT(TRANSFERS)),
-    OPERATION_WITH(2, start_on_stream, BIT(LAYOUTS) | BIT(STREAMS), BIT(TRANSFERS)),
-    OPERATION_WITH(20, submit_pairs, BIT(TRANSFERS), 0),
-    OPERATION_WITH(4, submit_pairs_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),
-    OPERATION_WITH(40, submit, BIT(TRANSFERS), 0),
+    OPERATION_WITH(20, create_transfer, BIT(LAYOUTS), BIT(TRANSFERS)),
+    OPERATION_WITH(40, start, BIT(LAYOUTS), BIT(TRANSFERS)),
+    OPERATION_WITH(20, prepare, BIT(TRANSFERS), 0),
+    OPERATION_WITH(60, submit, BIT(TRANSFERS), 0),
     OPERATION_WITH(4, create_stream, 0, BIT(STREAMS)),
-    OPERATION_WITH(8, submit_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),
+    OPERATION_WITH(12, submit_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),
     OPERATION_WITH(4, wait_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),
     OPERATION_WITH(8, poll_transfer, BIT(TRANSFERS), 0),
     OPERATION_WITH(12, wait_transfer, BIT(TRANSFERS), 0),

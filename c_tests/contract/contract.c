@@ -4,9 +4,9 @@
 
 static const kvmem_block_pair pair[] = {{0, 1}};
 
-kvmem_transfer_options world_transfer_options(void) {
+kv_job world_job(void) {
     const kv_move move = {pair, NUM(pair), 0, 0, 3};
-    return kv_transfer_options(&move);
+    return kv_job_of(&move);
 }
 
 static void open_regions(world *world) {
@@ -38,9 +38,9 @@ static void open_layouts(world *world) {
 
 static void open_transfers(world *world) {
     EXPECT_OK(kvmem_queue_create(&world->queue, ERR));
-    kvmem_transfer_options options = WITH(world_transfer_options(), it.queue = world->queue);
-    EXPECT_OK(kvmem_transfer_create(world->near.layout, world->remote, &options, &world->transfer, ERR));
-    EXPECT_OK(kvmem_transfer_create(world->local.layout, world->local.layout, &options, &world->copy, ERR));
+    const kv_job job = WITH(world_job(), it.transfer.queue = world->queue);
+    EXPECT_OK(kv_prepare(world->near.layout, world->remote, &job, &world->transfer, ERR));
+    EXPECT_OK(kv_prepare(world->local.layout, world->local.layout, &job, &world->copy, ERR));
 }
 
 void world_open(world *world) {

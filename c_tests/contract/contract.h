@@ -65,4 +65,4 @@ void world_open(world *world);
 void world_close(world *world);
 
 /* Valid options over a layout of one pair. */
-kvmem_transfer_options world_transfer_options(void);
+kv_job world_job(void);

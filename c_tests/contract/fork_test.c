@@ -70,20 +70,18 @@ static void use_transfers(void) {
     size_t count = 0;
     kvmem_completion completion;
     kvmem_transfer *transfer = NULL;
-    const kvmem_transfer_options options = world_transfer_options();
+    const kv_job job = world_job();
     FORKED_KEEPS(count, kvmem_queue_poll, w.queue, &completion, 1, &count);
     FORKED_KEEPS(count, kvmem_queue_wait, w.queue, KVMEM_TIMEOUT_FOREVER, &completion, 1, &count);
-    FORKED_NULLS(transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &options, &transfer);
-    kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = options.pairs,
-                                        it.num_pairs = options.num_pairs);
-    FORKED_NULLS(transfer, kvmem_transfer_start, w.local.layout, w.local.layout, &options, &transfer);
-    FORKED_NULLS(transfer, kvmem_transfer_start_on_stream, w.local.layout, w.local.layout, &options, NULL,
+    FORKED_NULLS(transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &job.transfer, &transfer);
+    FORKED_NULLS(transfer, kvmem_transfer_start, w.local.layout, w.local.layout, &job.transfer, &job.run,
                  &transfer);
-    FORKED(kvmem_transfer_submit_pairs, w.copy, &step);
-    FORKED(kvmem_transfer_submit_pairs_on_stream, w.copy, &step, NULL);
-    FORKED(kvmem_transfer_submit, w.transfer);
+    FORKED(kvmem_transfer_prepare, w.copy, &job.run);
+    FORKED(kvmem_transfer_submit, w.copy, &job.run);
+    FORKED(kvmem_transfer_submit_on_stream, w.copy, &job.run, NULL);
+    FORKED(kvmem_transfer_submit, w.transfer, NULL);
     kvmem_blob *text = NULL;
-    FORKED(kvmem_transfer_submit_on_stream, w.copy, NULL);
+    FORKED(kvmem_transfer_submit_on_stream, w.copy, NULL, NULL);
     FORKED(kvmem_transfer_wait_on_stream, w.copy, 0, NULL);
     FORKED_NULLS(text, kvmem_transfer_explain, w.copy, NULL, &text);
     kvmem_method_choice choice;
@@ -102,10 +100,9 @@ static void create_own_memory(void) {
    hang. */
 static void run_own_transfer(void) {
     OPENED(kv_side, side, REF(kv_config(&kv_kinds[0])), NULL, 1);
-    const kvmem_transfer_options options = world_transfer_options();
+    const kv_job job = world_job();
     OWNED(kvmem_transfer) transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR);
-    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(transfer, ERR);
+    kvmem_status status = kvmem_transfer_start(side.layout, side.layout, &job.transfer, &job.run, &transfer, ERR);
     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, SECONDS(10), ERR);
     CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_INVALID_STATE);
 }

@@ -51,7 +51,7 @@ static void *create_layout(void) { return layout_allocate_system(REF(kv_config(&
 
 static void *create_transfer(void) {
     const kvmem_layout *layout = w.local.layout;
-    return MADE(kvmem_transfer, kvmem_transfer_create, layout, layout, REF(world_transfer_options()));
+    return MADE(kvmem_transfer, kv_prepare, layout, layout, REF(world_job()));
 }
 
 static void *create_queue(void) { return MADE(kvmem_queue, kvmem_queue_create); }

@@ -219,33 +219,32 @@ TEST(queues) {
 }
 
 TEST(transfers) {
-    kvmem_transfer_options options = world_transfer_options();
+    const kv_job job = world_job();
+    const kvmem_transfer_options *options = &job.transfer;
     const kvmem_layout *layout = w.local.layout;
     kvmem_transfer *transfer = NULL;
-    INVALID_NULLS(transfer, kvmem_transfer_create, NULL, layout, &options, &transfer);
-    INVALID_NULLS(transfer, kvmem_transfer_create, layout, NULL, &options, &transfer);
-    INVALID_NULLS(transfer, kvmem_transfer_create, layout, layout, NULL, &transfer);
-    INVALID(kvmem_transfer_create, layout, layout, &options, NULL);
-    options.pairs = NULL;
-    INVALID_NULLS(transfer, kvmem_transfer_create, layout, layout, &options, &transfer);
-    options = world_transfer_options();
-    options.notification_size = 1; /* NULL with a size */
-    INVALID_NULLS(transfer, kvmem_transfer_create, w.near.layout, w.remote, &options, &transfer);
-    INVALID_NULLS(transfer, kvmem_transfer_start, NULL, layout, &options, &transfer);
-    INVALID_NULLS(transfer, kvmem_transfer_start, layout, layout, NULL, &transfer);
-    INVALID(kvmem_transfer_start, layout, layout, &options, NULL);
-    INVALID_NULLS(transfer, kvmem_transfer_start_on_stream, NULL, layout, &options, NULL, &transfer);
-    INVALID_NULLS(transfer, kvmem_transfer_start_on_stream, layout, layout, NULL, NULL, &transfer);
-    INVALID(kvmem_transfer_start_on_stream, layout, layout, &options, NULL, NULL);
+    INVALID_NULLS(transfer, kvmem_transfer_create, NULL, layout, options, &transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_create, layout, NULL, options, &transfer);
+    INVALID(kvmem_transfer_create, layout, layout, options, NULL);
+    EXPECT_OK(kvmem_transfer_create(layout, layout, NULL, &transfer, ERR)); /* whole blocks, by any method */
+    DESTROYED(kvmem_transfer, transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_start, NULL, layout, options, &job.run, &transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_start, layout, layout, options, NULL, &transfer);
+    INVALID(kvmem_transfer_start, layout, layout, options, &job.run, NULL);
     kvmem_submit_options step = OPTIONS(kvmem_submit_options);
-    INVALID(kvmem_transfer_submit_pairs, NULL, &step);
-    INVALID(kvmem_transfer_submit_pairs, w.copy, NULL);
-    INVALID(kvmem_transfer_submit_pairs, w.copy, &step); /* no pairs */
-    INVALID(kvmem_transfer_submit_pairs_on_stream, NULL, &step, NULL);
-    INVALID(kvmem_transfer_submit_pairs_on_stream, w.copy, NULL, NULL);
-    step.notification_size = 1; /* NULL with a size */
-    INVALID(kvmem_transfer_submit_pairs, w.transfer, &step);
-    INVALID(kvmem_transfer_submit_on_stream, NULL, NULL);
+    INVALID_NULLS(transfer, kvmem_transfer_start, layout, layout, options, &step, &transfer); /* no pairs */
+    INVALID(kvmem_transfer_prepare, NULL, &job.run);
+    INVALID(kvmem_transfer_prepare, w.copy, NULL);
+    INVALID(kvmem_transfer_prepare, w.copy, &step);
+    INVALID(kvmem_transfer_submit, NULL, NULL);
+    INVALID(kvmem_transfer_submit, NULL, &job.run);
+    INVALID(kvmem_transfer_submit, w.copy, &step);
+    INVALID(kvmem_transfer_submit_on_stream, NULL, NULL, NULL);
+    INVALID(kvmem_transfer_submit_on_stream, NULL, &job.run, NULL);
+    step = WITH(job.run, it.pairs = NULL);
+    INVALID(kvmem_transfer_submit, w.copy, &step);
+    step = WITH(job.run, it.notification_size = 1); /* NULL with a size */
+    INVALID(kvmem_transfer_submit, w.transfer, &step);
     INVALID(kvmem_transfer_wait_on_stream, NULL, 0, NULL);
     kvmem_transfer_explanation explanation;
     kvmem_blob *text = NULL;

@@ -114,13 +114,13 @@ TEST(indices_past_the_end) {
 /* A stale layout reports that wherever it is used; its info can be read, and it can be destroyed. */
 TEST(an_imported_layout_is_stale_after_its_peer_is_invalidated) {
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", ERR));
-    kvmem_status status = kvmem_transfer_submit(w.transfer, NULL); /* fails here, or during the transfer */
+    kvmem_status status = kvmem_transfer_submit(w.transfer, NULL, NULL); /* fails here, or during the transfer */
     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(w.transfer, PATIENCE, NULL);
     CHECK_EQ(status, KVMEM_STATUS_STALE);
-    const kvmem_transfer_options options = world_transfer_options();
+    const kv_job job = world_job();
     kvmem_transfer *transfer = NULL;
-    REFUSED_NULLS(transfer, KVMEM_STATUS_STALE, kvmem_transfer_create, w.near.layout, w.remote, &options,
-                  &transfer);
+    REFUSED_NULLS(transfer, KVMEM_STATUS_STALE, kvmem_transfer_start, w.near.layout, w.remote, &job.transfer,
+                  &job.run, &transfer);
     CHECK_EQ(layout_info(w.remote).locality, KVMEM_LOCALITY_REMOTE);
 }
 

@@ -133,9 +133,14 @@ static kvmem_status call_serve(const void *options) {
     return kvmem_layout_serve(subjects_world.local.layout, options, ERR);
 }
 
-FILL(transfer, kvmem_transfer_options, *it = world_transfer_options())
+FILL(transfer, kvmem_transfer_options, it->num_layers = 3)
 CREATED(transfer, kvmem_transfer, kvmem_transfer_create, subjects_world.local.layout,
         subjects_world.local.layout, options)
+FILL(submit, kvmem_submit_options, *it = world_job().run)
+
+static kvmem_status call_submit(const void *options) {
+    return kvmem_transfer_prepare(subjects_world.copy, options, ERR);
+}
 
 const subject subjects[] = {
     {"system", sizeof(kvmem_system_options), fill_system, call_system, 63, KVMEM_STATUS_OK, false},
@@ -162,6 +167,7 @@ const subject subjects[] = {
      KVMEM_STATUS_OK, false},
     {"layout", sizeof(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
     {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 15, KVMEM_STATUS_OK, false},
+    {"submit", sizeof(kvmem_submit_options), fill_submit, call_submit, UINT64_MAX, KVMEM_STATUS_OK, false},
 };
 
 const size_t num_subjects = NUM(subjects);

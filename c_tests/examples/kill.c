@@ -50,14 +50,14 @@ static void kill_victim(void)
 }
 
 kvmem_status kvmem_transfer_start(const kvmem_layout *from, const kvmem_layout *to,
-                                  const kvmem_transfer_options *options, kvmem_transfer **transfer,
+                                  const kvmem_transfer_options *options, const kvmem_submit_options *first, kvmem_transfer **transfer,
                                   kvmem_error **error)
 {
     static int calls;
     kvmem_status (*start)(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
-                          kvmem_transfer **, kvmem_error **);
+                          const kvmem_submit_options *, kvmem_transfer **, kvmem_error **);
     *(void **)&start = dlsym(RTLD_NEXT, "kvmem_transfer_start");
     if (!start) abort();
     if (++calls == 4) kill_victim();
-    return start(from, to, options, transfer, error);
+    return start(from, to, options, first, transfer, error);
 }

@@ -19,17 +19,17 @@ static void find(const char *name, void *function)
 }
 
 kvmem_status kvmem_transfer_start(const kvmem_layout *from, const kvmem_layout *to,
-                                  const kvmem_transfer_options *options, kvmem_transfer **transfer,
+                                  const kvmem_transfer_options *options, const kvmem_submit_options *first, kvmem_transfer **transfer,
                                   kvmem_error **error)
 {
     kvmem_status (*start)(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
-                          kvmem_transfer **, kvmem_error **);
+                          const kvmem_submit_options *, kvmem_transfer **, kvmem_error **);
     find("kvmem_transfer_start", &start);
     destination = to;
-    const kvmem_block_table *table = options->destination_table;
-    block = table ? table->blocks[0] : options->pairs[options->num_pairs - 1].destination;
+    const kvmem_block_table *table = first->destination_table;
+    block = table ? table->blocks[0] : first->pairs[first->num_pairs - 1].destination;
     is_first_byte = table != NULL;
-    return start(from, to, options, transfer, error);
+    return start(from, to, options, first, transfer, error);
 }
 
 kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error)

@@ -100,8 +100,8 @@ TEST(memory_is_adopted_with_the_access_that_the_gpu_has) {
     REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY", kvmem_share_create_region, region, NULL);
     OWNED(kvmem_layout) layout = region_lay_out(region);
     const kvmem_block_pair pair = {0, 0};
-    const kvmem_transfer_options move = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
-    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_transfer_create, layout, layout, &move);
+    const kv_job move = JOB(it.run.pairs = &pair, it.run.num_pairs = 1);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kv_prepare, layout, layout, &move);
     EXPECT_OK(kvmem_vmm_mapping_set_access(other, 0, KVMEM_ACCESS_READ_WRITE, ERR));
     OWNED(kvmem_region) whole = adopt(address, 2 * granularity, 0, NULL);
     CHECK(!(region_info(whole).flags & KVMEM_REGION_READ_ONLY));

@@ -29,12 +29,12 @@ CONTEXTS_END /* and with them the kernels, so that each case loads them */
 
 /* Creates a transfer by the method that kvmem selects, and one by the kernel. */
 static void create(flight *flight, bool is_on_device, unsigned ctas) {
-    TIMED("creation, the first", flight_create(flight, it.method = 0));
+    TIMED("creation, the first", flight_create(flight, it.transfer.method = 0));
     CHECK(flight_info(flight).method != KVMEM_METHOD_CUDA_KERNEL);
     if (is_on_device) flight_explain(flight, "the driver loads no kernel meanwhile");
     TIMED("refusal of the kernel", flight_refuse(flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile",
-                                                 it.method = KVMEM_METHOD_CUDA_KERNEL));
-    TIMED("creation, the second", flight_create(flight, it.method = 0));
+                                                 it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
+    TIMED("creation, the second", flight_create(flight, it.transfer.method = 0));
     /* The stand-in holds the copies back, too, and copies within a busy GPU may need a multiprocessor. */
     if (!driver_is_stand_in() && !(is_on_device && ctas == BUSY_ALL)) flight_run(flight);
 }
@@ -83,7 +83,7 @@ static void drop_handles(flight *flight) {
 /* That the device was busy is remembered for a while. */
 static void await_kernel(flight *flight) {
     const uint64_t end = patience_end();
-    while (flight_try(flight, it.method = KVMEM_METHOD_CUDA_KERNEL) == KVMEM_STATUS_BUSY)
+    while (flight_try(flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL) == KVMEM_STATUS_BUSY)
         patience_wait(end, "the copy kernel to be loaded");
 }
 
@@ -103,7 +103,7 @@ static void *get_rates(void *argument) {
 
 /* A transfer by this method that has run. */
 static void run_by(flight *flight, uint32_t method) {
-    flight_create(flight, it.method = method);
+    flight_create(flight, it.transfer.method = method);
     flight_run(flight);
 }
 
@@ -200,8 +200,8 @@ TEST(later_transfers_on_a_busy_device) {
     busy busy = {0};
     OPENED(stream, stream, 0);
     busy_begin(&busy, BUSY_ONE);
-    TIMED("creation, rates unknown", flight_create(&flight, it.method = 0));
-    TIMED("creation by the kernel", flight_create(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL));
+    TIMED("creation, rates unknown", flight_create(&flight, it.transfer.method = 0));
+    TIMED("creation by the kernel", flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
     const uint64_t memory = work_as_the_engine(&stream);
     if (!driver_is_stand_in()) flight_run(&flight);
     busy_end(&busy);

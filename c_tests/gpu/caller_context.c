@@ -65,7 +65,7 @@ static void keep_context_of_hardware(bool with_kernels) {
     keep_device();
     if (!with_kernels) return;
     flight_open(&kept, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    flight_create(&kept, it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_create(&kept, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
 }
 
 int caller_context_main(int argc, char **argv, const test_suite *suite) {

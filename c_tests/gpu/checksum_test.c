@@ -66,8 +66,8 @@ TEST(elastic_blocks_of_several_planes_have_checksums) {
         GET(kvmem_layout_strides, there, kvmem_layout_get_strides, host);
         kv_fill((unsigned char *)(uintptr_t)there.bases[0], there.block_stride, 7);
         const kvmem_block_pair pair = {0, (uint32_t)of_extent - 1};
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, host, layout,
-            REF(OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1)));
+        OWN(kvmem_transfer, transfer, kv_prepare, host, layout,
+            REF(JOB(it.run.pairs = &pair, it.run.num_pairs = 1)));
         RUN(transfer);
         uint32_t expected, found;
         EXPECT_OK(kvmem_layout_checksum(host, &pair.source, 1, KVMEM_TIMEOUT_FOREVER, &expected, ERR));
@@ -127,12 +127,12 @@ static void verify_between(route route, const kv_move *move) {
            .move = move);
     uint32_t checksums[NUM(pairs)];
     compute_checksums(&flight, checksums);
-    flight_create(&flight, it.checksums = checksums);
+    flight_create(&flight, it.run.checksums = checksums);
     run_twice(&flight, KVMEM_STATUS_OK, "");
-    flight_create(&flight, it.flags = KVMEM_TRANSFER_VERIFY);
+    flight_create(&flight, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     run_twice(&flight, KVMEM_STATUS_OK, "");
     checksums[2] += 1;
-    flight_create(&flight, it.checksums = checksums);
+    flight_create(&flight, it.run.checksums = checksums);
     run_twice(&flight, KVMEM_STATUS_CORRUPT,
               "1 of 4 moved blocks are corrupt: the first is pair 2, source block 1 and destination block 6");
     flight_check_moved(&flight);
@@ -159,12 +159,12 @@ TEST(transfers_on_a_stream_are_verified_but_not_in_graphs) {
     compute_checksums(&flight, checksums);
     for (uint32_t i = 0; i < NUM(expected); i++) {
         checksums[0] += i;
-        flight_create(&flight, it.checksums = checksums);
+        flight_create(&flight, it.run.checksums = checksums);
         flight_submit_on(&flight, stream.handle);
         EXPECT(expected[i], kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
         stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "graph",
-                       kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR));
+                       kvmem_transfer_submit_on_stream(flight.transfer, NULL, stream.handle, ERR));
         stream_drop_capture(&stream);
     }
     flight_check_moved(&flight);

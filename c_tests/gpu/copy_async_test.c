@@ -19,7 +19,7 @@ static void large_flight_open(flight *flight, place from, place to) {
     const kvmem_layout_config destination = kv_large_config(&kv_kinds[1]);
     flight_open(flight, .from = from, .to = to, .source = &source, .destination = &destination, .move = &move,
                 .has_queue = true);
-    flight_create(flight, it.method = 0);
+    flight_create(flight, it.transfer.method = 0);
 }
 
 static void expect_moved(flight *flight) {
@@ -88,10 +88,10 @@ TEST(all_handles_can_be_destroyed_while_in_flight) {
         layout_with_release(&config, memory[0]), layout_with_release(&config, memory[1]),
     };
     GET(kvmem_queue *, queue, kvmem_queue_create);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
+    kv_job options = WITH(kv_job_of(&move), it.transfer.queue = queue);
+    GET(kvmem_transfer *, transfer, kv_prepare, layouts[0], layouts[1], &options);
     const int before = releases_count();
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     CALL(kvmem_layout_destroy(layouts[0]));
     CALL(kvmem_queue_destroy(queue));
     CALL(kvmem_layout_destroy(layouts[1]));
@@ -113,10 +113,10 @@ TEST(many_in_flight_are_each_reported_once) {
         const kvmem_block_pair pair = {i % 7, i};
         const kv_move one = {&pair, 1, 0, 0, 3};
         flight.move = &one;
-        transfers[i] = flight_create_another(&flight, it.user_data = i);
+        transfers[i] = flight_create_another(&flight, it.run.user_data = i);
         kv_expect_moved(&flight.destination.model, &flight.source.model, &one);
     }
-    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
     expect_each_once(flight.queue, MANY, 288);
     side_check(&flight.destination);
     for (size_t i = 0; i < MANY; i++) CALL(kvmem_transfer_destroy(transfers[i]));
@@ -165,12 +165,12 @@ TEST(blocked_host_copies_do_not_delay_gpu_copies) {
     CHECK_EQ(mprotect(unreadable, BLOCKED_SIZE, PROT_NONE), 0);
     kvmem_layout *destinations[BLOCKED];
     kvmem_transfer *blocked[BLOCKED];
-    const kvmem_transfer_options options = kv_transfer_options(&whole);
+    const kv_job options = kv_job_of(&whole);
     for (size_t i = 0; i < BLOCKED; i++) {
         written[i] = map_memory();
         destinations[i] = adopted_block(written[i]);
-        EXPECT_OK(kvmem_transfer_create(source, destinations[i], &options, &blocked[i], ERR));
-        EXPECT_OK(kvmem_transfer_submit(blocked[i], ERR));
+        EXPECT_OK(kv_prepare(source, destinations[i], &options, &blocked[i], ERR));
+        EXPECT_OK(kvmem_transfer_submit(blocked[i], NULL, ERR));
     }
     flight_submit(&flight);
     expect_moved(&flight);

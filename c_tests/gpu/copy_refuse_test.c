@@ -7,8 +7,8 @@
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, const kvmem_block_pair *pairs,
                    size_t count, kvmem_status status, const char *part) {
     const kv_move move = {pairs, count, 0, 0, 3};
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+    const kv_job options = kv_job_of(&move);
+    REFUSE(status, part, kv_prepare, source, destination, &options);
 }
 
 TEST(blocks_that_are_read_and_written_are_rejected) {
@@ -74,11 +74,11 @@ TEST(errors_contain_the_field_in_which_blocks_differ) {
     const kvmem_layout_config wider = WITH(kv_config(&kv_kinds[0]), it.inner_dim = 7);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config,
            .destination = &wider);
-    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim", it.method = 0);
+    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim", it.transfer.method = 0);
 }
 
 TEST(notifications_need_a_peer) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
-    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "notification", it.notification = "done",
-                  it.notification_size = 4);
+    flight_refuse(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "notification", it.run.notification = "done",
+                  it.run.notification_size = 4);
 }

@@ -19,7 +19,7 @@ static void copy(route route, const kvmem_layout_config *source, const kvmem_lay
                  const kv_move *move) {
     OPENED(flight, flight, .from = route.from, .to = route.to, .source = source, .destination = destination,
            .move = move, .seed = 11);
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     flight_run(&flight);
     const kvmem_transfer_info info = flight_info(&flight);
     check_info(&info, &flight);
@@ -107,7 +107,7 @@ TEST(adjacent_whole_blocks_merge_into_one_move) {
     const kv_move move = KV_MOVE(3, {2, 3}, {3, 4}, {4, 5});
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config, .move = &move);
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     flight_run(&flight);
     CHECK_EQ(flight_info(&flight).num_pieces, 3 * 3 * 2);
     CHECK_EQ(flight_info(&flight).num_moves, 1);

@@ -27,7 +27,7 @@ TEST(writing_fails_at_the_file_size_limit) {
     for (size_t i = 0; i < NUM(modes) * (can_test_io_uring() ? 2 : 1); i++) {
         OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &move,
                .file_flags = modes[i % NUM(modes)]);
-        flight_create(&flight, it.method = methods[i / NUM(modes)], it.staging_size = STAGING);
+        flight_create(&flight, it.transfer.method = methods[i / NUM(modes)], it.transfer.staging_size = STAGING);
         struct rlimit before;
         CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
         const struct rlimit half = {flight.destination.model.size / 2, before.rlim_max};
@@ -51,7 +51,7 @@ ROLE(failing_role) {
     fail_system_call_from(SYS_pwritev, middle, code);
     fail_system_call_from(SYS_preadv, middle, code);
     for (int direction = 0; direction < 2; direction++) {
-        flight_create(&flight, it.method = KVMEM_METHOD_PREAD, it.staging_size = STAGING);
+        flight_create(&flight, it.transfer.method = KVMEM_METHOD_PREAD, it.transfer.staging_size = STAGING);
         expect_failure(&flight, status, code);
         flight_reverse(&flight);
     }

@@ -20,7 +20,7 @@ static uint32_t best_method(flight *flight) {
 }
 
 static void run_twice(flight *flight, uint32_t method, uint64_t staging_size) {
-    flight_create(flight, it.method = method, it.staging_size = staging_size);
+    flight_create(flight, it.transfer.method = method, it.transfer.staging_size = staging_size);
     CHECK_EQ(flight_info(flight).method, method != 0 ? method : best_method(flight));
     CHECK(flight_info(flight).num_requests > 0);
     for (int again = 0; again < 2; again++) {
@@ -89,14 +89,14 @@ TEST(invalid_options_are_rejected) {
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
-    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "staging_size is 16383 bytes", it.staging_size = 4 * 4096 - 1);
-    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "a piece of 4096 bytes", it.staging_size = 4 * 4096 - 1);
-    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "", it.staging_size = UINT64_MAX);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "staging_size is 16383 bytes", it.transfer.staging_size = 4 * 4096 - 1);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "a piece of 4096 bytes", it.transfer.staging_size = 4 * 4096 - 1);
+    REFUSE_BOTH_DIRECTIONS(&flight, invalid, "", it.transfer.staging_size = UINT64_MAX);
     for (size_t i = 0; i < NUM(unsupported); i++)
-        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.flags = unsupported[i]);
+        REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, "host memory", it.transfer.flags = unsupported[i]);
     for (size_t i = 0; i < NUM(others); i++)
         REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, kvmem_method_name(others[i]),
-                         it.method = others[i]);
+                         it.transfer.method = others[i]);
     side_check(&flight.source);
     side_check(&flight.destination);
 }
@@ -106,10 +106,10 @@ TEST(errors_and_explanations_contain_why_gds_is_not_used) {
     const char *const reason = "no agent with a GDS backend knows both layouts";
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .source = &config, .move = &moves[0]);
-    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
+    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.transfer.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
     for (int i = 0; i < 2; i++) { /* to the file, then from it */
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.method = KVMEM_METHOD_NIXL);
-        flight_create(&flight, it.method = 0);
+        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.transfer.method = KVMEM_METHOD_NIXL);
+        flight_create(&flight, it.transfer.method = 0);
         flight_explain(&flight, TEXT("%s: not used: %s", kvmem_method_name(KVMEM_METHOD_NIXL), reason));
         flight_reverse(&flight);
     }
@@ -126,9 +126,9 @@ TEST(elastic_blocks_without_memory_are_rejected) {
            .destination = &disk);
     for (size_t i = 0; i < NUM(beyond); i++) {
         flight.move = &beyond[i];
-        flight_create(&flight, it.method = 0);
+        flight_create(&flight, it.transfer.method = 0);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed",
-                       kvmem_transfer_submit(flight.transfer, ERR));
+                       kvmem_transfer_submit(flight.transfer, NULL, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
         side_check(&flight.source);
         side_check(&flight.destination);
@@ -141,7 +141,7 @@ TEST(elastic_blocks_without_memory_are_rejected) {
 TEST(unaligned_blocks_are_rejected_if_direct_io_is_required) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_FILE, .file_flags = KVMEM_DISK_DIRECT_REQUIRED,
            .move = &moves[0]);
-    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", it.method = 0);
+    REFUSE_BOTH_DIRECTIONS(&flight, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", it.transfer.method = 0);
 }
 
 TEST(reading_from_a_truncated_file_fails) {
@@ -150,7 +150,7 @@ TEST(reading_from_a_truncated_file_fails) {
     for (size_t i = 0; i < NUM(modes); i++) {
         OPENED(flight, flight, .from = PLACE_FILE, .to = PLACE_DEVICE, .source = &config,
                .file_flags = modes[i], .move = &moves[0]);
-        flight_create(&flight, it.staging_size = 8 * 4096);
+        flight_create(&flight, it.transfer.staging_size = 8 * 4096);
         file_side_truncate(&flight.source.file, flight.source.model.size / 2);
         flight_submit(&flight);
         flight_expect_end(&flight, KVMEM_STATUS_IO, "truncated");
@@ -171,10 +171,10 @@ TEST(hundreds_in_flight_are_each_reported_once) {
             const kvmem_block_pair pair = {i, MANY - 1 - i};
             const kv_move move = {&pair, 1, 0, 0, 1};
             flight.move = &move;
-            transfers[i] = flight_create_another(&flight, it.user_data = i);
+            transfers[i] = flight_create_another(&flight, it.run.user_data = i);
             kv_expect_moved(&flight.destination.model, &flight.source.model, &move);
         }
-        for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+        for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
         expect_each_once(flight.queue, MANY, kv_piece_size(&config));
         for (uint32_t i = 0; i < MANY; i++) CALL(kvmem_transfer_destroy(transfers[i]));
         side_check(&flight.source);

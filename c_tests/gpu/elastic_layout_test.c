@@ -118,9 +118,9 @@ TEST(layouts_on_elastic_regions_of_the_caller) {
         kv_side_open(&back, &config, NULL, 2);
         kvmem_block_pair pairs[BLOCKS];
         const kv_move all = {pairs, pairs_between(pairs, 0, BLOCKS, 1), 0, 0, 2};
-        const kvmem_transfer_options options = kv_transfer_options(&all);
-        GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, layout, &options);
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
+        const kv_job options = kv_job_of(&all);
+        GET(kvmem_transfer *, transfer, kv_prepare, host.layout, layout, &options);
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, NULL, ERR));
         EXPECT_OK(kvmem_region_commit(region, EXTENT, size, ERR));
         RUN(transfer);
         kv_run(layout, back.layout, &all); /* reversed twice, so each block has its first contents */
@@ -177,15 +177,15 @@ TEST(moving_blocks_without_memory_fails) {
     kvmem_layout *layout = elastic_layout(&config, 0, NULL);
     const kvmem_block_pair pair = {BLOCKS - 1, BLOCKS - 1};
     const kv_move move = {&pair, 1, 0, 0, 2};
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, layout, &options);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
+    const kv_job options = kv_job_of(&move);
+    GET(kvmem_transfer *, transfer, kv_prepare, host.layout, layout, &options);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, NULL, ERR));
     EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* succeeds with memory */
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR)); /* succeeds with memory */
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_layout_resize(layout, 0, ERR));
     CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_submit(transfer, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_submit(transfer, NULL, ERR));
     kvmem_transfer_destroy(transfer);
     CALL(kvmem_layout_destroy(layout));
     kv_side_check(&host);

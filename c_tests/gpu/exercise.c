@@ -73,8 +73,8 @@ static void copy_blocks(int device) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(side, host, PLACE_PINNED, device, &config, NULL, 1);
     OPENED(side, there, PLACE_DEVICE, device, &config, NULL, 2);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.model.layout, there.model.layout, &options);
+    kv_job options = kv_job_of(&move);
+    GET(kvmem_transfer *, transfer, kv_prepare, host.model.layout, there.model.layout, &options);
     RUN(transfer);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));

@@ -35,31 +35,31 @@ void flight_close(flight *flight) {
     side_close(&flight->destination);
 }
 
-kvmem_transfer_options flight_options(const flight *flight) {
-    return WITH(kv_transfer_options(flight->move), it.queue = flight->queue, it.user_data = USER_DATA);
+kv_job flight_options(const flight *flight) {
+    return WITH(kv_job_of(flight->move), it.transfer.queue = flight->queue, it.run.user_data = USER_DATA);
 }
 
-kvmem_status flight_try_with(flight *flight, kvmem_transfer_options options) {
+kvmem_status flight_try_with(flight *flight, kv_job options) {
     flight_destroy_transfer(flight);
-    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
+    const kvmem_status status = kv_prepare(flight->source.model.layout,
                                                       flight->destination.model.layout,
                                                       &options, &flight->transfer, ERR);
     caller_context_check(__FILE__, __LINE__, "kvmem_transfer_create");
     return status;
 }
 
-void flight_create_with(flight *flight, kvmem_transfer_options options) {
+void flight_create_with(flight *flight, kv_job options) {
     EXPECT_OK(flight_try_with(flight, options));
 }
 
-kvmem_transfer *flight_create_another_with(const flight *flight, kvmem_transfer_options options) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, flight->source.model.layout,
+kvmem_transfer *flight_create_another_with(const flight *flight, kv_job options) {
+    return MADE(kvmem_transfer, kv_prepare, flight->source.model.layout,
                 flight->destination.model.layout, &options);
 }
 
 void flight_refuse_with(flight *flight, kvmem_status status, const char *part,
-                        kvmem_transfer_options options) {
-    REFUSE(status, part, kvmem_transfer_create, flight->source.model.layout, flight->destination.model.layout,
+                        kv_job options) {
+    REFUSE(status, part, kv_prepare, flight->source.model.layout, flight->destination.model.layout,
            &options);
 }
 
@@ -84,10 +84,10 @@ uint64_t flight_bytes(const flight *flight) {
     return flight->move->num_pairs * flight->move->num_layers * config->outer_dim * kv_piece_size(config);
 }
 
-void flight_submit(const flight *flight) { EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR)); }
+void flight_submit(const flight *flight) { EXPECT_OK(kvmem_transfer_submit(flight->transfer, NULL, ERR)); }
 
 void flight_submit_on(const flight *flight, CUstream stream) {
-    EXPECT_OK(kvmem_transfer_submit_on_stream(flight->transfer, stream, ERR));
+    EXPECT_OK(kvmem_transfer_submit_on_stream(flight->transfer, NULL, stream, ERR));
 }
 
 void flight_check_moved(flight *flight) {
@@ -143,7 +143,7 @@ void expect_each_once(kvmem_queue *queue, size_t count, uint64_t bytes) {
 void flight_expect_in_progress(const flight *flight) {
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight->transfer, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight->transfer, MILLISECONDS(20), ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight->transfer, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight->transfer, NULL, ERR));
 }
 
 side *flight_file(flight *flight) {

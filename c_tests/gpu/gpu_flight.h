@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transfer between two sides in memory of GPUs or of the host, or in a file, for most tests of copies.
 // `OPENED(flight, f, .from = PLACE_PINNED, .to = PLACE_DEVICE)` opens the sides, and
-// `flight_create(&f, it.method = KVMEM_METHOD_CUDA_COPY)` creates the transfer.
+// `flight_create(&f, it.transfer.method = KVMEM_METHOD_CUDA_COPY)` creates the transfer.
 #pragma once
 
 #include "sides.h"
@@ -36,22 +36,22 @@ void flight_open_as(flight *flight, const flight_plan *plan);
 void flight_close(flight *flight);
 
 /* Returns options for its move and its queue. */
-kvmem_transfer_options flight_options(const flight *flight);
-/* Creates the transfer, and destroys the previous one: `flight_create(&f, it.method = 0, it.flags = 0)`. */
+kv_job flight_options(const flight *flight);
+/* Creates the transfer, and destroys the previous one: `flight_create(&f, it.transfer.method = 0, it.transfer.flags = 0)`. */
 #define flight_create(flight, ...) flight_create_with(flight, WITH(flight_options(flight), __VA_ARGS__))
-void flight_create_with(flight *flight, kvmem_transfer_options options);
+void flight_create_with(flight *flight, kv_job options);
 /* Creates another transfer between the sides, which the caller destroys. */
 #define flight_create_another(flight, ...)                                                           \
     flight_create_another_with(flight, WITH(flight_options(flight), __VA_ARGS__))
-kvmem_transfer *flight_create_another_with(const flight *flight, kvmem_transfer_options options);
+kvmem_transfer *flight_create_another_with(const flight *flight, kv_job options);
 /* As flight_create, and returns the status. */
 #define flight_try(flight, ...) flight_try_with(flight, WITH(flight_options(flight), __VA_ARGS__))
-kvmem_status flight_try_with(flight *flight, kvmem_transfer_options options);
+kvmem_status flight_try_with(flight *flight, kv_job options);
 /* Checks that creating a transfer fails with this status and message. */
 #define flight_refuse(flight, status, part, ...)                                                     \
     flight_refuse_with(flight, status, part, WITH(flight_options(flight), __VA_ARGS__))
 void flight_refuse_with(flight *flight, kvmem_status status, const char *part,
-                        kvmem_transfer_options options);
+                        kv_job options);
 
 kvmem_transfer_info flight_info(const flight *flight);
 /* Returns the explanation of its method, and checks that its text contains `part`. */

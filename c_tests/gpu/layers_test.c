@@ -36,7 +36,7 @@ static void work_open(work *work, route route, uint32_t method, uint64_t flags) 
     flight_open(&work->flight, .from = route.from, .to = route.to, .source = &source,
                 .destination = &destination);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
-    flight_create(&work->flight, it.method = method, it.flags = flags);
+    flight_create(&work->flight, it.transfer.method = method, it.transfer.flags = flags);
 }
 
 static void work_close(work *work) {
@@ -189,7 +189,7 @@ TEST(rates_may_change_while_a_transfer_by_layer_is_created) {
     threads_start(&changer, 1, change_rates, &shared, sizeof(shared));
     uint32_t paths_seen = 0;
     for (int i = 0; i < 200 || paths_seen != 3; i++) { /* until the thread has had its turns */
-        flight_create(&flight, it.method = 0, it.flags = KVMEM_TRANSFER_BY_LAYER, it.compute = KVMEM_COMPUTE_IDLE);
+        flight_create(&flight, it.transfer.method = 0, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER, it.transfer.compute = KVMEM_COMPUTE_IDLE);
         paths_seen |= flight_info(&flight).method == KVMEM_METHOD_CUDA_STAGED ? 1 : 2;
     }
     atomic_store(&rates.has_ended, true);
@@ -235,12 +235,12 @@ TEST(thousands_in_flight_are_each_reported_once) {
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move one = {&pairs[i % BLOCKS], 1, 0, 0, LAYERS};
         flight.move = &one;
-        transfers[i] = flight_create_another(&flight, it.flags = i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0,
-                                             it.user_data = i);
+        transfers[i] = flight_create_another(&flight, it.transfer.flags = i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0,
+                                             it.run.user_data = i);
         ends[i] = KVMEM_STATUS_IN_PROGRESS;
     }
     for (size_t i = 0; i < MANY; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
         if (i % 3 == 0) EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
         else if (i % 5 == 0) EXPECT_OK(kvmem_transfer_wait_on_stream(transfers[i], 1, reader.handle, ERR));
     }

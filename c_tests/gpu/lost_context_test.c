@@ -11,7 +11,7 @@ CONTEXTS_END
 /* Checks that a new transfer on the device works. */
 static void check_works(void) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     flight_run(&flight);
 }
 
@@ -76,7 +76,7 @@ static void host_flight_open(flight *flight, place from, place to) {
 typedef kvmem_transfer *prepared[NUM(methods)][2];
 static void prepare(flight *flight, size_t num_paths, prepared transfers) {
     for (size_t i = 0; i < 2 * num_paths; i++) {
-        transfers[i / 2][i % 2] = flight_create_another(flight, it.method = methods[i / 2]);
+        transfers[i / 2][i % 2] = flight_create_another(flight, it.transfer.method = methods[i / 2]);
         flight_reverse(flight);
     }
 }
@@ -86,9 +86,9 @@ static void expect_refused(prepared transfers, size_t num_paths) {
     OPENED(stream, stream, 0);
     for (size_t i = 0; i < 2 * num_paths; i++) {
         OWNED(kvmem_transfer) transfer = transfers[i / 2][i % 2];
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_submit(transfer, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_submit(transfer, NULL, ERR));
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed,
-                       kvmem_transfer_submit_on_stream(transfer, stream.handle, ERR));
+                       kvmem_transfer_submit_on_stream(transfer, NULL, stream.handle, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(transfer, ERR));
     }
 }
@@ -120,14 +120,14 @@ TEST(transfers_created_before_a_reset_are_rejected) {
         RETAIN_DEVICE(0);
         const uint64_t engine = engine_fill();
         for (size_t i = 0; i < NUM(methods); i++) {
-            kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.method = methods[i]);
+            kv_job options = WITH(kv_job_of(&two_blocks), it.transfer.method = methods[i]);
             flight_refuse_with(&device, KVMEM_STATUS_INVALID_STATE, context_destroyed, options);
-            REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create,
+            REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kv_prepare,
                    device.destination.model.layout, elastic.source.model.layout, &options);
         }
         expect_refused(of_device, NUM(methods));
         expect_refused(of_elastic, PAGEABLE_PATHS);
-        flight_create(&elastic, it.method = 0);
+        flight_create(&elastic, it.transfer.method = 0);
         flight_run(&elastic); /* memory without a context */
         engine_check_and_free(engine);
         CU_ON(0, cuCtxSynchronize());
@@ -140,9 +140,9 @@ TEST(elastic_memory_can_be_moved_on_every_path_after_a_reset) {
     for (size_t i = 0; i < NUM(methods); i++) {
         RETAIN_DEVICE(0);
         OPENED(host_flight, flight, PLACE_ELASTIC, PLACE_PINNED);
-        flight_create(&flight, it.method = 0);
+        flight_create(&flight, it.transfer.method = 0);
         flight_run(&flight);
-        flight_create(&flight, it.method = methods[i]);
+        flight_create(&flight, it.transfer.method = methods[i]);
         RUN(flight.transfer);
         side before = flight.destination;
         const kvmem_layout_config in_rows = before.model.config;
@@ -151,7 +151,7 @@ TEST(elastic_memory_can_be_moved_on_every_path_after_a_reset) {
             RETAIN_DEVICE(0);
             side_open(&flight.destination, PLACE_PINNED, 0, &in_rows, NULL, 3);
             for (uint32_t direction = 0; direction < 2; direction++) {
-                flight_create(&flight, it.method = methods[i]);
+                flight_create(&flight, it.transfer.method = methods[i]);
                 flight_refill(&flight, 10 + direction);
                 flight_run(&flight);
                 flight_reverse(&flight);
@@ -165,9 +165,9 @@ TEST(elastic_memory_can_be_moved_on_every_path_after_a_reset) {
 static void expect_new_calls_fail(const own_context *own, const kvmem_layout *host) {
     static const uint32_t blocks[] = {0};
     uint32_t checksum = 0;
-    const kvmem_transfer_options options = kv_transfer_options(&two_blocks);
-    REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create, own->layout, host, &options);
-    REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_transfer_create, host, own->layout, &options);
+    const kv_job options = kv_job_of(&two_blocks);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kv_prepare, own->layout, host, &options);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kv_prepare, host, own->layout, &options);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, context_destroyed,
                    kvmem_layout_checksum(own->layout, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, &checksum, ERR));
     REFUSE(KVMEM_STATUS_INVALID_STATE, context_destroyed, kvmem_share_create_region, own->regions[0], NULL);
@@ -185,8 +185,8 @@ TEST(adopted_memory_is_lost_with_the_context_of_the_engine) {
     OPENED(side, host, PLACE_PINNED, 0, &in_rows, NULL, 1);
     const kvmem_layout *layouts[] = {own.layout, host.model.layout};
     for (size_t i = 0; i < 2 * NUM(methods); i++) {
-        kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.method = methods[i / 2]);
-        EXPECT_OK(kvmem_transfer_create(layouts[i % 2], layouts[1 - i % 2], &options,
+        kv_job options = WITH(kv_job_of(&two_blocks), it.transfer.method = methods[i / 2]);
+        EXPECT_OK(kv_prepare(layouts[i % 2], layouts[1 - i % 2], &options,
                                         &transfers[i / 2][i % 2], ERR));
     }
     own_context_destroy(&own);

@@ -33,14 +33,14 @@ static void expect_moved(flight *flight, kv_outers slots) {
     side_check(&flight->source);
 }
 
-static kvmem_transfer_options options_for(const flight *flight, kv_outers slots) {
-    return kv_outers_options(flight->move, slots);
+static kv_job options_for(const flight *flight, kv_outers slots) {
+    return kv_outers_job(flight->move, slots);
 }
 
 /* Returns whether the path is supported; if so, compares every byte after the move. */
-static bool move_by(flight *flight, kv_outers slots, kvmem_transfer_options options) {
+static bool move_by(flight *flight, kv_outers slots, kv_job options) {
     const kvmem_status status = flight_try_with(flight, options);
-    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.method, &flight->source,
+    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.transfer.method, &flight->source,
                                                              &flight->destination)) {
         return false;
     }
@@ -67,9 +67,9 @@ static size_t move_by_all(flight *flight, kv_outers slots) {
     size_t supported = 0;
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(flight, 100 + i);
-        supported += move_by(flight, slots, WITH(options_for(flight, slots), it.method = paths[i].path,
-                                             it.staging_size = paths[i].staging_size,
-                                             it.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0));
+        supported += move_by(flight, slots, WITH(options_for(flight, slots), it.transfer.method = paths[i].path,
+                                             it.transfer.staging_size = paths[i].staging_size,
+                                             it.transfer.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0));
     }
     return supported;
 }
@@ -120,10 +120,10 @@ TEST(checksums_of_the_moved_slots_are_compared) {
         for (size_t k = 0; k < move->num_pairs; k++)
             checksums[k] = crc_of_slots(&flight.source.model, move->pairs[k].source, move->source_layer,
                                         move->num_layers, slots.source, slots.count);
-        CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.flags = KVMEM_TRANSFER_VERIFY)));
-        CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.checksums = checksums)));
+        CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+        CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.run.checksums = checksums)));
         slots.source = 1 - slots.source;
-        flight_create_with(&flight, WITH(options_for(&flight, slots), it.checksums = checksums));
+        flight_create_with(&flight, WITH(options_for(&flight, slots), it.run.checksums = checksums));
         flight_submit(&flight);
         flight_expect_end(&flight, KVMEM_STATUS_CORRUPT, "6 of 6 moved blocks");
         expect_moved(&flight, slots);
@@ -141,8 +141,8 @@ TEST(slots_are_moved_between_files_and_a_gpu) {
         OPENED(flight, flight, .from = places[i / KV_NUM_KINDS], .to = PLACE_FILE, .source = &here,
                .destination = &there, .move = &moves[i % NUM(moves)], .file_flags = KVMEM_DISK_BUFFERED);
         for (int direction = 0; direction < 2; direction++) {
-            CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.staging_size = 4 * 480,
-                                               it.flags = KVMEM_TRANSFER_VERIFY)));
+            CHECK(move_by(&flight, slots, WITH(options_for(&flight, slots), it.transfer.staging_size = 4 * 480,
+                                               it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
             flight_reverse(&flight);
             flight_refill(&flight, 90 + i);
         }

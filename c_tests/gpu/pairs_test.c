@@ -23,7 +23,7 @@ static void steps_open(steps *steps, place from, place to, uint32_t method, uint
     stream_open(&steps->stream, 0);
     flight_open(&steps->flight, .from = from, .to = to, .source = &source, .destination = &destination,
                 .move = &first);
-    flight_create(&steps->flight, it.method = method, it.flags = flags);
+    flight_create(&steps->flight, it.transfer.method = method, it.transfer.flags = flags);
     steps->flight.move = &steps->move;
 }
 
@@ -45,12 +45,12 @@ static kvmem_submit_options step_of(const kv_move *move) {
 
 static void submit_step(steps *steps) {
     const kvmem_submit_options step = step_of(&steps->move);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps->flight.transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_submit(steps->flight.transfer, &step, ERR));
 }
 
 static kvmem_status submit_on_stream(const steps *steps, const kv_move *move) {
     const kvmem_submit_options step = step_of(move);
-    return kvmem_transfer_submit_pairs_on_stream(steps->flight.transfer, &step, steps->stream.handle, ERR);
+    return kvmem_transfer_submit_on_stream(steps->flight.transfer, &step, steps->stream.handle, ERR);
 }
 
 static void run_step(steps *steps, uint32_t count, uint32_t round) {
@@ -109,7 +109,7 @@ TEST(invalid_pairs_fail_without_effect) {
     run_step(&steps, 40, 3);
     for (size_t i = 0; i < NUM(bad); i++) {
         const kvmem_submit_options step = step_of(&bad[i].move);
-        EXPECT(bad[i].status, kvmem_transfer_submit_pairs(steps.flight.transfer, &step, ERR));
+        EXPECT(bad[i].status, kvmem_transfer_submit(steps.flight.transfer, &step, ERR));
         EXPECT(bad[i].status, submit_on_stream(&steps, &bad[i].move));
         EXPECT_OK(kvmem_transfer_poll(steps.flight.transfer, ERR));
     }
@@ -135,19 +135,22 @@ TEST(steps_on_a_stream_run_in_order) {
     }
 }
 
-TEST(one_call_creates_and_submits_on_a_stream) {
+TEST(the_first_blocks_are_submitted_on_a_stream_or_by_the_call_that_creates) {
     OPENED(steps, steps, PLACE_PINNED, PLACE_DEVICE, 0, 0);
     const kvmem_layout *source = steps.flight.source.model.layout;
     const kvmem_layout *destination = steps.flight.destination.model.layout;
     choose_pairs(&steps, 30, 1);
-    const kvmem_transfer_options options = flight_options(&steps.flight);
+    const kv_job options = flight_options(&steps.flight);
     flight_destroy_transfer(&steps.flight);
-    EXPECT_OK(kvmem_transfer_start_on_stream(source, destination, &options, steps.stream.handle,
-                                             &steps.flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options.transfer, &steps.flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE,
+           kvmem_transfer_submit_on_stream(steps.flight.transfer, NULL, steps.stream.handle, ERR));
+    EXPECT_OK(kvmem_transfer_submit_on_stream(steps.flight.transfer, &options.run, steps.stream.handle, ERR));
     flight_finish(&steps.flight);
     flight_destroy_transfer(&steps.flight);
     flight_refill(&steps.flight, 8);
-    EXPECT_OK(kvmem_transfer_start(source, destination, &options, &steps.flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_start(source, destination, &options.transfer, &options.run, &steps.flight.transfer,
+                                   ERR));
     flight_finish(&steps.flight);
 }
 

@@ -26,18 +26,18 @@ static kvmem_layout *elastic(const part_shape *shapes, size_t count) {
                                                   it.elastic = &memory)));
 }
 
-static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+static void run(const kvmem_layout *from, const kvmem_layout *to, const kv_job *options) {
+    OWN(kvmem_transfer, transfer, kv_prepare, from, to, options);
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK(options->method == 0 || info.method == options->method);
+    CHECK(options->transfer.method == 0 || info.method == options->transfer.method);
 }
 
 /* Copies the first blocks of a layout to another layout with the same parts. */
 static void copy_blocks(const kvmem_layout *from, const kvmem_layout *to, uint32_t blocks) {
     kvmem_block_pair all[PARTS_BLOCKS];
     for (uint32_t i = 0; i < blocks; i++) all[i] = (kvmem_block_pair){i, i};
-    run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = all, it.num_pairs = blocks)));
+    run(from, to, REF(JOB(it.run.pairs = all, it.run.num_pairs = blocks)));
 }
 
 /* Host layouts: a filled source, the result of the transfer, and the expected result. */
@@ -68,9 +68,9 @@ static void check_found(const host *host) {
 static void move_by(uint32_t method, uint64_t flags) {
     RETAIN_DEVICE(0);
     OPENED(host, host);
-    const kvmem_transfer_options moved = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
-                                                 it.num_pairs = NUM(pairs));
-    const kvmem_transfer_options options = WITH(moved, it.method = method, it.flags = flags);
+    const kv_job moved = JOB(it.run.pairs = pairs,
+                                                 it.run.num_pairs = NUM(pairs));
+    const kv_job options = WITH(moved, it.transfer.method = method, it.transfer.flags = flags);
     OWNED(kvmem_layout) source_on_device = on_device(parts_shapes, PARTS);
     OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
     copy_blocks(host.source, source_on_device, PARTS_BLOCKS);
@@ -98,9 +98,9 @@ TEST(tokens_of_all_parts_are_verified) {
     RETAIN_DEVICE(0);
     const uint32_t from[] = {8, 4, 1}, to[] = {0, 3, 5, 7};
     const kvmem_block_table source_table = {from, NUM(from), 1, 1}, destination_table = {to, NUM(to), 3, 1};
-    const kvmem_transfer_options tables =
-        OPTIONS(kvmem_transfer_options, it.source_table = &source_table,
-                it.destination_table = &destination_table, it.num_tokens = 11, it.flags = KVMEM_TRANSFER_VERIFY);
+    const kv_job tables =
+        JOB(it.run.source_table = &source_table,
+                it.run.destination_table = &destination_table, it.run.num_tokens = 11, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     OPENED(host, host);
     OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
     copy_blocks(host.found, device, PARTS_BLOCKS);
@@ -116,15 +116,15 @@ TEST(some_parts_move_with_new_pairs) {
     OPENED(host, host);
     OWNED(kvmem_layout) device = on_device(parts_reordered, PARTS);
     copy_blocks(host.found, device, PARTS_BLOCKS);
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 1,
-                                                   it.parts = names, it.num_parts = NUM(names));
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.source, device, &options);
+    const kv_job options = JOB(it.run.pairs = pairs, it.run.num_pairs = 1,
+                                                   it.transfer.parts = names, it.transfer.num_parts = NUM(names));
+    OWN(kvmem_transfer, transfer, kv_prepare, host.source, device, &options);
     const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = pairs,
                                               it.num_pairs = NUM(pairs));
-    RUN_PAIRS(transfer, &step);
+    RUN_WITH(transfer, &step);
     const part_shape selected[] = {parts_reordered[0], parts_reordered[2]};
     parts_run_apart(selected, NUM(selected), host.source, host.expected,
-                    REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
+                    REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs))));
     copy_blocks(device, host.found, PARTS_BLOCKS);
     check_found(&host);
 }
@@ -137,9 +137,9 @@ TEST(all_parts_are_resized) {
     parts_fill(parts_shapes, PARTS, source, 1);
     parts_fill(parts_shapes, PARTS, found, 1);
     const kvmem_block_pair pair = {3, 3};
-    const kvmem_transfer_options one = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, cache, &one);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, ERR));
+    const kv_job one = JOB(it.run.pairs = &pair, it.run.num_pairs = 1);
+    OWN(kvmem_transfer, transfer, kv_prepare, source, cache, &one);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, NULL, ERR));
     EXPECT_OK(kvmem_layout_resize(cache, PARTS_BLOCKS, ERR));
     RUN(transfer);
     copy_blocks(source, cache, PARTS_BLOCKS);
@@ -153,7 +153,7 @@ TEST(all_parts_are_resized) {
         OWN(kvmem_layout, part, kvmem_layout_get_part, cache, parts_shapes[i].name);
         CHECK_EQ(elastic_layout_memory(part).num_committed, 0);
     }
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_submit(transfer, NULL, ERR));
 }
 
 /* If committing memory of one part fails, the parts before it are decommitted again. */

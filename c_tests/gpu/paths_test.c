@@ -36,14 +36,14 @@ static bool may_be_unsupported(uint32_t path, const side *source, const side *de
 }
 
 /* Returns whether the path is supported; if so, compares every byte after the move. */
-static bool move_by(flight *flight, kvmem_transfer_options options) {
+static bool move_by(flight *flight, kv_job options) {
     const kvmem_status status = flight_try_with(flight, options);
-    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.method, &flight->source,
+    if (status == KVMEM_STATUS_UNSUPPORTED && may_be_unsupported(options.transfer.method, &flight->source,
                                                              &flight->destination)) {
         return false;
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
-    CHECK_EQ(flight_info(flight).method, options.method);
+    CHECK_EQ(flight_info(flight).method, options.transfer.method);
     flight_run(flight);
     return true;
 }
@@ -58,7 +58,7 @@ static size_t move_between(route route, const kvmem_layout_config *source,
            .move = move);
     for (uint32_t i = 0; i < NUM(paths); i++) {
         flight_refill(&flight, 100 + i);
-        supported += MOVE_BY(&flight, it.method = paths[i]);
+        supported += MOVE_BY(&flight, it.transfer.method = paths[i]);
     }
     return supported;
 }
@@ -126,9 +126,9 @@ TEST(staging_memory_of_any_size) {
             flight_refill(&flight, 50 + k);
             if (sizes[k] < 2) {
                 flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "staging_size",
-                              it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = sizes[k]);
+                              it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = sizes[k]);
             } else {
-                CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = sizes[k]));
+                CHECK(MOVE_BY(&flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = sizes[k]));
             }
         }
     }
@@ -142,18 +142,18 @@ TEST(blocks_with_a_constant_stride_are_copied_as_rows) {
     RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(places); i++) {
         OPENED(flight, flight, .from = places[i], .to = PLACE_DEVICE, .source = &config, .move = &move);
-        CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_2D));
+        CHECK(MOVE_BY(&flight, it.transfer.method = KVMEM_METHOD_CUDA_2D));
     }
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .move = &moves[0]);
     flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "no other blocks have a constant stride",
-                  it.method = KVMEM_METHOD_CUDA_2D);
+                  it.transfer.method = KVMEM_METHOD_CUDA_2D);
 }
 
 TEST(the_number_of_ctas_can_be_limited) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     for (uint32_t ctas = 1; ctas < 40; ctas += 6) {
         flight_refill(&flight, ctas);
-        CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL, it.max_ctas = ctas));
+        CHECK(MOVE_BY(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL, it.transfer.max_ctas = ctas));
     }
 }
 
@@ -185,8 +185,8 @@ TEST(runs_in_the_parameter_of_the_kernel_or_in_the_ring) {
         const kv_move move = {pairs, blocks, 0, 0, config.num_layers};
         flight.move = &move;
         flight_refill(&flight, blocks);
-        CHECK(MOVE_BY(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL,
-                      it.flags = blocks % 2 ? KVMEM_TRANSFER_BY_LAYER : 0));
+        CHECK(MOVE_BY(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL,
+                      it.transfer.flags = blocks % 2 ? KVMEM_TRANSFER_BY_LAYER : 0));
     }
 }
 
@@ -202,7 +202,7 @@ TEST(more_runs_than_fit_in_the_ring) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config, .move = &move);
     for (uint32_t i = 0; i < NUM(kernels); i++) {
         flight_refill(&flight, 5 + i);
-        CHECK(MOVE_BY(&flight, it.method = kernels[i]));
+        CHECK(MOVE_BY(&flight, it.transfer.method = kernels[i]));
     }
 }
 
@@ -225,15 +225,15 @@ TEST(unsupported_paths_fail_with_the_reason) {
     };
     for (size_t i = 0; i < NUM(unsupported); i++) {
         OPENED(flight, flight, .from = unsupported[i].route.from, .to = unsupported[i].route.to);
-        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, unsupported[i].reason, it.method = unsupported[i].path,
-                      it.flags = unsupported[i].flags);
+        flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, unsupported[i].reason, it.transfer.method = unsupported[i].path,
+                      it.transfer.flags = unsupported[i].flags);
     }
 }
 
 /* Returns the estimated bytes per second of the path. */
 static uint64_t explain(place from, place to, uint32_t path, uint32_t compute, const char *part) {
     OPENED(flight, flight, .from = from, .to = to);
-    flight_create(&flight, it.method = path, it.compute = compute);
+    flight_create(&flight, it.transfer.method = path, it.transfer.compute = compute);
     return flight_explain(&flight, part).bytes_per_second;
 }
 

@@ -81,9 +81,9 @@ static kvmem_layout *build(int device) {
 /* Returns the estimated seconds of one copy of the driver. */
 static double estimated_seconds(const kvmem_layout *source, const kvmem_layout *destination) {
     const kvmem_block_pair pair = {.source = 0, .destination = 1};
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                                   it.method = KVMEM_METHOD_CUDA_COPY);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    const kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1,
+                                                   it.transfer.method = KVMEM_METHOD_CUDA_COPY);
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, &options);
     kvmem_transfer_explanation explanation;
     EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, NULL, ERR));
     CHECK_EQ(explanation.num_moves, 1);

@@ -41,7 +41,7 @@ TEST(rates_are_measured_once) {
 TEST(creating_a_transfer_measures_the_rates) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     rates_set(0, NULL);
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     flight_run(&flight);
     const rates_blob rates = rates_get(0);
     const uint32_t from = rates_info(&rates).source;
@@ -124,7 +124,7 @@ TEST(missing_devices_are_rejected) {
 /* Returns the method that is selected with these rates. */
 static uint32_t path_with(flight *flight, const rates_blob *rates) {
     rates_set(0, rates);
-    flight_create(flight, it.method = 0);
+    flight_create(flight, it.transfer.method = 0);
     return flight_info(flight).method;
 }
 

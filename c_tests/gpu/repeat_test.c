@@ -26,10 +26,10 @@ static void repeat(place from, place to, uint32_t method, bool host_contiguous) 
         if (host_contiguous) *(place_is_device(from) ? &pairs[i].destination : &pairs[i].source) = i;
     }
     const kv_move move = {pairs, moved, 0, 0, 1};
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.method = method);
+    kv_job options = WITH(kv_job_of(&move), it.transfer.method = method);
     OPENED(side, source, from, 0, &config, NULL, 1);
     OPENED(side, destination, to, 0, &config, NULL, 2);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+    OWN(kvmem_transfer, transfer, kv_prepare, source.model.layout, destination.model.layout,
         &options);
     for (uint32_t round = 0; round < rounds; round++) {
         side_refill(&source, 10 + round);

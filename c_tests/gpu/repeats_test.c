@@ -11,7 +11,7 @@ static void repeat(const flight_plan *plan, uint32_t method, uint64_t flags) {
     CLEANUP(flight_close) flight flight;
     flight_open_as(&flight, plan);
     const unsigned before = allocations_counted();
-    flight_create(&flight, it.method = method, it.flags |= flags);
+    flight_create(&flight, it.transfer.method = method, it.transfer.flags |= flags);
     CHECK(allocations_counted() > before); /* counting works */
     CHECK_EQ(flight_info(&flight).method, method);
     char what[80];

@@ -179,15 +179,15 @@ static void transfer_begin(world *w, transfer_in_use *transfer) {
     const place_in_use *source = &w->sides[transfer->source];
     const place_in_use *destination = &w->sides[transfer->destination];
     if (!source->is_open || !destination->is_open) return;
-    kvmem_transfer_options options = kv_transfer_options(transfer->move);
-    options.method = transfer->path = paths[choose(w, NUM(paths))];
-    options.staging_size = 64 * 1024;
-    const kvmem_status status = kvmem_transfer_create(source->side.model.layout,
+    kv_job options = kv_job_of(transfer->move);
+    options.transfer.method = transfer->path = paths[choose(w, NUM(paths))];
+    options.transfer.staging_size = 64 * 1024;
+    const kvmem_status status = kv_prepare(source->side.model.layout,
                                                       destination->side.model.layout,
                                                       &options, &transfer->handle, ERR);
     caller_context_check(__FILE__, __LINE__, "kvmem_transfer_create");
     if (is_lost(w, source) || is_lost(w, destination)) CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
-    else if (status != KVMEM_STATUS_UNSUPPORTED || options.method == 0) CHECK_EQ(status, KVMEM_STATUS_OK);
+    else if (status != KVMEM_STATUS_UNSUPPORTED || options.transfer.method == 0) CHECK_EQ(status, KVMEM_STATUS_OK);
 }
 
 static void expect_moved(world *w, const transfer_in_use *transfer) {
@@ -203,12 +203,12 @@ static kvmem_status submit(world *w, transfer_in_use *transfer, bool has_new_pai
                                               it.num_pairs = transfer->move->num_pairs);
     kvmem_status status;
     if (has_new_pairs) {
-        status = on_stream ? kvmem_transfer_submit_pairs_on_stream(transfer->handle, &step, w->engine.stream,
+        status = on_stream ? kvmem_transfer_submit_on_stream(transfer->handle, &step, w->engine.stream,
                                                                    ERR)
-                           : kvmem_transfer_submit_pairs(transfer->handle, &step, ERR);
+                           : kvmem_transfer_submit(transfer->handle, &step, ERR);
     } else {
-        status = on_stream ? kvmem_transfer_submit_on_stream(transfer->handle, w->engine.stream, ERR)
-                           : kvmem_transfer_submit(transfer->handle, ERR);
+        status = on_stream ? kvmem_transfer_submit_on_stream(transfer->handle, NULL, w->engine.stream, ERR)
+                           : kvmem_transfer_submit(transfer->handle, NULL, ERR);
     }
     caller_context_check(__FILE__, __LINE__, "submit");
     return status;

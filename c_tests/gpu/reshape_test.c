@@ -51,22 +51,22 @@ static void expect_same(const kvmem_layout *found, const kvmem_layout *expected,
                     (const unsigned char *)(uintptr_t)there.bases[i], region_size(shape));
 }
 
-static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+static void run(const kvmem_layout *from, const kvmem_layout *to, const kv_job *options) {
+    OWN(kvmem_transfer, transfer, kv_prepare, from, to, options);
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    CHECK(options->method == 0 || info.method == options->method);
+    CHECK(options->transfer.method == 0 || info.method == options->transfer.method);
 }
 
 /* Copies all blocks of a layout to another one of the same order. */
 static void copy_all(const kvmem_layout *from, const kvmem_layout *to) {
     kvmem_block_pair pairs[BLOCKS];
     for (uint32_t i = 0; i < BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, i};
-    run(from, to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = BLOCKS)));
+    run(from, to, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = BLOCKS)));
 }
 
 /* Transfers to memory of the GPU, within it and back, with the same options. */
-static void reshape(const shape *from, const shape *to, const kvmem_transfer_options *options) {
+static void reshape(const shape *from, const shape *to, const kv_job *options) {
     OWNED(kvmem_layout) source = build(from, false);
     OWNED(kvmem_layout) source_on_device = build(from, true);
     OWNED(kvmem_layout) expected = build(to, false);
@@ -76,13 +76,13 @@ static void reshape(const shape *from, const shape *to, const kvmem_transfer_opt
     copy_all(source, source_on_device);
     fill(expected, to, 100);
     fill(found, to, 100);
-    kvmem_transfer_options on_host = *options;
-    on_host.method = 0;
+    kv_job on_host = *options;
+    on_host.transfer.method = 0;
     run(source, expected, &on_host);
     run(source_on_device, found, options);
     expect_same(found, expected, to);
     const kvmem_layout *const sources[] = {source, source_on_device};
-    const bool needs_host = options->method == KVMEM_METHOD_CUDA_STAGED;
+    const bool needs_host = options->transfer.method == KVMEM_METHOD_CUDA_STAGED;
     for (size_t i = 0; i < (needs_host ? 1 : NUM(sources)); i++) {
         fill(found, to, 100);
         copy_all(found, on_device);
@@ -108,18 +108,18 @@ static void reshape_all(uint32_t method, uint64_t staging_size) {
         const shape same = {orders[i % NUM(orders)], 8, 4};
         kvmem_block_table tables[] =
             {{source_ids, NUM(source_ids), 0, 1}, {destination_ids, NUM(destination_ids), 0, 1}};
-        kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
-                                                 it.destination_table = &tables[1], it.num_tokens = 24,
-                                                 it.method = method, it.staging_size = staging_size);
+        kv_job options = JOB(it.run.source_table = &tables[0],
+                                                 it.run.destination_table = &tables[1], it.run.num_tokens = 24,
+                                                 it.transfer.method = method, it.transfer.staging_size = staging_size);
         reshape(&from, &same, &options);
-        options.source_head = 1;
-        options.num_heads = 2;
+        options.transfer.source_head = 1;
+        options.transfer.num_heads = 2;
         reshape(&from, &to, &options);
         tables[0].first_token = tables[1].first_token = 3; /* partial blocks first and last */
         reshape(&from, &to, &options);
         if (method != KVMEM_METHOD_CUDA_2D) { /* tokens with a step have no constant stride */
             tables[0].token_step = 3;
-            options.num_tokens = 11;
+            options.run.num_tokens = 11;
             reshape(&from, &to, &options);
         }
     }
@@ -139,19 +139,19 @@ TEST(tokens_and_heads_are_verified) {
     RETAIN_DEVICE(0);
     const kvmem_block_table tables[] =
         {{source_ids, NUM(source_ids), 3, 2}, {destination_ids, NUM(destination_ids), 1, 1}};
-    kvmem_transfer_options options =
-        OPTIONS(kvmem_transfer_options, it.source_table = &tables[0], it.destination_table = &tables[1],
-                it.num_tokens = 11, it.flags = KVMEM_TRANSFER_VERIFY);
+    kv_job options =
+        JOB(it.run.source_table = &tables[0], it.run.destination_table = &tables[1],
+                it.run.num_tokens = 11, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     reshape(&from, &same, &options);
-    options.source_head = 1;
-    options.num_heads = 2;
-    options.source_layer = options.destination_layer = 1;
-    options.num_layers = 2;
+    options.transfer.source_head = 1;
+    options.transfer.num_heads = 2;
+    options.transfer.source_layer = options.transfer.destination_layer = 1;
+    options.transfer.num_layers = 2;
     reshape(&from, &to, &options);
     static const kvmem_block_pair pairs[] = {{1, 2}, {7, 0}};
-    reshape(&from, &same, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                      it.destination_head = 1, it.num_heads = 3,
-                                      it.flags = KVMEM_TRANSFER_VERIFY)));
+    reshape(&from, &same, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
+                                      it.transfer.destination_head = 1, it.transfer.num_heads = 3,
+                                      it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
 }
 
 /* Two pages of memory, which are one page once double_page_join was called: a layout of one page twice is rejected. */
@@ -202,11 +202,11 @@ TEST(tokens_that_are_overwritten_before_the_end_are_detected) {
     GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, filled);
     kv_fill((unsigned char *)(uintptr_t)strides.bases[0], 2 * PAGE, 1);
     static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}};
-    run(filled, source, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))));
+    run(filled, source, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs))));
     const kvmem_block_table table = {ids, NUM(ids), 0, 1};
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
-        REF(OPTIONS(kvmem_transfer_options, it.source_table = &table, it.destination_table = &table,
-                    it.num_tokens = 16, it.num_heads = 4, it.flags = KVMEM_TRANSFER_VERIFY)));
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
+        REF(JOB(it.run.source_table = &table, it.run.destination_table = &table,
+                    it.run.num_tokens = 16, it.transfer.num_heads = 4, it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "of 16 moved tokens are corrupt: the first is token", transfer);
 }
 
@@ -215,18 +215,18 @@ TEST(a_block_of_many_rows_is_staged_by_several_launches) {
     static const shape from = {"L/OBNHC", 16, 4}, to = {"L/OHCBN", 16, 4};
     RETAIN_DEVICE(0);
     static const kvmem_block_pair pairs[] = {{1, 2}, {2, 3}, {7, 0}};
-    reshape(&from, &to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                    it.method = KVMEM_METHOD_CUDA_STAGED)));
-    reshape(&to, &from, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                    it.method = KVMEM_METHOD_CUDA_STAGED)));
+    reshape(&from, &to, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
+                                    it.transfer.method = KVMEM_METHOD_CUDA_STAGED)));
+    reshape(&to, &from, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
+                                    it.transfer.method = KVMEM_METHOD_CUDA_STAGED)));
 }
 
 TEST(staged_by_layer) {
     static const shape from = {"BLONHC", 8, 4}, to = {"L/BHNOC", 8, 4};
     RETAIN_DEVICE(0);
     static const kvmem_block_pair pairs[] = {{1, 2}, {2, 3}, {7, 0}, {0, 8}};
-    reshape(&from, &to, REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                    it.method = KVMEM_METHOD_CUDA_STAGED, it.flags = KVMEM_TRANSFER_BY_LAYER)));
+    reshape(&from, &to, REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
+                                    it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER)));
 }
 
 /* As many scattered blocks as the parameters of a launch have space for, if each layer has one address. */
@@ -267,12 +267,12 @@ static void reshape_by_layer(uint32_t shifted) {
     GET(kvmem_layout_requirements, needs, kvmem_layout_get_requirements, &config);
     for (uint64_t i = 0; i < strides.num_bases; i++)
         kv_fill((unsigned char *)(uintptr_t)strides.bases[i], needs.region_size, 1 + (uint32_t)i);
-    kvmem_transfer_options options =
-        OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = FEW,
-                it.method = KVMEM_METHOD_CUDA_KERNEL, it.flags = KVMEM_TRANSFER_BY_LAYER);
+    kv_job options =
+        JOB(it.run.pairs = pairs, it.run.num_pairs = FEW,
+                it.transfer.method = KVMEM_METHOD_CUDA_KERNEL, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER);
     run(source, on_device, &options);
-    options.method = KVMEM_METHOD_CUDA_COPY;
-    options.flags = 0;
+    options.transfer.method = KVMEM_METHOD_CUDA_COPY;
+    options.transfer.flags = 0;
     run(on_device, found, &options);
     for (uint64_t i = 0; i < 2 * FEW; i++) {
         GET(kvmem_block, expected, kvmem_layout_get_block, source, pairs[i / 2].source, i % 2, 0);

@@ -21,9 +21,9 @@ static void run_once(const flight *flight, uint32_t method, uint64_t flags, bool
     kvmem_layout *layouts[NUM(sides)];
     for (size_t i = 0; i < NUM(sides); i++)
         layouts[i] = regions_lay_out(&sides[i]->config, sides[i]->regions, sides[i]->num_regions, NULL);
-    kvmem_transfer_options options = WITH(flight_options(flight), it.method = method, it.flags = flags);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    kv_job options = WITH(flight_options(flight), it.transfer.method = method, it.transfer.flags = flags);
+    GET(kvmem_transfer *, transfer, kv_prepare, layouts[0], layouts[1], &options);
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     if (cancel) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     CALL(kvmem_layout_destroy(layouts[0]));

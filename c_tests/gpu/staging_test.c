@@ -5,16 +5,16 @@
 
 enum { ROUNDS = 20000, THREADS = 3 };
 
-static kvmem_transfer_options staged(const flight *flight) {
-    return WITH(flight_options(flight), it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = 64 * 1024);
+static kv_job staged(const flight *flight) {
+    return WITH(flight_options(flight), it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 64 * 1024);
 }
 
 static void *create_and_destroy(void *argument) {
     const flight *flight = argument;
-    const kvmem_transfer_options options = staged(flight);
+    const kv_job options = staged(flight);
     for (int i = 0; i < ROUNDS; i++) {
         CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* not OWNED: no caller context */
-        CHECK_EQ(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout,
+        CHECK_EQ(kv_prepare(flight->source.model.layout, flight->destination.model.layout,
                                        &options, &transfer, NULL),
                  KVMEM_STATUS_OK);
     }
@@ -29,7 +29,7 @@ TEST(creating_transfers_does_not_make_others_busy) {
     threads_start(&creators, THREADS, create_and_destroy, &flight, 0);
     kvmem_status submitted = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && submitted == KVMEM_STATUS_OK; i++) {
-        submitted = kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR);
+        submitted = kvmem_transfer_submit_on_stream(flight.transfer, NULL, stream.handle, ERR);
         THEN(submitted, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     }
     threads_join(&creators);

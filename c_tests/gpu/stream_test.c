@@ -18,7 +18,7 @@ static void work_open_as(work *work, const flight_plan *plan, uint32_t path, uin
     flight_open_as(&work->flight, plan);
     work->before = engine_allocate_host(0, work->flight.source.model.size);
     work->after = engine_allocate_host(0, work->flight.destination.model.size);
-    flight_create(&work->flight, it.method = path, it.flags = flags, it.compute = compute);
+    flight_create(&work->flight, it.transfer.method = path, it.transfer.flags = flags, it.transfer.compute = compute);
 }
 
 static void work_open_moving(work *work, route route, uint32_t path, const kv_move *move, uint64_t num_blocks) {
@@ -56,7 +56,7 @@ static void run_in_order(work *work, uint32_t seed) {
 
 /* Checks that submitting on the stream and making it wait fail. */
 static void refuse_stream(const work *work, CUstream stream, kvmem_status status, const char *reason) {
-    EXPECT_MESSAGE(status, reason, kvmem_transfer_submit_on_stream(work->flight.transfer, stream, ERR));
+    EXPECT_MESSAGE(status, reason, kvmem_transfer_submit_on_stream(work->flight.transfer, NULL, stream, ERR));
     EXPECT_MESSAGE(status, reason, kvmem_transfer_wait_on_stream(work->flight.transfer, 0, stream, ERR));
 }
 
@@ -88,7 +88,7 @@ TEST(a_stream_of_another_context_is_rejected) {
     CUcontext other = NULL;
     const CUstream stream = stream_in_new_context(0, &other);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "primary context of device 0",
-                   kvmem_transfer_submit_on_stream(work.flight.transfer, stream, ERR));
+                   kvmem_transfer_submit_on_stream(work.flight.transfer, NULL, stream, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(work.flight.transfer, ERR));
     CU(cuCtxDestroy_v2(other));
     side_check(&work.flight.destination);
@@ -112,9 +112,9 @@ TEST(a_default_stream_needs_the_primary_context) {
 TEST(transfers_between_host_memory_need_no_stream_and_reject_it) {
     OPENED(stream, stream, 0);
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM);
-    flight_create(&host, it.method = 0);
+    flight_create(&host, it.transfer.method = 0);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "memcpy",
-                   kvmem_transfer_submit_on_stream(host.transfer, stream.handle, ERR));
+                   kvmem_transfer_submit_on_stream(host.transfer, NULL, stream.handle, ERR));
 }
 
 /* Captures the transfer in a graph. */
@@ -220,8 +220,8 @@ static void create_and_destroy_regions(void) {
 /* With a queue, a thread of kvmem waits for the end. */
 static void move_with_a_queue(flight *flight) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    OWNED(kvmem_transfer) transfer = flight_create_another(flight, it.queue = queue);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    OWNED(kvmem_transfer) transfer = flight_create_another(flight, it.transfer.queue = queue);
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
 }
 
@@ -251,7 +251,7 @@ TEST(a_transfer_for_which_staging_is_requested_is_rejected_in_a_graph) {
     OPENED(work, work, PLACE_DEVICE, PLACE_PINNED, KVMEM_METHOD_CUDA_STAGED);
     stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "request another method",
-                   kvmem_transfer_submit_on_stream(work.flight.transfer, work.stream.handle, ERR));
+                   kvmem_transfer_submit_on_stream(work.flight.transfer, NULL, work.stream.handle, ERR));
     stream_drop_capture(&work.stream);
     run_in_order(&work, 3);
 }
@@ -262,7 +262,7 @@ TEST(elastic_memory_is_rejected_in_a_graph) {
         OPENED(work, work, routes[i].from, routes[i].to, 0);
         stream_begin_capture(&work.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "elastic",
-                       kvmem_transfer_submit_on_stream(work.flight.transfer, work.stream.handle, ERR));
+                       kvmem_transfer_submit_on_stream(work.flight.transfer, NULL, work.stream.handle, ERR));
         stream_drop_capture(&work.stream);
         flight_submit_on(&work.flight, work.stream.handle);
         flight_finish(&work.flight);

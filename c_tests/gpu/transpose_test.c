@@ -66,7 +66,7 @@ typedef struct drawn {
     shape from, to;
     uint32_t source_ids[BLOCKS], destination_ids[BLOCKS];
     kvmem_block_table tables[2];
-    kvmem_transfer_options options;
+    kv_job options;
 } drawn;
 
 static void draw_ids(numbers *numbers, uint32_t ids[BLOCKS]) {
@@ -91,18 +91,18 @@ static void draw(numbers *numbers, drawn *drawn) {
     const uint64_t heads[] = {drawn->from.config.num_heads, drawn->to.config.num_heads};
     const uint64_t max_heads = heads[0] < heads[1] ? heads[0] : heads[1];
     const uint64_t num_heads = between(numbers, 1, max_heads);
-    drawn->options = OPTIONS(kvmem_transfer_options, it.source_table = &drawn->tables[0],
-                             it.destination_table = &drawn->tables[1],
-                             it.num_tokens = between(numbers, 1, (all - first + step - 1) / step),
-                             it.num_heads = num_heads, it.source_head = between(numbers, 0, heads[0] - num_heads),
-                             it.destination_head = between(numbers, 0, heads[1] - num_heads));
+    drawn->options = JOB(it.run.source_table = &drawn->tables[0],
+                             it.run.destination_table = &drawn->tables[1],
+                             it.run.num_tokens = between(numbers, 1, (all - first + step - 1) / step),
+                             it.transfer.num_heads = num_heads, it.transfer.source_head = between(numbers, 0, heads[0] - num_heads),
+                             it.transfer.destination_head = between(numbers, 0, heads[1] - num_heads));
 }
 
 static void run(const shape *from, uint64_t source, bool from_device, const shape *to, uint64_t destination,
-                bool to_device, const kvmem_transfer_options *options) {
+                bool to_device, const kv_job *options) {
     OWNED(kvmem_layout) here = lay_out(from, source, from_device);
     OWNED(kvmem_layout) there = lay_out(to, destination, to_device);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, here, there, options);
+    OWN(kvmem_transfer, transfer, kv_prepare, here, there, options);
     RUN(transfer);
 }
 
@@ -139,9 +139,9 @@ static void transpose(const memories *memories, const drawn *drawn, uint32_t see
     write_device(0, memories->source_on_gpu, memories->source, source_size);
     kv_fill(memories->expected, size, 1000);
     run(from, source, false, to, (uint64_t)(uintptr_t)memories->expected, false, &drawn->options);
-    kvmem_transfer_options options = drawn->options;
-    options.method = method;
-    options.staging_size = staging_size;
+    kv_job options = drawn->options;
+    options.transfer.method = method;
+    options.transfer.staging_size = staging_size;
     kv_fill(memories->destination, size, 1000);
     run(from, memories->source_on_gpu, true, to, (uint64_t)(uintptr_t)memories->destination, false, &options);
     CHECK_BYTES(memories->destination, memories->expected, size);
@@ -176,7 +176,7 @@ static void transpose_large(const memories *memories, const char *from, const ch
         OPTIONS(kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1, it.page_size = tokens,
                 it.num_heads = 2, it.inner_dim = 2 * 80, it.dtype_width = width);
     static const kvmem_block_pair pairs[] = {{3, 0}, {0, 1}, {1, 2}, {2, 4}};
-    drawn drawn = {.options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs))};
+    drawn drawn = {.options = JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs))};
     const char *const orders[] = {from, to};
     shape *const shapes[] = {&drawn.from, &drawn.to};
     for (size_t i = 0; i < NUM(shapes); i++) {

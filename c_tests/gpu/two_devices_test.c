@@ -29,7 +29,7 @@ static void copy(place from, int from_device, place to, int to_device) {
         const kvmem_layout_config destination = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
         OPENED(flight, flight, .from = from, .from_device = from_device, .source = &source, .to = to,
                .to_device = to_device, .destination = &destination);
-        flight_create(&flight, it.method = 0);
+        flight_create(&flight, it.transfer.method = 0);
         flight_run(&flight);
         CHECK(method_is_cuda(flight_info(&flight).method));
     }
@@ -62,7 +62,7 @@ TEST(a_kernel_reads_memory_of_a_peer) {
     for (int i = 0; i < 2 * (int)(NUM(places) * NUM(places)); i++) {
         OPENED(flight, flight, .from = places[i / 2 % 2], .from_device = i % 2, .to = places[i / 4],
                .to_device = 1 - i % 2);
-        flight_create(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL);
+        flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
         flight_run(&flight);
     }
 }
@@ -75,22 +75,22 @@ TEST(a_kernel_reads_mappings_of_a_peer_if_access_is_set) {
     const span *span = &flight.source.span;
     for (size_t mapping = 0; mapping < 2; mapping++) {
         flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "not mapped for device 1",
-                      it.method = KVMEM_METHOD_CUDA_KERNEL);
+                      it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
         CU(cuMemSetAccess(span->address + mapping * span->granule, span->granule, &access, 1));
     }
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     flight_run(&flight);
 }
 
 /* Enabling peer access applies to memory of the primary context only. */
 TEST(a_kernel_cannot_read_memory_of_another_context_of_a_peer) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    const kvmem_transfer_options options = WITH(kv_transfer_options(&scattered_move),
-                                                it.method = KVMEM_METHOD_CUDA_KERNEL);
+    const kv_job options = WITH(kv_job_of(&scattered_move),
+                                                it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     RETAIN_BOTH;
     OPENED(own_context, own, &config);
     OPENED(side, destination, PLACE_DEVICE, 1, &config, NULL, 22);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "not mapped for device 1", kvmem_transfer_create, own.layout,
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "not mapped for device 1", kv_prepare, own.layout,
            destination.model.layout, &options);
     side_check(&destination);
 }
@@ -103,9 +103,9 @@ TEST(a_stream_of_the_other_device_is_rejected) {
         OPENED(stream, stream, 1 - device);
         OPENED(flight, flight, .from = PLACE_PINNED, .from_device = device, .to = PLACE_DEVICE,
                .to_device = device);
-        flight_create(&flight, it.method = 0);
+        flight_create(&flight, it.transfer.method = 0);
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
-                       kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR));
+                       kvmem_transfer_submit_on_stream(flight.transfer, NULL, stream.handle, ERR));
         EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
         side_check(&flight.destination);
         flight_submit(&flight);

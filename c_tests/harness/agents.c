@@ -147,7 +147,7 @@ void kv_peer_crash(kv_peer *peer) { peer_kill(&peer->process); }
 void *repeat_transfer(void *argument) {
     repeated *run = argument;
     while (run->last == KVMEM_STATUS_OK && !run->stops) {
-        run->last = kvmem_transfer_submit(run->transfer, NULL);
+        run->last = kvmem_transfer_submit(run->transfer, NULL, NULL);
         THEN(run->last, kvmem_transfer_wait(run->transfer, run->patience, NULL));
         run->rounds++;
     }

@@ -12,15 +12,15 @@ kvmem_completion next_completion(kvmem_queue *queue) {
 }
 
 kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t patience) {
-    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    const kvmem_status status = kvmem_transfer_submit(transfer, NULL, ERR);
     return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, patience, ERR) : status;
 }
 
 kvmem_status submit_when_free(kvmem_transfer *transfer) {
-    kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    kvmem_status status = kvmem_transfer_submit(transfer, NULL, ERR);
     while (status == KVMEM_STATUS_BUSY) {
         sched_yield();
-        status = kvmem_transfer_submit(transfer, ERR);
+        status = kvmem_transfer_submit(transfer, NULL, ERR);
     }
     return status;
 }

@@ -63,8 +63,8 @@ kv_side *file_pair_source(file_pair *pair, bool to_file) { return to_file ? &pai
 
 kv_side *file_pair_destination(file_pair *pair, bool to_file) { return file_pair_source(pair, !to_file); }
 
-kvmem_transfer *file_pair_transfer(file_pair *pair, bool to_file, const kvmem_transfer_options *options) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, file_pair_source(pair, to_file)->layout,
+kvmem_transfer *file_pair_transfer(file_pair *pair, bool to_file, const kv_job *options) {
+    return MADE(kvmem_transfer, kv_prepare, file_pair_source(pair, to_file)->layout,
                 file_pair_destination(pair, to_file)->layout, options);
 }
 

@@ -39,7 +39,7 @@ void file_pair_close(file_pair *pair);
 /* The source and the destination of a transfer to the file or from it. */
 kv_side *file_pair_source(file_pair *pair, bool to_file);
 kv_side *file_pair_destination(file_pair *pair, bool to_file);
-kvmem_transfer *file_pair_transfer(file_pair *pair, bool to_file, const kvmem_transfer_options *options);
+kvmem_transfer *file_pair_transfer(file_pair *pair, bool to_file, const kv_job *options);
 /* Checks every byte of both; the second one after a move. */
 void file_pair_check(file_pair *pair);
 void file_pair_check_moved(file_pair *pair, bool to_file, const kv_move *move);

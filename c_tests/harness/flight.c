@@ -6,8 +6,8 @@
 
 kvmem_transfer *flight_transfer(const flight *flight, const kv_move *move, uint64_t flags,
                                 uint64_t user_data) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
-                KV_OPTIONS(move, it.flags = flags, it.queue = flight->queue, it.user_data = user_data));
+    return MADE(kvmem_transfer, kv_prepare, flight->source.layout, flight->destination.layout,
+                KV_JOB(move, it.transfer.flags = flags, it.transfer.queue = flight->queue, it.run.user_data = user_data));
 }
 
 void flight_open(flight *flight, const kv_move *move, uint64_t flags) {
@@ -26,7 +26,7 @@ void flight_close(flight *flight) {
 
 void flight_hold(flight *flight, uint64_t block, uint64_t layer) {
     gate_close(kv_side_piece(&flight->source, block, layer, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, NULL, ERR));
     gate_await();
 }
 

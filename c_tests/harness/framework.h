@@ -245,7 +245,7 @@ void test_free(void *pointer_to_memory);
 void test_close(const int *fd);
 
 /* Makes the next call only if all calls before it have succeeded: `THEN(status,
-   kvmem_transfer_submit(transfer, ERR));`. */
+   kvmem_transfer_submit(transfer, NULL, ERR));`. */
 #define THEN(status, call)                                                                           \
     do {                                                                                             \
         if ((status) == KVMEM_STATUS_OK) {                                                           \
@@ -256,20 +256,20 @@ void test_close(const int *fd);
 /* Submits a transfer and waits until it has succeeded. */
 #define RUN(transfer)                                                                                \
     do {                                                                                             \
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));                                             \
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));                                       \
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
     } while (0)
 
-/* The same with new pairs, from the options of the submission. */
-#define RUN_PAIRS(transfer, options)                                                                 \
+/* The same with other blocks. */
+#define RUN_WITH(transfer, options)                                                                  \
     do {                                                                                             \
-        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, options, ERR));                              \
+        EXPECT_OK(kvmem_transfer_submit(transfer, options, ERR));                                    \
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));                                     \
     } while (0)
 /* Submits a transfer, which must end with this status and a message that contains `part`. */
 #define RUN_ENDS(status, part, transfer)                                                            \
     do {                                                                                             \
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));                                             \
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));                                       \
         EXPECT_MESSAGE(status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));                  \
     } while (0)
 

@@ -149,20 +149,29 @@ void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_m
     kv_side_check(destination);
 }
 
-kvmem_transfer_options kv_transfer_options(const kv_move *move) {
-    return OPTIONS(kvmem_transfer_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs,
-                   it.source_layer = move->source_layer, it.destination_layer = move->destination_layer,
-                   it.num_layers = move->num_layers);
+kvmem_status kv_prepare(const kvmem_layout *source, const kvmem_layout *destination, const kv_job *job,
+                        kvmem_transfer **transfer, kvmem_error **error) {
+    kvmem_status status = kvmem_transfer_create(source, destination, &job->transfer, transfer, error);
+    if (status != KVMEM_STATUS_OK) return status;
+    status = kvmem_transfer_prepare(*transfer, &job->run, error);
+    if (status != KVMEM_STATUS_OK) DESTROYED(kvmem_transfer, *transfer);
+    return status;
 }
 
-kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) {
-    return WITH(kv_transfer_options(move), it.source_outer = outers.source,
-                it.destination_outer = outers.destination, it.num_outers = outers.count);
+kv_job kv_job_of(const kv_move *move) {
+    return JOB(it.run.pairs = move->pairs, it.run.num_pairs = move->num_pairs,
+                   it.transfer.source_layer = move->source_layer, it.transfer.destination_layer = move->destination_layer,
+                   it.transfer.num_layers = move->num_layers);
+}
+
+kv_job kv_outers_job(const kv_move *move, kv_outers outers) {
+    return WITH(kv_job_of(move), it.transfer.source_outer = outers.source,
+                it.transfer.destination_outer = outers.destination, it.transfer.num_outers = outers.count);
 }
 
 kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination,
                             const kv_move *move) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(move));
+    return MADE(kvmem_transfer, kv_prepare, source, destination, KV_JOB(move));
 }
 
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
@@ -171,13 +180,13 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination,
                               const kv_move *move, uint32_t method) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.method = method);
+    kv_job options = WITH(kv_job_of(move), it.transfer.method = method);
     return kv_run_with(source, destination, &options);
 }
 
 kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
-                                const kvmem_transfer_options *options) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, options);
+                                const kv_job *options) {
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, options);
     RUN(transfer);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
@@ -187,7 +196,7 @@ kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *
 void kv_cancel_and_run(kvmem_transfer *transfer) {
     kvmem_status status = KVMEM_STATUS_OK;
     while (status == KVMEM_STATUS_OK) {
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
         status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
     }

@@ -90,17 +90,34 @@ void kv_side_check(const kv_side *side);
 /* The same after the move. */
 void kv_side_check_moved(kv_side *destination, const kv_side *source, const kv_move *move);
 
-/* Options for a transfer of that move. */
-kvmem_transfer_options kv_transfer_options(const kv_move *move);
-/* The same as an argument, with these assignments: `KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD)`. */
-#define KV_OPTIONS(...)                                                                              \
-    REF(WITH(kv_transfer_options(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)))
+/* A transfer and one of its runs. */
+typedef struct kv_job {
+    kvmem_transfer_options transfer;
+    kvmem_submit_options run;
+} kv_job;
+/* One with these assignments: `JOB(it.transfer.queue = queue, it.run.pairs = &pair, it.run.num_pairs = 1)`. */
+#define JOB(...)                                                                                     \
+    __extension__({                                                                                  \
+        kv_job it = {.transfer = {.struct_size = sizeof(it.transfer)},                               \
+                     .run = {.struct_size = sizeof(it.run)}};                                        \
+        __VA_ARGS__;                                                                                 \
+        it;                                                                                          \
+    })
+/* Creates a transfer and prepares its run, which kvmem_transfer_submit without options starts. */
+kvmem_status kv_prepare(const kvmem_layout *source, const kvmem_layout *destination, const kv_job *job,
+                        kvmem_transfer **transfer, kvmem_error **error);
+
+/* The job of that move. */
+kv_job kv_job_of(const kv_move *move);
+/* The same as an argument, with these assignments: `KV_JOB(&move, it.transfer.method = KVMEM_METHOD_PREAD)`. */
+#define KV_JOB(...)                                                                              \
+    REF(WITH(kv_job_of(TEST_FIRST(__VA_ARGS__, )), TEST_REST(__VA_ARGS__, (void)0)))
 /* Creates a transfer of that move. */
 kvmem_transfer *kv_transfer(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
-kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers);
+kv_job kv_outers_job(const kv_move *move, kv_outers outers);
 /* Creates, submits, waits and destroys; returns its info. */
 kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
-                                const kvmem_transfer_options *options);
+                                const kv_job *options);
 /* The same for that move. */
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
 /* The same by this method. */

@@ -87,7 +87,7 @@ void parts_check_blocks(const kvmem_layout *one, const kvmem_layout *other, cons
 }
 
 void parts_run_apart(const part_shape *shapes, size_t count, const kvmem_layout *source,
-                     const kvmem_layout *destination, const kvmem_transfer_options *options) {
+                     const kvmem_layout *destination, const kv_job *options) {
     for (size_t i = 0; i < count; i++) {
         OWN(kvmem_layout, from, kvmem_layout_get_part, source, shapes[i].name);
         OWN(kvmem_layout, to, kvmem_layout_get_part, destination, shapes[i].name);

@@ -3,6 +3,8 @@
 // state.
 #pragma once
 
+#include "kv.h"
+
 #include <kvmem.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,4 +37,4 @@ void parts_check_blocks(const kvmem_layout *one, const kvmem_layout *other, cons
                         size_t num_pairs);
 /* Moves each part by a separate transfer between the parts of two layouts. */
 void parts_run_apart(const part_shape *shapes, size_t count, const kvmem_layout *source,
-                     const kvmem_layout *destination, const kvmem_transfer_options *options);
+                     const kvmem_layout *destination, const kv_job *options);

@@ -22,7 +22,7 @@ static void check_read(kv_meeting *fixture) {
     kv_side_check_moved(&fixture->side, &fixture->peer.model, &all_layers);
 }
 
-kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options *options) {
+kvmem_transfer_info arena_read(kv_meeting *fixture, const kv_job *options) {
     const kvmem_transfer_info info = kv_run_with(fixture->peer.model.layout, fixture->side.layout, options);
     check_read(fixture);
     return info;
@@ -30,13 +30,13 @@ kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options
 
 /* Runs once no run that has ended writes to the destination any more. */
 static void run_when_free(const kvmem_layout *source, const kvmem_layout *destination,
-                          const kvmem_transfer_options *options) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, options);
+                          const kv_job *options) {
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, options);
     CHECK_EQ(submit_when_free(transfer), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
 }
 
-void arena_read_when_free(kv_meeting *fixture, const kvmem_transfer_options *options) {
+void arena_read_when_free(kv_meeting *fixture, const kv_job *options) {
     run_when_free(fixture->peer.model.layout, fixture->side.layout, options);
     check_read(fixture);
 }
@@ -46,19 +46,19 @@ static void check_written(kv_meeting *fixture) {
     kv_peer_check(&fixture->peer);
 }
 
-kvmem_transfer_info arena_write(kv_meeting *fixture, const kvmem_transfer_options *options) {
+kvmem_transfer_info arena_write(kv_meeting *fixture, const kv_job *options) {
     const kvmem_transfer_info info = kv_run_with(fixture->side.layout, fixture->peer.model.layout, options);
     check_written(fixture);
     return info;
 }
 
-static kvmem_transfer *create_read(const kv_meeting *fixture, const kvmem_transfer_options *options) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, fixture->peer.model.layout, fixture->side.layout,
+static kvmem_transfer *create_read(const kv_meeting *fixture, const kv_job *options) {
+    return MADE(kvmem_transfer, kv_prepare, fixture->peer.model.layout, fixture->side.layout,
                 options);
 }
 
 void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const *parts) {
-    kvmem_transfer_options options = WITH(kv_outers_options(&all_layers, values), it.method = method);
+    kv_job options = WITH(kv_outers_job(&all_layers, values), it.transfer.method = method);
     OWNED(kvmem_transfer) transfer = create_read(fixture, &options);
     kvmem_transfer_explanation explained;
     const char *text = kv_explained(transfer, &explained);
@@ -72,10 +72,10 @@ void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const 
     kv_peer_check(&fixture->peer);
 }
 
-void arena_check_layers(kv_meeting *fixture, kvmem_transfer_options options) {
-    options.flags = KVMEM_TRANSFER_BY_LAYER;
-    options.notification = "read";
-    options.notification_size = 4;
+void arena_check_layers(kv_meeting *fixture, kv_job options) {
+    options.transfer.flags = KVMEM_TRANSFER_BY_LAYER;
+    options.run.notification = "read";
+    options.run.notification_size = 4;
     OWNED(kvmem_transfer) read = create_read(fixture, &options);
     RUN(read);
     GET(uint64_t, layers, kvmem_transfer_get_layers, read);
@@ -85,11 +85,11 @@ void arena_check_layers(kv_meeting *fixture, kvmem_transfer_options options) {
     kv_peer_expect_notification(&fixture->peer, "near", "read", 4);
 }
 
-void arena_check_many(kv_meeting *fixture, size_t count, const kvmem_transfer_options *options) {
+void arena_check_many(kv_meeting *fixture, size_t count, const kv_job *options) {
     kvmem_transfer *reads[16]; /* to the same bytes, from the same bytes */
     CHECK(count <= NUM(reads));
     for (size_t i = 0; i < count; i++) reads[i] = create_read(fixture, options);
-    for (size_t i = 0; i < count; i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
+    for (size_t i = 0; i < count; i++) EXPECT_OK(kvmem_transfer_submit(reads[i], NULL, ERR));
     for (size_t i = 0; i < count; i++) {
         EXPECT_OK(kvmem_transfer_wait(reads[i], PATIENCE, ERR));
         kvmem_transfer_destroy(reads[i]);
@@ -97,42 +97,42 @@ void arena_check_many(kv_meeting *fixture, size_t count, const kvmem_transfer_op
     check_read(fixture);
 }
 
-void arena_check_cancelled(kv_meeting *fixture, const kvmem_transfer_options *options) {
+void arena_check_cancelled(kv_meeting *fixture, const kv_job *options) {
     OWNED(kvmem_transfer) read = create_read(fixture, options);
     kv_cancel_and_run(read);
     check_read(fixture);
 }
 
-void arena_check_stale(kv_meeting *fixture, const kvmem_transfer_options *options) {
+void arena_check_stale(kv_meeting *fixture, const kv_job *options) {
     OWNED(kvmem_transfer) read = create_read(fixture, options);
     RUN(read);
     check_read(fixture);
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(fixture->agent, "far", ERR));
-    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(read, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(read, NULL, ERR));
 }
 
-void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kvmem_transfer_options *read,
-                        const kvmem_transfer_options *write) {
+void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kv_job *read,
+                        const kv_job *write) {
     kvmem_transfer *const both[2] = {
         create_read(fixture, read),
-        MADE(kvmem_transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout, write)};
+        MADE(kvmem_transfer, kv_prepare, fixture->side.layout, fixture->peer.model.layout, write)};
     kv_peer_crash_under(&fixture->peer, both, rounds, PATIENCE);
     /* Bytes that were read before the end stay. */
     memcpy(fixture->side.expected, fixture->side.memory, fixture->side.size);
 }
 
 static void run_late(kv_meeting *fixture, const kvmem_layout *source, const kvmem_layout *destination,
-                     kvmem_transfer_options options) {
-    options.timeout_ns = MILLISECONDS(50);
-    OWN(kvmem_transfer, limited, kvmem_transfer_create, source, destination, &options);
+                     kv_job options) {
+    options.run.timeout_ns = MILLISECONDS(50);
+    OWN(kvmem_transfer, limited, kv_prepare, source, destination, &options);
     peer_freeze(&fixture->peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'far' was not complete after 50 ms", limited);
     CHECK_HAS(test_last_message(), "at least 0 of ");
     peer_thaw(&fixture->peer.process);
 }
 
-void arena_check_deadline(kv_meeting *fixture, const kvmem_transfer_options *read,
-                          const kvmem_transfer_options *write) {
+void arena_check_deadline(kv_meeting *fixture, const kv_job *read,
+                          const kv_job *write) {
     const kvmem_layout *near = fixture->side.layout, *far = fixture->peer.model.layout;
     run_late(fixture, far, near, *read);
     arena_read_when_free(fixture, read);

@@ -19,22 +19,22 @@ void arena_open(kv_meeting *fixture, const kv_kind *here, const kv_kind *there, 
 kvmem_layout_config arena_config(const kv_kind *kind);
 
 /* Reads every byte of all layers from the peer, or writes it back. The methods are those of the infos. */
-kvmem_transfer_info arena_read(kv_meeting *fixture, const kvmem_transfer_options *options);
-kvmem_transfer_info arena_write(kv_meeting *fixture, const kvmem_transfer_options *options);
+kvmem_transfer_info arena_read(kv_meeting *fixture, const kv_job *options);
+kvmem_transfer_info arena_write(kv_meeting *fixture, const kv_job *options);
 /* Reads after a run that has ended at a limit, and may use the blocks for a while. */
-void arena_read_when_free(kv_meeting *fixture, const kvmem_transfer_options *options);
+void arena_read_when_free(kv_meeting *fixture, const kv_job *options);
 
 /* The cases. They read with options that select all layers. */
 /* Values alone, by this method, from the peer and back. The explanation of the read contains these parts, up to NULL. */
 void arena_check_values(kv_meeting *fixture, uint32_t method, const char *const *parts);
-void arena_check_layers(kv_meeting *fixture, kvmem_transfer_options options);
-void arena_check_many(kv_meeting *fixture, size_t count, const kvmem_transfer_options *options);
-void arena_check_cancelled(kv_meeting *fixture, const kvmem_transfer_options *options);
-void arena_check_stale(kv_meeting *fixture, const kvmem_transfer_options *options);
+void arena_check_layers(kv_meeting *fixture, kv_job options);
+void arena_check_many(kv_meeting *fixture, size_t count, const kv_job *options);
+void arena_check_cancelled(kv_meeting *fixture, const kv_job *options);
+void arena_check_stale(kv_meeting *fixture, const kv_job *options);
 /* The peer is killed during a read and a write, after `rounds` runs of each. */
-void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kvmem_transfer_options *read,
-                        const kvmem_transfer_options *write);
+void arena_check_killed(kv_meeting *fixture, unsigned rounds, const kv_job *read,
+                        const kv_job *write);
 /* The peer is stopped: a read and a write with these options end at their deadline. They run again once it
    continues. */
-void arena_check_deadline(kv_meeting *fixture, const kvmem_transfer_options *read,
-                          const kvmem_transfer_options *write);
+void arena_check_deadline(kv_meeting *fixture, const kv_job *read,
+                          const kv_job *write);

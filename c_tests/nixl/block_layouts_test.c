@@ -201,11 +201,11 @@ TEST(a_transfer_with_memory_that_the_plugin_does_not_have_is_refused) {
         REF(OPTIONS(kvmem_block_options, it.size = size, it.metadata = COOKIE, it.metadata_size = strlen(COOKIE))));
     OWNED(kvmem_layout) storage = regions_lay_out(&config, &device, 1, agent);
     const kv_move one = KV_MOVE(3, {1, 1});
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no backend of agent", kvmem_transfer_create, host, storage,
-           KV_OPTIONS(&one));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no backend of agent", kv_prepare, host, storage,
+           KV_JOB(&one));
     CHECK_HAS(test_last_message(), "its start and its size must be multiples of 4096 bytes");
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no backend of agent", kvmem_transfer_create, storage, host,
-           KV_OPTIONS(&one));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "no backend of agent", kv_prepare, storage, host,
+           KV_JOB(&one));
     free(memory);
 }
 
@@ -260,7 +260,7 @@ TEST(transfers_that_run_at_the_same_time_share_the_limit_of_the_plugin) {
             transfers[i] =
                 is_read ? kv_transfer(storage, host, &quarter) : kv_transfer(host, storage, &quarter);
         }
-        for (size_t i = 0; i < TRANSFERS; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+        for (size_t i = 0; i < TRANSFERS; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
         for (size_t i = 0; i < TRANSFERS; i++) {
             EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
             kvmem_transfer_destroy(transfers[i]);

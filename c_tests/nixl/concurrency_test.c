@@ -17,8 +17,8 @@ static kvmem_layout_config blocks(uint64_t count) {
 static kvmem_transfer *create_nth(kv_meeting *fixture, kvmem_queue *queue, uint32_t i) {
     const kv_move move = KV_MOVE(3, {i, MANY - 1 - i});
     kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
-    return MADE(kvmem_transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
-                KV_OPTIONS(&move, it.queue = queue, it.user_data = i));
+    return MADE(kvmem_transfer, kv_prepare, fixture->side.layout, fixture->peer.model.layout,
+                KV_JOB(&move, it.transfer.queue = queue, it.run.user_data = i));
 }
 
 TEST(a_thousand_in_one_queue_all_arrive_once) {
@@ -28,7 +28,7 @@ TEST(a_thousand_in_one_queue_all_arrive_once) {
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     CLEANUP(test_free) unsigned char *seen = test_allocate(MANY);
     for (uint32_t i = 0; i < MANY; i++) transfers[i] = create_nth(&fixture, queue, i);
-    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
     for (size_t taken = 0; taken < MANY;) {
         kvmem_completion completions[16];
         GET(size_t, count, kvmem_queue_wait, queue, PATIENCE, completions, NUM(completions));
@@ -55,8 +55,8 @@ static kvmem_status run_once(const worker *worker, const kvmem_layout *source,
                              const kvmem_layout *destination) {
     const kv_move move = {worker->pairs, NUM(worker->pairs), 0, 0, 3};
     OWNED(kvmem_transfer) transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(source, destination, KV_OPTIONS(&move), &transfer, NULL);
-    THEN(status, kvmem_transfer_submit(transfer, NULL));
+    kvmem_status status = kv_prepare(source, destination, KV_JOB(&move), &transfer, NULL);
+    THEN(status, kvmem_transfer_submit(transfer, NULL, NULL));
     THEN(status, kvmem_transfer_wait(transfer, PATIENCE, NULL));
     return status;
 }
@@ -108,8 +108,8 @@ static kvmem_status expected_end(kvmem_status status) {
 static void *race(void *argument) {
     racer *racer = argument;
     for (int round = 0; round < RACES && racer->status == KVMEM_STATUS_OK; round++) {
-        racer->status = kvmem_transfer_submit(racer->own, NULL);
-        const kvmem_status shared = kvmem_transfer_submit(racer->shared, NULL);
+        racer->status = kvmem_transfer_submit(racer->own, NULL, NULL);
+        const kvmem_status shared = kvmem_transfer_submit(racer->shared, NULL, NULL);
         racer->begun += shared == KVMEM_STATUS_OK;
         if (shared != KVMEM_STATUS_BUSY) THEN(racer->status, shared);
         if (round % 3 == 1) THEN(racer->status, kvmem_transfer_cancel(racer->own, NULL));
@@ -126,8 +126,8 @@ static kvmem_transfer *create_racing(kv_meeting *fixture, kvmem_queue *queue, ui
     for (uint32_t i = 0; i < count; i++) pairs[i] = (kvmem_block_pair){first + 2 * i, first + 2 * i};
     const kv_move move = {pairs, count, 0, 0, 3};
     kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
-    return MADE(kvmem_transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
-                KV_OPTIONS(&move, it.queue = queue));
+    return MADE(kvmem_transfer, kv_prepare, fixture->side.layout, fixture->peer.model.layout,
+                KV_JOB(&move, it.transfer.queue = queue));
 }
 
 TEST(two_threads_submit_wait_and_cancel_on_one_agent) {
@@ -137,7 +137,7 @@ TEST(two_threads_submit_wait_and_cancel_on_one_agent) {
     OWNED(kvmem_transfer) few = create_racing(&fixture, NULL, 0, 8);
     OWNED(kvmem_transfer) many = create_racing(&fixture, NULL, 16, 64);
     OWNED(kvmem_transfer) shared = create_racing(&fixture, queue, 145, 32);
-    EXPECT_OK(kvmem_transfer_submit(shared, ERR));
+    EXPECT_OK(kvmem_transfer_submit(shared, NULL, ERR));
     EXPECT_OK(kvmem_transfer_wait(shared, PATIENCE, ERR));
     racer racers[2] = {{few, shared, 0, KVMEM_STATUS_OK}, {many, shared, 0, KVMEM_STATUS_OK}};
     threads_run(2, race, racers, sizeof(racers[0]));
@@ -150,7 +150,7 @@ TEST(two_threads_submit_wait_and_cancel_on_one_agent) {
     }
     kvmem_transfer *const all[] = {few, many, shared};
     for (size_t i = 0; i < 3; i++) {
-        EXPECT_OK(kvmem_transfer_submit(all[i], ERR));
+        EXPECT_OK(kvmem_transfer_submit(all[i], NULL, ERR));
         EXPECT_OK(kvmem_transfer_wait(all[i], PATIENCE, ERR));
     }
     kv_side_check(&fixture.side);
@@ -176,7 +176,7 @@ static void *pass_on(void *argument) {
         /* The second to last completion ends this thread, after it has submitted the last run; that one ends
            the other thread. */
         const int left = atomic_fetch_sub(relay->left, 1);
-        if (left > 0) THEN(relay->status, kvmem_transfer_submit(relay->transfer, NULL));
+        if (left > 0) THEN(relay->status, kvmem_transfer_submit(relay->transfer, NULL, NULL));
         if (left <= 1) break;
     }
     return NULL;
@@ -191,7 +191,7 @@ TEST(a_thread_that_gets_the_completion_may_submit_the_next_run) {
     OWNED(kvmem_transfer) transfer = create_racing(&fixture, queue, 0, 4);
     atomic_int left = 4 * RACES;
     relay relays[2] = {{transfer, queue, &left, KVMEM_STATUS_OK}, {transfer, queue, &left, KVMEM_STATUS_OK}};
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     threads running;
     threads_start(&running, 2, pass_on, relays, sizeof(relays[0]));
     threads_join(&running);

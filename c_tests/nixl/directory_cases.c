@@ -251,12 +251,12 @@ TEST(a_peer_is_found_lost_and_found_again) {
     OWNED(kvmem_directory_entry) second = find(directory, "phoenix");
     pull(second, agent, &side, 3);
     const kv_move move = KV_MOVE(3, {1, 1});
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, stale, side.layout, &options);
+    const kv_job options = kv_job_of(&move);
+    REFUSE(KVMEM_STATUS_STALE, "phoenix", kv_prepare, stale, side.layout, &options);
     /* A thread that kept the entry of the previous peer does not affect the others. */
     OWN(kvmem_layout, current, kvmem_directory_entry_import_layout, second, agent, "cache");
     EXPECT_MESSAGE(KVMEM_STATUS_STALE, "restarted after this entry was looked up", kvmem_directory_entry_load(first, agent, ERR));
-    OWN(kvmem_transfer, unharmed, kvmem_transfer_create, current, side.layout, &options);
+    OWN(kvmem_transfer, unharmed, kv_prepare, current, side.layout, &options);
     EXPECT_OK(kvmem_directory_entry_load(second, agent, ERR));
 
     publisher_ends(&restarted);

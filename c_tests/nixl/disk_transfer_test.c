@@ -50,8 +50,8 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 7);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.method = KVMEM_METHOD_NIXL);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, file, &options);
+    kv_job options = WITH(kv_job_of(&one), it.transfer.method = KVMEM_METHOD_NIXL);
+    GET(kvmem_transfer *, transfer, kv_prepare, host.layout, file, &options);
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit little = {4096, before.rlim_max};
@@ -71,15 +71,15 @@ TEST(a_truncated_file_is_an_error) {
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 6);
     CHECK_EQ(ftruncate((int)layout_info(file).device_id, 4096), 0);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.method = KVMEM_METHOD_NIXL);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
+    kv_job options = WITH(kv_job_of(&one), it.transfer.method = KVMEM_METHOD_NIXL);
+    OWN(kvmem_transfer, transfer, kv_prepare, file, host.layout, &options);
     const kvmem_status status = submit_and_wait(transfer, PATIENCE);
     CHECK(status == KVMEM_STATUS_NIXL || status == KVMEM_STATUS_IO);
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                    kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source, destination, KV_OPTIONS(&out, it.method = method));
+    REFUSE(status, part, kv_prepare, source, destination, KV_JOB(&out, it.transfer.method = method));
 }
 
 TEST(layouts_that_cannot_be_written_to_disk_fail) {
@@ -97,8 +97,8 @@ TEST(layouts_that_cannot_be_written_to_disk_fail) {
 }
 
 static kvmem_status create(const kvmem_layout *host, const kvmem_layout *file, bool to_file,
-                           const kvmem_transfer_options *options, kvmem_transfer **transfer) {
-    return kvmem_transfer_create(to_file ? host : file, to_file ? file : host, options, transfer, ERR);
+                           const kv_job *options, kvmem_transfer **transfer) {
+    return kv_prepare(to_file ? host : file, to_file ? file : host, options, transfer, ERR);
 }
 
 /* A buffered file uses the page cache whatever reads it; a direct one does not. */
@@ -109,16 +109,16 @@ TEST(guarantees_for_files_are_the_same_with_nixl) {
     OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, agent, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, agent, 1);
     for (int to_file = 0; to_file < 2; to_file++) {
-        kvmem_transfer_options options = kv_transfer_options(&out);
-        options.method = KVMEM_METHOD_NIXL;
-        options.flags = KVMEM_TRANSFER_ZERO_COPY;
+        kv_job options = kv_job_of(&out);
+        options.transfer.method = KVMEM_METHOD_NIXL;
+        options.transfer.flags = KVMEM_TRANSFER_ZERO_COPY;
         OWNED(kvmem_transfer) transfer = NULL;
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "page cache",
                        create(host.layout, buffered, to_file, &options, &transfer));
-        options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
+        options.transfer.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
         EXPECT_OK(create(host.layout, buffered, to_file, &options, &transfer));
         kvmem_transfer_destroy(transfer);
-        options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
+        options.transfer.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
         EXPECT_OK(create(host.layout, direct, to_file, &options, &transfer));
         RUN(transfer);
     }

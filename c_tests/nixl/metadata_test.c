@@ -320,8 +320,8 @@ static void meeting_open(meeting *meeting) {
     EXPECT_OK(fetch_far(&meeting->both, "127.0.0.1", PATIENCE));
     meeting->remote = layout_import(meeting->both.near, meeting->far.layout);
     for (size_t i = 0; i < NUM(methods); i++) {
-        meeting->transfers[i] = MADE(kvmem_transfer, kvmem_transfer_create, meeting->remote, meeting->near.layout,
-                                     KV_OPTIONS(&move, it.method = methods[i]));
+        meeting->transfers[i] = MADE(kvmem_transfer, kv_prepare, meeting->remote, meeting->near.layout,
+                                     KV_JOB(&move, it.transfer.method = methods[i]));
         RUN(meeting->transfers[i]);
     }
 }
@@ -344,7 +344,7 @@ static void expect_stale(const meeting *meeting) {
         EXPECT(KVMEM_STATUS_STALE, submit_and_wait(meeting->transfers[i], PATIENCE));
         CHECK_HAS(test_last_message(), "far");
     }
-    REFUSE(KVMEM_STATUS_STALE, "far", kvmem_transfer_create, meeting->remote, meeting->near.layout, KV_OPTIONS(&move));
+    REFUSE(KVMEM_STATUS_STALE, "far", kv_prepare, meeting->remote, meeting->near.layout, KV_JOB(&move));
 }
 
 /* NIXL's thread removes the metadata, and loads it again. */

@@ -90,7 +90,7 @@ TEST(parts_of_objects_are_read) {
             CHECK(methods[i] == 0 || info.method == methods[i]);
             kv_side_check_moved(&destination, &stored.side, &part_back);
             const kv_outers values = {1, 0, 1};
-            kvmem_transfer_options options = WITH(kv_outers_options(&back, values), it.method = methods[i]);
+            kv_job options = WITH(kv_outers_job(&back, values), it.transfer.method = methods[i]);
             kv_run_with(objects, destination.layout, &options);
             kv_expect_outers_moved(&destination, &stored.side, &back, values);
             kv_side_check(&destination);
@@ -106,7 +106,7 @@ TEST(objects_of_a_layer_are_written_by_layer) {
     OPENED(model, stored);
     OPENED(kv_side, source, &config, agent, 1);
     OPENED(kv_side, destination, &config, agent, 2);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.flags = KVMEM_TRANSFER_BY_LAYER);
+    kv_job options = WITH(kv_job_of(&out), it.transfer.flags = KVMEM_TRANSFER_BY_LAYER);
     CHECK_EQ(kv_run_with(source.layout, objects, &options).method, KVMEM_METHOD_NIXL);
     kv_expect_moved(&stored.side, &source, &out);
     static const kvmem_block_pair one[] = {{2, 3}};
@@ -225,9 +225,9 @@ TEST(more_objects_than_memory_can_describe_are_refused) {
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "list 2147483647 objects", kvmem_region_register, region, agent);
 }
 
-static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_transfer_options options,
+static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kv_job options,
                    kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+    REFUSE(status, part, kv_prepare, source, destination, &options);
 }
 
 TEST(transfers_that_objects_cannot_take_are_refused) {
@@ -235,19 +235,19 @@ TEST(transfers_that_objects_cannot_take_are_refused) {
     OWNED(kvmem_layout) objects = lay_out("refused/", agent);
     OPENED(kv_side, host, REF(block_config()), agent, 1);
     OPENED(kv_side, separate, REF(kv_config(&kv_kinds[1])), agent, 1);
-    const kvmem_transfer_options usual = kv_transfer_options(&out);
-    refuse(host.layout, objects, WITH(usual, it.num_layers = 2), KVMEM_STATUS_UNSUPPORTED,
+    const kv_job usual = kv_job_of(&out);
+    refuse(host.layout, objects, WITH(usual, it.transfer.num_layers = 2), KVMEM_STATUS_UNSUPPORTED,
            "'refused/0000000000': 192 of its 288 bytes");
-    refuse(host.layout, objects, WITH(usual, it.num_outers = 1), KVMEM_STATUS_UNSUPPORTED, "only whole objects");
-    refuse(host.layout, objects, WITH(usual, it.flags = KVMEM_TRANSFER_BY_LAYER), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, objects, WITH(usual, it.transfer.num_outers = 1), KVMEM_STATUS_UNSUPPORTED, "only whole objects");
+    refuse(host.layout, objects, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER), KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_BY_LAYER");
-    refuse(separate.layout, objects, WITH(usual, it.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_UNSUPPORTED,
+    refuse(separate.layout, objects, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_UNSUPPORTED,
            "the bytes of an object are not contiguous in the other layout; request NIXL, staged");
-    refuse(separate.layout, objects, WITH(usual, it.staging_size = 8 * 4096 - 1), KVMEM_STATUS_INVALID_ARGUMENT,
+    refuse(separate.layout, objects, WITH(usual, it.transfer.staging_size = 8 * 4096 - 1), KVMEM_STATUS_INVALID_ARGUMENT,
            "staging_size");
-    refuse(host.layout, objects, WITH(usual, it.method = KVMEM_METHOD_NIXL_SERVED), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, objects, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL_SERVED), KVMEM_STATUS_UNSUPPORTED,
            "possible: NIXL; NIXL, staged");
-    refuse(host.layout, objects, WITH(usual, it.flags = KVMEM_TRANSFER_ZERO_COPY), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, objects, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_ZERO_COPY), KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_ZERO_COPY");
     OWNED(kvmem_layout) others = lay_out("others/", agent);
     refuse(objects, others, usual, KVMEM_STATUS_UNSUPPORTED, "move the blocks through a host layout");
@@ -347,7 +347,7 @@ TEST(two_agents_use_the_same_objects) {
     kv_expect_moved(&stored.side, &source, &out);
     kv_run(read, destination.layout, &back);
     kv_side_check_moved(&destination, &stored.side, &back);
-    refuse(read, source.layout, kv_transfer_options(&back), KVMEM_STATUS_INVALID_ARGUMENT, "one agent must know both");
+    refuse(read, source.layout, kv_job_of(&back), KVMEM_STATUS_INVALID_ARGUMENT, "one agent must know both");
 }
 
 TEST(checksums_of_objects_are_those_of_their_blocks) {
@@ -355,7 +355,7 @@ TEST(checksums_of_objects_are_those_of_their_blocks) {
     OWNED(kvmem_layout) objects = lay_out("sums/", agent);
     EACH_KV_KIND(kind) {
         OPENED(kv_side, host, REF(kv_config(kind)), agent, 1);
-        kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.flags = KVMEM_TRANSFER_VERIFY);
+        kv_job options = WITH(kv_job_of(&out), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
         kv_run_with(host.layout, objects, &options);
         uint32_t expected[NUM(out_pairs)], found[NUM(out_pairs)], from[NUM(out_pairs)], to[NUM(out_pairs)];
         for (size_t i = 0; i < NUM(out_pairs); i++) from[i] = out_pairs[i].source, to[i] = out_pairs[i].destination;
@@ -384,12 +384,12 @@ TEST(checksums_of_a_range_of_layers_are_those_of_a_layout_of_the_range) {
     uint32_t checksums[NUM(back_pairs)], blocks[NUM(back_pairs)];
     for (size_t i = 0; i < NUM(back_pairs); i++) blocks[i] = back_pairs[i].source;
     EXPECT_OK(kvmem_layout_checksum(range, blocks, NUM(blocks), KVMEM_TIMEOUT_FOREVER, checksums, ERR));
-    OWN(kvmem_transfer, read, kvmem_transfer_create, objects, destination.layout,
-        KV_OPTIONS(&part_back, it.checksums = checksums));
+    OWN(kvmem_transfer, read, kv_prepare, objects, destination.layout,
+        KV_JOB(&part_back, it.run.checksums = checksums));
     RUN(read);
     checksums[1] ^= 1;
-    OWN(kvmem_transfer, wrong, kvmem_transfer_create, objects, destination.layout,
-        KV_OPTIONS(&part_back, it.checksums = checksums));
+    OWN(kvmem_transfer, wrong, kv_prepare, objects, destination.layout,
+        KV_JOB(&part_back, it.run.checksums = checksums));
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "corrupt", wrong);
 }
 
@@ -425,8 +425,8 @@ TEST(a_short_object_fails_a_checksum) {
     GET(uint32_t, checksum, kvmem_layout_checksum, source.layout, &out_pairs[4].source, 1, KVMEM_TIMEOUT_FOREVER);
     python_send(&object_store, "cut short/0000000004");
     const kv_move one = KV_MOVE(3, {4, 4});
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, objects, destination.layout,
-        KV_OPTIONS(&one, it.checksums = &checksum));
+    OWN(kvmem_transfer, transfer, kv_prepare, objects, destination.layout,
+        KV_JOB(&one, it.run.checksums = &checksum));
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "corrupt", transfer);
 }
 
@@ -471,10 +471,10 @@ TEST(a_transfer_in_flight_holds_what_it_needs) {
     kvmem_layout *host = regions_lay_out(&config, &adopted, 1, agent);
     kvmem_region_destroy(adopted);
     const int before = releases_count();
-    GET(kvmem_transfer *, write, kvmem_transfer_create, host, objects, KV_OPTIONS(&out, it.queue = queue));
+    GET(kvmem_transfer *, write, kv_prepare, host, objects, KV_JOB(&out, it.transfer.queue = queue));
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
-    EXPECT_OK(kvmem_transfer_submit(write, ERR));
+    EXPECT_OK(kvmem_transfer_submit(write, NULL, ERR));
     kvmem_transfer_destroy(write);
     kvmem_layout_destroy(host);
     CHECK_EQ(releases_count(), before);
@@ -491,8 +491,8 @@ TEST(a_run_with_a_limit_ends_while_the_store_is_silent) {
     OWNED(kvmem_agent) agent = store_agent("storing");
     OWNED(kvmem_layout) objects = lay_out("silent/", agent);
     OPENED(kv_side, host, REF(block_config()), agent, 1);
-    OWN(kvmem_transfer, write, kvmem_transfer_create, host.layout, objects,
-        KV_OPTIONS(&out, it.timeout_ns = MILLISECONDS(50)));
+    OWN(kvmem_transfer, write, kv_prepare, host.layout, objects,
+        KV_JOB(&out, it.run.timeout_ns = MILLISECONDS(50)));
     const peer stopped = {object_store.pid, -1};
     peer_freeze(&stopped);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "50 ms", write);
@@ -533,7 +533,7 @@ TEST(a_store_that_is_gone_is_not_asked_for_the_object) {
     OWNED(kvmem_transfer) write = kv_transfer(host.layout, objects, &one);
     RUN(write);
     object_store_kill();
-    EXPECT_OK(kvmem_transfer_submit(write, ERR));
+    EXPECT_OK(kvmem_transfer_submit(write, NULL, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "write object 'gone/0000000004' of the OBJ backend (bucket 'blocks'",
                    kvmem_transfer_wait(write, KVMEM_TIMEOUT_FOREVER, ERR)); /* the process has a deadline */
     CHECK_HAS(test_last_message(), "the store probably does not respond, and was not asked for the object");

@@ -21,8 +21,8 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
 
 static void write_to_peer(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
                           uint64_t flags) {
-    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
-                                          it.method = KVMEM_METHOD_NIXL);
+    kv_job options = WITH(kv_outers_job(move, slots), it.transfer.flags = flags,
+                                          it.transfer.method = KVMEM_METHOD_NIXL);
     const kvmem_transfer_info info = kv_run_with(local->layout, peer->model.layout, &options);
     check_info(&info, local, move, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(&peer->model, local, move, slots);
@@ -38,9 +38,9 @@ static void read_from_peer(kv_side *local, kv_peer *peer, const kv_move *move, k
     for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_slots(&peer->model, move->pairs[i].source, move->source_layer,
                                     move->num_layers, slots.source, slots.count);
-    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
-                                          it.checksums = flags == 0 ? checksums : NULL,
-                                          it.method = KVMEM_METHOD_NIXL);
+    kv_job options = WITH(kv_outers_job(move, slots), it.transfer.flags = flags,
+                                          it.run.checksums = flags == 0 ? checksums : NULL,
+                                          it.transfer.method = KVMEM_METHOD_NIXL);
     const kvmem_transfer_info info = kv_run_with(peer->model.layout, local->layout, &options);
     check_info(&info, local, move, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(local, &peer->model, move, slots);
@@ -89,14 +89,14 @@ static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_
                          const kv_kind *there, kv_outers slots) {
     OPENED(kv_side, host, REF(kv_aligned_config(here)), agent, 1);
     OPENED(file_side, file, REF(kv_aligned_config(there)), agent, directory, 0, 2);
-    kvmem_transfer_options options = kv_outers_options(&all_layers, slots);
-    options.method = KVMEM_METHOD_NIXL;
+    kv_job options = kv_outers_job(&all_layers, slots);
+    options.transfer.method = KVMEM_METHOD_NIXL;
     kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
     check_info(&info, &host, &all_layers, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(&file.model, &host, &all_layers, slots);
     file_side_check(&file);
-    options = kv_outers_options(&some_layers, slots);
-    options.method = KVMEM_METHOD_NIXL;
+    options = kv_outers_job(&some_layers, slots);
+    options.transfer.method = KVMEM_METHOD_NIXL;
     info = kv_run_with(file.model.layout, host.layout, &options);
     check_info(&info, &host, &some_layers, slots, KVMEM_METHOD_NIXL);
     kv_expect_outers_moved(&host, &file.model, &some_layers, slots);

@@ -62,24 +62,24 @@ TEST(an_imported_layout_has_the_parts) {
 
 TEST(all_parts_are_read_and_written) {
     OPENED(world, w);
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
-                                             it.num_pairs = NUM(pairs));
+    kv_job options = JOB(it.run.pairs = pairs,
+                                             it.run.num_pairs = NUM(pairs));
     for (int by_layer = 0; by_layer < 2; by_layer++) {
-        options.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
-        options.method = by_layer ? KVMEM_METHOD_NIXL : KVMEM_METHOD_NIXL_STAGED;
-        OWN(kvmem_transfer, out, kvmem_transfer_create, w.here, w.remote, &options);
+        options.transfer.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
+        options.transfer.method = by_layer ? KVMEM_METHOD_NIXL : KVMEM_METHOD_NIXL_STAGED;
+        OWN(kvmem_transfer, out, kv_prepare, w.here, w.remote, &options);
         RUN(out);
         RUN(out);
         GET(kvmem_transfer_info, info, kvmem_transfer_get_info, out);
-        CHECK_EQ(info.method, options.method);
-        options.method = 0;
+        CHECK_EQ(info.method, options.transfer.method);
+        options.transfer.method = 0;
         parts_run_apart(parts_reordered, PARTS, w.expected_here, w.expected_there, &options);
         check(&w);
         parts_fill(parts_reordered, PARTS, w.there, 70);
         parts_fill(parts_reordered, PARTS, w.expected_there, 70);
-        options.method = by_layer ? KVMEM_METHOD_NIXL_STAGED : KVMEM_METHOD_NIXL;
+        options.transfer.method = by_layer ? KVMEM_METHOD_NIXL_STAGED : KVMEM_METHOD_NIXL;
         kv_run_with(w.remote, w.here, &options);
-        options.method = 0;
+        options.transfer.method = 0;
         parts_run_apart(parts_reordered, PARTS, w.expected_there, w.expected_here, &options);
         check(&w);
     }
@@ -90,11 +90,11 @@ TEST(tokens_and_some_parts_are_read_with_a_notification) {
     const char *const names[] = {"scales", "data"};
     const uint32_t from[] = {8, 4, 1}, to[] = {0, 3, 5, 7};
     const kvmem_block_table source = {from, NUM(from), 1, 1}, destination = {to, NUM(to), 3, 1};
-    kvmem_transfer_options tables =
-        OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
-                it.num_tokens = 11, it.source_head = 1, it.num_heads = 1, it.destination_head = 0);
-    kv_run_with(w.remote, w.here, REF(WITH(tables, it.parts = names, it.num_parts = NUM(names),
-                                           it.notification = "read", it.notification_size = 4)));
+    kv_job tables =
+        JOB(it.run.source_table = &source, it.run.destination_table = &destination,
+                it.run.num_tokens = 11, it.transfer.source_head = 1, it.transfer.num_heads = 1, it.transfer.destination_head = 0);
+    kv_run_with(w.remote, w.here, REF(WITH(tables, it.transfer.parts = names, it.transfer.num_parts = NUM(names),
+                                           it.run.notification = "read", it.run.notification_size = 4)));
     const part_shape selected[] = {parts_reordered[0], parts_reordered[1]};
     parts_run_apart(selected, NUM(selected), w.expected_there, w.expected_here, &tables);
     check(&w);
@@ -103,8 +103,8 @@ TEST(tokens_and_some_parts_are_read_with_a_notification) {
 /* A single part to a layout without parts. */
 TEST(a_single_part_of_a_remote_layout_moves) {
     OPENED(world, w);
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
-                                                   it.num_pairs = NUM(pairs));
+    const kv_job options = JOB(it.run.pairs = pairs,
+                                                   it.run.num_pairs = NUM(pairs));
     parts_run_apart(&parts_reordered[2], 1, w.remote, w.here, &options);
     parts_run_apart(&parts_reordered[2], 1, w.expected_there, w.expected_here, &options);
     check(&w);

@@ -36,15 +36,15 @@ static void prepare(flight *flight, kv_peer *peer, const char *name) {
     flight->remote = peer->model.layout;
     peer->model.layout = NULL;
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue);
-    EXPECT_OK(kvmem_transfer_create(flight->remote, flight->local, &options, &flight->transfer, ERR));
+    kv_job options = WITH(kv_job_of(&move), it.transfer.queue = flight->queue);
+    EXPECT_OK(kv_prepare(flight->remote, flight->local, &options, &flight->transfer, ERR));
     RUN(flight->transfer);
     next_completion(flight->queue);
 }
 
 static void start_and_stop_peer(flight *flight, kv_peer *peer) {
     peer_freeze(&peer->process);
-    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, NULL, ERR));
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight->transfer, MILLISECONDS(5), ERR));
 }
 
@@ -87,7 +87,7 @@ TEST(a_run_in_flight_cannot_be_repeated_and_ends_after_its_peer_was_invalidated)
     prepare(&flight, &peer, "waiting");
     start_and_stop_peer(&flight, &peer);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, NULL, ERR));
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
     peer_thaw(&peer.process);
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
@@ -100,18 +100,18 @@ TEST(a_run_with_a_frozen_peer_ends_at_its_deadline) {
     CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
-    OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
-        KV_OPTIONS(&move, it.timeout_ns = SECONDS(1)));
+    OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
+        KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "with agent 'frozen' was not complete after 1000 ms", limited);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory is still in use", kvmem_transfer_submit(limited, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory is still in use", kvmem_transfer_submit(limited, NULL, ERR));
     peer_thaw(&peer.process);
     kvmem_submit_options again = {.struct_size = sizeof(again), .pairs = move.pairs, .num_pairs = move.num_pairs,
                                   .timeout_ns = KVMEM_TIMEOUT_FOREVER};
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) {
         sched_yield();
-        status = kvmem_transfer_submit_pairs(limited, &again, ERR);
+        status = kvmem_transfer_submit(limited, &again, ERR);
     }
     CHECK_EQ(status, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(limited, PATIENCE, ERR));
@@ -126,17 +126,17 @@ TEST(blocks_that_an_ended_run_may_still_write_get_no_others) {
     CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
-    OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
-        KV_OPTIONS(&move, it.timeout_ns = SECONDS(1)));
+    OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
+        KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
     kv_side model;
     kv_side_open(&model, REF(kv_config(&kv_kinds[0])), NULL, 3);
-    OWN(kvmem_transfer, same, kvmem_transfer_create, model.layout, flight.local, KV_OPTIONS(&move));
+    OWN(kvmem_transfer, same, kv_prepare, model.layout, flight.local, KV_JOB(&move));
     const kv_move elsewhere = KV_MOVE(3, {0, 1});
     kv_side_check_moved(&flight.model, &peer.model, &move);
-    OWN(kvmem_transfer, other, kvmem_transfer_create, model.layout, flight.local, KV_OPTIONS(&elsewhere));
+    OWN(kvmem_transfer, other, kv_prepare, model.layout, flight.local, KV_JOB(&elsewhere));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination", kvmem_transfer_submit(same, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination", kvmem_transfer_submit(same, NULL, ERR));
     RUN(other);
     kv_side_check_moved(&flight.model, &model, &elsewhere);
     peer_thaw(&peer.process);
@@ -155,12 +155,12 @@ TEST(memory_in_use_is_reported_although_the_peer_was_invalidated) {
     CLEANUP(kv_peer_close) kv_peer peer;
     start(&peer);
     prepare(&flight, &peer, "waiting");
-    OWN(kvmem_transfer, limited, kvmem_transfer_create, flight.remote, flight.local,
-        KV_OPTIONS(&move, it.timeout_ns = SECONDS(1)));
+    OWN(kvmem_transfer, limited, kv_prepare, flight.remote, flight.local,
+        KV_JOB(&move, it.run.timeout_ns = SECONDS(1)));
     peer_freeze(&peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "was not complete", limited);
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, NULL, ERR));
     peer_thaw(&peer.process);
     CHECK_EQ(submit_when_free(limited), KVMEM_STATUS_STALE);
     DESTROYED(kvmem_transfer, limited);
@@ -312,8 +312,8 @@ static kvmem_transfer *crowd_read(const crowd *crowd, const kv_peer *peer, int s
     static kvmem_block_pair pairs[NUM_BLOCKS];
     for (uint32_t i = 0; i < NUM_BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
     const kv_move all = {pairs, NUM_BLOCKS, 0, 0, crowd_config().num_layers};
-    return MADE(kvmem_transfer, kvmem_transfer_create, peer->model.layout, crowd->sides[side].layout,
-                KV_OPTIONS(&all, it.method = method, it.staging_size = 8 * 4096, it.stall_timeout_ns = SECONDS(5)));
+    return MADE(kvmem_transfer, kv_prepare, peer->model.layout, crowd->sides[side].layout,
+                KV_JOB(&all, it.transfer.method = method, it.transfer.staging_size = 8 * 4096, it.transfer.stall_timeout_ns = SECONDS(5)));
 }
 
 static void others_move_while_peers_are_stopped(uint32_t method, const char *name) {
@@ -327,7 +327,7 @@ static void others_move_while_peers_are_stopped(uint32_t method, const char *nam
     }
     kvmem_transfer *healthy = reads[RUNS - 1];
     for (int i = 0; i < STOPPED; i++) peer_freeze(&crowd.stopped[i].process);
-    for (int i = 0; i < RUNS - 1; i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
+    for (int i = 0; i < RUNS - 1; i++) EXPECT_OK(kvmem_transfer_submit(reads[i], NULL, ERR));
     RUN(healthy); /* while they wait */
     for (int i = 0; i < RUNS - 1; i++)
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(reads[i], PATIENCE, ERR));

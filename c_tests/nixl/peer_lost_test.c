@@ -55,8 +55,8 @@ TEST(killed_before_the_first_contact) {
     OPENED(fixture, fixture);
     kv_peer_crash(&fixture.peer);
     kvmem_transfer *transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(fixture.side.layout, fixture.peer.model.layout,
-                                                KV_OPTIONS(&move), &transfer, ERR);
+    kvmem_status status = kv_prepare(fixture.side.layout, fixture.peer.model.layout,
+                                                KV_JOB(&move), &transfer, ERR);
     THEN(status, submit_and_wait(transfer, PATIENCE));
     expect_peer_lost(status);
     kvmem_transfer_destroy(transfer);
@@ -76,16 +76,16 @@ TEST(killed_during_many_transfers_with_a_queue) {
     OPENED(fixture, fixture);
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer *transfers[200];
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
+    kv_job options = WITH(kv_job_of(&move), it.transfer.queue = queue);
     size_t submitted = 0;
     for (size_t i = 0; i < NUM(transfers); i++) {
-        options.user_data = i;
-        EXPECT_OK(kvmem_transfer_create(fixture.peer.model.layout, fixture.side.layout, &options,
+        options.run.user_data = i;
+        EXPECT_OK(kv_prepare(fixture.peer.model.layout, fixture.side.layout, &options,
                                         &transfers[i], ERR));
     }
     for (size_t i = 0; i < NUM(transfers); i++) {
         if (i == NUM(transfers) / 2) kv_peer_crash(&fixture.peer);
-        submitted += kvmem_transfer_submit(transfers[i], ERR) == KVMEM_STATUS_OK;
+        submitted += kvmem_transfer_submit(transfers[i], NULL, ERR) == KVMEM_STATUS_OK;
     }
     size_t lost = 0;
     for (size_t taken = 0; taken < submitted; taken++) { /* each has one completion with its own status */

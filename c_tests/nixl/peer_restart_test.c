@@ -11,8 +11,8 @@ KV_PEER_ROLE
 static const kv_move move = KV_MOVE(3, {6, 0}, {0, 5}, {3, 3});
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, &options);
+    const kv_job options = kv_job_of(&move);
+    return MADE(kvmem_transfer, kv_prepare, source, destination, &options);
 }
 
 /* Creating, submitting or running fails as stale, and nothing new can be created from the layout. */
@@ -20,8 +20,8 @@ static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvm
     const kvmem_status status = submit_and_wait(old_transfer, PATIENCE);
     CHECK_EQ(status, KVMEM_STATUS_STALE);
     CHECK_HAS(kvmem_error_message(test_last_error(), NULL), "phoenix");
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    REFUSE(KVMEM_STATUS_STALE, "phoenix", kvmem_transfer_create, local, old, &options);
+    const kv_job options = kv_job_of(&move);
+    REFUSE(KVMEM_STATUS_STALE, "phoenix", kv_prepare, local, old, &options);
 }
 
 TEST(a_restarted_peer_is_distinguished) {

@@ -51,7 +51,7 @@ static kvmem_status take_step(reading *reading, int step) {
         return kvmem_layout_import(reading->agent, peer->descriptor.data, peer->descriptor.size, &reading->remote,
                                    ERR);
     case CREATE:
-        return kvmem_transfer_create(reading->remote, reading->side.layout, KV_OPTIONS(&move), &reading->transfer,
+        return kv_prepare(reading->remote, reading->side.layout, KV_JOB(&move), &reading->transfer,
                                      ERR);
     case MOVE: return submit_and_wait(reading->transfer, reading->patience);
     default: return kvmem_agent_notify(reading->agent, peer->name, "done", 4, ERR);

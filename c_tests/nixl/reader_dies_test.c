@@ -23,7 +23,7 @@ static kvmem_layout_config config_of(const kv_kind *kind) {
 
 /* Waits as long for a run as the owner, if it is stopped, can be seen not to respond. The run stays in flight. */
 static void submit(kvmem_transfer *transfer) {
-    (void)kvmem_transfer_submit(transfer, NULL);
+    (void)kvmem_transfer_submit(transfer, NULL, NULL);
     (void)kvmem_transfer_wait(transfer, MILLISECONDS(20), NULL);
 }
 
@@ -39,7 +39,7 @@ ROLE(reader) {
     OWN(kvmem_layout, remote, kvmem_layout_import, agent, descriptor.data, descriptor.size);
     const kvmem_layout *source = plan.writes ? side.layout : remote;
     const kvmem_layout *destination = plan.writes ? remote : side.layout;
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&move, it.method = plan.path));
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, KV_JOB(&move, it.transfer.method = plan.path));
     RUN(transfer);
     frame_send(socket, READY, NULL, 0);
     frame_await(socket, STOPPED);

@@ -34,9 +34,9 @@ static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void
 /* The stopped peer keeps the request in flight until every handle is destroyed. */
 static void destroy_in_flight(kv_peer *peer, on_release *release, void *memory) {
     OWNED(kvmem_layout) local = layout_with_release(&peer->model.config, memory, release);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, peer->model.layout, local, KV_OPTIONS(&move));
+    OWN(kvmem_transfer, transfer, kv_prepare, peer->model.layout, local, KV_JOB(&move));
     peer_freeze(&peer->process);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     peer_thaw(&peer->process);
 }
 
@@ -92,10 +92,10 @@ TEST(a_run_that_ended_keeps_no_object) {
     OWNED(kvmem_region) region = region_adopt(memory, kv_region_size(&config));
     for (int i = 0; i < ENDS; i++) {
         kvmem_layout *local = regions_lay_out(&config, &region, 1, agent);
-        kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
-                                              it.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER);
-        GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer.model.layout, local, &options);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        kv_job options = WITH(kv_job_of(&move), it.transfer.queue = queue,
+                                              it.transfer.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER);
+        GET(kvmem_transfer *, transfer, kv_prepare, peer.model.layout, local, &options);
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
         if (i % 4 >= 2) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
         kvmem_transfer_destroy(transfer);
         kvmem_layout_destroy(local);

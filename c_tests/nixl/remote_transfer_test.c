@@ -42,14 +42,14 @@ TEST_CALL(every_pair_of_kinds_is_read_and_written, kv_peer_each_kind(to_and_from
 
 static kvmem_transfer *create_with_notification(const kvmem_layout *source, const kvmem_layout *destination,
                                                 const void *data, size_t size) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination,
-                KV_OPTIONS(&all_layers, it.notification = data, it.notification_size = size));
+    return MADE(kvmem_transfer, kv_prepare, source, destination,
+                KV_JOB(&all_layers, it.run.notification = data, it.run.notification_size = size));
 }
 
 /* Submits twice: each run sends its notification, though no thread polls the transfer. */
 static void run_twice(kvmem_transfer *transfer, kv_peer *peer, const void *data, size_t size) {
     for (int run = 0; run < 2; run++) {
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
         kv_peer_expect_notification(peer, "near", data, size);
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
         kv_peer_check(peer);
@@ -78,11 +78,11 @@ TEST(layers_complete_in_order_and_the_peer_is_notified_once) {
     static const char note[] = "all layers";
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(kv_meeting, met, "near", "far", &config, &config);
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.flags = KVMEM_TRANSFER_BY_LAYER;
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout, &options);
+    kv_job options = kv_job_of(&all_layers);
+    options.transfer.flags = KVMEM_TRANSFER_BY_LAYER;
+    GET(kvmem_transfer *, transfer, kv_prepare, met.side.layout, met.peer.model.layout, &options);
     for (int run = 0; run < 20; run++) { /* cancelled in time or not, it can run again */
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
         uint64_t layers = 99;
         const kvmem_status status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
@@ -90,11 +90,11 @@ TEST(layers_complete_in_order_and_the_peer_is_notified_once) {
         CHECK(status == KVMEM_STATUS_OK ? layers == 3 : status == KVMEM_STATUS_CANCELLED && layers < 3);
     }
     kvmem_transfer_destroy(transfer);
-    options.notification = note;
-    options.notification_size = sizeof(note);
-    EXPECT_OK(kvmem_transfer_create(met.side.layout, met.peer.model.layout, &options, &transfer, ERR));
+    options.run.notification = note;
+    options.run.notification_size = sizeof(note);
+    EXPECT_OK(kv_prepare(met.side.layout, met.peer.model.layout, &options, &transfer, ERR));
     kv_expect_moved(&met.peer.model, &met.side, &all_layers);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     for (uint64_t layer = 1; layer <= 3; layer++)
         EXPECT_OK(kvmem_transfer_wait_layers(transfer, layer, PATIENCE, ERR));
     kv_peer_expect_notification(&met.peer, "near", note, sizeof(note));
@@ -112,9 +112,9 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     for (int by_layer = 0; by_layer < 2; by_layer++) {
         OPENED(kv_meeting, met, "near", "far", &config, &config);
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, met.side.layout, met.peer.model.layout,
-            REF(WITH(kv_transfer_options(&all_layers), it.notification = "none but from create",
-                     it.notification_size = 20, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0)));
+        OWN(kvmem_transfer, transfer, kv_prepare, met.side.layout, met.peer.model.layout,
+            REF(WITH(kv_job_of(&all_layers), it.run.notification = "none but from create",
+                     it.run.notification_size = 20, it.transfer.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0)));
         for (size_t i = 0; i < 3 * NUM(moves); i++) {
             const char *note = notes[i % NUM(notes)];
             const kv_move *move = &moves[i % NUM(moves)];
@@ -123,14 +123,14 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
                                                 it.notification_size = note == NULL ? 0 : strlen(note));
             const kvmem_submit_options bad = WITH(step, it.pairs = twice, it.num_pairs = NUM(twice),
                                                   it.notification = "refused", it.notification_size = 7);
-            EXPECT_OK(kvmem_transfer_submit_pairs(transfer, &step, ERR));
+            EXPECT_OK(kvmem_transfer_submit(transfer, &step, ERR));
             for (int run = 0; run < 2; run++) {
                 EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
                 if (note != NULL) kv_peer_expect_notification(&met.peer, "near", note, strlen(note));
                 if (run == 0) {
-                    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit_pairs(transfer, &bad, ERR));
+                    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit(transfer, &bad, ERR));
                     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
-                    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+                    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
                 }
             }
             kv_expect_moved(&met.peer.model, &met.side, move);
@@ -143,8 +143,8 @@ TEST(each_step_notifies_the_peer_of_its_own_blocks) {
 
 static void check_verified(const kvmem_layout *source, const kvmem_layout *destination,
                            const uint32_t *checksums, uint64_t flags, kvmem_status status) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
-        KV_OPTIONS(&all_layers, it.checksums = checksums, it.flags = flags));
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
+        KV_JOB(&all_layers, it.run.checksums = checksums, it.transfer.flags = flags));
     RUN_ENDS(status, "", transfer);
 }
 
@@ -191,8 +191,8 @@ TEST(large_transfers_are_correct) {
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
                    const char *part) {
-    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+    const kv_job options = kv_job_of(&all_layers);
+    REFUSE(status, part, kv_prepare, source, destination, &options);
 }
 
 TEST(transfers_that_a_peer_cannot_do_fail) {
@@ -225,8 +225,8 @@ TEST(no_guarantee_is_given_for_transfers_to_a_peer) {
     for (size_t i = 0; i < 2 * NUM(flags); i++) {
         const kvmem_layout *source = i % 2 == 0 ? met.side.layout : met.peer.model.layout;
         const kvmem_layout *destination = i % 2 == 0 ? met.peer.model.layout : met.side.layout;
-        REFUSE(KVMEM_STATUS_UNSUPPORTED, "can't be guaranteed", kvmem_transfer_create, source, destination,
-               KV_OPTIONS(&all_layers, it.flags = flags[i / 2]));
+        REFUSE(KVMEM_STATUS_UNSUPPORTED, "can't be guaranteed", kv_prepare, source, destination,
+               KV_JOB(&all_layers, it.transfer.flags = flags[i / 2]));
     }
     read_from_peer(&met.side, &met.peer, &all_layers);
 }

@@ -13,9 +13,9 @@ static const kv_move all_layers = {backwards, NUM_BLOCKS, 0, 0, 3};
 
 /* The library allocates when a transfer is created, not when it is repeated. */
 static void check_method(const kvmem_layout *source, const kvmem_layout *destination,
-                         const kvmem_transfer_options *options, uint32_t method) {
+                         const kv_job *options, uint32_t method) {
     const unsigned before = allocations_counted();
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, options);
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, options);
     CHECK(allocations_counted() > before); /* allocations are counted */
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
@@ -35,7 +35,7 @@ TEST(runs_between_the_layouts_allocate_nothing) {
     kv_meeting_open(&meeting, "near", "far", REF(config_of(&kv_kinds[1])), REF(config_of(&kv_kinds[0])));
     const kvmem_layout *near = meeting.side.layout, *far = meeting.peer.model.layout;
     allocations_count();
-    const kvmem_transfer_options *const direct = KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL);
+    const kv_job *const direct = KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL);
     check_method(far, near, direct, KVMEM_METHOD_NIXL);
     check_method(near, far, direct, KVMEM_METHOD_NIXL);
     kv_meeting_close(&meeting);

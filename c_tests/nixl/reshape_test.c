@@ -55,9 +55,9 @@ static void compare(unsigned char *bytes, unsigned char *others, size_t size) {
     CHECK_BYTES(bytes, others, size);
 }
 
-static void run(const kvmem_layout *from, const kvmem_layout *to, const kvmem_transfer_options *options,
+static void run(const kvmem_layout *from, const kvmem_layout *to, const kv_job *options,
                 uint32_t method) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+    OWN(kvmem_transfer, transfer, kv_prepare, from, to, options);
     RUN(transfer);
     RUN(transfer);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
@@ -86,7 +86,7 @@ static void pair_close(pair *pair) {
 /* Tokens move between the shapes: read from the far agent's memory and written to it, with a descriptor per
    span, through an arena, and served by their owner. */
 static void move_in_both_directions(const pair *pair, const shape *from, const shape *to,
-                                    const kvmem_transfer_options *options) {
+                                    const kv_job *options) {
     for (int writes = 0; writes < 2; writes++) {
         OWNED(kvmem_layout) source = build(from, writes ? pair->near : pair->far, false);
         OWNED(kvmem_layout) destination = build(to, writes ? pair->far : pair->near, false);
@@ -102,11 +102,11 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
             each_region(from, source, source, fill_both);
             each_region(to, destination, expected, fill_both);
             run(source, expected, options, KVMEM_METHOD_MEMCPY);
-            kvmem_transfer_options forced = *options;
-            forced.method = method;
+            kv_job forced = *options;
+            forced.transfer.method = method;
             /* Compared with the far agent's memory, too. Layers can't be. */
-            if ((forced.flags & KVMEM_TRANSFER_BY_LAYER) == 0) forced.flags |= KVMEM_TRANSFER_VERIFY;
-            forced.staging_size = staged == 1 ? ARENA_SIZE : 0;
+            if ((forced.transfer.flags & KVMEM_TRANSFER_BY_LAYER) == 0) forced.transfer.flags |= KVMEM_TRANSFER_VERIFY;
+            forced.transfer.staging_size = staged == 1 ? ARENA_SIZE : 0;
             run(writes ? source : remote, writes ? remote : destination, &forced, method);
             each_region(to, destination, expected, compare);
         }
@@ -118,8 +118,8 @@ static void move_in_both_directions(const pair *pair, const shape *from, const s
 TEST(tokens_are_read_and_written_between_other_orders_and_sizes) {
     const kvmem_block_table source = {source_ids, NUM(source_ids), 3, 1},
                             destination = {destination_ids, NUM(destination_ids), 2, 1};
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &source,
-                                                   it.destination_table = &destination, it.num_tokens = 9);
+    const kv_job options = JOB(it.run.source_table = &source,
+                                                   it.run.destination_table = &destination, it.run.num_tokens = 9);
     OPENED(pair, agents);
     for (size_t i = 0; i < NUM(shapes); i++) {
         for (size_t to = 0; to < NUM(shapes); to++)
@@ -131,10 +131,10 @@ TEST(heads_are_read_and_written_by_range) {
     const kvmem_block_table source = {source_ids, NUM(source_ids), 0, 2},
                             destination = {destination_ids, NUM(destination_ids), 1, 1};
     const shape whole = {"L/OBNHC", 4, 4}, half = {"BLOHNC", 4, 2};
-    kvmem_transfer_options from_whole =
-        OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
-                it.num_tokens = 11, it.source_head = 2, it.num_heads = 2);
-    const kvmem_transfer_options to_whole = WITH(from_whole, it.source_head = 0, it.destination_head = 1);
+    kv_job from_whole =
+        JOB(it.run.source_table = &source, it.run.destination_table = &destination,
+                it.run.num_tokens = 11, it.transfer.source_head = 2, it.transfer.num_heads = 2);
+    const kv_job to_whole = WITH(from_whole, it.transfer.source_head = 0, it.transfer.destination_head = 1);
     OPENED(pair, agents);
     move_in_both_directions(&agents, &whole, &half, &from_whole);
     move_in_both_directions(&agents, &half, &whole, &to_whole);
@@ -142,8 +142,8 @@ TEST(heads_are_read_and_written_by_range) {
 
 TEST(layers_of_other_orders_complete_in_order) {
     const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {3, 0}};
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
-                                                   it.num_pairs = NUM(pairs), it.flags = KVMEM_TRANSFER_BY_LAYER);
+    const kv_job options = JOB(it.run.pairs = pairs,
+                                                   it.run.num_pairs = NUM(pairs), it.transfer.flags = KVMEM_TRANSFER_BY_LAYER);
     OPENED(pair, agents);
     move_in_both_directions(&agents, &shapes[0], &shapes[3], &options);
 }
@@ -157,9 +157,9 @@ TEST(tokens_move_through_files_of_other_orders) {
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     for (size_t i = 0; i < NUM(shapes); i++) {
         const shape *to = &shapes[(i + 2) % NUM(shapes)];
-        kvmem_transfer_options whole =
-            OPTIONS(kvmem_transfer_options, it.source_table = &source, it.destination_table = &destination,
-                    it.num_tokens = 9);
+        kv_job whole =
+            JOB(it.run.source_table = &source, it.run.destination_table = &destination,
+                    it.run.num_tokens = 9);
         OWNED(kvmem_layout) memory = build(&shapes[i], agent, false);
         OWNED(kvmem_layout) file = build(&shapes[(i + 1) % NUM(shapes)], agent, true);
         OWNED(kvmem_layout) found = build(to, agent, false);
@@ -168,9 +168,9 @@ TEST(tokens_move_through_files_of_other_orders) {
         each_region(to, found, expected, fill_both);
         run(memory, expected, &whole, KVMEM_METHOD_MEMCPY);
         run(memory, file,
-            REF(WITH(whole, it.destination_table = &kept, it.method = KVMEM_METHOD_NIXL)),
+            REF(WITH(whole, it.run.destination_table = &kept, it.transfer.method = KVMEM_METHOD_NIXL)),
             KVMEM_METHOD_NIXL);
-        run(file, found, REF(WITH(whole, it.source_table = &kept, it.method = KVMEM_METHOD_NIXL)),
+        run(file, found, REF(WITH(whole, it.run.source_table = &kept, it.transfer.method = KVMEM_METHOD_NIXL)),
             KVMEM_METHOD_NIXL);
         each_region(to, found, expected, compare);
     }

@@ -18,7 +18,7 @@ static kvmem_block_pair backwards[NUM_BLOCKS];
 static const kv_move all_layers = {backwards, NUM_BLOCKS, 0, 0, 2};
 
 #define SERVED() SERVED_WITH((void)0)
-#define SERVED_WITH(...) KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_SERVED, __VA_ARGS__)
+#define SERVED_WITH(...) KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_SERVED, __VA_ARGS__)
 
 typedef kv_meeting fixture;
 #define fixture_close kv_meeting_close
@@ -37,8 +37,8 @@ static void open_with(fixture *fixture, const kv_kind *here, const kv_kind *ther
 
 static void fixture_open(fixture *fixture) { open_with(fixture, &kv_kinds[2], &kv_kinds[0], SMALL_ARENA); }
 
-static kvmem_transfer *create_read(const fixture *fixture, const kvmem_transfer_options *options) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, fixture->peer.model.layout, fixture->side.layout,
+static kvmem_transfer *create_read(const fixture *fixture, const kv_job *options) {
+    return MADE(kvmem_transfer, kv_prepare, fixture->peer.model.layout, fixture->side.layout,
                 options);
 }
 
@@ -85,10 +85,10 @@ static bool has_arrived(const fixture *fixture, uint32_t block, uint64_t layer) 
 TEST(layers_take_their_requests_in_order_and_the_peer_is_notified_once) {
     OPENED(fixture, fixture);
     OWNED(kvmem_transfer) read =
-        create_read(&fixture, SERVED_WITH(it.flags = KVMEM_TRANSFER_BY_LAYER, it.notification = "read",
-                                          it.notification_size = 4));
+        create_read(&fixture, SERVED_WITH(it.transfer.flags = KVMEM_TRANSFER_BY_LAYER, it.run.notification = "read",
+                                          it.run.notification_size = 4));
     check_requests(read, "8");
-    EXPECT_OK(kvmem_transfer_submit(read, ERR));
+    EXPECT_OK(kvmem_transfer_submit(read, NULL, ERR));
     EXPECT_OK(kvmem_transfer_wait_layers(read, 1, PATIENCE, ERR));
     for (uint32_t block = 0; block < NUM_BLOCKS; block++) CHECK(has_arrived(&fixture, block, 0));
     EXPECT_OK(kvmem_transfer_wait(read, PATIENCE, ERR));
@@ -104,7 +104,7 @@ static void submit_until_second(fixture *fixture, kvmem_transfer *read, step *st
     for (;;) {
         kv_fill(fixture->side.memory, fixture->side.size, 99);
         memcpy(fixture->side.expected, fixture->side.memory, fixture->side.size);
-        EXPECT_OK(kvmem_transfer_submit(read, ERR));
+        EXPECT_OK(kvmem_transfer_submit(read, NULL, ERR));
         while (!has_arrived(fixture, OF_SECOND, 1)) sched_yield();
         stop(fixture);
         if (!has_arrived(fixture, OF_THIRD, 1)) return;
@@ -141,7 +141,7 @@ TEST(an_owner_that_dies_after_the_first_request_is_lost) {
 
 TEST(a_frozen_owner_ends_the_run_in_time_and_serves_the_next_one) {
     OPENED(fixture, fixture);
-    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(it.stall_timeout_ns = SECONDS(1)));
+    OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(it.transfer.stall_timeout_ns = SECONDS(1)));
     submit_until_second(&fixture, read, freeze_owner, thaw_owner);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(read, PATIENCE, ERR));
     CHECK_HAS(test_last_message(), "nothing was moved to or from agent 'far' for 1000 ms");
@@ -181,7 +181,7 @@ TEST(the_blocks_of_all_requests_are_verified) {
         checksums[i] = crc_of_block(&fixture.peer.model, backwards[i].source, 0, 2);
     for (int i = 0; i < 2; i++) {
         checksums[0] += (uint32_t)i; /* of the last block that is moved */
-        OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(it.checksums = checksums));
+        OWNED(kvmem_transfer) read = create_read(&fixture, SERVED_WITH(it.run.checksums = checksums));
         RUN_ENDS(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, "", read);
     }
     check_read(&fixture);
@@ -191,7 +191,7 @@ TEST(transfers_of_several_requests_share_an_owner) {
     OPENED(fixture, fixture);
     kvmem_transfer *reads[3];
     for (size_t i = 0; i < NUM(reads); i++) reads[i] = create_read(&fixture, SERVED());
-    for (size_t i = 0; i < NUM(reads); i++) EXPECT_OK(kvmem_transfer_submit(reads[i], ERR));
+    for (size_t i = 0; i < NUM(reads); i++) EXPECT_OK(kvmem_transfer_submit(reads[i], NULL, ERR));
     for (size_t i = 0; i < NUM(reads); i++) {
         EXPECT_OK(kvmem_transfer_wait(reads[i], PATIENCE, ERR));
         kvmem_transfer_destroy(reads[i]);

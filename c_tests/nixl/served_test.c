@@ -11,7 +11,7 @@
 KV_PEER_ROLE
 
 #define SERVED() SERVED_WITH((void)0)
-#define SERVED_WITH(...) KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_SERVED, __VA_ARGS__)
+#define SERVED_WITH(...) KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_SERVED, __VA_ARGS__)
 
 typedef kv_meeting fixture;
 #define fixture_close kv_meeting_close
@@ -61,7 +61,7 @@ TEST(transfers_are_served_if_that_costs_less) {
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "new",
                REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)));
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
-    const kvmem_transfer_options options = kv_outers_options(&all_layers, values);
+    const kv_job options = kv_outers_job(&all_layers, values);
     CHECK_EQ(kv_run_with(near, far, &options).method, KVMEM_METHOD_NIXL_SERVED);
     kv_expect_outers_moved(&fixture.peer.model, &fixture.side, &all_layers, values);
     kv_peer_check(&fixture.peer);
@@ -71,14 +71,14 @@ TEST(a_layout_that_is_not_served_is_read_and_written_directly) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "silent", NULL);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
-    OWN(kvmem_transfer, read, kvmem_transfer_create, far, near, KV_OPTIONS(&all_layers));
+    OWN(kvmem_transfer, read, kv_prepare, far, near, KV_JOB(&all_layers));
     kvmem_transfer_explanation explained;
     const char *text = kv_explained(read, &explained);
     CHECK_EQ(explained.method, KVMEM_METHOD_NIXL_STAGED);
     CHECK_HAS(text, "the owner does not serve the layout (kvmem_layout_serve)");
     RUN(read);
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner does not serve the layout", kvmem_transfer_create, far, near,
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner does not serve the layout", kv_prepare, far, near,
            SERVED());
 }
 
@@ -86,7 +86,7 @@ TEST(an_owner_that_serves_only_reads_serves_no_writes) {
     CLEANUP(fixture_close) fixture fixture;
     open_with(&fixture, REF(OPTIONS(kvmem_serve_options, it.arena_size = SMALL_ARENA)));
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "the owner serves reads of the layout, and no writes",
-           kvmem_transfer_create, fixture.side.layout, fixture.peer.model.layout, SERVED());
+           kv_prepare, fixture.side.layout, fixture.peer.model.layout, SERVED());
     arena_read(&fixture, SERVED());
 }
 
@@ -110,9 +110,9 @@ TEST(two_requesters_are_served_concurrently) {
     OWN(kvmem_layout, far, kvmem_layout_import, other, fixture.peer.descriptor.data,
         fixture.peer.descriptor.size);
     repeated streams[2] = {{.patience = PATIENCE}, {.patience = PATIENCE}};
-    EXPECT_OK(kvmem_transfer_create(fixture.peer.model.layout, fixture.side.layout, SERVED(),
+    EXPECT_OK(kv_prepare(fixture.peer.model.layout, fixture.side.layout, SERVED(),
                                     &streams[0].transfer, ERR));
-    EXPECT_OK(kvmem_transfer_create(far, side.layout, SERVED(), &streams[1].transfer, ERR));
+    EXPECT_OK(kv_prepare(far, side.layout, SERVED(), &streams[1].transfer, ERR));
     threads threads;
     threads_start(&threads, NUM(streams), repeat_transfer, streams, sizeof(streams[0]));
     while (streams[0].rounds < 5 || streams[1].rounds < 5) sched_yield();
@@ -146,8 +146,8 @@ TEST(an_owner_killed_during_a_transfer_is_lost) {
 
 TEST(a_run_with_an_unresponsive_owner_ends_in_time) {
     OPENED(fixture, fixture);
-    OWN(kvmem_transfer, stalled, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
-        SERVED_WITH(it.stall_timeout_ns = MILLISECONDS(50)));
+    OWN(kvmem_transfer, stalled, kv_prepare, fixture.peer.model.layout, fixture.side.layout,
+        SERVED_WITH(it.transfer.stall_timeout_ns = MILLISECONDS(50)));
     peer_freeze(&fixture.peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 50 ms", stalled);
     peer_thaw(&fixture.peer.process);
@@ -171,7 +171,7 @@ ROLE(requester) {
     kv_side_open(&side, REF(arena_config(&kv_kinds[1])), agent, 3);
     agent_load(agent, &metadata);
     OWN(kvmem_layout, far, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    OWN(kvmem_transfer, read, kvmem_transfer_create, far, side.layout, SERVED());
+    OWN(kvmem_transfer, read, kv_prepare, far, side.layout, SERVED());
     for (;;) { /* until it is killed */
         RUN(read);
         frame_send(socket, ROUND, NULL, 0);

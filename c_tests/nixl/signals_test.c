@@ -162,12 +162,12 @@ static void ignore_line(uint32_t level, const char *target, const char *message,
 TEST(threads_of_the_library_and_of_nixl_block_the_signals_of_the_process) {
     const kv_move move = KV_MOVE(4, {0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7});
     KV_SIDES(source, destination, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[0]));
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.method = KVMEM_METHOD_MEMCPY);
+    kv_job options = WITH(kv_job_of(&move), it.transfer.method = KVMEM_METHOD_MEMCPY);
     CHECK_EQ(blocked_by_caller(), 0);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_ERROR, ignore_line, NULL, ERR));
     kvmem_agent *agent = agent_open("agent");
     OWNED(kvmem_transfer) transfer =
-        MADE(kvmem_transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+        MADE(kvmem_transfer, kv_prepare, source.layout, destination.layout, &options);
     RUN(transfer);
     CHECK(expect_other_threads_block(blocked_by_library()) >= 4); /* log, agent, NIXL's progress, copies */
     CHECK_EQ(blocked_by_caller(), 0);

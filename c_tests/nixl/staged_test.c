@@ -12,7 +12,7 @@ KV_PEER_ROLE
 
 /* Options: all of it through a small arena, in many chunks. */
 #define SMALL()                                                                                      \
-    KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = SMALL_ARENA)
+    KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_STAGED, it.transfer.staging_size = SMALL_ARENA)
 
 typedef kv_meeting fixture;
 #define fixture_close kv_meeting_close
@@ -23,8 +23,8 @@ static void fixture_open(fixture *fixture) { arena_open(fixture, &kv_kinds[1], &
 TEST(rows_are_read_and_written_by_the_cheaper_path) {
     CLEANUP(fixture_close) fixture fixture;
     arena_open(&fixture, &kv_kinds[1], &kv_kinds[0], "new", NULL);
-    CHECK_EQ(arena_read(&fixture, KV_OPTIONS(&all_layers)).method, KVMEM_METHOD_NIXL_STAGED);
-    CHECK_EQ(arena_write(&fixture, KV_OPTIONS(&all_layers)).method, KVMEM_METHOD_NIXL_STAGED);
+    CHECK_EQ(arena_read(&fixture, KV_JOB(&all_layers)).method, KVMEM_METHOD_NIXL_STAGED);
+    CHECK_EQ(arena_write(&fixture, KV_JOB(&all_layers)).method, KVMEM_METHOD_NIXL_STAGED);
 }
 
 /* Values alone are not contiguous: a read discards the keys between them, and a write leaves them out. */
@@ -56,7 +56,7 @@ TEST(small_arenas_move_every_byte_between_all_kinds) {
 
 TEST(layers_are_staged_one_by_one_and_the_peer_is_notified) {
     OPENED(fixture, fixture);
-    arena_check_layers(&fixture, *KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED));
+    arena_check_layers(&fixture, *KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_STAGED));
 }
 
 TEST(transfers_that_share_an_arena_all_complete) {
@@ -71,7 +71,7 @@ TEST(a_cancelled_transfer_ends_and_runs_again) {
 
 TEST(a_transfer_with_an_invalidated_peer_is_stale) {
     OPENED(fixture, fixture);
-    arena_check_stale(&fixture, KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED));
+    arena_check_stale(&fixture, KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_STAGED));
 }
 
 TEST(a_peer_killed_during_a_transfer_is_lost) {
@@ -83,13 +83,13 @@ TEST(a_peer_killed_during_a_transfer_is_lost) {
 /* Over shared memory NIXL reads the memory of a stopped process. */
 TEST(a_run_with_an_unresponsive_peer_ends_in_time) {
     OPENED(fixture, fixture);
-    OWN(kvmem_transfer, read, kvmem_transfer_create, fixture.peer.model.layout, fixture.side.layout,
-        KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED,
-                   it.stall_timeout_ns = MILLISECONDS(20)));
+    OWN(kvmem_transfer, read, kv_prepare, fixture.peer.model.layout, fixture.side.layout,
+        KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_STAGED,
+                   it.transfer.stall_timeout_ns = MILLISECONDS(20)));
     peer_freeze(&fixture.peer.process);
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "nothing was moved to or from agent 'far' for 20 ms", read);
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "the last run has ended and its memory is still in use",
-                   kvmem_transfer_submit(read, ERR)); /* NIXL still has the requests */
+                   kvmem_transfer_submit(read, NULL, ERR)); /* NIXL still has the requests */
     peer_thaw(&fixture.peer.process);
     run_in_time(read);
     kv_side_check_moved(&fixture.side, &fixture.peer.model, &all_layers);
@@ -104,14 +104,14 @@ TEST(a_run_with_an_unresponsive_peer_ends_at_its_deadline) {
 TEST(transfers_that_cannot_be_staged_fail) {
     OPENED(fixture, fixture);
     const kvmem_layout *near = fixture.side.layout, *far = fixture.peer.model.layout;
-    const kvmem_transfer_options staged = *KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_NIXL_STAGED);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 32768 or more", kvmem_transfer_create, far, near,
-           REF(WITH(staged, it.staging_size = SMALL_ARENA - 1)));
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: NIXL; NIXL, staged; NIXL, served", kvmem_transfer_create, far, near,
-           KV_OPTIONS(&all_layers, it.method = KVMEM_METHOD_MEMCPY));
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: memcpy", kvmem_transfer_create, near, near, SMALL());
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_TRANSFER_ZERO_COPY", kvmem_transfer_create, far, near,
-           REF(WITH(staged, it.flags = KVMEM_TRANSFER_ZERO_COPY)));
+    const kv_job staged = *KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_NIXL_STAGED);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "needs 32768 or more", kv_prepare, far, near,
+           REF(WITH(staged, it.transfer.staging_size = SMALL_ARENA - 1)));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: NIXL; NIXL, staged; NIXL, served", kv_prepare, far, near,
+           KV_JOB(&all_layers, it.transfer.method = KVMEM_METHOD_MEMCPY));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "possible: memcpy", kv_prepare, near, near, SMALL());
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_TRANSFER_ZERO_COPY", kv_prepare, far, near,
+           REF(WITH(staged, it.transfer.flags = KVMEM_TRANSFER_ZERO_COPY)));
 }
 
 int main(int argc, char **argv) {

@@ -44,23 +44,23 @@ TEST(blocks_of_every_kind_go_to_block_storage_and_back) {
     }
 }
 
-static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_transfer_options options,
+static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kv_job options,
                    kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+    REFUSE(status, part, kv_prepare, source, destination, &options);
 }
 
 TEST(what_block_storage_cannot_take_is_refused) {
     OWNED(kvmem_agent) agent = sim_agent();
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    const kvmem_transfer_options usual = kv_transfer_options(&some);
+    const kv_job usual = kv_job_of(&some);
     OPENED(kv_side, host, &config, agent, 1);
     OWNED(kvmem_layout) storage = lay_out(&config, 0, agent);
     OWNED(kvmem_layout) unknown = lay_out(&config, 0, NULL);
     refuse(host.layout, unknown, usual, KVMEM_STATUS_INVALID_STATE, "the block layout has no agent");
     refuse(storage, unknown, usual, KVMEM_STATUS_UNSUPPORTED, "move the blocks through a host layout");
-    refuse(host.layout, storage, WITH(usual, it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, storage, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE), KVMEM_STATUS_UNSUPPORTED,
            "KVMEM_TRANSFER_NO_HOST_BOUNCE");
-    refuse(host.layout, storage, WITH(usual, it.method = KVMEM_METHOD_NIXL_STAGED), KVMEM_STATUS_UNSUPPORTED,
+    refuse(host.layout, storage, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL_STAGED), KVMEM_STATUS_UNSUPPORTED,
            "possible: NIXL");
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "tier block", kvmem_layout_export, storage);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "block storage cannot be shared", kvmem_share_create_layout, storage, NULL);
@@ -71,7 +71,7 @@ TEST(blocks_are_aligned_as_the_device_needs) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(kv_side, host, &config, agent, 1);
     OWNED(kvmem_layout) storage = lay_out(&config, 4096, agent);
-    refuse(host.layout, storage, kv_transfer_options(&some), KVMEM_STATUS_INVALID_ARGUMENT, "multiples of 4096 bytes");
+    refuse(host.layout, storage, kv_job_of(&some), KVMEM_STATUS_INVALID_ARGUMENT, "multiples of 4096 bytes");
     CHECK_HAS(test_last_message(), "create the block region with a smaller alignment");
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "must be multiples of the alignment 512", kvmem_region_create_block,
            REF(OPTIONS(kvmem_block_options, it.size = 100, it.alignment = 512)));
@@ -82,8 +82,8 @@ TEST(a_run_that_times_out_names_the_backend) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(kv_side, host, &config, agent, 1);
     OWNED(kvmem_layout) storage = lay_out(&config, 0, agent);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, storage,
-        KV_OPTIONS(&some, it.timeout_ns = MILLISECONDS(1)));
+    OWN(kvmem_transfer, transfer, kv_prepare, host.layout, storage,
+        KV_JOB(&some, it.run.timeout_ns = MILLISECONDS(1)));
     NIXL(nixl_sim_set_pending(1));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "NIXL with the UCX backend was not complete after 1 ms", transfer);
     NIXL(nixl_sim_set_pending(0));
@@ -112,9 +112,9 @@ TEST(a_transfer_in_flight_keeps_storage_registered) {
     OWN(kvmem_queue, queue, kvmem_queue_create);
     const uint64_t before = NIXL(nixl_sim_registered(OFFSET)); /* what an earlier case failed to deregister */
     kvmem_layout *storage = lay_out(&config, 0, agent);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, storage, KV_OPTIONS(&some, it.queue = queue));
+    GET(kvmem_transfer *, transfer, kv_prepare, host.layout, storage, KV_JOB(&some, it.transfer.queue = queue));
     NIXL(nixl_sim_set_pending(1));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(storage);
     CHECK_EQ(NIXL(nixl_sim_registered(OFFSET)), before + 1);

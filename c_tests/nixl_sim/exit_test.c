@@ -23,9 +23,9 @@ ROLE(exits_while_an_agent_is_destroyed) {
     kv_side_open(&far_side, &config, far, 2);
     agents_introduce(near, far);
     kvmem_layout *remote = layout_import(near, far_side.layout);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&move));
+    GET(kvmem_transfer *, transfer, kv_prepare, remote, near_side.layout, KV_JOB(&move));
     NIXL(nixl_sim_set_pending(1));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(remote);
     kv_side_close(&near_side);

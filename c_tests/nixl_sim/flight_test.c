@@ -20,7 +20,7 @@ static kvmem_transfer *create_by(uint32_t method, const kvmem_layout *source, co
     static kvmem_block_pair pairs[MANY_BLOCKS];
     for (uint64_t i = 0; i < num_blocks; i++) pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
     const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
-    return MADE(kvmem_transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&all, it.method = method));
+    return MADE(kvmem_transfer, kv_prepare, source, destination, KV_JOB(&all, it.transfer.method = method));
 }
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination,
@@ -79,7 +79,7 @@ static void pair_open_many(pair *pair) {
 }
 
 static kvmem_status run(kvmem_transfer *transfer) {
-    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    const kvmem_status status = kvmem_transfer_submit(transfer, NULL, ERR);
     return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, PATIENCE, ERR) : status;
 }
 
@@ -131,7 +131,7 @@ TEST(requests_are_created_while_earlier_ones_are_in_flight_and_some_are_kept) {
         const uint64_t kept = round == 0 ? 0 : 8;
         NIXL(nixl_sim_set_pending(1));
         const uint64_t posts = requests().posts;
-        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
         AWAIT(requests().posts == posts + 4);
         CHECK_EQ(requests().alive, kept == 0 ? 4 : kept); /* none before it can be posted */
         NIXL(nixl_sim_set_pending(0));
@@ -179,14 +179,14 @@ static void remote_pair_close(remote_pair *remote_pair) {
 TEST(a_cancelled_run_ends_if_its_peer_dies) {
     OPENED(remote_pair, remote_pair);
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
-    EXPECT_OK(kvmem_transfer_submit(remote_pair.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(remote_pair.transfer, NULL, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
     EXPECT_OK(kvmem_transfer_cancel(remote_pair.transfer, ERR)); /* before the second request is posted */
     NIXL(nixl_sim_go());
     AWAIT(requests().in_flight == 1);
     kv_peer_crash(&remote_pair.peer);
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(remote_pair.transfer, PATIENCE, ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(remote_pair.transfer, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(remote_pair.transfer, NULL, ERR));
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(remote_pair.near, "victim", ERR));
     CHECK_EQ(requests().in_flight, 1);
 }
@@ -195,7 +195,7 @@ TEST(a_failed_run_ends_if_its_peer_dies) {
     OPENED(remote_pair, remote_pair);
     const uint64_t posts = requests().posts;
     NIXL(nixl_sim_fail_post(2));
-    EXPECT_OK(kvmem_transfer_submit(remote_pair.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(remote_pair.transfer, NULL, ERR));
     AWAIT(requests().posts == posts + 2);
     CHECK_EQ(requests().in_flight, 1);
     kv_peer_crash(&remote_pair.peer);
@@ -234,7 +234,7 @@ TEST(a_run_whose_peer_is_invalidated_between_two_requests_completes) {
     pthread_t thread;
     OPENED(pair, pair, REF(two_requests()));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
-    EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
     mine.agent = pair.near;
     CHECK_EQ(pthread_create(&thread, NULL, invalidate, &mine), 0);
@@ -243,7 +243,7 @@ TEST(a_run_whose_peer_is_invalidated_between_two_requests_completes) {
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK_EQ(mine.status, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
-    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().alive == 0);
 }
 
@@ -252,12 +252,12 @@ TEST(a_run_of_many_requests_completes_after_its_peer_was_invalidated) {
     pair pair;
     pair_open_many(&pair);
     NIXL(nixl_sim_set_pending(1));
-    EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().in_flight == 4);
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
     NIXL(nixl_sim_set_pending(0));
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
-    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().alive == 0);
     pair_close(&pair);
 }
@@ -268,7 +268,7 @@ TEST(calls_with_a_limit_end_though_nixl_does_not_return) {
     OWNED(kvmem_descriptors) memory = descriptors_of_memory(&pair, sizeof(pair));
     const kvmem_nixl_options soon = OPTIONS(kvmem_nixl_options, it.timeout_ns = MILLISECONDS(1));
     NIXL(nixl_sim_hold(NIXL_SIM_POST));
-    EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(NIXL(nixl_sim_waiting()) == 1);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "agent 'near'", kvmem_agent_take_notifications, pair.near,
            MILLISECONDS(1));
@@ -288,7 +288,7 @@ static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_confi
 TEST(a_thread_that_waits_without_a_timeout_does_the_work_of_its_agent) {
     OPENED(pair, pair, REF(two_requests()));
     do {
-        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
         EXPECT_OK(kvmem_transfer_wait(pair.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
     } while (requests().last_poster != gettid()); /* only the deadline of the process limits this */
 }
@@ -301,7 +301,7 @@ TEST(a_thread_that_waits_until_a_deadline_leaves_the_work_to_the_agents_thread) 
     for (int i = 0; i < 20; i++) {
         EXPECT_OK(run(pair.transfer));
         CHECK(requests().last_poster != gettid());
-        EXPECT_OK(kvmem_transfer_submit(limited, ERR));
+        EXPECT_OK(kvmem_transfer_submit(limited, NULL, ERR));
         EXPECT_OK(kvmem_transfer_wait(limited, KVMEM_TIMEOUT_FOREVER, ERR));
         CHECK(requests().last_poster != gettid());
     }
@@ -311,7 +311,7 @@ TEST(a_thread_that_waits_until_a_deadline_leaves_the_work_to_the_agents_thread) 
 TEST(a_thread_that_submits_a_short_run_posts_it) {
     OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
     do {
-        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
         AWAIT(kvmem_transfer_poll(pair.transfer, ERR) == KVMEM_STATUS_OK);
     } while (requests().last_poster != gettid());
 }
@@ -320,9 +320,9 @@ TEST(a_thread_that_submits_a_short_run_posts_it) {
 TEST(a_short_run_in_flight_ends_after_its_peer_was_invalidated) {
     OPENED(pair, pair, REF(kv_config(&kv_kinds[0])));
     NIXL(nixl_sim_set_pending(1));
-    EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().in_flight == 1);
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(pair.transfer, NULL, ERR));
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(pair.near, "far", ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
@@ -330,7 +330,7 @@ TEST(a_short_run_in_flight_ends_after_its_peer_was_invalidated) {
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(pair.transfer, ERR));
     NIXL(nixl_sim_set_pending(0));
     EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
-    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().alive == 0);
 }
 
@@ -350,14 +350,14 @@ TEST(a_peer_gets_no_bytes_that_an_ended_run_may_overwrite) {
     const kv_move first = KV_MOVE(3, {0, 1}), second = KV_MOVE(3, {0, 2});
     OPENED(pair, pair, &config);
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_ALL));
-    OWN(kvmem_transfer, limited, kvmem_transfer_create, pair.local, pair.remote,
-        KV_OPTIONS(&first, it.method = KVMEM_METHOD_NIXL, it.timeout_ns = MILLISECONDS(100)));
+    OWN(kvmem_transfer, limited, kv_prepare, pair.local, pair.remote,
+        KV_JOB(&first, it.transfer.method = KVMEM_METHOD_NIXL, it.run.timeout_ns = MILLISECONDS(100)));
     run_late(limited);
     OPENED(kv_side, other, &config, pair.near, 10);
-    OWN(kvmem_transfer, same, kvmem_transfer_create, other.layout, pair.remote, KV_OPTIONS(&first));
-    OWN(kvmem_transfer, apart, kvmem_transfer_create, other.layout, pair.remote, KV_OPTIONS(&second));
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination", kvmem_transfer_submit(same, ERR));
-    EXPECT_OK(kvmem_transfer_submit(apart, ERR));
+    OWN(kvmem_transfer, same, kv_prepare, other.layout, pair.remote, KV_JOB(&first));
+    OWN(kvmem_transfer, apart, kv_prepare, other.layout, pair.remote, KV_JOB(&second));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write to the destination", kvmem_transfer_submit(same, NULL, ERR));
+    EXPECT_OK(kvmem_transfer_submit(apart, NULL, ERR));
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
     EXPECT_OK(kvmem_transfer_wait(apart, PATIENCE, ERR));
     CHECK_EQ(submit_when_free(same), KVMEM_STATUS_OK);
@@ -394,14 +394,14 @@ TEST(a_replacement_is_loaded_while_requests_to_its_predecessor_are_in_flight) {
         OWNED(kvmem_layout) remote = NULL;
         EXPECT_OK(kvmem_layout_import(pair.near, descriptor.data, descriptor.size, &remote, ERR));
         OWNED(kvmem_transfer) next = create(remote, destinations[generation], config.num_blocks, config.num_layers);
-        EXPECT_OK(kvmem_transfer_submit(next, ERR));
+        EXPECT_OK(kvmem_transfer_submit(next, NULL, ERR));
         AWAIT(requests().in_flight == 2 + generation);
         EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(next, ERR));
     }
     CHECK_EQ(requests().in_flight, 4);
     NIXL(nixl_sim_set_pending(0));
     AWAIT(requests().in_flight == 0);
-    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, NULL, ERR));
     EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
     AWAIT(requests().alive == 0);
 }
@@ -412,7 +412,7 @@ TEST(a_short_run_in_flight_keeps_the_memory_of_destroyed_handles) {
     pair pair;
     pair_open(&pair, REF(kv_config(&kv_kinds[0])));
     NIXL(nixl_sim_set_pending(1));
-    EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
     AWAIT(requests().in_flight == 1);
     const int releases = releases_count();
     const uint64_t address = region_info(pair.region).address;
@@ -434,9 +434,9 @@ static kvmem_transfer *create_staged_layers(const pair *pair, const kvmem_layout
     for (uint64_t i = 0; i < config->num_blocks; i++)
         pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move move = {pairs, config->num_blocks, layer, layer, num_layers};
-    return MADE(kvmem_transfer, kvmem_transfer_create, pair->remote, pair->local,
-                KV_OPTIONS(&move, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = 8 * 4096,
-                           it.stall_timeout_ns = stall_timeout_ns));
+    return MADE(kvmem_transfer, kv_prepare, pair->remote, pair->local,
+                KV_JOB(&move, it.transfer.method = KVMEM_METHOD_NIXL_STAGED, it.transfer.staging_size = 8 * 4096,
+                           it.transfer.stall_timeout_ns = stall_timeout_ns));
 }
 
 static kvmem_transfer *create_staged(const pair *pair, const kvmem_layout_config *config,
@@ -466,7 +466,7 @@ TEST(a_chunk_that_fails_is_released_and_the_next_run_moves_all) {
     NIXL(nixl_sim_set_pending(1));
     NIXL(nixl_sim_fail_status(2));
     const uint64_t posts = requests().posts;
-    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
+    EXPECT_OK(kvmem_transfer_submit(staged, NULL, ERR));
     AWAIT(all_but_one_in_flight(posts));
     NIXL(nixl_sim_set_pending(0));
     EXPECT(KVMEM_STATUS_NIXL, kvmem_transfer_wait(staged, PATIENCE, ERR));
@@ -482,11 +482,11 @@ TEST(chunks_in_flight_do_not_exceed_the_slots_of_a_peer_and_end_after_a_cancella
     OWNED(kvmem_transfer) second = create_staged_layers(&pair, &config, 1, 1, 0);
     OWNED(kvmem_transfer) third = create_staged_layers(&pair, &config, 2, 1, 0);
     NIXL(nixl_sim_set_pending(1));
-    EXPECT_OK(kvmem_transfer_submit(staged, ERR));
+    EXPECT_OK(kvmem_transfer_submit(staged, NULL, ERR));
     AWAIT(requests().in_flight == 4);
-    EXPECT_OK(kvmem_transfer_submit(second, ERR));
+    EXPECT_OK(kvmem_transfer_submit(second, NULL, ERR));
     AWAIT(requests().in_flight == 6); /* a peer has six of the eight slots */
-    EXPECT_OK(kvmem_transfer_submit(third, ERR)); /* it gets no slot before another run ends */
+    EXPECT_OK(kvmem_transfer_submit(third, NULL, ERR)); /* it gets no slot before another run ends */
     EXPECT_OK(kvmem_transfer_cancel(staged, ERR));
     CHECK_EQ(requests().in_flight, 6);
     NIXL(nixl_sim_set_pending(0));
@@ -504,20 +504,20 @@ TEST(a_peer_that_does_not_respond_delays_no_other_verification) {
     OPENED(pair, pair, &config);
     KV_SIDES(from, to, config, config);
     const kv_move move = KV_MOVE(3, {6, 0}, {0, 5});
-    const kvmem_transfer_options verified = WITH(kv_transfer_options(&move), it.flags = KVMEM_TRANSFER_VERIFY);
+    const kv_job verified = WITH(kv_job_of(&move), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     NIXL(nixl_sim_set_moving(UINT64_MAX));
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_READS));
     for (size_t i = 0; i < NUM(writes); i++) {
-        writes[i] = MADE(kvmem_transfer, kvmem_transfer_create, pair.local, pair.remote, &verified);
-        EXPECT_OK(kvmem_transfer_submit(writes[i], ERR));
+        writes[i] = MADE(kvmem_transfer, kv_prepare, pair.local, pair.remote, &verified);
+        EXPECT_OK(kvmem_transfer_submit(writes[i], NULL, ERR));
     }
     AWAIT(requests().in_flight == NUM(writes));
-    OWN(kvmem_transfer, local, kvmem_transfer_create, from.layout, to.layout, &verified);
+    OWN(kvmem_transfer, local, kv_prepare, from.layout, to.layout, &verified);
     RUN(local);
     CHECK_EQ(requests().in_flight, NUM(writes));
     /* The wait of a verification is limited by the caller. */
-    OWN(kvmem_transfer, impatient, kvmem_transfer_create, pair.local, pair.remote,
-        REF(WITH(verified, it.stall_timeout_ns = MILLISECONDS(10))));
+    OWN(kvmem_transfer, impatient, kv_prepare, pair.local, pair.remote,
+        REF(WITH(verified, it.transfer.stall_timeout_ns = MILLISECONDS(10))));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms", impatient);
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
     for (size_t i = 0; i < NUM(writes); i++) {
@@ -534,7 +534,7 @@ TEST(a_run_without_progress_ends_in_time) {
     NIXL(nixl_sim_set_pending(1));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, "agent 'far' for 10 ms", staged);
     CHECK_HAS(test_last_message(), "stall_timeout_ns");
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(staged, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(staged, NULL, ERR));
     NIXL(nixl_sim_set_pending(0));
     AWAIT(requests().alive == 0);
     CHECK_EQ(submit_when_free(staged), KVMEM_STATUS_OK);
@@ -547,10 +547,10 @@ static kvmem_transfer *create_limited(const pair *pair, const kvmem_layout_confi
     for (uint64_t i = 0; i < config->num_blocks; i++) pairs[i] = (kvmem_block_pair){i, config->num_blocks - 1 - i};
     const kv_move all = {pairs, config->num_blocks, 0, 0, config->num_layers};
     const bool is_staged = method == KVMEM_METHOD_NIXL_STAGED;
-    return MADE(kvmem_transfer, kvmem_transfer_create, reads ? pair->remote : pair->local,
+    return MADE(kvmem_transfer, kv_prepare, reads ? pair->remote : pair->local,
                 reads ? pair->local : pair->remote,
-                KV_OPTIONS(&all, it.method = method, it.staging_size = is_staged ? 8 * 4096 : 0,
-                           it.timeout_ns = timeout_ns));
+                KV_JOB(&all, it.transfer.method = method, it.transfer.staging_size = is_staged ? 8 * 4096 : 0,
+                           it.run.timeout_ns = timeout_ns));
 }
 
 /* Of each method, a read and a write. */
@@ -569,7 +569,7 @@ TEST(a_run_ends_at_its_deadline) {
                        kvmem_transfer_poll(limited, ERR));
         CHECK_HAS(test_last_message(), "at least 0 of ");
         CHECK_HAS(test_last_message(), "timeout_ns");
-        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, NULL, ERR));
         NIXL(nixl_sim_set_pending(0));
         run_in_time(limited);
     }
@@ -583,12 +583,12 @@ TEST(a_run_ends_at_its_deadline_though_nixl_does_not_return) {
         OWNED(kvmem_transfer) limited = create_limited(&pair, &config, methods[i], i % 2 == 0, MILLISECONDS(100));
         NIXL(nixl_sim_hold(NIXL_SIM_POST));
         while (NIXL(nixl_sim_waiting()) == 0) { /* a run that is late before NIXL is called is not posted */
-            if (kvmem_transfer_submit(limited, NULL) == KVMEM_STATUS_OK)
+            if (kvmem_transfer_submit(limited, NULL, NULL) == KVMEM_STATUS_OK)
                 EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "with agent 'far'",
                                kvmem_transfer_wait(limited, KVMEM_TIMEOUT_FOREVER, ERR));
             sched_yield();
         }
-        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, ERR));
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(limited, NULL, ERR));
         NIXL(nixl_sim_go());
         run_in_time(limited);
     }
@@ -598,7 +598,7 @@ TEST(a_wait_ends_at_its_timeout_though_nixl_does_not_return) {
     OPENED(pair, pair, REF(two_requests()));
     for (int i = 0; i < 20; i++) { /* a thread that has to wake up rarely comes first */
         NIXL(nixl_sim_hold(NIXL_SIM_POST));
-        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, NULL, ERR));
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(pair.transfer, MILLISECONDS(60), ERR));
         NIXL(nixl_sim_go());
         EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
@@ -678,14 +678,14 @@ TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_method) 
         pairs[i] = (kvmem_block_pair){i, NUM(pairs) - 1 - i};
     const kv_move all = {pairs, NUM(pairs), 0, 0, 64};
     NIXL(nixl_sim_fail_register(1));
-    OWN(kvmem_transfer, direct, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&all));
+    OWN(kvmem_transfer, direct, kv_prepare, remote, near_side.layout, KV_JOB(&all));
     CHECK_EQ(transfer_info(direct).method, KVMEM_METHOD_NIXL);
     kvmem_transfer_explanation explanation;
     CHECK_HAS(kv_explained(direct, &explanation), "register DRAM memory");
-    OWN(kvmem_transfer, staged, kvmem_transfer_create, remote, near_side.layout, KV_OPTIONS(&all));
+    OWN(kvmem_transfer, staged, kv_prepare, remote, near_side.layout, KV_JOB(&all));
     CHECK_EQ(transfer_info(staged).method, KVMEM_METHOD_NIXL_STAGED);
     NIXL(nixl_sim_fail_register(1));
-    REFUSE(KVMEM_STATUS_NIXL, "register DRAM memory", kvmem_transfer_create, remote, near_side.layout,
-           KV_OPTIONS(&all, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = 1 << 20));
+    REFUSE(KVMEM_STATUS_NIXL, "register DRAM memory", kv_prepare, remote, near_side.layout,
+           KV_JOB(&all, it.transfer.method = KVMEM_METHOD_NIXL_STAGED, it.transfer.staging_size = 1 << 20));
     EXPECT_OK(run(direct));
 }

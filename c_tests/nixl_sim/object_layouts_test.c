@@ -95,8 +95,8 @@ TEST(no_backend_is_asked_if_that_of_the_request_is_unknown) {
 
 /* The limit is shorter than any run: the requests stay in flight until the case completes them. */
 static void time_out(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move, const char *part) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
-        KV_OPTIONS(move, it.timeout_ns = MILLISECONDS(1)));
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
+        KV_JOB(move, it.run.timeout_ns = MILLISECONDS(1)));
     NIXL(nixl_sim_set_pending(1));
     RUN_ENDS(KVMEM_STATUS_TIMED_OUT, part, transfer);
     NIXL(nixl_sim_set_pending(0));

@@ -78,8 +78,8 @@ TEST(memory_that_an_ended_run_may_still_write_gets_no_other_bytes) {
     OWNED(kvmem_layout) first = regions_lay_out(&config, &from, 1, NULL);
     OWNED(kvmem_layout) second = regions_lay_out(&config, &to, 1, NULL);
     const kv_move move = KV_MOVE(1, {0, 0});
-    OWN(kvmem_transfer, copy, kvmem_transfer_create, first, second, KV_OPTIONS(&move));
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write", kvmem_transfer_submit(copy, ERR));
+    OWN(kvmem_transfer, copy, kv_prepare, first, second, KV_JOB(&move));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "may still write", kvmem_transfer_submit(copy, NULL, ERR));
     NIXL(nixl_sim_set_pending(0));
     CHECK_EQ(submit_when_free(copy), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(copy, PATIENCE, ERR));

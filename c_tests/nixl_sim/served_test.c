@@ -55,18 +55,18 @@ TEST(staging_memory_that_is_too_small_is_named_by_its_option) {
 /* Blocks, or some heads of tokens by tables; from the owner, or to it. */
 static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method, uint64_t flags) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.method = method, it.flags = flags);
+    kv_job options = JOB(it.transfer.method = method, it.transfer.flags = flags);
     if (by_tables) {
-        options.source_table = &from;
-        options.destination_table = &to;
-        options.num_tokens = 2 * config_of(0).page_size;
-        options.source_head = 1;
-        options.num_heads = 1;
+        options.run.source_table = &from;
+        options.run.destination_table = &to;
+        options.run.num_tokens = 2 * config_of(0).page_size;
+        options.transfer.source_head = 1;
+        options.transfer.num_heads = 1;
     } else {
-        options.pairs = pairs;
-        options.num_pairs = NUM(pairs);
+        options.run.pairs = pairs;
+        options.run.num_pairs = NUM(pairs);
     }
-    return MADE(kvmem_transfer, kvmem_transfer_create, reads ? peers->remote : peers->here.layout,
+    return MADE(kvmem_transfer, kv_prepare, reads ? peers->remote : peers->here.layout,
                 reads ? peers->here.layout : peers->remote, &options);
 }
 
@@ -121,9 +121,9 @@ TEST(a_verified_transfer_of_a_served_layout_moves_its_bytes_once) {
 TEST(the_owner_is_notified_after_the_comparison) {
     OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
     OWNED(kvmem_transfer) write =
-        MADE(kvmem_transfer, kvmem_transfer_create, peers.here.layout, peers.remote,
-             REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                         it.flags = KVMEM_TRANSFER_VERIFY, it.notification = "here", it.notification_size = 4)));
+        MADE(kvmem_transfer, kv_prepare, peers.here.layout, peers.remote,
+             REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
+                         it.transfer.flags = KVMEM_TRANSFER_VERIFY, it.run.notification = "here", it.run.notification_size = 4)));
     NIXL(nixl_sim_spoil_next(NIXL_SIM_SPOIL_DAMAGE, CHUNK));
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "damaged on the way", write);
     REFUSE(KVMEM_STATUS_TIMED_OUT, "in time", kvmem_agent_take_notifications, peers.far, 0);

@@ -23,8 +23,8 @@ TEST(a_chunk_whose_request_is_not_released_fails_the_run) {
     for (uint32_t i = 0; i < NUM_BLOCKS; i++) pairs[i] = (kvmem_block_pair){i, NUM_BLOCKS - 1 - i};
     const kv_move all = {pairs, NUM_BLOCKS, 0, 0, config.num_layers};
     kvmem_transfer *staged =
-        MADE(kvmem_transfer, kvmem_transfer_create, remote, here.layout,
-             KV_OPTIONS(&all, it.method = KVMEM_METHOD_NIXL_STAGED, it.staging_size = 8 * 4096));
+        MADE(kvmem_transfer, kv_prepare, remote, here.layout,
+             KV_JOB(&all, it.transfer.method = KVMEM_METHOD_NIXL_STAGED, it.transfer.staging_size = 8 * 4096));
     RUN(staged);
     /* The stand-in moves nothing, and slots are new memory: they have no such bytes. */
     memset(here.memory + here.starts[0], 0xAA, kv_region_size(&config));

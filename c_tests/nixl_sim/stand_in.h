@@ -66,7 +66,7 @@ static inline void nixl_find_stand_in(void) {
    flight: a run that is late before NIXL is called is not posted. */
 static inline void run_late(kvmem_transfer *transfer) {
     while (NIXL(nixl_sim_get_requests()).in_flight == 0) {
-        const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+        const kvmem_status status = kvmem_transfer_submit(transfer, NULL, ERR);
         if (status == KVMEM_STATUS_OK) EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
         else CHECK_EQ(status, KVMEM_STATUS_BUSY); /* while the late run ends, or its request is in flight */
         sched_yield();

@@ -48,16 +48,16 @@ static nixl_sim_requests requests(void) { return NIXL(nixl_sim_get_requests()); 
 /* Blocks, or tokens by tables; from the peer, or to it. */
 static kvmem_transfer *create(const peers *peers, bool by_tables, bool reads, uint32_t method) {
     const kvmem_block_table from = {ids, NUM(ids), 1, 1}, to = {ids, NUM(ids), 0, 1};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.method = method, it.flags = KVMEM_TRANSFER_VERIFY);
+    kv_job options = JOB(it.transfer.method = method, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     if (by_tables) {
-        options.source_table = &from;
-        options.destination_table = &to;
-        options.num_tokens = 2 * config_of(0).page_size;
+        options.run.source_table = &from;
+        options.run.destination_table = &to;
+        options.run.num_tokens = 2 * config_of(0).page_size;
     } else {
-        options.pairs = pairs;
-        options.num_pairs = NUM(pairs);
+        options.run.pairs = pairs;
+        options.run.num_pairs = NUM(pairs);
     }
-    return MADE(kvmem_transfer, kvmem_transfer_create, reads ? peers->remote : peers->here.layout,
+    return MADE(kvmem_transfer, kv_prepare, reads ? peers->remote : peers->here.layout,
                 reads ? peers->here.layout : peers->remote, &options);
 }
 
@@ -124,9 +124,9 @@ TEST(a_verification_of_which_a_part_was_not_moved_fails) {
 }
 
 static kvmem_transfer *create_notifying(const peers *peers, uint64_t flags, uint64_t timeout_ns) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, peers->here.layout, peers->remote,
-                REF(OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs), it.flags = flags,
-                            it.timeout_ns = timeout_ns, it.notification = "here", it.notification_size = 4)));
+    return MADE(kvmem_transfer, kv_prepare, peers->here.layout, peers->remote,
+                REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs), it.transfer.flags = flags,
+                            it.run.timeout_ns = timeout_ns, it.run.notification = "here", it.run.notification_size = 4)));
 }
 
 TEST(the_peer_is_notified_after_the_comparison) {
@@ -138,7 +138,7 @@ TEST(the_peer_is_notified_after_the_comparison) {
     CHECK_EQ(NIXL(nixl_sim_notifications_sent()), before);
     NIXL(nixl_sim_set_moving(UINT64_MAX));
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_READS)); /* what reads the blocks back */
-    EXPECT_OK(kvmem_transfer_submit(write, ERR));
+    EXPECT_OK(kvmem_transfer_submit(write, NULL, ERR));
     AWAIT(requests().in_flight > 0);
     CHECK_EQ(NIXL(nixl_sim_notifications_sent()), before);
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
@@ -158,7 +158,7 @@ TEST(a_run_that_was_reported_as_timed_out_notifies_nobody) {
     const kvmem_submit_options unlimited = OPTIONS(kvmem_submit_options, it.pairs = pairs,
                                                    it.num_pairs = NUM(pairs), it.timeout_ns = KVMEM_TIMEOUT_FOREVER);
     kvmem_status status = KVMEM_STATUS_BUSY;
-    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit_pairs(write, &unlimited, ERR);
+    while (status == KVMEM_STATUS_BUSY) status = kvmem_transfer_submit(write, &unlimited, ERR);
     CHECK_EQ(status, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(write, PATIENCE, ERR));
     CHECK_EQ(NIXL(nixl_sim_notifications_sent()), before); /* those pairs have no notification */

@@ -67,9 +67,9 @@ static void objects_open(objects *o, uint64_t limit) {
     o->doomed_layout = allocate_layout(o);
     o->queue = MADE(kvmem_queue, kvmem_queue_create);
     static const kvmem_block_pair pair = {0, 0};
-    o->transfer = MADE(kvmem_transfer, kvmem_transfer_create, o->remote, o->local,
-                       REF(OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1, it.queue = o->queue,
-                                   it.timeout_ns = MILLISECONDS(20), it.method = KVMEM_METHOD_NIXL)));
+    o->transfer = MADE(kvmem_transfer, kv_prepare, o->remote, o->local,
+                       REF(JOB(it.run.pairs = &pair, it.run.num_pairs = 1, it.transfer.queue = o->queue,
+                                   it.run.timeout_ns = MILLISECONDS(20), it.transfer.method = KVMEM_METHOD_NIXL)));
     o->region = adopt(WHOLE);
     o->registration = MADE(kvmem_registration, kvmem_region_register, o->region, o->near);
     o->fresh = adopt(FRESH);
@@ -205,14 +205,14 @@ DESTROYS(destroy_layout, kvmem_layout, o->doomed_layout)
 MAKES(import_layout, kvmem_layout, kvmem_layout_import, o->near, o->descriptor.data, o->descriptor.size)
 CALLS(serve, kvmem_layout_serve(o->local, NULL, ERR))
 FUNCTION(run_transfer) {
-    const kvmem_status status = kvmem_transfer_submit(o->transfer, ERR);
+    const kvmem_status status = kvmem_transfer_submit(o->transfer, NULL, ERR);
     return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(o->transfer, KVMEM_TIMEOUT_FOREVER, ERR) : status;
 }
 FUNCTION(create_staged) {
     static const kvmem_block_pair pair = {0, 0};
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                                   it.method = KVMEM_METHOD_NIXL_STAGED);
-    return TRIED(kvmem_transfer, kvmem_transfer_create, o->remote, o->local, &options);
+    const kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1,
+                                                   it.transfer.method = KVMEM_METHOD_NIXL_STAGED);
+    return TRIED(kvmem_transfer, kv_prepare, o->remote, o->local, &options);
 }
 
 static const struct row {
@@ -263,7 +263,7 @@ static const struct row {
     {.name = "kvmem_share_create_layout", .run = share_layout, .held = NIXL_SIM_METADATA},
     {.name = "kvmem_layout_import", .run = import_layout, .held = NIXL_SIM_CHECK},
     {.name = "kvmem_layout_serve", .run = serve, .held = NIXL_SIM_REGISTER},
-    {.name = "kvmem_transfer_create with staging memory", .run = create_staged, .held = NIXL_SIM_REGISTER},
+    {.name = "kv_prepare with staging memory", .run = create_staged, .held = NIXL_SIM_REGISTER},
     {.name = "kvmem_transfer_submit and _wait", .run = run_transfer, .held = NIXL_SIM_POST, .has_own_limit = true},
     {.name = "kvmem_transfer_submit and _wait: creating requests", .run = run_transfer, .held = NIXL_SIM_REQUEST, .has_own_limit = true},
 };

@@ -119,6 +119,6 @@ TEST(disk_transfers_work) {
     kv_run(memory.layout, file, &out);
     kv_run(file, memory.layout, &in);
     kv_side_check_moved(&memory, &memory, &both);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.method = KVMEM_METHOD_NIXL);
-    REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_transfer_create, memory.layout, file, &options);
+    kv_job options = WITH(kv_job_of(&out), it.transfer.method = KVMEM_METHOD_NIXL);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kv_prepare, memory.layout, file, &options);
 }

@@ -197,11 +197,11 @@ static kvmem_layout *adopt_pages(unsigned char *address, uint32_t num_blocks) {
    others succeed. */
 static void check_overlap(const kvmem_layout *source, const kvmem_layout *destination) {
     static const kvmem_block_pair same[] = {{4, 0}}, chain[] = {{0, 0}, {4, 1}}, apart[] = {{0, 4}, {7, 7}};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = same, it.num_pairs = NUM(same));
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination, &options);
-    options.pairs = chain, options.num_pairs = NUM(chain);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, source, destination, &options);
-    options.pairs = apart, options.num_pairs = NUM(apart);
+    kv_job options = JOB(it.run.pairs = same, it.run.num_pairs = NUM(same));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, source, destination, &options);
+    options.run.pairs = chain, options.run.num_pairs = NUM(chain);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, source, destination, &options);
+    options.run.pairs = apart, options.run.num_pairs = NUM(apart);
     kv_run_with(source, destination, &options);
 }
 

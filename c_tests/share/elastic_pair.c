@@ -21,7 +21,7 @@ kvmem_transfer *elastic_pair_transfer(const elastic_pair *elastic_pair, const kv
 }
 
 kvmem_status elastic_pair_run(kvmem_transfer *transfer) {
-    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    const kvmem_status status = kvmem_transfer_submit(transfer, NULL, ERR);
     return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, PATIENCE, ERR) : status;
 }
 

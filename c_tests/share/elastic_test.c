@@ -50,10 +50,10 @@ TEST(writes_to_decommitted_extents_fail) {
     CLEANUP(elastic_pair_close) elastic_pair elastic_pair;
     open_exchange(&elastic_pair, 7);
     const kv_move move = KV_MOVE(3, {0, 6});
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, elastic_pair.own, elastic_pair.mapped, KV_OPTIONS(&move));
+    OWN(kvmem_transfer, transfer, kv_prepare, elastic_pair.own, elastic_pair.mapped, KV_JOB(&move));
     holder_end_shares(&elastic_pair.owner);
     CHECK_EQ(holder_resize(&elastic_pair.owner, 1), KVMEM_STATUS_OK);
-    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(transfer, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(transfer, NULL, ERR));
 }
 
 TEST(committing_more_extents_keeps_the_others) {

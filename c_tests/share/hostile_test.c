@@ -234,16 +234,16 @@ TEST(a_file_whose_bytes_are_withheld_delays_no_transfer_of_other_files) {
     served_file_withhold_bytes(&layouts.server);
     for (size_t i = 0; i < NUM_STUCK; i++) {
         destinations[i] = blocks_build(MEMORY_SYSTEM, &layouts.config, BLOCKS_TOGETHER, NULL);
-        stuck[i] = MADE(kvmem_transfer, kvmem_transfer_create, layouts.served, destinations[i],
-                        KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD));
-        EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));
+        stuck[i] = MADE(kvmem_transfer, kv_prepare, layouts.served, destinations[i],
+                        KV_JOB(&move, it.transfer.method = KVMEM_METHOD_PREAD));
+        EXPECT_OK(kvmem_transfer_submit(stuck[i], NULL, ERR));
     }
     while (!served_file_stalls(&layouts.server)) sched_yield();
     for (int is_verified = 0; is_verified < 2; is_verified++) {
-        kvmem_transfer *other = MADE(kvmem_transfer, kvmem_transfer_create, layouts.file, layouts.memory,
-                                     KV_OPTIONS(&move, it.method = KVMEM_METHOD_PREAD,
-                                                it.flags = is_verified ? KVMEM_TRANSFER_VERIFY : 0));
-        EXPECT_OK(kvmem_transfer_submit(other, ERR));
+        kvmem_transfer *other = MADE(kvmem_transfer, kv_prepare, layouts.file, layouts.memory,
+                                     KV_JOB(&move, it.transfer.method = KVMEM_METHOD_PREAD,
+                                                it.transfer.flags = is_verified ? KVMEM_TRANSFER_VERIFY : 0));
+        EXPECT_OK(kvmem_transfer_submit(other, NULL, ERR));
         EXPECT_OK(kvmem_transfer_wait(other, PATIENCE, ERR));
         DESTROYED(kvmem_transfer, other);
     }

@@ -82,7 +82,7 @@ TEST(blocks_move_in_both_directions) {
 
 static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *destination,
                                kvmem_status status) {
-    REFUSE(status, "", kvmem_transfer_create, source, destination, KV_OPTIONS(&all_layers));
+    REFUSE(status, "", kv_prepare, source, destination, KV_JOB(&all_layers));
 }
 
 TEST(a_read_only_share_is_no_destination) {

@@ -39,8 +39,8 @@ static void move_in_both_directions(fixture *fixture, const kvmem_layout *shared
 
 static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
                             const char *part) {
-    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+    const kv_job options = kv_job_of(&all_layers);
+    REFUSE(status, part, kv_prepare, source, destination, &options);
 }
 
 static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
@@ -183,8 +183,8 @@ TEST(a_read_only_file_is_read) {
     const uint32_t paths[] = {KVMEM_METHOD_NIXL, KVMEM_METHOD_PREAD};
     for (size_t i = 0; i < NUM(paths); i++)
         CHECK_EQ(exchange_pull(&fixture, mapped, &all_layers, paths[i]).method, paths[i]);
-    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, fixture.own, mapped, &options);
+    const kv_job options = kv_job_of(&all_layers);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kv_prepare, fixture.own, mapped, &options);
 }
 
 /* Memory of this process without a file. Without an agent it cannot be shared at all. */

@@ -169,8 +169,8 @@ TEST(memory_opened_for_another_gpu_is_copied_by_the_driver) {
     OPENED(fixture, fixture, 0);
     const kvmem_layout *own = fixture.here.model.layout;
     OWNED(kvmem_layout) opened = open_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.method = KVMEM_METHOD_CUDA_KERNEL);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0", kvmem_transfer_create, opened, own, &options);
+    kv_job options = WITH(kv_job_of(&all_layers), it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0", kv_prepare, opened, own, &options);
     kv_run(opened, own, &all_layers);
     kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);
     side_check(&fixture.here);

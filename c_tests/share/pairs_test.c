@@ -62,8 +62,8 @@ static void check_method(uint32_t method, uint32_t one, uint32_t other) {
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
                    const char *part) {
-    const kvmem_transfer_options options = kv_transfer_options(&there_move);
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+    const kv_job options = kv_job_of(&there_move);
+    REFUSE(status, part, kv_prepare, source, destination, &options);
 }
 
 /* ---- a peer's layout, mapped here ---- */
@@ -283,8 +283,8 @@ TEST(memory_that_is_mapped_twice_is_recognised) {
         const uint64_t to_read = KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_READ_ONLY;
         OWNED(kvmem_layout) reader = open_layout(&mapped.parcel, to_read, NULL);
         for (size_t k = 0; k < NUM(moves); k++) {
-            const kvmem_transfer_options options = kv_transfer_options(moves[k]);
-            REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, reader, mapped.layout,
+            const kv_job options = kv_job_of(moves[k]);
+            REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, reader, mapped.layout,
                    &options);
         }
         kv_run(reader, mapped.layout, &fine);

@@ -79,11 +79,11 @@ static void import_cache(int socket, kvmem_layout *(*build)(void), uint64_t num_
     /* Moves blocks to a cache of this process, and one back. */
     OWNED(kvmem_layout) copy = build();
     const kvmem_block_pair there = {5, 2}, back = {7, 5};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &there, it.num_pairs = 1,
-                                             it.flags = KVMEM_TRANSFER_VERIFY);
+    kv_job options = JOB(it.run.pairs = &there, it.run.num_pairs = 1,
+                                             it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     kv_run_with(mapped, copy, &options);
     fill_regions(copy, 9);
-    options.pairs = &back;
+    options.run.pairs = &back;
     kv_run_with(copy, mapped, &options);
     uint32_t now[PARTS_BLOCKS];
     checksums_of(mapped, now);

@@ -63,13 +63,13 @@ TEST(a_transfer_allocates_only_for_the_extents_it_touches) {
     OWNED(kvmem_layout) from = lay_out_parts(&config, elastic, size, EXTENT);
     OWNED(kvmem_layout) to = lay_out_parts(&config, system, size, size);
     const kv_move move = KV_MOVE(1, {0, 1});
-    const kvmem_transfer_options options = kv_transfer_options(&move);
+    const kv_job options = kv_job_of(&move);
     OWNED(kvmem_transfer) transfer = NULL;
     /* warm-up: creates per-process state */
-    EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));
+    EXPECT_OK(kv_prepare(from, to, &options, &transfer, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     const struct rlimit before = limit_addresses(512 * MIB);
-    EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));
+    EXPECT_OK(kv_prepare(from, to, &options, &transfer, ERR));
     RUN(transfer);
     CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }

@@ -13,7 +13,7 @@ HOLDER_ROLE
 static kvmem_transfer *submit_held(const elastic_pair *elastic_pair, uint32_t block) {
     kvmem_transfer *transfer = elastic_pair_transfer(elastic_pair, elastic_pair->mapped, block);
     SIM(sim_hold());
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(transfer, ERR));
     return transfer;
 }
@@ -96,8 +96,8 @@ TEST(a_read_only_share_is_page_locked_read_only) {
     CHECK(info.method >= KVMEM_METHOD_CUDA_COPY && info.method <= KVMEM_METHOD_CUDA_STAGED);
     kv_expect_moved(&here, &there, &move);
     blocks_check(own, &here);
-    const kvmem_transfer_options back = kv_transfer_options(&move);
-    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kvmem_transfer_create, own, locked, &back);
+    const kv_job back = kv_job_of(&move);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "", kv_prepare, own, locked, &back);
     CALL(kvmem_layout_destroy(own));
     CALL(kvmem_layout_destroy(locked));
     await_live(&before);

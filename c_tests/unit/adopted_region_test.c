@@ -144,8 +144,8 @@ TEST(read_only_memory_is_a_source_but_no_destination) {
     const kv_move move = KV_MOVE(1, {0, 0});
     kv_run(from, to, &move);
     CHECK_EQ(byte, 0x42);
-    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kvmem_transfer_create, to, from,
-           KV_OPTIONS(&move));
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY", kv_prepare, to, from,
+           KV_JOB(&move));
 }
 
 TEST(the_info_of_a_view_describes_it) {

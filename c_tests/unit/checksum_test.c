@@ -160,14 +160,14 @@ TEST(invalid_input_fails) {
 /* Runs a transfer twice, and returns the result of both runs, which its completion must repeat. */
 static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                         const uint32_t *checksums, uint64_t flags, const char *part) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.checksums = checksums,
-                                          it.flags = flags);
+    kv_job options = WITH(kv_job_of(move), it.run.checksums = checksums,
+                                          it.transfer.flags = flags);
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    options.queue = queue;
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    options.transfer.queue = queue;
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, &options);
     kvmem_status first = KVMEM_STATUS_OK;
     for (int i = 0; i < 2; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
         const kvmem_completion completion = next_completion(queue);
         EXPECT_MESSAGE(completion.status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));
         CHECK(i == 0 || completion.status == first);
@@ -219,8 +219,8 @@ TEST(transfers_from_and_to_files_are_verified) {
 
 static void refuse(const kv_side *source, const kv_side *destination, uint64_t flags,
                    const uint32_t *checksums, kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout,
-           REF(WITH(kv_transfer_options(&all_layers), it.flags = flags, it.checksums = checksums)));
+    REFUSE(status, part, kv_prepare, source->layout, destination->layout,
+           REF(WITH(kv_job_of(&all_layers), it.transfer.flags = flags, it.run.checksums = checksums)));
 }
 
 TEST(transfers_that_cannot_be_verified_fail) {
@@ -240,9 +240,9 @@ TEST(a_transfer_destroyed_during_its_run_is_verified) {
     static const uint32_t wrong[NUM(pairs)];
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[0]));
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout,
-        KV_OPTIONS(&all_layers, it.checksums = wrong, it.queue = queue));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    GET(kvmem_transfer *, transfer, kv_prepare, source.layout, destination.layout,
+        KV_JOB(&all_layers, it.run.checksums = wrong, it.transfer.queue = queue));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     kvmem_transfer_destroy(transfer);
     const kvmem_completion completion = next_completion(queue);
     CHECK_EQ(completion.status, KVMEM_STATUS_CORRUPT);

@@ -17,10 +17,10 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
 /* Replaces the transfer by one with this deadline. */
 static void limit(flight *flight, uint64_t flags, uint64_t timeout_ns) {
     kvmem_transfer_destroy(flight->transfer);
-    flight->transfer = MADE(kvmem_transfer, kvmem_transfer_create, flight->source.layout,
+    flight->transfer = MADE(kvmem_transfer, kv_prepare, flight->source.layout,
                             flight->destination.layout,
-                            KV_OPTIONS(&move, it.flags = flags, it.queue = flight->queue,
-                                       it.user_data = FLIGHT_USER_DATA, it.timeout_ns = timeout_ns));
+                            KV_JOB(&move, it.transfer.flags = flags, it.transfer.queue = flight->queue,
+                                       it.run.user_data = FLIGHT_USER_DATA, it.run.timeout_ns = timeout_ns));
 }
 
 /* The options of a run with the same blocks. */
@@ -30,18 +30,18 @@ static kvmem_submit_options step(uint64_t timeout_ns) {
                                   .timeout_ns = timeout_ns};
 }
 
-static kvmem_status submit_pairs_when_free(kvmem_transfer *transfer, uint64_t timeout_ns) {
+static kvmem_status submit_when_limited(kvmem_transfer *transfer, uint64_t timeout_ns) {
     const kvmem_submit_options options = step(timeout_ns);
     kvmem_status status = KVMEM_STATUS_BUSY;
     while (status == KVMEM_STATUS_BUSY) { /* only the deadline of the process limits this */
         sched_yield();
-        status = kvmem_transfer_submit_pairs(transfer, &options, ERR);
+        status = kvmem_transfer_submit(transfer, &options, ERR);
     }
     return status;
 }
 
 static void run_without_limit(flight *flight) {
-    CHECK_EQ(submit_pairs_when_free(flight->transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
+    CHECK_EQ(submit_when_limited(flight->transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
     flight_expect_moved(flight, &move, FLIGHT_USER_DATA);
 }
@@ -68,7 +68,7 @@ TEST(a_late_run_ends_at_its_deadline_and_its_memory_stays_in_use) {
     flight_hold(&flight, 0, 0);
     expect_late(&flight, "by memcpy was not complete after 1000 ms");
     CHECK(moved_at_least() < BYTES);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory is still in use", kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "its memory is still in use", kvmem_transfer_submit(flight.transfer, NULL, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR)); /* it has ended */
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_poll(flight.transfer, ERR));
     gate_open();
@@ -88,28 +88,27 @@ TEST(the_message_counts_layers_that_have_moved) {
     run_without_limit(&flight);
 }
 
-TEST(the_limit_of_a_run_replaces_that_of_its_transfer) {
+TEST(each_run_has_a_limit_of_its_own) {
     OPENED(flight, flight, &move, 0);
-    CHECK_EQ(submit_pairs_when_free(flight.transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
+    CHECK_EQ(submit_when_limited(flight.transfer, KVMEM_TIMEOUT_FOREVER), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
     static const struct {
-        uint64_t of_transfer, of_run;
+        uint64_t before, of_run;
         const char *part;
     } limits[] = {{0, MILLISECONDS(2), "after 2 ms"},
                   {SECONDS(3000), MILLISECONDS(3), "after 3 ms"},
-                  {MILLISECONDS(4), 0, "after 4 ms"},
                   {KVMEM_TIMEOUT_FOREVER, 500000, "after 0.5 ms"}};
     for (size_t i = 0; i < NUM(limits); i++) {
-        limit(&flight, 0, limits[i].of_transfer);
+        limit(&flight, 0, limits[i].before);
         gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
         const kvmem_submit_options options = step(limits[i].of_run);
-        EXPECT_OK(kvmem_transfer_submit_pairs(flight.transfer, &options, ERR));
+        EXPECT_OK(kvmem_transfer_submit(flight.transfer, &options, ERR));
         expect_late(&flight, limits[i].part);
         gate_open();
         run_without_limit(&flight);
     }
-    /* A later run with the same blocks has the limit of the last one. */
+    /* A later run with the same blocks has the limit of the last one: none here. */
     limit(&flight, 0, MILLISECONDS(1));
     run_without_limit(&flight);
     flight_hold(&flight, 0, 0);
@@ -128,10 +127,10 @@ TEST(memory_is_released_after_the_last_access) {
     kvmem_region *region = region_adopt_noting_release(memory, kv_region_size(config));
     kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
     kvmem_transfer *transfer =
-        MADE(kvmem_transfer, kvmem_transfer_create, layout, flight.destination.layout,
-             KV_OPTIONS(&move, it.timeout_ns = TIME_TO_REACH_GATE));
+        MADE(kvmem_transfer, kv_prepare, layout, flight.destination.layout,
+             KV_JOB(&move, it.run.timeout_ns = TIME_TO_REACH_GATE));
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     gate_await();
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     kvmem_transfer_destroy(transfer);
@@ -171,8 +170,8 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
                  int rounds) {
     OWNED(kvmem_queue) queue = NULL;
     EXPECT_OK(kvmem_queue_create(&queue, ERR));
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination,
-        KV_OPTIONS(&move, it.method = method, it.flags = flags, it.queue = queue));
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination,
+        KV_JOB(&move, it.transfer.method = method, it.transfer.flags = flags, it.transfer.queue = queue));
     canceller canceller = {.transfer = transfer};
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, cancel_again_and_again, &canceller), 0);
@@ -180,7 +179,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     for (int i = 0; i < rounds; i++) {
         /* From before the run starts until after its end. */
         const uint64_t timeout = 1 + last_duration * (uint64_t)(i % 8) / 4;
-        CHECK_EQ(submit_pairs_when_free(transfer, timeout), KVMEM_STATUS_OK);
+        CHECK_EQ(submit_when_limited(transfer, timeout), KVMEM_STATUS_OK);
         const kvmem_completion completion = next_completion(queue);
         const kvmem_status status = kvmem_transfer_poll(transfer, ERR);
         CHECK_EQ(completion.status, status);
@@ -190,7 +189,7 @@ static void race(const kvmem_layout *source, const kvmem_layout *destination, ui
     }
     canceller.stops = true;
     CHECK_EQ(pthread_join(thread, NULL), 0);
-    CHECK_EQ(submit_pairs_when_free(transfer, SECONDS(3000)), KVMEM_STATUS_OK);
+    CHECK_EQ(submit_when_limited(transfer, SECONDS(3000)), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
     kvmem_completion completion;

@@ -16,7 +16,7 @@ static void sides_open(sides *sides, uint64_t flags) {
 }
 
 static kvmem_transfer *create(sides *sides, bool to_file, uint32_t method) {
-    return file_pair_transfer(sides, to_file, KV_OPTIONS(&all, it.method = method));
+    return file_pair_transfer(sides, to_file, KV_JOB(&all, it.transfer.method = method));
 }
 
 /* The run fails with this status and errno; 0: no errno. */
@@ -60,9 +60,9 @@ TEST(the_queue_reports_a_failure) {
         sides_open(&sides, KVMEM_DISK_BUFFERED);
         OWN(kvmem_queue, queue, kvmem_queue_create);
         OWNED(kvmem_transfer) transfer = file_pair_transfer(
-            &sides, false, KV_OPTIONS(&all, it.method = methods[i], it.queue = queue, it.user_data = 7));
+            &sides, false, KV_JOB(&all, it.transfer.method = methods[i], it.transfer.queue = queue, it.run.user_data = 7));
         file_side_truncate(&sides.file, 8192);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
         const kvmem_completion completion = next_completion(queue);
         CHECK_EQ(completion.user_data, 7);
         CHECK_EQ(completion.status, KVMEM_STATUS_IO);
@@ -96,7 +96,7 @@ static kvmem_status expected_of_it;
    filter. */
 static void fail_in_the_middle(void) {
     OPENED(sides, sides, KVMEM_DISK_BUFFERED);
-    const kvmem_transfer_options options = WITH(kv_transfer_options(&apart), it.method = KVMEM_METHOD_PREAD);
+    const kv_job options = WITH(kv_job_of(&apart), it.transfer.method = KVMEM_METHOD_PREAD);
     OWNED(kvmem_transfer) write = file_pair_transfer(&sides, true, &options);
     OWNED(kvmem_transfer) read = file_pair_transfer(&sides, false, &options);
     CHECK_EQ(transfer_info(read).num_requests, NUM(apart_pairs));
@@ -138,8 +138,8 @@ static void without_a_ring(void) {
     CHECK_EQ(transfer_info(transfer).method, KVMEM_METHOD_PREAD);
     CHECK_HAS(kv_explained(transfer, NULL), said_of_it);
     expect_to_work(&sides, 0);
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "io_uring", kvmem_transfer_create, sides.host.layout,
-           sides.file.model.layout, KV_OPTIONS(&all, it.method = KVMEM_METHOD_URING));
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "io_uring", kv_prepare, sides.host.layout,
+           sides.file.model.layout, KV_JOB(&all, it.transfer.method = KVMEM_METHOD_URING));
 }
 
 TEST(without_io_uring_threads_move_the_same_bytes) {
@@ -189,8 +189,8 @@ TEST(a_ring_that_stops_working_is_an_error) {
 static sides parents;
 
 static void in_the_child(void) {
-    REFUSE(KVMEM_STATUS_INVALID_STATE, "", kvmem_transfer_create, parents.host.layout,
-           parents.file.model.layout, KV_OPTIONS(&all));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "", kv_prepare, parents.host.layout,
+           parents.file.model.layout, KV_JOB(&all));
     OPENED(sides, sides, 0);
     OWNED(kvmem_transfer) transfer = create(&sides, true, 0);
     CHECK_EQ(transfer_info(transfer).method, has_io_uring() ? KVMEM_METHOD_URING : KVMEM_METHOD_PREAD);

@@ -294,12 +294,12 @@ TEST(a_file_and_its_mapping_count_as_overlapping) {
             REF(OPTIONS(kvmem_adopt_options, it.address = bytes, it.size = BLOCKS * PAGE)));
         OWNED(kvmem_layout) mapped = regions_lay_out(&config, &region, 1, NULL);
         const kvmem_block_pair same[] = {{3, 3}}, apart[] = {{3, 4}};
-        const kvmem_transfer_options refused =
-            OPTIONS(kvmem_transfer_options, it.pairs = same, it.num_pairs = NUM(same));
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, mapped, on_disk, &refused);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, on_disk, mapped, &refused);
-        const kvmem_transfer_options options =
-            OPTIONS(kvmem_transfer_options, it.pairs = apart, it.num_pairs = NUM(apart));
+        const kv_job refused =
+            JOB(it.run.pairs = same, it.run.num_pairs = NUM(same));
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, mapped, on_disk, &refused);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, on_disk, mapped, &refused);
+        const kv_job options =
+            JOB(it.run.pairs = apart, it.run.num_pairs = NUM(apart));
         memset(bytes + 3 * PAGE, 7, PAGE);
         kv_run_with(mapped, on_disk, &options);
         CHECK_FILLED(bytes + 4 * PAGE, 7, PAGE);
@@ -324,10 +324,10 @@ TEST(layers_that_are_moved_one_by_one_overlap_each_other) {
         const kvmem_layout_config fewer = WITH(config, it.num_blocks = BLOCKS - 1);
         OWNED(kvmem_layout) mapped = regions_lay_out(&fewer, &region, 1, NULL);
         static const kvmem_block_pair pairs[] = {{0, 0}};
-        const kvmem_transfer_options by_layer =
-            OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 1, it.flags = KVMEM_TRANSFER_BY_LAYER);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, on_disk, mapped, &by_layer);
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, mapped, on_disk, &by_layer);
+        const kv_job by_layer =
+            JOB(it.run.pairs = pairs, it.run.num_pairs = 1, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, on_disk, mapped, &by_layer);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, mapped, on_disk, &by_layer);
     }
     CHECK_EQ(munmap(bytes, size), 0);
 }

@@ -51,8 +51,8 @@ TEST(a_reader_needs_no_lock) {
     const kv_move move = KV_MOVE(1, {0, 0});
     kv_run(file_layout, memory_layout, &move);
     CHECK_EQ(byte, 'x');
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_DISK_READ_ONLY", kvmem_transfer_create, memory_layout,
+    const kv_job options = kv_job_of(&move);
+    REFUSE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_DISK_READ_ONLY", kv_prepare, memory_layout,
            file_layout, &options);
     kvmem_share_options share_options = OPTIONS(kvmem_share_options);
     OWNED(kvmem_share) share = NULL;

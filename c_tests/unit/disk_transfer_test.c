@@ -60,7 +60,7 @@ static void move_many(const kv_kind *in_memory, const kv_kind *in_file, uint32_t
     }
     const kv_move offload = {there, MANY_BLOCKS, 0, 0, MANY_LAYERS}, restore = {here, MANY_BLOCKS, 0, 0, MANY_LAYERS};
     OPENED(file_pair, pair, &memory, &disk, NULL, KVMEM_DISK_BUFFERED);
-    OWNED(kvmem_transfer) transfer = file_pair_transfer(&pair, true, KV_OPTIONS(&offload, it.method = path));
+    OWNED(kvmem_transfer) transfer = file_pair_transfer(&pair, true, KV_JOB(&offload, it.transfer.method = path));
     /* Counted before the run, by the run, and after another one. */
     GET(kvmem_transfer_info, planned, kvmem_transfer_get_info, transfer);
     for (int i = 0; i < 2; i++) {
@@ -89,9 +89,9 @@ TEST(a_temporary_file_restores_the_blocks_written_to_it) {
     const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
     OPENED(kv_side, host, &config, NULL, 5);
-    const kvmem_transfer_options options = kv_transfer_options(&there_and_back);
-    OWN(kvmem_transfer, offload, kvmem_transfer_create, host.layout, file, &options);
-    OWN(kvmem_transfer, restore, kvmem_transfer_create, file, host.layout, &options);
+    const kv_job options = kv_job_of(&there_and_back);
+    OWN(kvmem_transfer, offload, kv_prepare, host.layout, file, &options);
+    OWN(kvmem_transfer, restore, kv_prepare, file, host.layout, &options);
     for (int i = 0; i < 20; i++) {
         RUN(offload);
         memset(host.memory + host.starts[0], 0, kv_region_size(&config));
@@ -108,15 +108,15 @@ static void move_in_steps(uint32_t path, uint64_t flags) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     OPENED(file_pair, pair, &config, &config, NULL, 0);
     OWNED(kvmem_transfer) transfer =
-        file_pair_transfer(&pair, true, KV_OPTIONS(&steps[1], it.method = path, it.flags = flags));
+        file_pair_transfer(&pair, true, KV_JOB(&steps[1], it.transfer.method = path, it.transfer.flags = flags));
     for (size_t i = 0; i < 2 * NUM(steps); i++) {
         const kv_move *move = &steps[i % NUM(steps)];
         kvmem_submit_options step =
             OPTIONS(kvmem_submit_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs);
         const kvmem_submit_options bad = WITH(step, it.pairs = twice, it.num_pairs = NUM(twice));
-        RUN_PAIRS(transfer, &step);
+        RUN_WITH(transfer, &step);
         file_pair_check_moved(&pair, true, move);
-        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit_pairs(transfer, &bad, ERR));
+        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_submit(transfer, &bad, ERR));
         RUN(transfer);
         file_pair_check(&pair);
     }
@@ -160,11 +160,11 @@ static void start_many(const kvmem_layout *source, const kvmem_layout *destinati
                        uint32_t path, kvmem_transfer **transfers) {
     for (uint32_t i = 0; i < MANY; i++) {
         const kv_move move = KV_MOVE(1, {i, MANY - 1 - i});
-        kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i,
-                                              it.method = path);
-        EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
+        kv_job options = WITH(kv_job_of(&move), it.transfer.queue = queue, it.run.user_data = i,
+                                              it.transfer.method = path);
+        EXPECT_OK(kv_prepare(source, destination, &options, &transfers[i], ERR));
     }
-    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    for (uint32_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
 }
 
 static void await_all(kvmem_queue *queue, uint64_t bytes) {
@@ -223,15 +223,15 @@ TEST(spans_not_aligned_for_direct_io_fail) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     OPENED(file_pair, pair, &config, &config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
     for (int to_file = 0; to_file < 2; to_file++)
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create,
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kv_prepare,
                file_pair_source(&pair, to_file)->layout, file_pair_destination(&pair, to_file)->layout,
-               KV_OPTIONS(&out));
+               KV_JOB(&out));
     file_pair_check(&pair);
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination,
-                   kvmem_transfer_options options, kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
+                   kv_job options, kvmem_status status, const char *part) {
+    REFUSE(status, part, kv_prepare, source, destination, &options);
 }
 
 TEST(layouts_that_do_not_fit_fail) {
@@ -239,19 +239,19 @@ TEST(layouts_that_do_not_fit_fail) {
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
     OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, NULL, 1);
-    const kvmem_transfer_options usual = kv_transfer_options(&out);
+    const kv_job usual = kv_job_of(&out);
     const kvmem_status unsupported = KVMEM_STATUS_UNSUPPORTED;
     refuse(file, buffered, usual, unsupported, "disk");
     const uint32_t strange[] = {KVMEM_METHOD_MEMCPY, KVMEM_METHOD_NIXL_STAGED, KVMEM_METHOD_CUDA_COPY,
                                 KVMEM_METHOD_NIXL_SERVED};
     for (size_t i = 0; i < NUM(strange); i++)
-        refuse(host.layout, file, WITH(usual, it.method = strange[i]), unsupported,
+        refuse(host.layout, file, WITH(usual, it.transfer.method = strange[i]), unsupported,
                kvmem_method_name(strange[i]));
-    refuse(host.layout, file, WITH(usual, it.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_INVALID_STATE,
+    refuse(host.layout, file, WITH(usual, it.transfer.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_INVALID_STATE,
            "agent");
-    refuse(host.layout, buffered, WITH(usual, it.flags = KVMEM_TRANSFER_ZERO_COPY), unsupported,
+    refuse(host.layout, buffered, WITH(usual, it.transfer.flags = KVMEM_TRANSFER_ZERO_COPY), unsupported,
            "page cache");
-    refuse(host.layout, file, WITH(usual, it.notification = "done", it.notification_size = 4),
+    refuse(host.layout, file, WITH(usual, it.run.notification = "done", it.run.notification_size = 4),
            KVMEM_STATUS_INVALID_ARGUMENT, "notification");
 }
 
@@ -259,10 +259,10 @@ TEST(a_transfer_to_a_direct_file_changes_nothing_else) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
     OPENED(kv_side, host, &config, NULL, 1);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, host.layout, file,
-        KV_OPTIONS(&out, it.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE));
+    OWN(kvmem_transfer, transfer, kv_prepare, host.layout, file,
+        KV_JOB(&out, it.transfer.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE));
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "on streams",
-                   kvmem_transfer_submit_on_stream(transfer, NULL, ERR));
+                   kvmem_transfer_submit_on_stream(transfer, NULL, NULL, ERR));
 }
 
 /* Every method is named, with the reason if it is not used. */

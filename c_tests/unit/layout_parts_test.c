@@ -13,8 +13,9 @@ static const part_shape reordered[] = {{"scales", "L/BHNC", 3, 1, 4, 2, 3, 1},
                                        {"values", "BLHNC", 3, 1, 4, 2, 24, 2}};
 static const kvmem_block_pair pairs[] = {{7, 2}, {1, 5}, {2, 6}, {3, 7}, {0, 0}};
 
-static kvmem_transfer_options all_pairs = {
-    .struct_size = sizeof(kvmem_transfer_options), .pairs = pairs, .num_pairs = NUM(pairs)};
+static kv_job all_pairs = {
+    .transfer = {.struct_size = sizeof(kvmem_transfer_options)},
+    .run = {.struct_size = sizeof(kvmem_submit_options), .pairs = pairs, .num_pairs = NUM(pairs)}};
 
 TEST(parts_are_listed_and_found_by_name) {
     OWNED(kvmem_layout) cache = parts_build_system(apart, NUM(apart), NULL);
@@ -85,7 +86,7 @@ static void check_expected(const caches *caches) {
 }
 
 /* Moves with these options, once as a whole and once part by part. */
-static void move(const caches *caches, const kvmem_transfer_options *options) {
+static void move(const caches *caches, const kv_job *options) {
     kv_run_with(caches->source, caches->destination, options);
     parts_run_apart(reordered, NUM(reordered), caches->source, caches->expected, options);
     check_expected(caches);
@@ -94,8 +95,8 @@ static void move(const caches *caches, const kvmem_transfer_options *options) {
 TEST(all_parts_move_in_one_transfer) {
     OPENED(caches, caches);
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    const kvmem_transfer_options options = WITH(all_pairs, it.queue = queue, it.user_data = 5);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &options);
+    const kv_job options = WITH(all_pairs, it.transfer.queue = queue, it.run.user_data = 5);
+    OWN(kvmem_transfer, transfer, kv_prepare, caches.source, caches.destination, &options);
     RUN(transfer);
     const uint64_t bytes = NUM(pairs) * 3 * 4 * 2 * (40 * 2 + 24 * 2 + 3);
     kvmem_transfer_explanation explanation;
@@ -115,26 +116,26 @@ TEST(all_parts_move_in_one_transfer) {
 
 TEST(tokens_layers_and_heads_are_selected_in_all_parts) {
     OPENED(caches, caches);
-    move(&caches, REF(WITH(all_pairs, it.source_layer = 1, it.num_layers = 2)));
-    move(&caches, REF(WITH(all_pairs, it.source_head = 1, it.num_heads = 1)));
+    move(&caches, REF(WITH(all_pairs, it.transfer.source_layer = 1, it.transfer.num_layers = 2)));
+    move(&caches, REF(WITH(all_pairs, it.transfer.source_head = 1, it.transfer.num_heads = 1)));
     const uint32_t from[] = {8, 4, 1}, to[] = {0, 3, 5, 7};
     const kvmem_block_table source = {from, NUM(from), 1, 1}, destination = {to, NUM(to), 3, 1};
-    kvmem_transfer_options tables = OPTIONS(kvmem_transfer_options, it.source_table = &source,
-                                                  it.destination_table = &destination, it.num_tokens = 11);
+    kv_job tables = JOB(it.run.source_table = &source,
+                                                  it.run.destination_table = &destination, it.run.num_tokens = 11);
     move(&caches, &tables);
-    move(&caches, REF(WITH(tables, it.flags = KVMEM_TRANSFER_VERIFY)));
-    move(&caches, REF(WITH(all_pairs, it.flags = KVMEM_TRANSFER_VERIFY)));
-    move(&caches, REF(WITH(all_pairs, it.flags = KVMEM_TRANSFER_BY_LAYER)));
+    move(&caches, REF(WITH(tables, it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+    move(&caches, REF(WITH(all_pairs, it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
+    move(&caches, REF(WITH(all_pairs, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER)));
 }
 
 TEST(new_pairs_move_all_parts) {
     OPENED(caches, caches);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, caches.source, caches.destination, &all_pairs);
+    OWN(kvmem_transfer, transfer, kv_prepare, caches.source, caches.destination, &all_pairs);
     const kvmem_block_pair others[] = {{8, 1}, {4, 4}};
     const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = others,
                                               it.num_pairs = NUM(others));
-    RUN_PAIRS(transfer, &step);
-    const kvmem_transfer_options same = WITH(all_pairs, it.pairs = others, it.num_pairs = NUM(others));
+    RUN_WITH(transfer, &step);
+    const kv_job same = WITH(all_pairs, it.run.pairs = others, it.run.num_pairs = NUM(others));
     parts_run_apart(reordered, NUM(reordered), caches.source, caches.expected, &same);
     check_expected(&caches);
 }
@@ -143,8 +144,8 @@ TEST(some_parts_move_and_the_others_are_unchanged) {
     OPENED(caches, caches);
     const char *const names[] = {"values", "scales"};
     kv_run_with(caches.source, caches.destination,
-                REF(WITH(all_pairs, it.parts = names, it.num_parts = NUM(names),
-                         it.flags = KVMEM_TRANSFER_VERIFY)));
+                REF(WITH(all_pairs, it.transfer.parts = names, it.transfer.num_parts = NUM(names),
+                         it.transfer.flags = KVMEM_TRANSFER_VERIFY)));
     const part_shape selected[] = {reordered[0], reordered[2]};
     parts_run_apart(selected, NUM(selected), caches.source, caches.expected, &all_pairs);
     check_expected(&caches);
@@ -155,7 +156,7 @@ TEST(a_single_part_moves) {
     OPENED(caches, caches);
     for (size_t i = 0; i < NUM(reordered); i++) {
         kv_run_with(caches.source, caches.destination,
-                    REF(WITH(all_pairs, it.parts = &reordered[i].name, it.num_parts = 1)));
+                    REF(WITH(all_pairs, it.transfer.parts = &reordered[i].name, it.transfer.num_parts = 1)));
         parts_run_apart(&reordered[i], 1, caches.source, caches.expected, &all_pairs);
         check_expected(&caches);
     }
@@ -185,12 +186,12 @@ TEST(checksums_cover_all_parts_sorted_by_name) {
     /* A transfer compares with it. */
     OWNED(kvmem_layout) other = parts_build_system(reordered, NUM(reordered), NULL);
     const kvmem_block_pair pair = {6, 1};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                             it.checksums = &computed);
+    kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1,
+                                             it.run.checksums = &computed);
     kv_run_with(cache, other, &options);
     const uint32_t wrong = computed + 1;
-    options.checksums = &wrong;
-    OWN(kvmem_transfer, corrupt, kvmem_transfer_create, cache, other, &options);
+    options.run.checksums = &wrong;
+    OWN(kvmem_transfer, corrupt, kv_prepare, cache, other, &options);
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "source block 6", corrupt);
 }
 
@@ -230,20 +231,20 @@ TEST(parts_that_do_not_match_fail_with_their_name) {
         {cache, deep, NULL, 0, KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys': num_layers is 3"},
     };
     for (size_t i = 0; i < NUM(wrong); i++) {
-        REFUSE(wrong[i].status, wrong[i].message, kvmem_transfer_create, wrong[i].from, wrong[i].to,
-               REF(WITH(all_pairs, it.parts = wrong[i].parts, it.num_parts = wrong[i].num_parts)));
+        REFUSE(wrong[i].status, wrong[i].message, kv_prepare, wrong[i].from, wrong[i].to,
+               REF(WITH(all_pairs, it.transfer.parts = wrong[i].parts, it.transfer.num_parts = wrong[i].num_parts)));
     }
     /* Tables count tokens, so all parts need blocks of one size; all parts need the same layers. */
     OWNED(kvmem_layout) same_long = parts_build_system(longer, NUM(longer), NULL);
     OWNED(kvmem_layout) same_deep = parts_build_system(deeper, NUM(deeper), NULL);
     const kvmem_block_table table = {(const uint32_t[]){0, 1}, 2, 0, 1};
-    kvmem_transfer_options tables = OPTIONS(kvmem_transfer_options, it.source_table = &table,
-                                                  it.destination_table = &table, it.num_tokens = 4);
+    kv_job tables = JOB(it.run.source_table = &table,
+                                                  it.run.destination_table = &table, it.run.num_tokens = 4);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' has blocks of 8 tokens in the source layout",
-           kvmem_transfer_create, long_pages, same_long, &tables);
+           kv_prepare, long_pages, same_long, &tables);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "part 'keys' has 4 layers and part 'scales' 3",
-           kvmem_transfer_create,
-           deep, same_deep, REF(WITH(all_pairs, it.flags = KVMEM_TRANSFER_BY_LAYER)));
+           kv_prepare,
+           deep, same_deep, REF(WITH(all_pairs, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER)));
     kv_run_with(deep, same_deep, &all_pairs);
 }
 
@@ -288,8 +289,8 @@ TEST(parts_may_be_interleaved_but_not_overlap) {
     kv_fill((unsigned char *)(uintptr_t)from.address, from.size, 3);
     kvmem_block_pair all[PARTS_BLOCKS];
     for (uint32_t i = 0; i < PARTS_BLOCKS; i++) all[i] = (kvmem_block_pair){i, i};
-    kv_run_with(source, destination, REF(OPTIONS(kvmem_transfer_options, it.pairs = all,
-                                                 it.num_pairs = PARTS_BLOCKS)));
+    kv_run_with(source, destination, REF(JOB(it.run.pairs = all,
+                                                 it.run.num_pairs = PARTS_BLOCKS)));
     CHECK_BYTES((unsigned char *)(uintptr_t)to.address, (unsigned char *)(uintptr_t)from.address, from.size);
 
     const struct {
@@ -359,13 +360,13 @@ TEST(all_parts_move_to_files_and_back) {
         kvmem_block_pair back[NUM(pairs)];
         for (size_t j = 0; j < NUM(pairs); j++)
             back[j] = (kvmem_block_pair){pairs[j].destination, pairs[j].source};
-        kvmem_transfer_options there = WITH(all_pairs, it.method = methods[i], it.flags = KVMEM_TRANSFER_VERIFY);
-        const kvmem_transfer_options here = WITH(there, it.pairs = back);
+        kv_job there = WITH(all_pairs, it.transfer.method = methods[i], it.transfer.flags = KVMEM_TRANSFER_VERIFY);
+        const kv_job here = WITH(there, it.run.pairs = back);
         kv_run_with(caches.source, files, &there);
         kv_run_with(files, caches.destination, &here);
         const kvmem_block_pair same[] = {{7, 7}, {1, 1}, {2, 2}, {3, 3}, {0, 0}};
         parts_run_apart(reordered, NUM(reordered), caches.source, caches.expected,
-                        REF(WITH(all_pairs, it.pairs = same)));
+                        REF(WITH(all_pairs, it.run.pairs = same)));
         check_expected(&caches);
     }
 }

@@ -64,7 +64,7 @@ static const kvmem_block_pair pair = {0, 1};
 static const kv_move move = {&pair, 1, 0, 0, 3};
 
 static void move_once(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status expected) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, KV_OPTIONS(&move));
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, KV_JOB(&move));
     RUN_ENDS(expected, "", transfer);
 }
 
@@ -87,7 +87,7 @@ TEST(a_transfer_has_a_line_for_each_step) {
     begin_log(KVMEM_LOG_DEBUG);
     move_once(side.layout, side.layout, KVMEM_STATUS_OK);
     end_log();
-    static const char *const steps[] = {"created: memcpy", "submitted", "GB/s", "destroyed"};
+    static const char *const steps[] = {"prepared: memcpy", "submitted", "GB/s", "destroyed"};
     char transfer[32];
     const struct line *line = expect(KVMEM_LOG_DEBUG, "transfer #", steps[0]);
     name_in(line, "transfer", transfer, sizeof(transfer));

@@ -23,7 +23,7 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
                          kv_outers slots, uint64_t flags) {
     OPENED(kv_side, source, from, NULL, 11);
     OPENED(kv_side, destination, to, NULL, 22);
-    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags);
+    kv_job options = WITH(kv_outers_job(move, slots), it.transfer.flags = flags);
     const kvmem_transfer_info info = kv_run_with(source.layout, destination.layout, &options);
     kv_expect_outers_moved(&destination, &source, move, slots);
     kv_side_check(&destination);
@@ -61,12 +61,12 @@ TEST(keys_are_copied_over_values_of_the_same_block) {
     const kv_outers keys_over_values = {0, 1, 1};
     EACH_KV_KIND(kind) {
         OPENED(kv_side, side, REF(kv_config(kind)), NULL, 3);
-        kvmem_transfer_options options = kv_outers_options(&move, keys_over_values);
+        kv_job options = kv_outers_job(&move, keys_over_values);
         kv_run_with(side.layout, side.layout, &options);
         kv_expect_outers_moved(&side, &side, &move, keys_over_values);
         kv_side_check(&side);
-        options = kv_outers_options(&move, (kv_outers){1, 1, 1});
-        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kvmem_transfer_create, side.layout, side.layout,
+        options = kv_outers_job(&move, (kv_outers){1, 1, 1});
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", kv_prepare, side.layout, side.layout,
                &options);
         kv_side_check(&side);
     }
@@ -76,7 +76,7 @@ TEST(keys_are_copied_over_values_of_the_same_block) {
 TEST(a_contiguous_slot_is_one_copy_per_layer) {
     const kv_move move = KV_MOVE(3, {0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6});
     KV_SIDES(source, destination, kv_config(&kv_kinds[2]), kv_config(&kv_kinds[2]));
-    const kvmem_transfer_options options = kv_outers_options(&move, outers[1]);
+    const kv_job options = kv_outers_job(&move, outers[1]);
     CHECK_EQ(kv_run_with(source.layout, destination.layout, &options).num_moves, 3);
     kv_expect_outers_moved(&destination, &source, &move, outers[1]);
     kv_side_check(&destination);
@@ -89,15 +89,15 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
     for (size_t i = 0; i < move->num_pairs; i++)
         checksums[i] = crc_of_slots(source, move->pairs[i].source, move->source_layer, move->num_layers,
                                     slots.source, slots.count);
-    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = KVMEM_TRANSFER_VERIFY);
+    kv_job options = WITH(kv_outers_job(move, slots), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     kv_run_with(source->layout, destination->layout, &options);
-    options.flags = 0;
-    options.checksums = checksums;
+    options.transfer.flags = 0;
+    options.run.checksums = checksums;
     kv_run_with(source->layout, destination->layout, &options);
-    options.source_outer = 1 - slots.source;
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
+    options.transfer.source_outer = 1 - slots.source;
+    OWN(kvmem_transfer, transfer, kv_prepare, source->layout, destination->layout, &options);
     RUN_ENDS(KVMEM_STATUS_CORRUPT, "6 of 6 moved blocks", transfer);
-    slots.source = options.source_outer;
+    slots.source = options.transfer.source_outer;
     kv_expect_outers_moved(destination, source, move, slots);
 }
 
@@ -118,9 +118,9 @@ static void out_and_back(const kvmem_layout_config *memory, const kvmem_layout_c
         kv_side *source = file_pair_source(&pair, to_file);
         kv_side *destination = file_pair_destination(&pair, to_file);
         const kv_move *move = &moves[to_file ? 0 : 2];
-        const kvmem_transfer_options options =
-            WITH(kv_outers_options(move, slots), it.method = method,
-                 it.flags = to_file ? 0 : KVMEM_TRANSFER_VERIFY);
+        const kv_job options =
+            WITH(kv_outers_job(move, slots), it.transfer.method = method,
+                 it.transfer.flags = to_file ? 0 : KVMEM_TRANSFER_VERIFY);
         const kvmem_transfer_info info = kv_run_with(source->layout, destination->layout, &options);
         check_info(&info, source, move, slots);
         kv_expect_outers_moved(destination, source, move, slots);
@@ -144,8 +144,8 @@ TEST(slots_move_to_files_and_back) {
 
 static void refuse(const kv_side *source, const kv_side *destination, kv_outers slots, kvmem_status status,
                    const char *part) {
-    const kvmem_transfer_options options = kv_outers_options(&moves[0], slots);
-    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, &options);
+    const kv_job options = kv_outers_job(&moves[0], slots);
+    REFUSE(status, part, kv_prepare, source->layout, destination->layout, &options);
     kv_side_check(source);
     kv_side_check(destination);
 }

@@ -19,8 +19,8 @@ static bool is_readable(int fd, int timeout_ms) {
 
 static kvmem_transfer *create_transfer(const kv_side *source, const kv_side *destination, kvmem_queue *queue,
                                        uint64_t user_data) {
-    return MADE(kvmem_transfer, kvmem_transfer_create, source->layout, destination->layout,
-                KV_OPTIONS(&move, it.queue = queue, it.user_data = user_data));
+    return MADE(kvmem_transfer, kv_prepare, source->layout, destination->layout,
+                KV_JOB(&move, it.transfer.queue = queue, it.run.user_data = user_data));
 }
 
 TEST(an_empty_queue_reports_not_found) {
@@ -52,7 +52,7 @@ TEST(a_completion_echoes_its_user_data_and_wakes_poll) {
     OWNED(kvmem_transfer) transfer = create_transfer(&source, &destination, queue,
                                                      UINT64_C(0xFEDCBA9876543210));
     CHECK(!is_readable(fd_of(queue), 0)); /* creating moves nothing */
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     CHECK(is_readable(fd_of(queue), PATIENCE_MS));
     kvmem_completion completion;
     GET(size_t, count, kvmem_queue_poll, queue, &completion, 1);
@@ -87,7 +87,7 @@ TEST(a_thousand_in_flight_all_arrive_once) {
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     CLEANUP(test_free) unsigned char *seen = test_allocate(MANY);
     for (size_t i = 0; i < MANY; i++) transfers[i] = create_transfer(&source, &destination, queue, i);
-    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
     kvmem_completion completions[7];
     size_t count = 0;
     for (size_t taken = 0; taken < MANY; taken += count) {

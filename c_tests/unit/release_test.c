@@ -27,10 +27,10 @@ typedef struct on_release {
 /* Creates a transfer, waits for it and destroys it. A failed check here would end the case on the wrong
    thread. */
 static kvmem_status move_all(const move_sides *sides) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.method = sides->path);
+    kv_job options = WITH(kv_job_of(&all_blocks), it.transfer.method = sides->path);
     OWNED(kvmem_transfer) transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(sides->source, sides->destination, &options, &transfer, NULL);
-    THEN(status, kvmem_transfer_submit(transfer, NULL));
+    kvmem_status status = kv_prepare(sides->source, sides->destination, &options, &transfer, NULL);
+    THEN(status, kvmem_transfer_submit(transfer, NULL, NULL));
     THEN(status, kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, NULL));
     return status;
 }
@@ -66,10 +66,10 @@ static void *page_aligned(uint64_t size) {
 static void destroy_in_flight(const kvmem_layout_config *config, void *memory, kvmem_layout *destination,
                               on_release *release, void *gate) {
     OWNED(kvmem_layout) source = adopted_layout(config, memory, release);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.method = release->sides.path);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, &options);
+    kv_job options = WITH(kv_job_of(&all_blocks), it.transfer.method = release->sides.path);
+    OWN(kvmem_transfer, transfer, kv_prepare, source, destination, &options);
     if (gate != NULL) gate_close(gate, 4096);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     kvmem_layout_destroy(destination);
 }
 

@@ -51,10 +51,10 @@ static void run_once(world *world, uint32_t method, uint64_t flags, bool cancel)
     kvmem_layout *layouts[2];
     for (int side = 0; side < 2; side++)
         layouts[side] = regions_lay_out(&world->config, &world->regions[side], 1, NULL);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.method = method, it.flags = flags,
-                                          it.queue = world->queue);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    kv_job options = WITH(kv_job_of(&all_blocks), it.transfer.method = method, it.transfer.flags = flags,
+                                          it.transfer.queue = world->queue);
+    GET(kvmem_transfer *, transfer, kv_prepare, layouts[0], layouts[1], &options);
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     if (cancel) EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(layouts[0]);

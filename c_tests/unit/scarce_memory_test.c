@@ -16,12 +16,12 @@ static void ignore(uint32_t level, const char *target, const char *message, void
 
 /* The rate of host copies is measured at the first estimate, with 8 MiB for each processor. */
 static void estimate_without_memory(uint32_t log_level) {
-    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    const kv_job options = kv_job_of(&all_layers);
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
     OWNED(kvmem_transfer) transfer = NULL;
     if (log_level != KVMEM_LOG_OFF) EXPECT_OK(kvmem_log_set_callback(log_level, ignore, NULL, ERR));
     const struct rlimit before = limit_addresses(4 * MIB);
-    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    EXPECT_OK(kv_prepare(source.layout, destination.layout, &options, &transfer, ERR));
     kvmem_transfer_explanation explanation;
     const char *text = kv_explained(transfer, &explanation);
     CHECK_EQ(explanation.bytes_per_second, 0);
@@ -41,13 +41,13 @@ static void pass_large_arguments(void) {
     CLEANUP(test_free) unsigned char *bytes = test_allocate(LARGE);
     memset(bytes, 1, LARGE);
     KV_SIDES(source, destination, kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]));
-    const kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.notification = bytes,
-                                                it.notification_size = LARGE);
+    const kv_job options = WITH(kv_job_of(&all_layers), it.run.notification = bytes,
+                                                it.run.notification_size = LARGE);
     OWN(kvmem_descriptors, list, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);
     CLEANUP(test_free) kvmem_descriptor *descriptors = test_allocate(LARGE);
     memset(descriptors, 0, LARGE);
     const struct rlimit before = limit_addresses(4 * MIB);
-    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a copy of 33554432 bytes", kvmem_transfer_create,
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a copy of 33554432 bytes", kv_prepare,
            source.layout, destination.layout, &options);
     REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a copy of 33554432 bytes", kvmem_share_create_received,
            bytes, LARGE, NULL, 0);

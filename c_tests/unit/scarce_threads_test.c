@@ -5,12 +5,12 @@
 
 static const kv_move some = KV_MOVE(3, {6, 0}, {0, 5}, {1, 6}, {3, 3});
 
-static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL); }
+static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL, NULL); }
 
 static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
                               uint32_t method, uint64_t flags) {
-    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.method = method, it.flags = flags);
-    return MADE(kvmem_transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
+    kv_job options = WITH(kv_job_of(move), it.transfer.method = method, it.transfer.flags = flags);
+    return MADE(kvmem_transfer, kv_prepare, source->layout, destination->layout, &options);
 }
 
 /* More bytes than a submitting call usually copies itself. */
@@ -31,7 +31,7 @@ typedef struct file_world {
 static void file_world_open(file_world *world, uint32_t method) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     file_pair_open(&world->pair, &config, &config, NULL, 0);
-    world->transfer = file_pair_transfer(&world->pair, true, KV_OPTIONS(&some, it.method = method));
+    world->transfer = file_pair_transfer(&world->pair, true, KV_JOB(&some, it.transfer.method = method));
 }
 
 static void file_world_close(file_world *world) {

@@ -35,7 +35,7 @@ TEST(polls_and_waits_report_a_run_in_flight) {
 TEST(a_wait_without_time_copies_nothing) {
     OPENED(flight, flight, &move, 0);
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, NULL, ERR));
     gate_await();
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
     gate_open();
@@ -46,10 +46,10 @@ TEST(a_wait_without_time_copies_nothing) {
 TEST(a_run_in_flight_cannot_be_submitted_again) {
     OPENED(flight, flight, &move, 0);
     flight_hold(&flight, 0, 0);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it", kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it", kvmem_transfer_submit(flight.transfer, NULL, ERR));
     gate_open();
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, NULL, ERR));
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
@@ -59,11 +59,11 @@ TEST(pairs_may_be_changed_after_create) {
     kvmem_block_pair mine[NUM(pairs)];
     memcpy(mine, pairs, sizeof(pairs));
     const kv_move my_move = {mine, NUM(mine), 0, 0, 4};
-    EXPECT_OK(kvmem_transfer_create(flight.source.layout, flight.destination.layout,
-                                    REF(WITH(kv_transfer_options(&my_move), it.queue = flight.queue,
-                                             it.user_data = 42)), &flight.transfer, ERR));
+    EXPECT_OK(kv_prepare(flight.source.layout, flight.destination.layout,
+                                    REF(WITH(kv_job_of(&my_move), it.transfer.queue = flight.queue,
+                                             it.run.user_data = 42)), &flight.transfer, ERR));
     memset(mine, 0xFF, sizeof(mine));
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, NULL, ERR));
     flight_expect_moved(&flight, &move, FLIGHT_USER_DATA);
 }
 
@@ -95,11 +95,11 @@ static void destroy_in_order_while_in_flight(const int *order) {
     KV_SIDES(source, destination, kv_large_config(&kv_kinds[0]), kv_large_config(&kv_kinds[0]));
     kvmem_layout *layouts[] = {layout_with_release(&source), layout_with_release(&destination)};
     GET(kvmem_queue *, queue, kvmem_queue_create);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
-    GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[SOURCE], layouts[DESTINATION], &options);
+    kv_job options = WITH(kv_job_of(&move), it.transfer.queue = queue);
+    GET(kvmem_transfer *, transfer, kv_prepare, layouts[SOURCE], layouts[DESTINATION], &options);
     const int before = releases_count();
     gate_close(kv_side_piece(&source, 0, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     gate_await();
     for (int i = 0; i < NUM_HANDLES; i++) destroy_handle(order[i], layouts, transfer, queue);
     CHECK_EQ(releases_count(), before); /* a transfer in flight keeps its memory */

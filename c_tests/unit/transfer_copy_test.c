@@ -87,9 +87,9 @@ TEST(a_layout_copies_to_itself) {
 
 TEST(a_second_submit_copies_again) {
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
-    const kvmem_transfer_options options = kv_transfer_options(&move);
+    const kv_job options = kv_job_of(&move);
     KV_SIDES(source, destination, kv_config(&kv_kinds[2]), kv_config(&kv_kinds[2]));
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, &options);
     for (uint32_t round = 0; round < 50; round++) {
         kv_fill(source.memory, source.size, round);
         memcpy(source.expected, source.memory, source.size);

@@ -94,7 +94,7 @@ TEST(layers_that_have_not_started_are_cancelled) {
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     /* layers that have started continue */
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, NULL, ERR));
     gate_open();
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(moved_layers(&flight), 1);
@@ -104,7 +104,7 @@ TEST(layers_that_have_not_started_are_cancelled) {
     expect_end(&flight, KVMEM_STATUS_CANCELLED);
     const kv_move first = {pairs, NUM(pairs), 0, 0, 1};
     kv_side_check_moved(&flight.destination, &flight.source, &first); /* no byte of the other layers */
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, NULL, ERR));
     expect_all_moved(&flight);
 }
 
@@ -116,7 +116,7 @@ TEST(chunks_that_have_not_started_are_cancelled) {
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(moved_layers(&flight), 0);
     expect_end(&flight, KVMEM_STATUS_CANCELLED);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, NULL, ERR));
     expect_all_moved(&flight);
 }
 
@@ -128,7 +128,7 @@ TEST(a_late_cancellation_changes_nothing) {
     EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
     expect_all_moved(&flight);
-    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR)); /* the next run is independent */
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, NULL, ERR)); /* the next run is independent */
     expect_all_moved(&flight);
 }
 
@@ -146,11 +146,11 @@ TEST(small_copies_and_files_report_layers) {
         const kv_move *moves[] = {&part, &back};
         for (size_t i = 0; i < NUM(moves); i++) {
             const kvmem_layout *ends[] = {host.layout, disk};
-            OWN(kvmem_transfer, transfer, kvmem_transfer_create, ends[i], ends[1 - i],
-                KV_OPTIONS(moves[i], it.flags = KVMEM_TRANSFER_BY_LAYER,
-                           it.method = methods[kind / KV_NUM_KINDS]));
+            OWN(kvmem_transfer, transfer, kv_prepare, ends[i], ends[1 - i],
+                KV_JOB(moves[i], it.transfer.flags = KVMEM_TRANSFER_BY_LAYER,
+                           it.transfer.method = methods[kind / KV_NUM_KINDS]));
             for (int again = 0; again < 3; again++) {
-                EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+                EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
                 EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
                 EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
                 GET(uint64_t, layers, kvmem_transfer_get_layers, transfer);
@@ -166,7 +166,7 @@ TEST(small_copies_and_files_report_layers) {
 /* Cancels at once, or when a layer has moved: requests already passed to the kernel complete, so both results
    are valid. */
 static void submit_and_cancel(kvmem_transfer *transfer, bool by_layer) {
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     if (by_layer) EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
     const kvmem_status end = kvmem_transfer_wait(transfer, PATIENCE, ERR);
@@ -186,7 +186,7 @@ static void cancel_file_transfer(uint32_t method, bool to_file, bool by_layer) {
     const size_t files = count_open_files();
     file_pair_open(&pair, &config, &config, NULL, 0);
     kvmem_transfer *transfer = file_pair_transfer(
-        &pair, to_file, KV_OPTIONS(&all, it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.method = method));
+        &pair, to_file, KV_JOB(&all, it.transfer.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.transfer.method = method));
     for (int again = 0; again < 3; again++) submit_and_cancel(transfer, by_layer);
     RUN(transfer);
     file_pair_check_moved(&pair, to_file, &all);
@@ -219,7 +219,7 @@ TEST(thousands_in_flight_are_each_reported_once) {
         if (i < 64) kv_expect_moved(&flight.destination, &flight.source, &one);
     }
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
-    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
     gate_await();
     for (size_t i = 0; i < MANY; i += EACH) EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
     gate_open();
@@ -240,7 +240,7 @@ TEST(thousands_in_flight_are_each_reported_once) {
     CHECK(cancelled + 64 >= MANY / EACH); /* except those that threads had already started */
     /* If each transfer has its own block, every block was moved again by another one. */
     for (size_t i = 0; i < MANY && UNDER_THREAD_SANITIZER; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
         EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
     }
     kv_side_check(&flight.destination);

@@ -24,7 +24,7 @@ static kvmem_submit_options step_of(const kv_move *move, uint64_t user_data) {
 }
 
 static void run_step(flight *steps, const kv_move *move, uint64_t user_data) {
-    RUN_PAIRS(steps->transfer, REF(step_of(move, user_data)));
+    RUN_WITH(steps->transfer, REF(step_of(move, user_data)));
     flight_expect_moved(steps, move, user_data);
 }
 
@@ -47,7 +47,7 @@ TEST(a_small_step_is_complete_when_the_call_returns) {
     OWNED(kvmem_transfer) transfer = kv_transfer(source.layout, destination.layout, &start);
     for (size_t i = 0; i < NUM(small); i++) {
         const kv_move move = {small[i], 2, 0, 0, 3};
-        EXPECT_OK(kvmem_transfer_submit_pairs(transfer, REF(step_of(&move, i)), ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, REF(step_of(&move, i)), ERR));
         EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
         kv_side_check_moved(&destination, &source, &move);
     }
@@ -67,7 +67,7 @@ TEST(pairs_may_be_changed_after_the_call) {
     memcpy(mine, more, sizeof(more));
     const kv_move my_move = {mine, NUM(mine), 0, 0, LAYERS};
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, REF(step_of(&my_move, 1)), ERR));
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, REF(step_of(&my_move, 1)), ERR));
     gate_await();
     memset(mine, 0xFF, sizeof(mine));
     gate_open();
@@ -92,13 +92,13 @@ TEST(invalid_pairs_change_nothing) {
     OPENED(flight, steps, &MOVE(first), 0);
     for (size_t i = 0; i < NUM(bad); i++) {
         const kvmem_submit_options step = step_of(&bad[i].move, 99);
-        EXPECT_MESSAGE(bad[i].status, bad[i].text, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+        EXPECT_MESSAGE(bad[i].status, bad[i].text, kvmem_transfer_submit(steps.transfer, &step, ERR));
     }
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(steps.transfer, ERR)); /* nothing was started */
     run_step(&steps, &before, 5);
     for (size_t i = 0; i < NUM(bad); i++) {
         const kvmem_submit_options step = step_of(&bad[i].move, 99);
-        EXPECT(bad[i].status, kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+        EXPECT(bad[i].status, kvmem_transfer_submit(steps.transfer, &step, ERR));
         EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR)); /* of the previous run */
         CHECK_EQ(transfer_info(steps.transfer).bytes, before.num_pairs * BLOCK);
     }
@@ -112,7 +112,7 @@ TEST(a_notification_without_a_peer_fails_and_changes_nothing) {
     OPENED(flight, steps, &MOVE(first), 0);
     kvmem_submit_options step = WITH(step_of(&move, 1), it.notification = "moved", it.notification_size = 5);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "neither layout is remote",
-                   kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+                   kvmem_transfer_submit(steps.transfer, &step, ERR));
     run_step(&steps, &move, 2);
 }
 
@@ -121,10 +121,10 @@ TEST(new_pairs_during_a_run_fail_and_do_not_change_the_run) {
     OPENED(flight, steps, &MOVE(first), 0);
     const kvmem_submit_options step = step_of(&move, 1), refused = step_of(&other, 2);
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, &step, ERR));
     gate_await();
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it",
-                   kvmem_transfer_submit_pairs(steps.transfer, &refused, ERR));
+                   kvmem_transfer_submit(steps.transfer, &refused, ERR));
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(steps.transfer, ERR));
     gate_open();
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
@@ -136,7 +136,7 @@ TEST(a_cancelled_step_is_followed_by_others) {
     const kv_move move = MOVE(more), other = MOVE(first);
     OPENED(flight, steps, &MOVE(first), 0);
     gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, REF(step_of(&move, 1)), ERR));
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, REF(step_of(&move, 1)), ERR));
     gate_await();
     EXPECT_OK(kvmem_transfer_cancel(steps.transfer, ERR));
     gate_open();
@@ -154,7 +154,7 @@ TEST(a_step_by_layer_reports_its_layers) {
         const kvmem_submit_options step = step_of(&moves[i], i);
         uint64_t layers = 9;
         gate_close(kv_side_piece(&steps.source, moves[i].pairs[0].source, 2, 0), 4096);
-        EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+        EXPECT_OK(kvmem_transfer_submit(steps.transfer, &step, ERR));
         gate_await();
         EXPECT_OK(kvmem_transfer_get_layers(steps.transfer, &layers, ERR));
         CHECK(layers <= 2);
@@ -172,10 +172,10 @@ TEST(checksums_belong_to_the_step_that_computes_them) {
     for (size_t i = 0; i < NUM(first); i++) ids[i] = first[i].source;
     EXPECT_OK(kvmem_layout_checksum(steps.source.layout, ids, NUM(ids), KVMEM_TIMEOUT_FOREVER, sums, ERR));
     kvmem_submit_options step = WITH(step_of(&move, 1), it.checksums = sums);
-    RUN_PAIRS(steps.transfer, &step);
+    RUN_WITH(steps.transfer, &step);
     flight_expect_moved(&steps, &move, 1);
     sums[2]++;
-    EXPECT_OK(kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, &step, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "pair 2", kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     flight_expect_end(&steps, &move, 1, KVMEM_STATUS_CORRUPT);
     run_step(&steps, &other, 2); /* this run computes none */
@@ -188,7 +188,7 @@ TEST(new_pairs_are_verified_too) {
     run_step(&steps, &move, 1);
     kvmem_submit_options step = WITH(step_of(&move, 2), it.checksums = sums);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_TRANSFER_VERIFY",
-                   kvmem_transfer_submit_pairs(steps.transfer, &step, ERR));
+                   kvmem_transfer_submit(steps.transfer, &step, ERR));
     run_step(&steps, &move, 3);
 }
 
@@ -197,11 +197,11 @@ TEST(each_step_checks_that_no_block_is_read_and_written) {
     static const kvmem_block_pair apart[] = {{0, 1}, {2, 3}}, chained[] = {{0, 1}, {1, 2}}, others[] = {{1, 0}, {3, 2}};
     OPENED(kv_side, side, REF(kv_large_config(&kv_kinds[2])), NULL, 3);
     const kv_move move = MOVE(apart), bad = MOVE(chained), back = MOVE(others);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, side.layout, side.layout, KV_OPTIONS(&move));
+    OWN(kvmem_transfer, transfer, kv_prepare, side.layout, side.layout, KV_JOB(&move));
     const kvmem_submit_options refused = step_of(&bad, 0), step = step_of(&back, 0);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap",
-                   kvmem_transfer_submit_pairs(transfer, &refused, ERR));
-    RUN_PAIRS(transfer, &step);
+                   kvmem_transfer_submit(transfer, &refused, ERR));
+    RUN_WITH(transfer, &step);
     kv_side_check_moved(&side, &side, &back);
 }
 
@@ -209,19 +209,88 @@ TEST(one_call_creates_and_submits) {
     const kv_move move = MOVE(more), bad = MOVE(outside);
     OPENED(flight, steps, &MOVE(first), 0);
     DESTROYED(kvmem_transfer, steps.transfer);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = steps.queue,
-                                          it.user_data = 6);
-    EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &steps.transfer,
-                                   ERR));
+    kv_job options = WITH(kv_job_of(&move), it.transfer.queue = steps.queue,
+                                          it.run.user_data = 6);
+    EXPECT_OK(kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options.transfer,
+                                   &options.run, &steps.transfer, ERR));
     EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
     flight_expect_moved(&steps, &move, 6);
-    options = kv_transfer_options(&bad);
-    options.queue = steps.queue;
+    options = kv_job_of(&bad);
+    options.transfer.queue = steps.queue;
     kvmem_transfer *none = steps.transfer;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE,
-           kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options, &none, ERR));
+           kvmem_transfer_start(steps.source.layout, steps.destination.layout, &options.transfer, &options.run,
+                                &none, ERR));
     CHECK(none == NULL);
     flight_expect_none(&steps);
+}
+
+/* A transfer of whole blocks, which has none yet. */
+static kvmem_transfer *without_blocks(const flight *steps) {
+    return MADE(kvmem_transfer, kvmem_transfer_create, steps->source.layout, steps->destination.layout,
+                REF(OPTIONS(kvmem_transfer_options, it.queue = steps->queue)));
+}
+
+static void expect_no_blocks(kvmem_transfer *transfer) {
+    static const char text[] = "has no blocks yet";
+    kvmem_transfer_info info;
+    kvmem_blob *blob = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_submit(transfer, NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_poll(transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_cancel(transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_get_info(transfer, &info, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, text, kvmem_transfer_explain(transfer, NULL, &blob, ERR));
+}
+
+TEST(a_transfer_has_no_blocks_until_it_is_given_some) {
+    const kv_move move = MOVE(more), bad = MOVE(outside);
+    OPENED(flight, steps, &MOVE(first), 0);
+    OWNED(kvmem_transfer) transfer = without_blocks(&steps);
+    expect_no_blocks(transfer);
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_transfer_prepare(transfer, REF(step_of(&bad, 1)), ERR));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_transfer_submit(transfer, REF(step_of(&bad, 1)), ERR));
+    expect_no_blocks(transfer);
+    flight_expect_none(&steps);
+    RUN_WITH(transfer, REF(step_of(&move, 2)));
+    flight_expect_moved(&steps, &move, 2);
+}
+
+TEST(prepared_blocks_are_moved_by_the_next_submission) {
+    const kv_move moves[] = {MOVE(more), MOVE(fewer)}, bad = MOVE(twice);
+    OPENED(flight, steps, &MOVE(first), 0);
+    OWNED(kvmem_transfer) transfer = without_blocks(&steps);
+    for (size_t i = 0; i < NUM(moves); i++) {
+        kvmem_block_pair mine[NUM(more)];
+        memcpy(mine, moves[i].pairs, moves[i].num_pairs * sizeof(mine[0]));
+        const kv_move my_move = {mine, moves[i].num_pairs, 0, 0, LAYERS};
+        EXPECT_OK(kvmem_transfer_prepare(transfer, REF(step_of(&my_move, i)), ERR));
+        memset(mine, 0xFF, sizeof(mine)); /* they were copied */
+        CHECK_EQ(transfer_info(transfer).bytes, moves[i].num_pairs * BLOCK);
+        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_transfer_prepare(transfer, REF(step_of(&bad, 9)), ERR));
+        kv_side_check(&steps.destination); /* nothing has moved */
+        flight_expect_none(&steps);
+        RUN(transfer);
+        flight_expect_moved(&steps, &moves[i], i);
+    }
+}
+
+TEST(blocks_are_not_prepared_during_a_run) {
+    const kv_move move = MOVE(more), other = MOVE(fewer);
+    OPENED(flight, steps, &MOVE(first), 0);
+    gate_close(kv_side_piece(&steps.source, 20, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(steps.transfer, REF(step_of(&move, 1)), ERR));
+    gate_await();
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it",
+                   kvmem_transfer_prepare(steps.transfer, REF(step_of(&other, 2)), ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(steps.transfer, PATIENCE, ERR));
+    flight_expect_moved(&steps, &move, 1);
+    EXPECT_OK(kvmem_transfer_prepare(steps.transfer, REF(step_of(&other, 2)), ERR));
+    EXPECT_OK(kvmem_transfer_poll(steps.transfer, ERR)); /* of the run before */
+    RUN(steps.transfer);
+    flight_expect_moved(&steps, &other, 2);
 }
 
 #define THREADS 4
@@ -249,7 +318,7 @@ static void *work(void *argument) {
         kvmem_block_pair pairs[8];
         const kv_move move = {pairs, pairs_of_round(pairs, worker->number, round), 0, 0, LAYERS};
         const kvmem_submit_options step = step_of(&move, worker->number);
-        CHECK_EQ(kvmem_transfer_submit_pairs(worker->transfer, &step, NULL), KVMEM_STATUS_OK);
+        CHECK_EQ(kvmem_transfer_submit(worker->transfer, &step, NULL), KVMEM_STATUS_OK);
         CHECK_EQ(kvmem_transfer_wait(worker->transfer, PATIENCE, NULL), KVMEM_STATUS_OK);
     }
     return NULL;
@@ -258,11 +327,11 @@ static void *work(void *argument) {
 TEST(threads_each_with_a_transfer_do_not_disturb_each_other) {
     OPENED(flight, steps, &MOVE(first), 0);
     const kv_move initial = MOVE(first);
-    const kvmem_transfer_options options = kv_transfer_options(&initial);
+    const kv_job options = kv_job_of(&initial);
     worker workers[THREADS];
     for (uint32_t i = 0; i < THREADS; i++) {
         workers[i] = (worker){.steps = &steps, .number = i};
-        EXPECT_OK(kvmem_transfer_create(steps.source.layout, steps.destination.layout, &options,
+        EXPECT_OK(kv_prepare(steps.source.layout, steps.destination.layout, &options,
                                         &workers[i].transfer, ERR));
     }
     threads_run(THREADS, work, workers, sizeof(workers[0]));
@@ -284,8 +353,8 @@ static void *share(void *argument) {
     for (uint32_t round = 0; round < ROUNDS; round++) {
         const kv_move move = worker->number % 2 == 0 ? MOVE(more) : MOVE(fewer);
         const kvmem_submit_options step = step_of(&move, move.num_pairs);
-        const kvmem_status status = round % 3 == 0 ? kvmem_transfer_submit(worker->transfer, NULL)
-                                                   : kvmem_transfer_submit_pairs(worker->transfer, &step, NULL);
+        const kvmem_status status = round % 3 == 0 ? kvmem_transfer_submit(worker->transfer, NULL, NULL)
+                                                   : kvmem_transfer_submit(worker->transfer, &step, NULL);
         CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_BUSY);
         worker->started += status == KVMEM_STATUS_OK;
         kvmem_transfer_info info;

@@ -8,27 +8,27 @@ static const kvmem_block_pair one_pair[] = {{0, 0}};
 #define TRANSFER(...)                                                                                \
     WITH(options_for(TEST_FIRST(__VA_ARGS__, ), NUM((TEST_FIRST(__VA_ARGS__, )))), TEST_REST(__VA_ARGS__, (void)0))
 
-static kvmem_transfer_options options_for(const kvmem_block_pair *pairs, size_t count) {
-    return OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = count);
+static kv_job options_for(const kvmem_block_pair *pairs, size_t count) {
+    return JOB(it.run.pairs = pairs, it.run.num_pairs = count);
 }
 
 /* Creation fails, and nothing is moved. */
-static void refuse(const kv_side *source, const kv_side *destination, kvmem_transfer_options options,
+static void refuse(const kv_side *source, const kv_side *destination, kv_job options,
                    kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, &options);
+    REFUSE(status, part, kv_prepare, source->layout, destination->layout, &options);
     kv_side_check(source);
     kv_side_check(destination);
 }
 
 /* The same between layouts of two configurations. */
-static void refuse_between(kvmem_layout_config from, kvmem_layout_config to, kvmem_transfer_options options,
+static void refuse_between(kvmem_layout_config from, kvmem_layout_config to, kv_job options,
                            kvmem_status status, const char *part) {
     KV_SIDES(source, destination, from, to);
     refuse(&source, &destination, options, status, part);
 }
 
 /* The same between the layouts of most cases. */
-static void refuse_usual(kvmem_transfer_options options, kvmem_status status, const char *part) {
+static void refuse_usual(kv_job options, kvmem_status status, const char *part) {
     refuse_between(kv_config(&kv_kinds[0]), kv_config(&kv_kinds[1]), options, status, part);
 }
 
@@ -60,14 +60,14 @@ TEST(layers_out_of_range_fail) {
         {0, 3, 1}, {UINT64_MAX, 0, 2}, {0, UINT64_MAX, 2}, {0, 0, UINT64_MAX},
     };
     for (size_t i = 0; i < NUM(outside); i++)
-        refuse_usual(TRANSFER(one_pair, it.source_layer = outside[i].source,
-                              it.destination_layer = outside[i].destination, it.num_layers = outside[i].count),
+        refuse_usual(TRANSFER(one_pair, it.transfer.source_layer = outside[i].source,
+                              it.transfer.destination_layer = outside[i].destination, it.transfer.num_layers = outside[i].count),
                      KVMEM_STATUS_OUT_OF_RANGE, "layer");
 }
 
 TEST(all_layers_means_from_the_first) {
-    refuse_usual(TRANSFER(one_pair, it.source_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT, "layer");
-    refuse_usual(TRANSFER(one_pair, it.destination_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT, "layer");
+    refuse_usual(TRANSFER(one_pair, it.transfer.source_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT, "layer");
+    refuse_usual(TRANSFER(one_pair, it.transfer.destination_layer = 1), KVMEM_STATUS_INVALID_ARGUMENT, "layer");
 }
 
 TEST(all_layers_needs_equal_numbers_on_both_sides) {
@@ -124,11 +124,11 @@ TEST(layouts_that_share_memory_are_compared_by_address) {
 }
 
 TEST(a_path_that_is_not_possible_fails_with_the_tiers) {
-    refuse_usual(TRANSFER(one_pair, it.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_UNSUPPORTED,
+    refuse_usual(TRANSFER(one_pair, it.transfer.method = KVMEM_METHOD_NIXL), KVMEM_STATUS_UNSUPPORTED,
                  "method NIXL is not possible from tier system to tier system; possible: memcpy");
 }
 
 TEST(a_notification_needs_a_remote_side) {
-    refuse_usual(TRANSFER(one_pair, it.notification = "done", it.notification_size = 4),
+    refuse_usual(TRANSFER(one_pair, it.run.notification = "done", it.run.notification_size = 4),
                  KVMEM_STATUS_INVALID_ARGUMENT, "notification");
 }

@@ -96,17 +96,17 @@ static void find_token(const cache *cache, const kvmem_block_table *table, uint6
 }
 
 /* Copies element by element into the expected bytes. */
-static void copy_elements(cache *to, const cache *from, const kvmem_transfer_options *options) {
-    const uint64_t heads = options->num_heads > 0 ? options->num_heads : from->counts[H];
-    for (uint64_t token = 0; token < options->num_tokens; token++) {
+static void copy_elements(cache *to, const cache *from, const kv_job *options) {
+    const uint64_t heads = options->transfer.num_heads > 0 ? options->transfer.num_heads : from->counts[H];
+    for (uint64_t token = 0; token < options->run.num_tokens; token++) {
         uint64_t source[AXES] = {0}, destination[AXES] = {0};
-        find_token(from, options->source_table, token, source);
-        find_token(to, options->destination_table, token, destination);
+        find_token(from, options->run.source_table, token, source);
+        find_token(to, options->run.destination_table, token, destination);
         for (uint64_t i = 0; i < LAYERS * 2 * heads * ELEMENTS; i++) {
             source[L] = destination[L] = i % LAYERS;
             source[O] = destination[O] = i / LAYERS % 2;
-            source[H] = options->source_head + i / LAYERS / 2 % heads;
-            destination[H] = options->destination_head + i / LAYERS / 2 % heads;
+            source[H] = options->transfer.source_head + i / LAYERS / 2 % heads;
+            destination[H] = options->transfer.destination_head + i / LAYERS / 2 % heads;
             source[C] = destination[C] = i / LAYERS / 2 / heads;
             memcpy(to->expected + offset_of(to, destination), from->memory + offset_of(from, source), WIDTH);
         }
@@ -115,17 +115,17 @@ static void copy_elements(cache *to, const cache *from, const kvmem_transfer_opt
 
 static const uint32_t source_ids[] = {6, 1, 3, 4, 0}, destination_ids[] = {2, 5, 0, 7, 6, 1, 3, 4};
 
-static void copy_tokens(const shape *from, const shape *to, kvmem_transfer_options options) {
+static void copy_tokens(const shape *from, const shape *to, kv_job options) {
     OPENED(cache, source, from, 1);
     OPENED(cache, destination, to, 2);
     copy_elements(&destination, &source, &options);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, &options);
     RUN(transfer);
     check_unchanged(&destination);
     check_unchanged(&source);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
-    const uint64_t heads = options.num_heads > 0 ? options.num_heads : from->heads;
-    CHECK_EQ(info.bytes, options.num_tokens * LAYERS * 2 * heads * ELEMENTS * WIDTH);
+    const uint64_t heads = options.transfer.num_heads > 0 ? options.transfer.num_heads : from->heads;
+    CHECK_EQ(info.bytes, options.run.num_tokens * LAYERS * 2 * heads * ELEMENTS * WIDTH);
     CHECK(info.num_moves > 0);
 }
 
@@ -141,8 +141,8 @@ static const kvmem_block_table *table_of(const uint32_t *ids, size_t count, uint
 #define TABLE(ids, first, step) table_of(ids, NUM(ids), first, step)
 /* Tokens from one index in each table on. */
 #define TOKENS(first_source, first_destination, count, ...)                                          \
-    OPTIONS(kvmem_transfer_options, it.source_table = TABLE(source_ids, first_source, 1),            \
-            it.destination_table = TABLE(destination_ids, first_destination, 1), it.num_tokens = count, __VA_ARGS__)
+    JOB(it.run.source_table = TABLE(source_ids, first_source, 1),            \
+            it.run.destination_table = TABLE(destination_ids, first_destination, 1), it.run.num_tokens = count, __VA_ARGS__)
 
 static const char *const orders[] = {"BLONHC", "BLOHNC", "L/BONHC", "L/OBNHC", "L/OBHNC", "L/BHNOC",
                                      "L/BNHOC", "LO/BNHC", "LO/BHNC", "OBNLHC", "OBHNLC", "L/OHCBN"};
@@ -151,7 +151,7 @@ TEST(every_order_copies_to_every_other) {
     for (size_t i = 0; i < NUM(orders) * NUM(orders); i++) {
         const shape from = {orders[i / NUM(orders)], 7, 4, 3}, to = {orders[i % NUM(orders)], 8, 4, 3};
         copy_tokens(&from, &to, TOKENS(0, 0, 20, (void)0));
-        copy_tokens(&from, &to, TOKENS(4, 8, 12, it.flags = KVMEM_TRANSFER_BY_LAYER));
+        copy_tokens(&from, &to, TOKENS(4, 8, 12, it.transfer.flags = KVMEM_TRANSFER_BY_LAYER));
     }
 }
 
@@ -192,9 +192,9 @@ TEST(tokens_move_through_files_of_other_orders_and_sizes) {
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
         OWNED(kvmem_layout) file = file_open(&kept);
-        kvmem_transfer_options whole = TOKENS(3, 1, 13, it.method = methods[i % NUM(methods)]);
-        const kvmem_transfer_options out = WITH(whole, it.destination_table = TABLE(file_ids, 2, 1)),
-                                     back = WITH(whole, it.source_table = TABLE(file_ids, 2, 1));
+        kv_job whole = TOKENS(3, 1, 13, it.transfer.method = methods[i % NUM(methods)]);
+        const kv_job out = WITH(whole, it.run.destination_table = TABLE(file_ids, 2, 1)),
+                                     back = WITH(whole, it.run.source_table = TABLE(file_ids, 2, 1));
         copy_elements(&destination, &source, &whole);
         kv_run_with(source.layout, file, &out);
         kv_run_with(file, destination.layout, &back);
@@ -207,9 +207,9 @@ TEST(tokens_move_through_files_of_other_orders_and_sizes) {
 TEST(ranges_of_heads_move_to_other_heads) {
     for (size_t order = 0; order < NUM(orders); order++) {
         const shape two = {orders[order], 8, 4, 4}, four = {orders[(order + 5) % NUM(orders)], 8, 2, 2};
-        copy_tokens(&two, &four, TOKENS(0, 0, 15, it.source_head = 2, it.num_heads = 2));
-        copy_tokens(&four, &two, TOKENS(1, 2, 8, it.destination_head = 2, it.num_heads = 2));
-        copy_tokens(&two, &two, TOKENS(0, 0, 16, it.source_head = 3, it.num_heads = 1));
+        copy_tokens(&two, &four, TOKENS(0, 0, 15, it.transfer.source_head = 2, it.transfer.num_heads = 2));
+        copy_tokens(&four, &two, TOKENS(1, 2, 8, it.transfer.destination_head = 2, it.transfer.num_heads = 2));
+        copy_tokens(&two, &two, TOKENS(0, 0, 16, it.transfer.source_head = 3, it.transfer.num_heads = 1));
     }
 }
 
@@ -217,9 +217,9 @@ TEST(every_nth_token_moves_to_its_rank) {
     for (size_t order = 0; order < NUM(orders); order++) {
         const shape from = {orders[order], 7, 4, 2}, to = {orders[(order + 3) % NUM(orders)], 8, 4, 2};
         for (uint64_t rank = 0; rank < 3; rank++) {
-            copy_tokens(&from, &to, TOKENS(0, 0, 6, it.source_table = TABLE(source_ids, rank, 3)));
+            copy_tokens(&from, &to, TOKENS(0, 0, 6, it.run.source_table = TABLE(source_ids, rank, 3)));
             copy_tokens(&from, &to,
-                        TOKENS(rank, 0, 6, it.destination_table = TABLE(destination_ids, rank, 3)));
+                        TOKENS(rank, 0, 6, it.run.destination_table = TABLE(destination_ids, rank, 3)));
         }
     }
 }
@@ -232,8 +232,8 @@ TEST(pairs_of_blocks_are_transposed) {
         OPENED(cache, source, &from, 1);
         OPENED(cache, destination, &to, 2);
         copy_elements(&destination, &source, REF(TOKENS(0, 0, 20, (void)0)));
-        const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs,
-                                                       it.num_pairs = NUM(pairs), it.flags = KVMEM_TRANSFER_VERIFY);
+        const kv_job options = JOB(it.run.pairs = pairs,
+                                                       it.run.num_pairs = NUM(pairs), it.transfer.flags = KVMEM_TRANSFER_VERIFY);
         kv_run_with(source.layout, destination.layout, &options);
         check_unchanged(&destination);
     }
@@ -248,9 +248,9 @@ TEST(checksums_are_the_same_in_every_order) {
         OPENED(cache, destination, &to, 2);
         uint32_t checksums[2];
         EXPECT_OK(kvmem_layout_checksum(source.layout, &pair.source, 1, KVMEM_TIMEOUT_FOREVER, &checksums[0], ERR));
-        kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                                 it.checksums = checksums);
-        OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+        kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1,
+                                                 it.run.checksums = checksums);
+        OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, &options);
         RUN(transfer);
         EXPECT_OK(kvmem_layout_checksum(destination.layout, &pair.destination, 1, KVMEM_TIMEOUT_FOREVER, &checksums[1], ERR));
         CHECK_EQ(checksums[1], checksums[0]);
@@ -263,12 +263,12 @@ TEST(checksums_are_the_same_in_every_order) {
 TEST(tokens_and_heads_are_verified) {
     const shape from = {"BLONHC", 7, 4, 4}, to = {"L/OBHNC", 8, 2, 2};
     copy_tokens(&from, &to,
-                TOKENS(1, 3, 9, it.source_head = 1, it.num_heads = 2, it.flags = KVMEM_TRANSFER_VERIFY));
+                TOKENS(1, 3, 9, it.transfer.source_head = 1, it.transfer.num_heads = 2, it.transfer.flags = KVMEM_TRANSFER_VERIFY));
 }
 
 static void expect_explained(const kvmem_layout *from, const kvmem_layout *to,
-                             const kvmem_transfer_options *options, const char *loops) {
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, from, to, options);
+                             const kv_job *options, const char *loops) {
+    OWN(kvmem_transfer, transfer, kv_prepare, from, to, options);
     kvmem_transfer_explanation explained;
     const char *text = kv_explained(transfer, &explained);
     GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
@@ -285,7 +285,7 @@ TEST(the_loops_are_explained) {
     OPENED(cache, source, &from, 1);
     OPENED(cache, same, &from, 2);
     OPENED(cache, destination, &to, 3);
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = 2);
+    kv_job options = JOB(it.run.pairs = pairs, it.run.num_pairs = 2);
     expect_explained(source.layout, destination.layout, &options,
                      "loops: 2 blocks, L 3, O 2, H 2, N 4; rows of 10 bytes are contiguous on both sides: C");
     expect_explained(source.layout, same.layout, &options,
@@ -309,8 +309,8 @@ TEST(large_transposed_copies_are_correct) {
     OPENED(cache, source, &from, 1);
     OPENED(cache, destination, &to, 2);
     const kvmem_block_table tables[] = {{ids[0], 256, 5, 1}, {ids[1], 256, 37, 1}};
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.source_table = &tables[0],
-                                                   it.destination_table = &tables[1], it.num_tokens = 4000);
+    const kv_job options = JOB(it.run.source_table = &tables[0],
+                                                   it.run.destination_table = &tables[1], it.run.num_tokens = 4000);
     copy_elements(&destination, &source, &options);
     kv_run_with(source.layout, destination.layout, &options);
     check_unchanged(&destination);
@@ -321,32 +321,32 @@ TEST(each_step_has_its_own_tables) {
     const shape from = {"L/OBNHC", 7, 4, 2}, to = {"BLOHNC", 8, 3, 2};
     OPENED(cache, source, &from, 1);
     OPENED(cache, destination, &to, 2);
-    kvmem_transfer_options options = TOKENS(0, 0, 1, (void)0);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
+    kv_job options = TOKENS(0, 0, 1, (void)0);
+    OWN(kvmem_transfer, transfer, kv_prepare, source.layout, destination.layout, &options);
     for (uint64_t round = 0; round < 20; round++) {
-        options.source_table = TABLE(source_ids, round % 5, 1);
-        options.destination_table = TABLE(destination_ids, round % 7, 1);
-        options.num_tokens = 1 + round % 12;
-        kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.source_table = options.source_table,
-                                            it.destination_table = options.destination_table,
-                                            it.num_tokens = options.num_tokens);
+        options.run.source_table = TABLE(source_ids, round % 5, 1);
+        options.run.destination_table = TABLE(destination_ids, round % 7, 1);
+        options.run.num_tokens = 1 + round % 12;
+        kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.source_table = options.run.source_table,
+                                            it.destination_table = options.run.destination_table,
+                                            it.num_tokens = options.run.num_tokens);
         kv_fill(source.memory, source.size, (uint32_t)round);
         memcpy(source.expected, source.memory, source.size);
         copy_elements(&destination, &source, &options);
-        RUN_PAIRS(transfer, &step);
+        RUN_WITH(transfer, &step);
         check_unchanged(&destination);
         step.num_tokens = 1000;
-        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_transfer_submit_pairs(transfer, &step, ERR));
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_transfer_submit(transfer, &step, ERR));
         RUN(transfer);
         check_unchanged(&destination);
     }
 }
 
-static void refuse(const shape *from, const shape *to, kvmem_transfer_options options, kvmem_status status,
+static void refuse(const shape *from, const shape *to, kv_job options, kvmem_status status,
                    const char *part) {
     OPENED(cache, source, from, 1);
     OPENED(cache, destination, to, 2);
-    REFUSE(status, part, kvmem_transfer_create, source.layout, destination.layout, &options);
+    REFUSE(status, part, kv_prepare, source.layout, destination.layout, &options);
     check_unchanged(&source);
     check_unchanged(&destination);
 }
@@ -363,40 +363,40 @@ TEST(selections_that_do_not_fit_fail_with_their_name) {
     refuse(&four, &two, TOKENS(0, 0, 17, (void)0), out,
            "destination_table, which has 8 blocks of 2 tokens");
     refuse(&four, &two, TOKENS(UINT64_MAX, 0, 2, (void)0), out, "source_table");
-    refuse(&four, &two, TOKENS(0, 0, 8, it.destination_table = TABLE(twice, 0, 1)), invalid,
+    refuse(&four, &two, TOKENS(0, 0, 8, it.run.destination_table = TABLE(twice, 0, 1)), invalid,
            "token 0 of block 0 is a destination twice; name the block once in destination_table");
-    refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = TABLE(beyond, 0, 1)), out,
+    refuse(&four, &two, TOKENS(0, 0, 4, it.run.destination_table = TABLE(beyond, 0, 1)), out,
            "blocks[1] of destination_table is 8; the layout has 8 blocks, give ids below that");
     /* Whole blocks of equal size are moved as pairs. The messages still name the table. */
-    refuse(&four, &same, TOKENS(0, 0, 16, it.destination_table = TABLE(twice, 0, 1)), invalid,
+    refuse(&four, &same, TOKENS(0, 0, 16, it.run.destination_table = TABLE(twice, 0, 1)), invalid,
            "token 0 of block 0 is a destination twice; name the block once in destination_table");
-    refuse(&four, &same, TOKENS(0, 0, 8, it.destination_table = TABLE(beyond, 0, 1)), out,
+    refuse(&four, &same, TOKENS(0, 0, 8, it.run.destination_table = TABLE(beyond, 0, 1)), out,
            "blocks[1] of destination_table is 8; the layout has 8 blocks, give ids below that");
-    refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = NULL), invalid, "source_table is NULL");
-    refuse(&four, &two, TOKENS(0, 0, 4, it.destination_table = NULL), invalid, "destination_table is NULL");
-    refuse(&four, &two, TOKENS(0, 0, 4, it.pairs = &pair; it.num_pairs = 1), invalid,
+    refuse(&four, &two, TOKENS(0, 0, 4, it.run.source_table = NULL), invalid, "source_table is NULL");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.run.destination_table = NULL), invalid, "destination_table is NULL");
+    refuse(&four, &two, TOKENS(0, 0, 4, it.run.pairs = &pair; it.run.num_pairs = 1), invalid,
            "1 pair and block tables");
-    refuse(&four, &two, TOKENS(0, 0, 4, it.source_table = table_of(NULL, 3, 0, 1)), invalid,
+    refuse(&four, &two, TOKENS(0, 0, 4, it.run.source_table = table_of(NULL, 3, 0, 1)), invalid,
            "source_table");
     refuse(&four, &two,
-           OPTIONS(kvmem_transfer_options, it.num_tokens = 3, it.pairs = &pair, it.num_pairs = 1), invalid,
+           JOB(it.run.num_tokens = 3, it.run.pairs = &pair, it.run.num_pairs = 1), invalid,
            "num_tokens is 3");
-    refuse(&four, &two, OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1), invalid,
+    refuse(&four, &two, JOB(it.run.pairs = &pair, it.run.num_pairs = 1), invalid,
            "page_size is 4 in the source layout and 2 in the destination");
     refuse(&four, &fewer, TOKENS(0, 0, 4, (void)0), invalid,
            "num_heads is 4 in the source layout and 2 in the destination; to move some of the heads, give num_heads");
-    refuse(&four, &fewer, TOKENS(0, 0, 4, it.num_heads = 3), out,
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.transfer.num_heads = 3), out,
            "outside the destination layout, which has 2; change destination_head or num_heads");
-    refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 3; it.num_heads = 2), out,
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.transfer.source_head = 3; it.transfer.num_heads = 2), out,
            "outside the source layout, which has 4; change source_head or num_heads");
-    refuse(&four, &fewer, TOKENS(0, 0, 4, it.source_head = 1), invalid, "num_heads is 0, which means all");
+    refuse(&four, &fewer, TOKENS(0, 0, 4, it.transfer.source_head = 1), invalid, "num_heads is 0, which means all");
 }
 
 /* Without num_heads a kind does not define the order of heads and tokens, so wrong bytes could arrive. */
 TEST(heads_that_are_apart_need_their_number_on_both_sides) {
     static const kvmem_block_pair pair = {0, 1};
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair,
-                                                   it.num_pairs = 1);
+    const kv_job options = JOB(it.run.pairs = &pair,
+                                                   it.run.num_pairs = 1);
     const shape apart = {"L/OBHNC", 7, 4, 4}, together = {"L/BNOHC", 7, 4, 4};
     kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = LAYERS,
                                          it.outer_dim = 2, it.page_size = 4, it.inner_dim = 4 * ELEMENTS,
@@ -405,12 +405,12 @@ TEST(heads_that_are_apart_need_their_number_on_both_sides) {
     OPENED(cache, hnd, &apart, 1);
     OPENED(cache, nhd, &together, 1);
     const char *const text = "num_heads is 0 in the source layout, and the heads of a token are apart";
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_transfer_create, unknown, hnd.layout, &options);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads is 0 in the destination layout", kvmem_transfer_create,
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kv_prepare, unknown, hnd.layout, &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "num_heads is 0 in the destination layout", kv_prepare,
            hnd.layout, unknown, &options);
     kv_run_with(unknown, nhd.layout, &options);
-    const kvmem_transfer_options some = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1,
-                                                it.num_heads = 2);
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "or move it without a range of heads if it has none", kvmem_transfer_create,
+    const kv_job some = JOB(it.run.pairs = &pair, it.run.num_pairs = 1,
+                                                it.transfer.num_heads = 2);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "or move it without a range of heads if it has none", kv_prepare,
            unknown, nhd.layout, &some);
 }

@@ -24,9 +24,10 @@ void move(const kvmem::Layout &from, const kvmem::Layout &to) {
     std::vector<kvmem::BlockPair> pairs;
     for (std::uint32_t i = 0; i < blocks; ++i) pairs.push_back({i, i});
     kvmem::TransferOptions options;
-    options.pairs = pairs;
     options.flags = kvmem::TransferFlag::no_host_bounce;
-    kvmem::Transfer::start(from, to, options).wait();
+    kvmem::SubmitOptions all;
+    all.pairs = pairs;
+    kvmem::Transfer::start(from, to, options, all).wait();
 }
 
 void try_out(const Options &options, const std::string &directory) {

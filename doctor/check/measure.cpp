@@ -25,9 +25,12 @@ std::vector<kvmem::BlockPair> pairs_of(std::uint32_t count, std::uint32_t blocks
 kvmem::Transfer create(const Place &from, const Place &to, const std::vector<kvmem::BlockPair> &pairs,
                        kvmem::Flags<kvmem::TransferFlag> flags = {}) {
     kvmem::TransferOptions options;
-    options.pairs = pairs;
     options.flags = flags;
-    return kvmem::Transfer::create(from.layout, to.layout, options);
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = pairs;
+    auto transfer = kvmem::Transfer::create(from.layout, to.layout, options);
+    transfer.prepare(blocks);
+    return transfer;
 }
 
 nanoseconds run(kvmem::Transfer &transfer) {

@@ -23,7 +23,7 @@ extern "C" {
 /// A stream of the CUDA driver. CUstream and cudaStream_t are pointers to it.
 struct CUstream_st;
 
-/// Starts a transfer on a stream of the caller.
+/// Starts a run of a transfer on a stream of the caller, with new blocks or those of kvmem_transfer_prepare.
 ///
 /// The transfer runs after the work that is on the stream now, and before work that is put on the stream
 /// later. Poll, wait and queue report its end, as after kvmem_transfer_submit. The call does not wait for the
@@ -31,13 +31,16 @@ struct CUstream_st;
 ///
 /// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
 /// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
-/// the graph. If another method is better in a graph, or the method of the transfer cannot be captured, the
-/// graph takes the best method that can be captured, and kvmem_transfer_explain says which.
+/// the graph. The graph keeps its blocks, also if the transfer gets other ones later; the memory of the
+/// transfer grows with each list of blocks that is captured. If another method is better in a graph, or the
+/// method of the transfer cannot be captured, the graph takes the best method that can be captured, and
+/// kvmem_transfer_explain says which.
 ///
 /// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
 /// reported.
 ///
 /// @param transfer a transfer from or to GPU memory
+/// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
 ///        that is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the context that
 ///        is current on the calling thread, which must have one. The stream must exist until the call
@@ -47,58 +50,25 @@ struct CUstream_st;
 ///           and no context is current
 ///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
 ///           transfer is verified
-///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the caller has requested the method
-///           KVMEM_METHOD_CUDA_STAGED, blocks are elastic, or the capture was invalidated; elastic blocks
-///           have no memory; or the GPU was reset after the transfer was created
-///         KVMEM_STATUS_BUSY: the transfer is in flight, other transfers use the staging memory, or memory is
-///           in use as for kvmem_transfer_submit
+///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; the stream is
+///           captured, and the caller has requested the method KVMEM_METHOD_CUDA_STAGED, blocks are elastic,
+///           or the capture was invalidated; elastic blocks have no memory; or the GPU was reset after the
+///           transfer was created
+///         KVMEM_STATUS_BUSY: the transfer is in flight (while a stream is captured, only if options is not
+///           NULL), other transfers use the staging memory, or memory is in use as for kvmem_transfer_submit
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///         KVMEM_STATUS_CUDA
+///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
 /// may then still move blocks: keep the memory of both layouts until the stream has passed the transfer.
 /// kvmem intentionally leaks its own memory that the transfer uses. Other runs that write to the same blocks
 /// fail with KVMEM_STATUS_BUSY.
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
+                                             const kvmem_submit_options *options,
                                              struct CUstream_st *stream,
                                              kvmem_error **error);
-
-/// Creates a transfer and starts its first run on a stream, in one call. See kvmem_transfer_start.
-///
-/// If the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
-/// caller keeps the transfer until the graph is destroyed.
-///
-/// @param source layout to read from
-/// @param destination layout to write to
-/// @param options what to move
-/// @param stream a stream as for kvmem_transfer_submit_on_stream
-/// @param transfer receives the transfer; the caller destroys it. If the call fails, no run has started
-/// @return any status of kvmem_transfer_create and kvmem_transfer_submit_on_stream
-kvmem_status kvmem_transfer_start_on_stream(const kvmem_layout *source,
-                                            const kvmem_layout *destination,
-                                            const kvmem_transfer_options *options,
-                                            struct CUstream_st *stream,
-                                            kvmem_transfer **transfer,
-                                            kvmem_error **error);
-
-/// Starts a run of a transfer with new pairs on a stream. See kvmem_transfer_submit_pairs.
-///
-/// If the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
-/// keeps them, also if the transfer gets other pairs later. The transfer must outlive the graph, and its
-/// memory for pairs grows with each list that is captured.
-///
-/// If the call fails, no run has started, and the transfer keeps its previous pairs.
-///
-/// @param transfer a transfer from or to GPU memory
-/// @param options the new pairs
-/// @param stream a stream as for kvmem_transfer_submit_on_stream
-/// @return any status of kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream
-///         KVMEM_STATUS_BUSY: a run is in flight, also if the stream is captured
-kvmem_status kvmem_transfer_submit_pairs_on_stream(kvmem_transfer *transfer,
-                                                   const kvmem_submit_options *options,
-                                                   struct CUstream_st *stream,
-                                                   kvmem_error **error);
 
 /// Makes a stream wait for layers of the last run.
 ///

@@ -2,12 +2,13 @@
 /* kvmem: transfers: blocks of one layout are moved to blocks of another.
  * Generated from src/ffi; do not edit.
  *
+ *     const kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = 2};
  *     kvmem_transfer *transfer = NULL;
- *     kvmem_status status = kvmem_transfer_start(source, destination, &options, &transfer, &error);
+ *     kvmem_status status = kvmem_transfer_start(source, destination, NULL, &blocks, &transfer, &error);
  *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, timeout_ns, &error);
  *
- * A transfer is created once and run any number of times: with the same blocks by kvmem_transfer_submit, with
- * other blocks by kvmem_transfer_submit_pairs. cuda.h has the functions that run transfers on streams.
+ * A transfer is created once and run any number of times by kvmem_transfer_submit, with other blocks in each
+ * run or with the same. cuda.h has the functions that run transfers on streams.
  */
 
 #ifndef KVMEM_TRANSFER_H
@@ -21,11 +22,8 @@ extern "C" {
 
 /* ---- Transfers ---- */
 
-/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
-/// times. It keeps both layouts alive.
-///
-/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
-/// is in flight at a time.
+/// Moves of blocks from one layout to another: created once, submitted any number of times, with other blocks
+/// in each run or with the same. It keeps both layouts alive. One run of a transfer is in flight at a time.
 ///
 /// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
 /// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
@@ -61,6 +59,45 @@ typedef struct kvmem_block_table {
     uint64_t token_step;
 } kvmem_block_table;
 
+/// What belongs to one run of a transfer: its blocks, as pairs or as block tables, and what happens at its
+/// end. Everything is copied.
+typedef struct kvmem_submit_options {
+    /// sizeof(kvmem_submit_options)
+    size_t struct_size;
+    /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
+    const kvmem_block_pair *pairs;
+    /// Number of pairs, at least 1; 0 if block tables are given.
+    size_t num_pairs;
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    const kvmem_block_table *source_table;
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
+    const kvmem_block_table *destination_table;
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
+    uint64_t num_tokens;
+    /// Returned in the completion.
+    uint64_t user_data;
+    /// Message to the remote agent. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
+    const void *notification;
+    /// Bytes of the notification.
+    size_t notification_size;
+    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
+    /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
+    /// are read and compared; nothing may write to them until the run has ended. The run ends with
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
+    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
+    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
+    const uint32_t *checksums;
+    /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
+    /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
+    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
+    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
+    /// the run waits for, and verification. Not supported in a graph.
+    uint64_t timeout_ns;
+} kvmem_submit_options;
+
 /// Exclude methods that store bytes anywhere between source and destination: in staging memory, in memory of
 /// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
 /// Excludes all methods to a peer, because NIXL does not report what its backends do.
@@ -80,8 +117,8 @@ typedef struct kvmem_block_table {
 /// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
 /// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
 /// another method, are read once more, to memory that has random bytes before: a read that reports success
-/// and moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed
-/// before.
+/// and moves nothing is found, too. Set `checksums` of kvmem_submit_options instead to compare with
+/// checksums that were computed before.
 #define KVMEM_TRANSFER_VERIFY 8
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
@@ -90,16 +127,12 @@ typedef struct kvmem_block_table {
 /// The GPU is idle during the transfer. Copies may use all of it.
 #define KVMEM_COMPUTE_IDLE 1
 
-/// Options of kvmem_transfer_create, kvmem_transfer_start and kvmem_transfer_start_on_stream.
+/// Options of kvmem_transfer_create and kvmem_transfer_start: what does not change from run to run.
 typedef struct kvmem_transfer_options {
     /// sizeof(kvmem_transfer_options)
     size_t struct_size;
     /// KVMEM_TRANSFER_* flags.
     uint64_t flags;
-    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
-    const kvmem_block_pair *pairs;
-    /// Number of pairs, at least 1; 0 if block tables are given.
-    size_t num_pairs;
     /// First layer in the source.
     uint64_t source_layer;
     /// First layer in the destination.
@@ -114,16 +147,23 @@ typedef struct kvmem_transfer_options {
     /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
     /// number.
     uint64_t num_outers;
-    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
-    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
-    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
-    const void *notification;
-    /// Bytes of the notification.
-    size_t notification_size;
+    /// First head in the source.
+    uint64_t source_head;
+    /// First head in the destination.
+    uint64_t destination_head;
+    /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
+    /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
+    /// A range requires num_heads in both layouts.
+    uint64_t num_heads;
+    /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
+    /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
+    /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
+    /// its own, without a range of heads.
+    const char *const *parts;
+    /// Number of names; 0 for all parts.
+    size_t num_parts;
     /// Queue that receives a completion per run; NULL for none.
     kvmem_queue *queue;
-    /// Returned in completions.
-    uint64_t user_data;
     /// KVMEM_COMPUTE_* value.
     uint32_t compute;
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
@@ -146,91 +186,42 @@ typedef struct kvmem_transfer_options {
     uint32_t method;
     /// Must be 0.
     uint32_t reserved;
-    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
-    /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
-    /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
-    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
-    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
-    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
-    const uint32_t *checksums;
-    /// First head in the source.
-    uint64_t source_head;
-    /// First head in the destination.
-    uint64_t destination_head;
-    /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
-    /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
-    /// A range requires num_heads in both layouts.
-    uint64_t num_heads;
-    /// Blocks and tokens in the source; NULL if pairs are given.
-    const kvmem_block_table *source_table;
-    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
-    const kvmem_block_table *destination_table;
-    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
-    uint64_t num_tokens;
-    /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
-    /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
-    /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
-    /// its own, without a range of heads.
-    const char *const *parts;
-    /// Number of names; 0 for all parts.
-    size_t num_parts;
     /// For transfers with a peer: nanoseconds without progress after which a run ends with
     /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
     /// KVMEM_STATUS_BUSY.
     uint64_t stall_timeout_ns;
-    /// Nanoseconds that a run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER: no
-    /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
-    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
-    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
-    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
-    /// the run waits for, and verification. Not supported in a graph.
-    uint64_t timeout_ns;
 } kvmem_transfer_options;
 
 /* ---- Creating, running, destroying ---- */
 
-/// Checks, plans and prepares a transfer. Moves nothing.
+/// Creates a transfer between two layouts. Moves nothing.
+///
+/// The blocks are given to kvmem_transfer_submit, for each run.
 ///
 /// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
 /// are transposed. The layouts must be equal in dtype_width and in the number of elements per head; in
-/// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
+/// num_heads, num_layers and outer_dim if no range is given; and in page_size if runs move pairs rather than
 /// block tables. A layout with num_heads 0 has as many heads as the other one. Both layouts stay in use until
 /// the transfer is destroyed and its last run has ended.
 ///
-/// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
-/// the pairs or tables of each run, any valid pair or tables will do here.
-///
-/// The fastest method by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists
-/// all methods.
+/// The fastest method by estimation is used for the blocks of each run; kvmem_transfer_explain returns it,
+/// and docs/transfers.md lists all methods.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
-/// @param options what to move
+/// @param options what is moved of each block, and how; NULL for whole blocks by the fastest method
 /// @param transfer receives the transfer; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); a destination
-///           occurs twice; memory is both read and written; the layouts have different agents; direct I/O
-///           cannot access a range; staging_size is too small for a piece; heads are selected, and a layout
-///           does not have num_heads; or both pairs and block tables are given
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot or head, or a block table is
-///           too short for the tokens
+///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); the layouts have
+///           different agents; or heads are selected, and a layout does not have num_heads
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such layer, outer slot or head
 ///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: no method connects the layouts (the message has an alternative); flags
-///           exclude every method; the requested method is not possible; the transfer cannot be verified; or
-///           tokens of a layout have separate regions, and block tables move parts of blocks, or block
-///           sizes differ
-///         KVMEM_STATUS_INVALID_STATE: the method needs an agent, and a layout has none; or the context of
-///           memory or page locks was reset or destroyed
-///         KVMEM_STATUS_STALE: the peer was invalidated
-///
-/// Notes: the first transfer on a GPU creates per-device state (streams, events, staging), so it is slower.
-/// The state lives as long as any layout on that GPU.
-/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
-/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
-/// peer that is mapped here.
+///         KVMEM_STATUS_UNSUPPORTED: no method connects the layouts (the message has an alternative), or the
+///           requested method is not possible
+///         KVMEM_STATUS_INVALID_STATE: the method needs an agent, and a layout has none
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
                                    const kvmem_transfer_options *options,
@@ -239,38 +230,84 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 
 /// Creates a transfer and starts its first run, in one call.
 ///
-/// If blocks move between the same layouts repeatedly, kvmem_transfer_submit_pairs is faster: it reuses the
-/// parts of the plan that depend on the layouts.
+/// If blocks move between the same layouts repeatedly, kvmem_transfer_submit of one transfer is faster: it
+/// reuses the parts of the plan that depend on the layouts.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
-/// @param options what to move
+/// @param options as for kvmem_transfer_create; may be NULL
+/// @param first the blocks of the run
 /// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
 ///         no run has started, and the queue receives no completion
 /// @return any status of kvmem_transfer_create and kvmem_transfer_submit
 kvmem_status kvmem_transfer_start(const kvmem_layout *source,
                                   const kvmem_layout *destination,
                                   const kvmem_transfer_options *options,
+                                  const kvmem_submit_options *first,
                                   kvmem_transfer **transfer,
                                   kvmem_error **error);
 
-/// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
+/// Prepares the blocks of the next run. Moves nothing.
 ///
-/// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
-/// previous run.
+/// kvmem_transfer_submit without options starts that run. The call plans the blocks and selects the method,
+/// so that the submission is fast, and kvmem_transfer_get_info, kvmem_transfer_explain and
+/// kvmem_transfer_get_method_choice report what the run will do.
+///
+/// If the call fails, the transfer keeps its previous blocks.
 ///
 /// @param transfer a transfer
+/// @param options the blocks of the next run
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
+///           has precedence over other statuses
+///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
+///           twice; memory is both read and written; pairs are given, and block sizes differ; direct I/O
+///           cannot access a range; staging_size is too small for a piece; a notification has no remote
+///           agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
+///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks (the message has an
+///           alternative), they cannot be verified, or tokens of a layout have separate regions, and block
+///           tables move parts of blocks, or block sizes differ
+///         KVMEM_STATUS_INVALID_STATE: the context of memory or page locks was reset or destroyed
+///         KVMEM_STATUS_STALE: the peer was invalidated
+///
+/// Notes: the first run on a GPU creates per-device state (streams, events, staging), so its preparation is
+/// slower. The state lives as long as any layout on that GPU.
+/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
+/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
+/// peer that is mapped here.
+kvmem_status kvmem_transfer_prepare(kvmem_transfer *transfer,
+                                    const kvmem_submit_options *options,
+                                    kvmem_error **error);
+
+/// Starts a run of a transfer, with new blocks or with those that were prepared or submitted last.
+///
+///     const kvmem_submit_options step = {
+///         .struct_size = sizeof step, .pairs = pairs, .num_pairs = num_pairs, .user_data = request_id,
+///     };
+///     status = kvmem_transfer_submit(transfer, &step, &error);
+///
+/// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
+/// method is selected again for new blocks. A transfer has one run in flight at a time; use as many transfers
+/// as there are steps at the same time.
+///
+/// If the call fails, no run has started: the queue receives no completion, poll and wait report the previous
+/// run, and the transfer keeps its previous blocks.
+///
+/// @param transfer a transfer
+/// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
 ///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
 ///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
 ///           blocks. BUSY has precedence over other statuses
-///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
-///           transfer was created
+///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; an elastic block
+///           has no memory; or the GPU was reset after the transfer was created
 ///         KVMEM_STATUS_STALE: the peer was invalidated
 ///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
 ///           transfer again
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
 ///           started
+///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
 /// A run between host memory and a peer, of at most 1 MiB in at most 128 ranges, is executed by the calling
@@ -279,7 +316,9 @@ kvmem_status kvmem_transfer_start(const kvmem_layout *source,
 /// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
 /// cache. kvmem_region_sync makes them durable. Runs of graphs, and requests on raw descriptors that write to
 /// files or peers, are not checked for blocks that an ended run may still write.
-kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer, kvmem_error **error);
+kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
+                                   const kvmem_submit_options *options,
+                                   kvmem_error **error);
 
 /// Returns the state of the last run. Never waits.
 ///
@@ -333,77 +372,11 @@ kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error
 /// @param transfer a transfer that no other call uses; NULL does nothing
 void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
-/* ---- Other blocks in every run ---- */
-
-/// Options of kvmem_transfer_submit_pairs: the blocks of the next run.
-typedef struct kvmem_submit_options {
-    /// sizeof(kvmem_submit_options)
-    size_t struct_size;
-    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
-    const kvmem_block_pair *pairs;
-    /// Number of pairs, at least 1; 0 if block tables are given.
-    size_t num_pairs;
-    /// Returned in the completion; 0 by default, whatever the transfer was created with.
-    uint64_t user_data;
-    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
-    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
-    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
-    const void *notification;
-    /// Bytes of the notification.
-    size_t notification_size;
-    /// Expected CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
-    /// kvmem_transfer_options.
-    const uint32_t *checksums;
-    /// Blocks and tokens in the source; NULL if pairs are given.
-    const kvmem_block_table *source_table;
-    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
-    const kvmem_block_table *destination_table;
-    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
-    uint64_t num_tokens;
-    /// Nanoseconds that runs with these blocks may take; 0 for `timeout_ns` of the transfer;
-    /// KVMEM_TIMEOUT_FOREVER for no limit. See `timeout_ns` of kvmem_transfer_options.
-    uint64_t timeout_ns;
-} kvmem_submit_options;
-
-/// Starts a run of a transfer with new pairs or block tables. This is the call for blocks that differ in
-/// every step: layouts, layers, outer slots, heads, queue and flags stay as they were when the transfer was
-/// created.
-///
-///     const kvmem_submit_options step = {
-///         .struct_size = sizeof step, .pairs = pairs, .num_pairs = num_pairs, .user_data = request_id,
-///     };
-///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
-///
-/// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
-/// method is selected again for the new blocks; kvmem_transfer_get_info and kvmem_transfer_explain report
-/// them. kvmem_transfer_submit repeats the last blocks, with the same user_data, notification, checksums and
-/// limit. A transfer has one run in flight at a time; use as many transfers as there are steps at the same
-/// time.
-///
-/// If the call fails, no run has started, and the transfer keeps its previous blocks.
-///
-/// @param transfer a transfer
-/// @param options the new pairs or block tables
-/// @return KVMEM_STATUS_OK: the run has started
-///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
-///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
-///           blocks. BUSY has precedence over other statuses
-///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
-///           twice; memory is both read and written; pairs are given, and block sizes differ; a notification
-///           has no remote agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
-///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
-///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks, they cannot be verified, or
-///           tokens have separate regions, as for kvmem_transfer_create
-///         any other status of kvmem_transfer_submit
-kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
-                                         const kvmem_submit_options *options,
-                                         kvmem_error **error);
-
 /* ---- Queues of completions ---- */
 
 /// End of one run of a transfer.
 typedef struct kvmem_completion {
-    /// user_data of the transfer, or of the kvmem_submit_options of the run.
+    /// user_data of the kvmem_submit_options of the run.
     uint64_t user_data;
     /// Bytes moved; 0 after a failure.
     uint64_t bytes;
@@ -515,10 +488,12 @@ typedef struct kvmem_transfer_info {
     uint32_t reserved;
 } kvmem_transfer_info;
 
-/// Returns the properties of a transfer.
+/// Returns the properties of a transfer with the blocks that were prepared or submitted last.
 ///
 /// @param transfer a transfer
 /// @param info receives the properties
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
@@ -542,14 +517,16 @@ typedef struct kvmem_transfer_explanation {
     uint32_t assumed;
 } kvmem_transfer_explanation;
 
-/// Returns the method of a transfer, its estimated throughput, and why other methods are not used. Moves
-/// nothing.
+/// Returns the method that a transfer uses for the blocks that were prepared or submitted last, its estimated
+/// throughput, and why other methods are not used. Moves nothing.
 ///
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
 /// @param text receives text for people: the loops over the moved elements, the bytes that are read in
 ///         excess, and a line per method that was compared, as docs/transfers.md explains; the caller
 ///         destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.
@@ -587,6 +564,7 @@ typedef struct kvmem_method_choice {
 /// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: fewer methods were compared
+///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 kvmem_status kvmem_transfer_get_method_choice(const kvmem_transfer *transfer,
                                               size_t index,
                                               kvmem_method_choice *choice,

@@ -35,51 +35,42 @@ inline const char *name(Method method) noexcept {
     return kvmem_method_name(static_cast<std::uint32_t>(method));
 }
 
-/// kvmem_transfer_options. Spans are read during the call, so their elements need not exist afterwards.
+/// kvmem_transfer_options: what does not change from run to run.
 struct TransferOptions {
     Flags<TransferFlag> flags{};
-    Elements<BlockPair> pairs{};
     std::uint64_t source_layer = 0;
     std::uint64_t destination_layer = 0;
     std::uint64_t num_layers = 0;
     std::uint64_t source_outer = 0;
     std::uint64_t destination_outer = 0;
     std::uint64_t num_outers = 0;
-    /// Bytes for the remote agent; an empty string is an empty message.
-    std::optional<std::string> notification{};
+    std::uint64_t source_head = 0;
+    std::uint64_t destination_head = 0;
+    std::uint64_t num_heads = 0;
+    /// Names of the parts to move; none for all.
+    std::vector<std::string> parts{};
     const Queue *queue = nullptr;
-    std::uint64_t user_data = 0;
     Compute compute = Compute::may_run;
     std::uint32_t max_ctas = 0;
     std::uint64_t staging_size = 0;
     Method method = Method::fastest;
-    /// One per pair. Not with TransferFlag::verify, which compares with the source.
-    Elements<std::uint32_t> checksums{};
-    std::uint64_t source_head = 0;
-    std::uint64_t destination_head = 0;
-    std::uint64_t num_heads = 0;
-    std::optional<BlockTable> source_table{};
-    std::optional<BlockTable> destination_table{};
-    std::uint64_t num_tokens = 0;
-    /// Names of the parts to move; none for all.
-    std::vector<std::string> parts{};
     /// Zero: 30 seconds with staging memory, no limit without.
     std::chrono::nanoseconds stall_timeout{0};
-    /// After this time a run ends with Status::timed_out. Zero: no limit.
-    std::chrono::nanoseconds timeout{0};
 };
 
-/// kvmem_submit_options: the blocks of the next run. Spans are read during the call.
+/// kvmem_submit_options: the blocks of a run. Spans are read during the call, so their elements need not
+/// exist afterwards.
 struct SubmitOptions {
     Elements<BlockPair> pairs{};
-    std::uint64_t user_data = 0;
-    std::optional<std::string> notification{};
-    /// One per pair.
-    Elements<std::uint32_t> checksums{};
     std::optional<BlockTable> source_table{};
     std::optional<BlockTable> destination_table{};
     std::uint64_t num_tokens = 0;
-    /// Zero: that of the transfer. nanoseconds::max(): no limit.
+    std::uint64_t user_data = 0;
+    /// Bytes for the remote agent; an empty string is an empty message.
+    std::optional<std::string> notification{};
+    /// One per pair. Not with TransferFlag::verify, which compares with the source.
+    Elements<std::uint32_t> checksums{};
+    /// After this time the run ends with Status::timed_out. Zero: no limit.
     std::chrono::nanoseconds timeout{0};
 };
 
@@ -93,27 +84,44 @@ inline Result<void> check_checksums(span<const BlockPair> pairs, span<const std:
                  std::to_string(pairs.size()) + " pairs; give one per pair, or none");
 }
 
-// The fields that both structs have, and the block tables that their pointers refer to.
-template <typename C>
-struct BlocksInC {
-    C c;
+struct TransferOptionsInC {
+    kvmem_transfer_options c = defaults<kvmem_transfer_options>();
+    std::vector<const char *> parts{};
+
+    explicit TransferOptionsInC(const TransferOptions &options) {
+        c.flags = options.flags.bits();
+        c.source_layer = options.source_layer;
+        c.destination_layer = options.destination_layer;
+        c.num_layers = options.num_layers;
+        c.source_outer = options.source_outer;
+        c.destination_outer = options.destination_outer;
+        c.num_outers = options.num_outers;
+        c.source_head = options.source_head;
+        c.destination_head = options.destination_head;
+        c.num_heads = options.num_heads;
+        for (const std::string &part : options.parts) parts.push_back(part.c_str());
+        c.parts = parts.empty() ? nullptr : parts.data();
+        c.num_parts = parts.size();
+        c.queue = get_or_null(options.queue);
+        c.compute = static_cast<std::uint32_t>(options.compute);
+        c.max_ctas = options.max_ctas;
+        c.staging_size = options.staging_size;
+        c.method = static_cast<std::uint32_t>(options.method);
+        c.stall_timeout_ns = limit_ns(options.stall_timeout);
+    }
+    TransferOptionsInC(const TransferOptionsInC &) = delete;
+    TransferOptionsInC &operator=(const TransferOptionsInC &) = delete;
+};
+
+// The options, and the block tables that their pointers refer to.
+struct SubmitOptionsInC {
+    kvmem_submit_options c = defaults<kvmem_submit_options>();
     kvmem_block_table source_table{};
     kvmem_block_table destination_table{};
 
-    BlocksInC(const BlocksInC &) = delete;
-    BlocksInC &operator=(const BlocksInC &) = delete;
-
-protected:
-    template <typename Options>
-    explicit BlocksInC(const Options &options) noexcept : c(defaults<C>()) {
+    explicit SubmitOptionsInC(const SubmitOptions &options) noexcept {
         c.pairs = options.pairs.data();
         c.num_pairs = options.pairs.size();
-        c.user_data = options.user_data;
-        if (options.notification) {
-            c.notification = options.notification->data();
-            c.notification_size = options.notification->size();
-        }
-        c.checksums = options.checksums.empty() ? nullptr : options.checksums.data();
         if (options.source_table) {
             source_table = options.source_table->c();
             c.source_table = &source_table;
@@ -123,40 +131,16 @@ protected:
             c.destination_table = &destination_table;
         }
         c.num_tokens = options.num_tokens;
+        c.user_data = options.user_data;
+        if (options.notification) {
+            c.notification = options.notification->data();
+            c.notification_size = options.notification->size();
+        }
+        c.checksums = options.checksums.empty() ? nullptr : options.checksums.data();
         c.timeout_ns = limit_ns(options.timeout);
     }
-};
-
-struct TransferOptionsInC : BlocksInC<kvmem_transfer_options> {
-    std::vector<const char *> parts{};
-
-    explicit TransferOptionsInC(const TransferOptions &options)
-        : BlocksInC(options) {
-        c.flags = options.flags.bits();
-        c.source_layer = options.source_layer;
-        c.destination_layer = options.destination_layer;
-        c.num_layers = options.num_layers;
-        c.source_outer = options.source_outer;
-        c.destination_outer = options.destination_outer;
-        c.num_outers = options.num_outers;
-        c.queue = get_or_null(options.queue);
-        c.compute = static_cast<std::uint32_t>(options.compute);
-        c.max_ctas = options.max_ctas;
-        c.staging_size = options.staging_size;
-        c.method = static_cast<std::uint32_t>(options.method);
-        c.source_head = options.source_head;
-        c.destination_head = options.destination_head;
-        c.num_heads = options.num_heads;
-        for (const std::string &part : options.parts) parts.push_back(part.c_str());
-        c.parts = parts.empty() ? nullptr : parts.data();
-        c.num_parts = parts.size();
-        c.stall_timeout_ns = limit_ns(options.stall_timeout);
-    }
-};
-
-struct SubmitOptionsInC : BlocksInC<kvmem_submit_options> {
-    explicit SubmitOptionsInC(const SubmitOptions &options) noexcept
-        : BlocksInC(options) {}
+    SubmitOptionsInC(const SubmitOptionsInC &) = delete;
+    SubmitOptionsInC &operator=(const SubmitOptionsInC &) = delete;
 };
 
 }  // namespace detail
@@ -197,48 +181,52 @@ struct MethodChoice {
 
 // ---- Transfers ----
 
-/// A move of blocks. Destroying it does not wait: a run in flight continues, and uses the blocks until its
-/// end.
+/// Moves of blocks between two layouts. Destroying it does not wait: a run in flight continues, and uses the
+/// blocks until its end.
 class Transfer : public detail::Handle<kvmem_transfer, kvmem_transfer_destroy> {
 public:
     using Handle::Handle;
 
     static Return<Transfer> create(const Layout &source, const Layout &destination,
-                                   const TransferOptions &options) {
+                                   const TransferOptions &options = {}) {
         return make(options, [&](const kvmem_transfer_options *c) {
             return detail::make<Transfer>(kvmem_transfer_create, source.get(), destination.get(), c);
         });
     }
     /// Creates a transfer and starts its first run.
     static Return<Transfer> start(const Layout &source, const Layout &destination,
-                                  const TransferOptions &options) {
+                                  const TransferOptions &options, const SubmitOptions &first) {
+        if (auto checked = detail::check_checksums(first.pairs, first.checksums); !checked) {
+            return detail::give(Result<Transfer>(checked.error()));
+        }
+        const detail::SubmitOptionsInC step(first);
         return make(options, [&](const kvmem_transfer_options *c) {
-            return detail::make<Transfer>(kvmem_transfer_start, source.get(), destination.get(), c);
-        });
-    }
-    /// `stream` is a CUstream or cudaStream_t.
-    static Return<Transfer> start_on_stream(const Layout &source, const Layout &destination,
-                                            const TransferOptions &options, CUstream_st *stream) {
-        return make(options, [&](const kvmem_transfer_options *c) {
-            return detail::make<Transfer>(kvmem_transfer_start_on_stream, source.get(), destination.get(), c,
-                                          stream);
+            return detail::make<Transfer>(kvmem_transfer_start, source.get(), destination.get(), c, &step.c);
         });
     }
 
-    Return<void> submit() { return detail::give(detail::run(kvmem_transfer_submit, get())); }
+    /// Prepares the blocks of the next run, which submit() starts. Moves nothing.
+    Return<void> prepare(const SubmitOptions &options) {
+        return with(options, [&](const kvmem_submit_options *c) {
+            return detail::run(kvmem_transfer_prepare, get(), c);
+        });
+    }
+    /// Starts a run with these blocks.
+    Return<void> submit(const SubmitOptions &options) {
+        return with(options, [&](const kvmem_submit_options *c) {
+            return detail::run(kvmem_transfer_submit, get(), c);
+        });
+    }
+    /// Starts a run with the blocks that were prepared or submitted last.
+    Return<void> submit() { return detail::give(detail::run(kvmem_transfer_submit, get(), nullptr)); }
+    /// The same on a stream, a CUstream or cudaStream_t.
+    Return<void> submit_on_stream(const SubmitOptions &options, CUstream_st *stream) {
+        return with(options, [&](const kvmem_submit_options *c) {
+            return detail::run(kvmem_transfer_submit_on_stream, get(), c, stream);
+        });
+    }
     Return<void> submit_on_stream(CUstream_st *stream) {
-        return detail::give(detail::run(kvmem_transfer_submit_on_stream, get(), stream));
-    }
-    /// Starts a run with other blocks.
-    Return<void> submit_pairs(const SubmitOptions &options) {
-        return submit_with(options, [&](const kvmem_submit_options *c) {
-            return detail::run(kvmem_transfer_submit_pairs, get(), c);
-        });
-    }
-    Return<void> submit_pairs_on_stream(const SubmitOptions &options, CUstream_st *stream) {
-        return submit_with(options, [&](const kvmem_submit_options *c) {
-            return detail::run(kvmem_transfer_submit_pairs_on_stream, get(), c, stream);
-        });
+        return detail::give(detail::run(kvmem_transfer_submit_on_stream, get(), nullptr, stream));
     }
 
     /// Returns true if the last run has succeeded, and false while it is in flight. Fails as the run failed.
@@ -303,9 +291,6 @@ private:
     }
     template <typename Make>
     static Return<Transfer> make(const TransferOptions &options, Make make) {
-        if (auto checked = detail::check_checksums(options.pairs, options.checksums); !checked) {
-            return detail::give(Result<Transfer>(checked.error()));
-        }
         for (const std::string &part : options.parts) {
             if (auto checked = detail::check_text(part, "the name of a part"); !checked) {
                 return detail::give(Result<Transfer>(checked.error()));
@@ -315,7 +300,7 @@ private:
         return detail::give(make(&in_c.c));
     }
     template <typename Submit>
-    static Return<void> submit_with(const SubmitOptions &options, Submit submit) {
+    static Return<void> with(const SubmitOptions &options, Submit submit) {
         if (auto checked = detail::check_checksums(options.pairs, options.checksums); !checked) {
             return detail::give(std::move(checked));
         }

@@ -28,8 +28,6 @@ pub struct Preferences {
     pub method: Option<TransferMethod>,
     /// How long a transfer with a peer may make no progress; `None` for the default.
     pub stall_timeout: Option<Duration>,
-    /// How long a run may take; `None` for no limit.
-    pub timeout: Option<Duration>,
     /// Each run compares the destination with the source before it ends.
     pub verifies: bool,
     /// The destination is host memory that the library compares: slots get poison before NIXL fills them.

@@ -29,7 +29,7 @@ opaque!(kvmem_queue, OpenQueue, "queue");
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_completion {
-    /// user_data of the transfer, or of the kvmem_submit_options of the run.
+    /// user_data of the kvmem_submit_options of the run.
     pub user_data: u64,
     /// Bytes moved; 0 after a failure.
     pub bytes: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Log messages about a new transfer, and about the methods that it does not take.
+//! Log messages about the method of a new transfer, and about those that it does not take.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,17 +10,14 @@ use crate::base::log::{Count, Microseconds, log};
 use crate::base::log_id::LogId;
 use crate::engine::Candidate;
 use crate::engine::explain::{RunEstimate, Summary};
-use crate::layout::Layout;
 use crate::run::method::TransferMethod;
 
-/// Logs a new transfer, and why a faster method is not taken.
+/// Logs the method of a transfer, and why a faster one is not taken.
 #[cold]
-pub fn log_creation(
+pub fn log_method(
     id: LogId,
     method: TransferMethod,
     (summary, candidates, runs): (Result<Summary>, Vec<Candidate>, Option<RunEstimate>),
-    source: &Layout,
-    destination: &Layout,
 ) {
     let summary = match summary {
         Ok(summary) => summary,
@@ -30,12 +27,10 @@ pub fn log_creation(
     let seconds = runs.map(|runs| runs.seconds).or(taken.map(|taken| taken.seconds)).unwrap_or_default();
     log!(
         Debug,
-        "transfer {id} created: {method}, {} in {} and {}, layout {} to layout {}, {} expected",
+        "transfer {id} prepared: {method}, {} in {} and {}, {} expected",
         Count(summary.bytes, "byte"),
         Count(summary.pieces, "piece"),
         Count(summary.moves, "move"),
-        source.log_id(),
-        destination.log_id(),
         microseconds(seconds)
     );
     for candidate in &candidates {

@@ -33,19 +33,20 @@ use crate::run::unreleased::Unreleased;
 use layout_pair::LayoutPair;
 use prepared_pairs::{PreparedPairs, Route};
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::{Level, enabled, log};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::cuda::stream::CallerStream;
 use crate::layout::Layout;
 
-/// A prepared move of blocks. It holds its layouts. A run in flight holds them too, even after the transfer is dropped.
+/// A move of blocks between two layouts, which it holds. A run in flight holds them too, even after the transfer is dropped.
 pub struct Transfer {
     /// The inputs for preparing pairs.
     route: Route,
     runs: Runs,
-    /// The pairs of the next run. Only replaced by a thread that has the lock below, while no run is in flight.
-    prepared: Mutex<Arc<PreparedPairs>>,
+    /// The blocks of the next run; `None` until there are some. Only replaced by a thread that has the lock below, while no
+    /// run is in flight.
+    prepared: Mutex<Option<Arc<PreparedPairs>>>,
     /// Held by the thread that submits.
     submitting: Mutex<()>,
     /// The pairs that graphs were captured from.
@@ -55,7 +56,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Checks, plans and prepares; moves nothing.
+    /// Checks that blocks can move between two layouts; prepares and moves none.
     pub fn create(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
@@ -63,57 +64,55 @@ impl Transfer {
     ) -> Result<Self> {
         let pair = LayoutPair::cached(source, destination, &request)?;
         let route = Route { pair, preferences: request.preferences };
-        let prepared = route.prepare([source, destination], request.step, None, None)?;
         let completion = Completion::new(route.pair.outline.layers(), request.queue);
-        let transfer = Self {
+        let (id, from, to) = (completion.log_id(), source.log_id(), destination.log_id());
+        log!(Debug, "transfer {id} created: layout {from} to layout {to}");
+        Ok(Self {
             route,
             runs: Runs::new([source.clone(), destination.clone()], completion),
-            prepared: Mutex::new(Arc::new(prepared)),
+            prepared: Mutex::default(),
             submitting: Mutex::default(),
             captured: Mutex::default(),
             spare: Mutex::default(),
-        };
-        transfer.log_creation(source, destination);
-        Ok(transfer)
+        })
     }
 
-    /// Starts a run.
-    pub fn submit(&self) -> Result<()> {
+    /// Prepares the blocks of the next run; moves nothing. If that fails, the transfer keeps the blocks that it had.
+    pub fn prepare(&self, step: Step<'_>) -> Result<()> {
         let _turn = self.turn()?;
-        self.start(&self.prepared())
+        self.replace(step).map(drop)
     }
 
-    /// Starts a run on a stream of the caller: after the work that is queued there, and before later work. If the stream
-    /// is being captured, the copies become part of the graph, and nothing runs.
-    pub fn submit_on(&self, stream: CallerStream) -> Result<()> {
-        let prepared = self.prepared();
+    /// Starts a run with other blocks, or with the prepared ones. If that fails, the transfer keeps the blocks that it had.
+    pub fn submit(&self, step: Option<Step<'_>>) -> Result<()> {
+        let _turn = self.turn()?;
+        self.with(step, || self.start(&*self.prepared()?))
+    }
+
+    /// The same on a stream of the caller: after the work that is queued there, and before later work. If the stream is being
+    /// captured, the copies become part of the graph, and nothing runs.
+    pub fn submit_on(&self, step: Option<Step<'_>>, stream: CallerStream) -> Result<()> {
+        if step.is_none() {
+            return self.submit_prepared_on(stream);
+        }
+        let _turn = self.turn()?;
+        self.with(step, || self.start_or_capture(stream))
+    }
+
+    fn submit_prepared_on(&self, stream: CallerStream) -> Result<()> {
+        let prepared = self.prepared()?;
         let is_captured = prepared.check_stream(stream);
         if let Ok(true) = is_captured {
             return self.capture(&prepared, stream);
         }
         let _turn = self.turn()?;
         is_captured?;
-        let current = self.prepared();
+        let current = self.prepared()?;
         match Arc::ptr_eq(&current, &prepared) {
             true => self.start_on(&current, stream),
             // Another thread has replaced the pairs, and the stream was not checked with these.
             false => self.start_or_capture(stream),
         }
-    }
-
-    /// Replaces the pairs, and starts a run. If that fails, the transfer keeps the pairs that it had.
-    pub fn submit_pairs(&self, step: Step<'_>) -> Result<()> {
-        let _turn = self.turn()?;
-        let before = self.replace(step)?;
-        self.start(&self.prepared()).inspect_err(|_| self.restore(before))
-    }
-
-    /// Replaces the pairs, and starts a run on a stream of the caller. If the stream is being captured, the copies become
-    /// part of the graph.
-    pub fn submit_pairs_on(&self, step: Step<'_>, stream: CallerStream) -> Result<()> {
-        let _turn = self.turn()?;
-        let before = self.replace(step)?;
-        self.start_or_capture(stream).inspect_err(|_| self.restore(before))
     }
 
     /// Locks the transfer for a submission. Fails if a run is in flight. Waits for another thread that submits while none is: its
@@ -130,18 +129,26 @@ impl Transfer {
         self.runs.ensure_idle().map(|()| turn)
     }
 
-    /// Prepares other pairs for the next run. Returns the previous work.
-    fn replace(&self, step: Step<'_>) -> Result<Arc<PreparedPairs>> {
-        let spare = self.spare.lock().take();
-        let before = self.prepared();
-        let prepared = self.route.prepare(self.runs.layouts(), step, Some(&before), spare)?;
-        *self.prepared.lock() = Arc::new(prepared);
-        *self.spare.lock() = Some(before.plan.shared_blocks());
-        Ok(before)
+    /// Starts a run by a call, after preparing other blocks if there are some.
+    fn with(&self, step: Option<Step<'_>>, start: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(step) = step else { return start() };
+        let before = self.replace(step)?;
+        start().inspect_err(|_| *self.prepared.lock() = before)
     }
 
-    fn restore(&self, before: Arc<PreparedPairs>) {
-        *self.prepared.lock() = before;
+    /// Prepares other blocks for the next run. Returns the previous ones.
+    fn replace(&self, step: Step<'_>) -> Result<Option<Arc<PreparedPairs>>> {
+        let spare = self.spare.lock().take();
+        let before = self.prepared.lock().clone();
+        let prepared = self.route.prepare(self.runs.layouts(), step, before.as_deref(), spare)?;
+        if before.is_none() {
+            self.log_method(&prepared);
+        }
+        *self.prepared.lock() = Some(Arc::new(prepared));
+        if let Some(before) = &before {
+            *self.spare.lock() = Some(before.plan.shared_blocks());
+        }
+        Ok(before)
     }
 
     fn start(&self, prepared: &PreparedPairs) -> Result<()> {
@@ -153,7 +160,7 @@ impl Transfer {
     }
 
     fn start_or_capture(&self, stream: CallerStream) -> Result<()> {
-        let prepared = self.prepared();
+        let prepared = self.prepared()?;
         match prepared.check_stream(stream)? {
             true => self.capture(&prepared, stream),
             false => self.start_on(&prepared, stream),
@@ -175,7 +182,7 @@ impl Transfer {
             prepared.verification.is_none(),
             Unsupported,
             "runs of a graph can't be verified, because the host does not take part in them; create the transfer without \
-             checksums"
+             checksums and flags to verify"
         );
         ensure!(
             !prepared.needs.is_limited(),
@@ -192,39 +199,41 @@ impl Transfer {
         prepared.on_streams()?.capture(stream)
     }
 
-    fn prepared(&self) -> Arc<PreparedPairs> {
-        self.prepared.lock().clone()
+    /// The blocks of the next run, or of the one in flight. Fails before the first.
+    fn prepared(&self) -> Result<Arc<PreparedPairs>> {
+        let prepared = self.prepared.lock().clone();
+        prepared.ok_or_else(no_blocks)
     }
 
     /// The outcome of the last run; `None` while it is in flight.
     pub fn poll(&self) -> Result<Option<()>> {
-        self.prepared().engine.poll();
+        self.prepared()?.engine.poll();
         self.completion().poll()
     }
 
     /// Waits for the last run; without a timeout, until it ends. The calling thread copies host memory and does NIXL's work
     /// while it waits.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
-        self.runs.wait(&*self.prepared().engine, timeout)
+        self.runs.wait(&*self.prepared()?.engine, timeout)
     }
 
     /// Number of layers of the last run that have moved, from the first on. Without `by_layer`, all of them at its end.
     pub fn moved_layers(&self) -> Result<u64> {
-        self.prepared().engine.poll();
+        self.prepared()?.engine.poll();
         self.completion().moved()
     }
 
     /// Waits until the first `layers` of the last run have moved; 0 for all. `None` waits without a timeout.
     pub fn wait_layers(&self, layers: u64, timeout: Option<Duration>) -> Result<()> {
         let wanted = self.wanted(layers)?.unwrap_or(self.completion().layers());
-        self.runs.wait_layers(&*self.prepared().engine, wanted, timeout)
+        self.runs.wait_layers(&*self.prepared()?.engine, wanted, timeout)
     }
 
     /// Makes later work on a stream of the caller wait for the first `layers` of the last run; 0 for all.
     pub fn wait_on(&self, layers: u64, stream: CallerStream) -> Result<()> {
         let wanted = self.wanted(layers)?;
         let moved = self.completion().moved()?;
-        let prepared = self.prepared();
+        let prepared = self.prepared()?;
         let Some(on_streams) = prepared.engine.on_streams() else {
             let over = self.completion().poll()?.is_some();
             ensure!(
@@ -246,7 +255,7 @@ impl Transfer {
     /// Cancels the parts of the last run that have not begun. Copies that have begun complete.
     pub fn cancel(&self) -> Result<()> {
         self.completion().cancel()?;
-        self.prepared().engine.end_if_cancelled();
+        self.prepared()?.engine.end_if_cancelled();
         Ok(())
     }
 
@@ -257,19 +266,19 @@ impl Transfer {
         Ok((layers > 0).then_some(layers))
     }
 
-    /// The method that it takes with its current pairs.
-    pub fn method(&self) -> TransferMethod {
-        self.prepared().method
+    /// The method that it takes with its current blocks.
+    pub fn method(&self) -> Result<TransferMethod> {
+        self.prepared().map(|prepared| prepared.method)
     }
 
-    /// Its size with its current pairs. Fails if its requests cannot be counted.
+    /// Its size with its current blocks. Fails if its requests cannot be counted.
     pub fn summary(&self) -> Result<Summary> {
-        self.prepared().summary()
+        self.prepared()?.summary()
     }
 
     /// Says which method it takes, the expected throughput, and why it takes no other method. Moves nothing.
     pub fn explain(&self) -> Result<Explanation> {
-        let prepared = self.prepared();
+        let prepared = self.prepared()?;
         let layers = self.route.preferences.by_layer.then(|| self.completion().layers());
         Ok(explain::explain(
             prepared.method,
@@ -282,14 +291,14 @@ impl Transfer {
     }
 
     /// The methods that were compared, beginning with the one that it takes.
-    pub fn method_choices(&self) -> Vec<MethodChoice> {
-        let prepared = self.prepared();
-        explain::choices(
+    pub fn method_choices(&self) -> Result<Vec<MethodChoice>> {
+        let prepared = self.prepared()?;
+        Ok(explain::choices(
             prepared.method,
             prepared.plan.bytes(),
             &prepared.candidates(),
             prepared.run_estimate(),
-        )
+        ))
     }
 
     /// Duration of the last run that ended.
@@ -301,19 +310,20 @@ impl Transfer {
         self.runs.completion()
     }
 
-    fn log_creation(&self, source: &Layout, destination: &Layout) {
+    /// Logs the method of the first blocks. Later ones may be others, in every step of an engine.
+    fn log_method(&self, prepared: &PreparedPairs) {
         if enabled(Level::Info) {
-            let prepared = self.prepared();
             let details = (prepared.summary(), prepared.candidates(), prepared.run_estimate());
-            log_lines::log_creation(
-                self.completion().log_id(),
-                prepared.method,
-                details,
-                source,
-                destination,
-            );
+            log_lines::log_method(self.completion().log_id(), prepared.method, details);
         }
     }
+}
+
+#[cold]
+fn no_blocks() -> Error {
+    let message =
+        "the transfer has no blocks yet; give them to kvmem_transfer_submit or kvmem_transfer_prepare first";
+    Error::new(Status::InvalidState, message)
 }
 
 impl Drop for Transfer {

@@ -67,8 +67,8 @@ impl Route {
         let verify = |expected| Verification::new(sides, &step, &kept, &self.preferences, expected);
         let verification = expected.filter(|_| !(by_engine && engine.verifies())).map(verify);
         let verification = verification.transpose()?.map(Arc::new);
-        let limit = step.timeout.or(self.preferences.timeout).filter(|after| *after != Duration::MAX);
-        let limit = limit.map(|after| Arc::new(limited(after, &time_limit::described(method, sides, &kept))));
+        let limit =
+            step.timeout.map(|after| Arc::new(limited(after, &time_limit::described(method, sides, &kept))));
         let record = engine.learns_from_runs().then(|| self.pair.record(method, source, destination));
         // A copy by the CPU without a deadline has ended when its end is reported.
         let may_go_on = limit.is_some() || method != TransferMethod::Memcpy;

@@ -10,11 +10,9 @@ use crate::engine::preferences::Preferences;
 use crate::plan::{BlockPair, TokenTables, Wanted};
 use crate::run::queue::Queue;
 
-/// Everything that a new transfer is created from, except the two layouts.
+/// What is the same in all runs of a transfer, except the two layouts.
 #[derive(Default)]
 pub struct TransferRequest<'a> {
-    /// The blocks of the first run.
-    pub step: Step<'a>,
     /// The part of each block that is moved.
     pub wanted: Wanted,
     /// The parts of the layouts that are moved, by name; all if there is no name.
@@ -25,7 +23,7 @@ pub struct TransferRequest<'a> {
     pub preferences: Preferences,
 }
 
-/// The part of a request that changes from one step of an engine to the next.
+/// What belongs to one run: the blocks of a step of an engine.
 #[derive(Default)]
 pub struct Step<'a> {
     /// Blocks to move.
@@ -38,7 +36,7 @@ pub struct Step<'a> {
     pub notification: Option<Vec<u8>>,
     /// Expected CRC32C of the destination's blocks, one per pair. They are compared before the run ends.
     pub checksums: Option<&'a [u32]>,
-    /// How long a run with these blocks may take; `None` for the limit of the transfer, `Duration::MAX` for none.
+    /// How long a run with these blocks may take; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 

@@ -81,97 +81,91 @@ pub const BlockTable = struct {
     }
 };
 
-/// What to move: pairs, or a table for each side. Ranges of layers, outer slots and heads are of all if their number is 0.
+/// What does not change from run to run. Ranges of layers, outer slots and heads are of all if their number is 0.
 pub const TransferOptions = struct {
     flags: constants.TransferFlags = .{},
-    pairs: []const BlockPair = &.{},
     source_layer: u64 = 0,
     destination_layer: u64 = 0,
     num_layers: u64 = 0,
     source_outer: u64 = 0,
     destination_outer: u64 = 0,
     num_outers: u64 = 0,
-    /// Message to the remote agent, sent after the last byte has moved.
-    notification: ?[]const u8 = null,
+    source_head: u64 = 0,
+    destination_head: u64 = 0,
+    num_heads: u64 = 0,
+    /// Names of the parts to move, for layouts that were combined; none for all.
+    parts: []const [*:0]const u8 = &.{},
     /// Receives a completion per run.
     queue: ?Queue = null,
-    /// Returned in completions.
-    user_data: u64 = 0,
     compute: constants.Compute = .may_run,
     max_ctas: u32 = 0,
     staging_size: u64 = 0,
     /// Method to use, or fail.
     method: constants.Method = .default,
-    /// Expected CRC32C of the moved parts of each block, one per pair.
-    checksums: ?[]const u32 = null,
-    source_head: u64 = 0,
-    destination_head: u64 = 0,
-    num_heads: u64 = 0,
+    /// Nanoseconds without progress after which a run with a peer ends with TimedOut; 0 for 30 s with staging memory,
+    /// and for no limit without.
+    stall_timeout_ns: u64 = 0,
+
+    fn converted(self: TransferOptions) c.kvmem_transfer_options {
+        var o = core.toC(c.kvmem_transfer_options, self);
+        if (self.queue) |queue| o.queue = queue.handle;
+        if (self.parts.len > 0) o.parts = @ptrCast(self.parts.ptr);
+        o.num_parts = self.parts.len;
+        return o;
+    }
+};
+
+/// What belongs to one run: its blocks, as pairs or as a table for each side.
+pub const SubmitOptions = struct {
+    pairs: []const BlockPair = &.{},
     source_table: ?BlockTable = null,
     destination_table: ?BlockTable = null,
     /// Tokens that are moved by block tables.
     num_tokens: u64 = 0,
-    /// Names of the parts to move, for layouts that were combined; none for all.
-    parts: []const [*:0]const u8 = &.{},
-    /// Nanoseconds without progress after which a run with a peer ends with TimedOut; 0 for 30 s with staging memory,
-    /// and for no limit without.
-    stall_timeout_ns: u64 = 0,
-    /// Nanoseconds after which a run ends with TimedOut, by any method; 0 for no limit.
-    timeout_ns: u64 = 0,
-};
-
-/// Blocks of the next run.
-pub const SubmitOptions = struct {
-    pairs: []const BlockPair = &.{},
+    /// Returned in the completion.
     user_data: u64 = 0,
+    /// Message to the remote agent, sent after the last byte has moved.
     notification: ?[]const u8 = null,
+    /// Expected CRC32C of the moved parts of each block, one per pair.
     checksums: ?[]const u32 = null,
-    source_table: ?BlockTable = null,
-    destination_table: ?BlockTable = null,
-    num_tokens: u64 = 0,
-    /// Nanoseconds after which a run with these blocks ends with TimedOut; 0 for `timeout_ns` of the transfer, and
-    /// `forever` for no limit.
+    /// Nanoseconds after which the run ends with TimedOut, by any method; 0 for no limit.
     timeout_ns: u64 = 0,
 };
 
 /// C options, and the tables that they point to.
-fn Converted(comptime C: type) type {
-    return struct {
-        options: C,
-        source: c.kvmem_block_table = .{},
-        destination: c.kvmem_block_table = .{},
+const ConvertedStep = struct {
+    options: c.kvmem_submit_options,
+    source: c.kvmem_block_table = .{},
+    destination: c.kvmem_block_table = .{},
 
-        const Self = @This();
-
-        fn init(self: *Self, options: anytype, diagnostics: ?*Diagnostics) Error!void {
-            self.* = .{ .options = core.toC(C, options) };
-            const o = &self.options;
-            if (options.checksums) |list| {
-                if (list.len != options.pairs.len)
-                    return core.fail(
-                        diagnostics,
-                        c.KVMEM_STATUS_INVALID_ARGUMENT,
-                        "checksums and pairs differ in length; give one checksum per pair, or null",
-                    );
-                o.checksums = list.ptr;
-            }
-            if (options.pairs.len > 0) o.pairs = @ptrCast(options.pairs.ptr);
-            o.num_pairs = options.pairs.len;
-            if (options.notification) |message| {
-                o.notification = message.ptr;
-                o.notification_size = message.len;
-            }
-            if (options.source_table) |table| {
-                self.source = table.toC();
-                o.source_table = &self.source;
-            }
-            if (options.destination_table) |table| {
-                self.destination = table.toC();
-                o.destination_table = &self.destination;
-            }
+    fn init(self: *ConvertedStep, options: SubmitOptions, diagnostics: ?*Diagnostics) Error!void {
+        self.* = .{ .options = core.toC(c.kvmem_submit_options, options) };
+        const o = &self.options;
+        if (options.checksums) |list| {
+            if (list.len != options.pairs.len)
+                return core.fail(
+                    diagnostics,
+                    c.KVMEM_STATUS_INVALID_ARGUMENT,
+                    "checksums and pairs differ in length; give one checksum per pair, or null",
+                );
+            o.checksums = list.ptr;
         }
-    };
-}
+        if (options.pairs.len > 0) o.pairs = @ptrCast(options.pairs.ptr);
+        o.num_pairs = options.pairs.len;
+        if (options.notification) |message| {
+            o.notification = message.ptr;
+            o.notification_size = message.len;
+        }
+        if (options.source_table) |table| {
+            self.source = table.toC();
+            o.source_table = &self.source;
+        }
+        if (options.destination_table) |table| {
+            self.destination = table.toC();
+            o.destination_table = &self.destination;
+        }
+    }
+};
 
 pub const TransferInfo = struct {
     bytes: u64,
@@ -191,48 +185,33 @@ pub fn methodName(method: constants.Method) [:0]const u8 {
     return std.mem.span(c.kvmem_method_name(@backingInt(method)));
 }
 
-/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of times. It keeps
-/// both layouts alive. One run is in flight at a time.
+/// Moves of blocks from one layout to another: created once, submitted any number of times, with other blocks in each run or
+/// with the same. It keeps both layouts alive. One run is in flight at a time.
 pub const Transfer = struct {
     handle: *c.kvmem_transfer,
 
-    fn create(
-        source: Layout,
-        destination: Layout,
-        options: TransferOptions,
-        diagnostics: ?*Diagnostics,
-        function: anytype,
-        stream: anytype,
-    ) Error!Transfer {
-        var o: Converted(c.kvmem_transfer_options) = undefined;
-        try o.init(options, diagnostics);
-        if (options.queue) |queue| o.options.queue = queue.handle;
-        if (options.parts.len > 0) o.options.parts = @ptrCast(options.parts.ptr);
-        o.options.num_parts = options.parts.len;
+    /// Creates a transfer. Moves nothing.
+    pub fn init(source: Layout, destination: Layout, options: TransferOptions, diagnostics: ?*Diagnostics) Error!Transfer {
+        const o = options.converted();
         var handle: ?*c.kvmem_transfer = null;
-        try call(diagnostics, function, .{ source.handle, destination.handle, &o.options } ++ stream ++ .{&handle});
+        try call(diagnostics, c.kvmem_transfer_create, .{ source.handle, destination.handle, &o, &handle });
         return .{ .handle = handle.? };
     }
 
-    /// Checks, plans and prepares a transfer. Moves nothing.
-    pub fn init(source: Layout, destination: Layout, options: TransferOptions, diagnostics: ?*Diagnostics) Error!Transfer {
-        return create(source, destination, options, diagnostics, c.kvmem_transfer_create, .{});
-    }
-
     /// Creates a transfer and starts its first run.
-    pub fn start(source: Layout, destination: Layout, options: TransferOptions, diagnostics: ?*Diagnostics) Error!Transfer {
-        return create(source, destination, options, diagnostics, c.kvmem_transfer_start, .{});
-    }
-
-    /// Creates a transfer and starts its first run on a CUDA stream.
-    pub fn startOnStream(
+    pub fn start(
         source: Layout,
         destination: Layout,
         options: TransferOptions,
-        stream: core.Stream,
+        first: SubmitOptions,
         diagnostics: ?*Diagnostics,
     ) Error!Transfer {
-        return create(source, destination, options, diagnostics, c.kvmem_transfer_start_on_stream, .{cudaStream(stream)});
+        const o = options.converted();
+        var step: ConvertedStep = undefined;
+        try step.init(first, diagnostics);
+        var handle: ?*c.kvmem_transfer = null;
+        try call(diagnostics, c.kvmem_transfer_start, .{ source.handle, destination.handle, &o, &step.options, &handle });
+        return .{ .handle = handle.? };
     }
 
     fn cudaStream(stream: core.Stream) ?*c.struct_CUstream_st {
@@ -244,32 +223,32 @@ pub const Transfer = struct {
         c.kvmem_transfer_destroy(self.handle);
     }
 
-    /// Starts a run with the last blocks.
-    pub fn submit(self: Transfer, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_transfer_submit, .{self.handle});
+    /// Prepares the blocks of the next run, which `submit` without blocks starts. Moves nothing.
+    pub fn prepare(self: Transfer, options: SubmitOptions, diagnostics: ?*Diagnostics) Error!void {
+        var step: ConvertedStep = undefined;
+        try step.init(options, diagnostics);
+        try call(diagnostics, c.kvmem_transfer_prepare, .{ self.handle, &step.options });
     }
 
-    /// Starts a run with new pairs or block tables.
-    pub fn submitPairs(self: Transfer, options: SubmitOptions, diagnostics: ?*Diagnostics) Error!void {
-        var o: Converted(c.kvmem_submit_options) = undefined;
-        try o.init(options, diagnostics);
-        try call(diagnostics, c.kvmem_transfer_submit_pairs, .{ self.handle, &o.options });
+    /// Starts a run with these blocks; null for those that were prepared or submitted last.
+    pub fn submit(self: Transfer, options: ?SubmitOptions, diagnostics: ?*Diagnostics) Error!void {
+        var step: ConvertedStep = undefined;
+        if (options) |given| try step.init(given, diagnostics);
+        const o: ?*const c.kvmem_submit_options = if (options == null) null else &step.options;
+        try call(diagnostics, c.kvmem_transfer_submit, .{ self.handle, o });
     }
 
-    /// Starts a run on a CUDA stream, or makes it a part of the graph that the stream is captured into.
-    pub fn submitOnStream(self: Transfer, stream: core.Stream, diagnostics: ?*Diagnostics) Error!void {
-        try call(diagnostics, c.kvmem_transfer_submit_on_stream, .{ self.handle, cudaStream(stream) });
-    }
-
-    pub fn submitPairsOnStream(
+    /// As `submit`, on a CUDA stream, or makes the run a part of the graph that the stream is captured into.
+    pub fn submitOnStream(
         self: Transfer,
-        options: SubmitOptions,
+        options: ?SubmitOptions,
         stream: core.Stream,
         diagnostics: ?*Diagnostics,
     ) Error!void {
-        var o: Converted(c.kvmem_submit_options) = undefined;
-        try o.init(options, diagnostics);
-        try call(diagnostics, c.kvmem_transfer_submit_pairs_on_stream, .{ self.handle, &o.options, cudaStream(stream) });
+        var step: ConvertedStep = undefined;
+        if (options) |given| try step.init(given, diagnostics);
+        const o: ?*const c.kvmem_submit_options = if (options == null) null else &step.options;
+        try call(diagnostics, c.kvmem_transfer_submit_on_stream, .{ self.handle, o, cudaStream(stream) });
     }
 
     /// Makes a CUDA stream wait for layers of the last run; 0 for the whole run.

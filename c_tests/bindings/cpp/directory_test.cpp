@@ -98,9 +98,9 @@ CASE(an_agent_is_found_by_name_with_its_layouts) {
     expect(kvmem::Status::not_found, "cache", [&] { return entry.import_layout(reader, "other"); });
     const auto remote = entry.import_layout(reader, "cache");
     const kvmem::BlockPair pair = {1, 3};
-    kvmem::TransferOptions options;
-    options.pairs = {&pair, 1};
-    kvmem::Transfer::start(remote, own, options).wait();
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = {&pair, 1};
+    kvmem::Transfer::start(remote, own, {}, blocks).wait();
     CHECK(own.host_bytes(3, 1, 1)[0] == std::byte{0x5a});
 
     publisher.publish(agent, {}, patience);

@@ -77,26 +77,24 @@ CASE(as_many_checksums_as_pairs) {
     const auto layout = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
     const kvmem::BlockPair pairs[] = {{0, 1}, {2, 3}};
     const std::uint32_t checksums[] = {1};
-    kvmem::TransferOptions options;
-    options.pairs = pairs;
-    options.checksums = checksums;
-    CHECK(error_of([&] { return kvmem::Transfer::create(layout, layout, options); }).message() ==
-          "there are 1 checksums for 2 pairs; give one per pair, or none");
-    options.checksums = {};
-    auto transfer = kvmem::Transfer::create(layout, layout, options);
     kvmem::SubmitOptions step;
     step.pairs = pairs;
     step.checksums = checksums;
-    CHECK(error_of([&] { return transfer.submit_pairs(step), 0; }).status() == kvmem::Status::invalid_argument);
+    CHECK(error_of([&] { return kvmem::Transfer::start(layout, layout, {}, step); }).message() ==
+          "there are 1 checksums for 2 pairs; give one per pair, or none");
+    auto transfer = kvmem::Transfer::create(layout, layout);
+    CHECK(error_of([&] { return transfer.prepare(step), 0; }).status() == kvmem::Status::invalid_argument);
+    CHECK(error_of([&] { return transfer.submit(step), 0; }).status() == kvmem::Status::invalid_argument);
+    CHECK(error_of([&] { return transfer.submit(), 0; }).status() == kvmem::Status::invalid_state);
 
     // With block tables the number of checksums is not the reason.
     const std::uint32_t blocks[] = {0, 1}, others[] = {2, 3};
-    kvmem::TransferOptions tables;
+    kvmem::SubmitOptions tables;
     tables.checksums = checksums;
     tables.source_table = kvmem::BlockTable{blocks, 0, 0};
     tables.destination_table = kvmem::BlockTable{others, 0, 0};
     tables.num_tokens = 8;
-    CHECK(error_of([&] { return kvmem::Transfer::create(layout, layout, tables); }).message().find("block tables") !=
+    CHECK(error_of([&] { return kvmem::Transfer::start(layout, layout, {}, tables); }).message().find("block tables") !=
           std::string_view::npos);
 }
 
@@ -104,10 +102,10 @@ CASE(a_run_that_fails_throws_where_its_end_is_read) {
     const auto layout = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
     const kvmem::BlockPair pair = {0, 1};
     const std::uint32_t wrong = 1;
-    kvmem::TransferOptions options;
-    options.pairs = {&pair, 1};
-    options.checksums = {&wrong, 1};
-    const auto transfer = kvmem::Transfer::start(layout, layout, options);
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = {&pair, 1};
+    blocks.checksums = {&wrong, 1};
+    const auto transfer = kvmem::Transfer::start(layout, layout, {}, blocks);
     CHECK(error_of([&] { return transfer.wait(), 0; }).status() == kvmem::Status::corrupt);
     CHECK(error_of([&] { return transfer.poll(); }).status() == kvmem::Status::corrupt);
     CHECK(error_of([&] { return transfer.wait_for(std::chrono::seconds(1)); }).status() == kvmem::Status::corrupt);
@@ -121,9 +119,10 @@ CASE(a_wait_fails_after_the_deadline_of_the_run) {
     const auto to = kvmem::Layout::build(config, kvmem::SystemOptions());
     const kvmem::BlockPair pair = {0, 1};
     kvmem::TransferOptions options;
-    options.pairs = {&pair, 1};
     options.flags = kvmem::TransferFlag::by_layer;
-    options.timeout = std::chrono::nanoseconds(1);
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = {&pair, 1};
+    blocks.timeout = std::chrono::nanoseconds(1);
     const auto end_of = [](const kvmem::Transfer &run) {
         try {
             while (!run.poll()) std::this_thread::yield();
@@ -132,9 +131,9 @@ CASE(a_wait_fails_after_the_deadline_of_the_run) {
         }
         return kvmem::Status::ok;
     };
-    auto late = kvmem::Transfer::start(from, to, options);
+    auto late = kvmem::Transfer::start(from, to, options, blocks);
     // The end of a run and its deadline may coincide.
-    while (end_of(late) == kvmem::Status::ok) late = kvmem::Transfer::start(from, to, options);
+    while (end_of(late) == kvmem::Status::ok) late = kvmem::Transfer::start(from, to, options, blocks);
     const auto now = std::chrono::nanoseconds(0);
     CHECK(error_of([&] { return late.wait_for(now); }).status() == kvmem::Status::timed_out);
     CHECK(error_of([&] { return late.wait_layers_for(2, now); }).status() == kvmem::Status::timed_out);

@@ -39,9 +39,10 @@ CASE(an_option_that_points_to_an_empty_handle_fails) {
     const kvmem::Agent agent;
     const kvmem::BlockPair pairs[] = {{0, 1}};
     kvmem::TransferOptions options;
-    options.pairs = pairs;
     options.queue = &queue;
-    CHECK(error_of([&] { return kvmem::Transfer::create(a, b, options); }).status() ==
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = pairs;
+    CHECK(error_of([&] { return kvmem::Transfer::start(a, b, options, blocks); }).status() ==
           kvmem::Status::invalid_argument);
     CHECK(error_of([&] { return kvmem::Layout::build(small_config(4), memory, &agent); }).status() ==
           kvmem::Status::invalid_argument);
@@ -99,9 +100,11 @@ CASE(children_keep_their_parents_alive) {
     auto transfer = [&] {
         const auto destination = kvmem::Layout::build(small_config(), kvmem::SystemOptions());
         const kvmem::BlockPair pair = {3, 0};
-        kvmem::TransferOptions options;
-        options.pairs = {&pair, 1};
-        return kvmem::Transfer::create(layout, destination, options);
+        kvmem::SubmitOptions blocks;
+        blocks.pairs = {&pair, 1};
+        auto created = kvmem::Transfer::create(layout, destination);
+        created.prepare(blocks);
+        return created;
     }();
     layout.reset();
     transfer.submit();
@@ -121,9 +124,10 @@ CASE(layouts_are_combined_and_moved_by_part) {
 
     const kvmem::BlockPair pair = {1, 2};
     kvmem::TransferOptions options;
-    options.pairs = {&pair, 1};
     options.parts = {"scales"};
-    const auto transfer = kvmem::Transfer::start(from, to, options);
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = {&pair, 1};
+    const auto transfer = kvmem::Transfer::start(from, to, options, blocks);
     transfer.wait();
     CHECK(transfer.info().bytes == 256);
     CHECK(to.part("scales").host_bytes(2, 0, 0)[0] == std::byte{0x5a});
@@ -136,9 +140,9 @@ CASE(a_list_of_pairs_in_braces) {
     from.host_bytes(1, 0, 0)[0] = std::byte{0x17};
     from.host_bytes(3, 0, 0)[0] = std::byte{0x39};
     const auto move = [&](kvmem::Elements<kvmem::BlockPair> pairs) {
-        kvmem::TransferOptions options;
-        options.pairs = pairs;
-        kvmem::Transfer::start(from, to, options).wait();
+        kvmem::SubmitOptions blocks;
+        blocks.pairs = pairs;
+        kvmem::Transfer::start(from, to, {}, blocks).wait();
     };
     move({{1, 2}, {3, 0}});
     CHECK(to.host_bytes(2, 0, 0)[0] == std::byte{0x17} && to.host_bytes(0, 0, 0)[0] == std::byte{0x39});
@@ -148,7 +152,7 @@ CASE(a_list_of_pairs_in_braces) {
     move({&pair, 1});
     CHECK(to.host_bytes(3, 0, 0)[0] == std::byte{0x39});
 #if __cplusplus >= 202002L
-    kvmem::Transfer::start(from, to, {.pairs = {{1, 3}}}).wait();
+    kvmem::Transfer::start(from, to, {}, {.pairs = {{1, 3}}}).wait();
     CHECK(to.host_bytes(3, 0, 0)[0] == std::byte{0x17});
 #endif
 }

@@ -42,10 +42,10 @@ CASE(a_layout_of_a_peer_is_imported_and_read) {
     CHECK(remote.info().locality == kvmem::Locality::remote && remote.agent() == "other");
     CHECK(error_of([&] { return remote.host_bytes(1, 1, 1); }).status() == kvmem::Status::unsupported);
     const kvmem::BlockPair pair = {1, 3};
-    kvmem::TransferOptions options;
-    options.pairs = {&pair, 1};
-    options.notification = "read";
-    const auto transfer = kvmem::Transfer::start(remote, destination, options);
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = {&pair, 1};
+    blocks.notification = "read";
+    const auto transfer = kvmem::Transfer::start(remote, destination, {}, blocks);
     CHECK(transfer.wait_for(patience) && transfer.info().method == kvmem::Method::nixl);
     CHECK(destination.host_bytes(3, 1, 1)[0] == std::byte{0x5a});
 

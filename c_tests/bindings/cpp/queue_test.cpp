@@ -15,10 +15,11 @@ struct Runs {
         for (std::uint64_t i = 0; i < number; ++i) {
             const kvmem::BlockPair pair = {0, 1};
             kvmem::TransferOptions options;
-            options.pairs = {&pair, 1};
             options.queue = &queue;
-            options.user_data = i;
-            transfers.push_back(kvmem::Transfer::start(layout, layout, options));
+            kvmem::SubmitOptions blocks;
+            blocks.pairs = {&pair, 1};
+            blocks.user_data = i;
+            transfers.push_back(kvmem::Transfer::start(layout, layout, options, blocks));
         }
         for (const auto &transfer : transfers) transfer.wait();
     }

@@ -81,8 +81,11 @@ CASE(options_without_values_are_the_defaults_of_c) {
     const kvmem::detail::TransferOptionsInC c(none);
     kvmem_transfer_options expected{};
     expected.struct_size = sizeof expected;
-    CHECK(c.c.pairs == expected.pairs && c.c.checksums == nullptr && c.c.source_table == nullptr);
-    CHECK(c.c.notification == nullptr && c.c.queue == nullptr && c.c.method == 0);
+    CHECK(c.c.struct_size == expected.struct_size && c.c.queue == nullptr && c.c.method == 0);
+    const kvmem::SubmitOptions no_blocks;
+    const kvmem::detail::SubmitOptionsInC step(no_blocks);
+    CHECK(step.c.num_pairs == 0 && step.c.checksums == nullptr && step.c.source_table == nullptr);
+    CHECK(step.c.notification == nullptr);
 }
 
 // In C, 0 means the default or no limit. Without this rule, a token whose time has passed would never expire.
@@ -98,16 +101,14 @@ CASE(a_negative_limit_is_the_shortest_one) {
         serve.stall_timeout = limit;
         kvmem::TransferOptions transfer;
         transfer.stall_timeout = limit;
-        transfer.timeout = limit;
         kvmem::SubmitOptions submit;
         submit.timeout = limit;
         kvmem::NixlOptions nixl;
         nixl.timeout = limit;
-        return std::array<std::uint64_t, 8>{
+        return std::array<std::uint64_t, 7>{
             broker.c().client_timeout_ns, publish.c().lifetime_ns,
             fetch.c().timeout_ns,         serve.c().stall_timeout_ns,
             kvmem::detail::TransferOptionsInC(transfer).c.stall_timeout_ns,
-            kvmem::detail::TransferOptionsInC(transfer).c.timeout_ns,
             kvmem::detail::SubmitOptionsInC(submit).c.timeout_ns,
             kvmem::detail::NixlOptionsInC(nixl).c.timeout_ns};
     };
@@ -120,9 +121,9 @@ CASE(a_negative_limit_is_the_shortest_one) {
 }
 
 CASE(an_empty_notification_is_a_message) {
-    kvmem::TransferOptions options;
+    kvmem::SubmitOptions options;
     options.notification = "";
-    const kvmem::detail::TransferOptionsInC c(options);
+    const kvmem::detail::SubmitOptionsInC c(options);
     CHECK(c.c.notification != nullptr && c.c.notification_size == 0);
 }
 

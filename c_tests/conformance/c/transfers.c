@@ -95,57 +95,71 @@ static void read_blocks(struct step *step, struct blocks *blocks)
     if (has(step, "notification")) blocks->notification = text_of(step, "notification");
 }
 
-/* The fields that both option structs have. */
-#define SET_BLOCKS(options, step, blocks)                                                             \
-    do {                                                                                              \
-        (options).pairs = (blocks)->num_pairs ? (blocks)->pairs : NULL;                               \
-        (options).num_pairs = (blocks)->num_pairs;                                                    \
-        (options).checksums = (blocks)->has_checksums ? (blocks)->checksums : NULL;                   \
-        (options).source_table = (blocks)->has_source ? &(blocks)->source_table : NULL;               \
-        (options).destination_table = (blocks)->has_destination ? &(blocks)->destination_table : NULL; \
-        (options).notification = (blocks)->notification;                                              \
-        (options).notification_size = (blocks)->notification ? strlen((blocks)->notification) : 0;    \
-        (options).num_tokens = number_of(step, "num_tokens");                                         \
-        (options).user_data = number_of(step, "user_data");                                           \
-    } while (0)
-
-typedef kvmem_status create(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
-                            kvmem_transfer **, kvmem_error **);
-
-static kvmem_status create_by(struct step *step, create *create, union handle *made, kvmem_error **error)
+static kvmem_submit_options submit_options(struct step *step, struct blocks *blocks)
 {
-    static struct blocks blocks;
+    read_blocks(step, blocks);
+    return (kvmem_submit_options){
+        .struct_size = sizeof(kvmem_submit_options),
+        .pairs = blocks->num_pairs ? blocks->pairs : NULL,
+        .num_pairs = blocks->num_pairs,
+        .source_table = blocks->has_source ? &blocks->source_table : NULL,
+        .destination_table = blocks->has_destination ? &blocks->destination_table : NULL,
+        .num_tokens = number_of(step, "num_tokens"),
+        .user_data = number_of(step, "user_data"),
+        .notification = blocks->notification,
+        .notification_size = blocks->notification ? strlen(blocks->notification) : 0,
+        .checksums = blocks->has_checksums ? blocks->checksums : NULL,
+    };
+}
+
+static kvmem_transfer_options transfer_options(struct step *step, char **parts)
+{
     kvmem_transfer_options options = {.struct_size = sizeof(options)};
-    read_blocks(step, &blocks);
-    SET_BLOCKS(options, step, &blocks);
     options.flags = flags_value(step, "flags", transfer_flags);
     SET_SELECTION(options);
-    char *parts[MAX_LIST];
     options.num_parts = list_of(step, "parts", parts);
     options.parts = options.num_parts ? (const char *const *)parts : NULL;
     options.method = (uint32_t)word_value(step, "method", methods);
     if (has(step, "queue")) options.queue = object(text_of(step, "queue"), QUEUE);
-    return create(object(text_of(step, "source"), LAYOUT),
-        object(text_of(step, "destination"), LAYOUT), &options, &made->transfer, error);
+    return options;
+}
+
+static const kvmem_layout *layout_of(struct step *step, const char *key)
+{
+    return object(text_of(step, key), LAYOUT);
 }
 
 static kvmem_status transfer_create(struct step *step, union handle *made, kvmem_error **error)
 {
-    return create_by(step, kvmem_transfer_create, made, error);
+    char *parts[MAX_LIST];
+    const kvmem_transfer_options options = transfer_options(step, parts);
+    return kvmem_transfer_create(layout_of(step, "source"), layout_of(step, "destination"), &options, &made->transfer,
+        error);
 }
 
 static kvmem_status transfer_start(struct step *step, union handle *made, kvmem_error **error)
 {
-    return create_by(step, kvmem_transfer_start, made, error);
+    char *parts[MAX_LIST];
+    static struct blocks blocks;
+    const kvmem_transfer_options options = transfer_options(step, parts);
+    const kvmem_submit_options first = submit_options(step, &blocks);
+    return kvmem_transfer_start(layout_of(step, "source"), layout_of(step, "destination"), &options, &first,
+        &made->transfer, error);
 }
 
-static kvmem_status transfer_submit_pairs(struct step *step, kvmem_error **error)
+static kvmem_status transfer_prepare(struct step *step, kvmem_error **error)
 {
     static struct blocks blocks;
-    kvmem_submit_options options = {.struct_size = sizeof(options)};
-    read_blocks(step, &blocks);
-    SET_BLOCKS(options, step, &blocks);
-    return kvmem_transfer_submit_pairs(transfer_of(step), &options, error);
+    const kvmem_submit_options options = submit_options(step, &blocks);
+    return kvmem_transfer_prepare(transfer_of(step), &options, error);
+}
+
+static kvmem_status transfer_submit(struct step *step, kvmem_error **error)
+{
+    static struct blocks blocks;
+    const kvmem_submit_options options = submit_options(step, &blocks);
+    const bool has_blocks = options.num_pairs > 0 || options.source_table || options.destination_table;
+    return kvmem_transfer_submit(transfer_of(step), has_blocks ? &options : NULL, error);
 }
 
 static kvmem_status transfer_poll(struct step *step, kvmem_error **error)
@@ -198,7 +212,8 @@ const struct call transfer_calls[] = {
     {"queue_wait", .run = queue_wait},
     {"transfer_create", .create = transfer_create, .type = TRANSFER},
     {"transfer_start", .create = transfer_start, .type = TRANSFER},
-    {"transfer_submit_pairs", .run = transfer_submit_pairs},
+    {"transfer_prepare", .run = transfer_prepare},
+    {"transfer_submit", .run = transfer_submit},
     {"transfer_poll", .run = transfer_poll},
     {"transfer_wait", .run = transfer_wait},
     {"transfer_wait_layers", .run = transfer_wait_layers},

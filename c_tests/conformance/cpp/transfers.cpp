@@ -48,8 +48,8 @@ struct Blocks {
         }
         if (step.has("notification")) notification = step.text("notification");
     }
-    template <typename Options>
-    void set(Options &options, const Step &step) const {
+    kvmem::SubmitOptions options(const Step &step) const {
+        kvmem::SubmitOptions options;
         options.pairs = pairs;
         options.checksums = checksums;
         options.source_table = source_table;
@@ -57,7 +57,9 @@ struct Blocks {
         options.notification = notification;
         SET(options, num_tokens);
         SET(options, user_data);
+        return options;
     }
+    bool is_empty() const { return pairs.empty() && !source_table && !destination_table; }
 
     std::vector<kvmem::BlockPair> pairs;
     std::vector<std::uint32_t> checksums, source, destination;
@@ -65,12 +67,11 @@ struct Blocks {
     std::optional<std::string> notification;
 };
 
+// Adds the transfer that a call makes of two layouts and their options.
 template <typename Create>
 Results create_transfer(const Step &step, World &world, Create create) {
     const auto &name = new_name(step, world);
-    const Blocks blocks(step);
     kvmem::TransferOptions options;
-    blocks.set(options, step);
     options.flags = flags<kvmem::TransferFlag>(step, "flags", transfer_flags);
     SET_SELECTION(options);
     options.parts = step.list("parts");
@@ -82,11 +83,28 @@ Results create_transfer(const Step &step, World &world, Create create) {
     return {};
 }
 
-Results submit_pairs(const Step &step, World &world) {
+Results transfer_create(const Step &step, World &world) {
+    return create_transfer(step, world, kvmem::Transfer::create);
+}
+
+Results transfer_start(const Step &step, World &world) {
     const Blocks blocks(step);
-    kvmem::SubmitOptions options;
-    blocks.set(options, step);
-    world.get<kvmem::Transfer>(step.name()).submit_pairs(options);
+    return create_transfer(step, world, [&](const auto &source, const auto &destination, const auto &options) {
+        return kvmem::Transfer::start(source, destination, options, blocks.options(step));
+    });
+}
+
+Results transfer_prepare(const Step &step, World &world) {
+    const Blocks blocks(step);
+    world.get<kvmem::Transfer>(step.name()).prepare(blocks.options(step));
+    return {};
+}
+
+Results transfer_submit(const Step &step, World &world) {
+    const Blocks blocks(step);
+    auto &transfer = world.get<kvmem::Transfer>(step.name());
+    if (blocks.is_empty()) transfer.submit();
+    else transfer.submit(blocks.options(step));
     return {};
 }
 
@@ -123,13 +141,10 @@ Calls transfer_calls() {
          }},
         {"queue_poll", queue_poll},
         {"queue_wait", queue_wait},
-        {"transfer_create", [](const Step &step, World &world) {
-             return create_transfer(step, world, kvmem::Transfer::create);
-         }},
-        {"transfer_start", [](const Step &step, World &world) {
-             return create_transfer(step, world, kvmem::Transfer::start);
-         }},
-        {"transfer_submit_pairs", submit_pairs},
+        {"transfer_create", transfer_create},
+        {"transfer_start", transfer_start},
+        {"transfer_prepare", transfer_prepare},
+        {"transfer_submit", transfer_submit},
         {"transfer_poll", transfer_poll},
         {"transfer_wait", transfer_wait},
         {"transfer_wait_layers", wait_layers},

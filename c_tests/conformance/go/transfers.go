@@ -10,7 +10,8 @@ import (
 )
 
 var transferCalls = map[string]call{
-	"queue_poll": queuePoll, "queue_wait": queueWait, "transfer_submit_pairs": submitPairs, "transfer_poll": poll,
+	"queue_poll": queuePoll, "queue_wait": queueWait, "transfer_prepare": prepare, "transfer_submit": submit,
+	"transfer_poll": poll,
 	"transfer_wait": wait, "transfer_get_layers": layers, "transfer_wait_layers": waitLayers,
 	"transfer_get_info": transferInfo, "transfer_explain": explain,
 }
@@ -19,22 +20,17 @@ var transferCreators = map[string]call{
 	"queue_create": createQueue, "transfer_create": createTransfer, "transfer_start": startTransfer,
 }
 
-// blocks of a run: pairs or tables.
-type blocks struct {
-	pairs               []kvmem.BlockPair
-	source, destination *kvmem.BlockTable
-	numTokens           uint64
-	notification        []byte
-}
-
-func readBlocks(in *values) blocks {
-	var b blocks
+// submitOptions reads the blocks of a run: pairs or tables.
+func submitOptions(in *values) kvmem.SubmitOptions {
+	o := kvmem.SubmitOptions{
+		NumTokens: in.number("num_tokens"), UserData: in.number("user_data"), Checksums: in.numbers("checksums"),
+	}
 	for _, pair := range in.list("pairs") {
 		source, destination := cut(pair)
-		b.pairs = append(b.pairs, kvmem.BlockPair{Source: uint32(number(source)), Destination: uint32(number(destination))})
+		o.Pairs = append(o.Pairs, kvmem.BlockPair{Source: uint32(number(source)), Destination: uint32(number(destination))})
 	}
 	if text, ok := in.get("notification"); ok {
-		b.notification = []byte(text)
+		o.Notification = []byte(text)
 	}
 	table := func(side string) *kvmem.BlockTable {
 		t := &kvmem.BlockTable{
@@ -45,8 +41,8 @@ func readBlocks(in *values) blocks {
 		}
 		return t
 	}
-	b.source, b.destination, b.numTokens = table("source"), table("destination"), in.number("num_tokens")
-	return b
+	o.SourceTable, o.DestinationTable = table("source"), table("destination")
+	return o
 }
 
 func createQueue(s *step) error {
@@ -56,16 +52,13 @@ func createQueue(s *step) error {
 
 func transferOptions(s *step) (source, destination *kvmem.Layout, options kvmem.TransferOptions) {
 	in := s.in
-	b := readBlocks(in)
 	options = kvmem.TransferOptions{
-		Flags: flags[kvmem.TransferFlags](in, "flags", transferFlags), Pairs: b.pairs, SourceTable: b.source,
-		DestinationTable: b.destination, NumTokens: b.numTokens, SourceLayer: in.number("source_layer"),
-		DestinationLayer: in.number("destination_layer"), NumLayers: in.number("num_layers"),
-		SourceOuter: in.number("source_outer"), DestinationOuter: in.number("destination_outer"),
-		NumOuters: in.number("num_outers"), SourceHead: in.number("source_head"),
-		DestinationHead: in.number("destination_head"), NumHeads: in.number("num_heads"), Checksums: in.numbers("checksums"),
-		UserData: in.number("user_data"), Notification: b.notification, Parts: in.list("parts"),
-		Method: word[kvmem.Method](in, "method", methods),
+		Flags:       flags[kvmem.TransferFlags](in, "flags", transferFlags),
+		SourceLayer: in.number("source_layer"), DestinationLayer: in.number("destination_layer"),
+		NumLayers: in.number("num_layers"), SourceOuter: in.number("source_outer"),
+		DestinationOuter: in.number("destination_outer"), NumOuters: in.number("num_outers"),
+		SourceHead: in.number("source_head"), DestinationHead: in.number("destination_head"),
+		NumHeads: in.number("num_heads"), Parts: in.list("parts"), Method: word[kvmem.Method](in, "method", methods),
 	}
 	if name, ok := in.get("queue"); ok {
 		options.Queue = object[*kvmem.Queue](s.state, name)
@@ -81,16 +74,18 @@ func createTransfer(s *step) error {
 
 func startTransfer(s *step) error {
 	source, destination, options := transferOptions(s)
-	t, err := kvmem.StartTransfer(source, destination, options)
+	t, err := kvmem.StartTransfer(source, destination, options, submitOptions(s.in))
 	return create(s, t, err)
 }
 
-func submitPairs(s *step) error {
-	b := readBlocks(s.in)
-	return transfer(s).SubmitPairs(kvmem.SubmitOptions{
-		Pairs: b.pairs, SourceTable: b.source, DestinationTable: b.destination, NumTokens: b.numTokens,
-		UserData: s.in.number("user_data"), Checksums: s.in.numbers("checksums"), Notification: b.notification,
-	})
+func prepare(s *step) error { return transfer(s).Prepare(submitOptions(s.in)) }
+
+func submit(s *step) error {
+	options := submitOptions(s.in)
+	if options.Pairs == nil && options.SourceTable == nil && options.DestinationTable == nil {
+		return transfer(s).Submit(nil)
+	}
+	return transfer(s).Submit(&options)
 }
 
 func poll(s *step) error {

@@ -141,12 +141,12 @@ static void connection_close(connection *connection) {
 
 static kvmem_status create_read(const connection *connection, uint32_t block, kvmem_transfer **transfer) {
     const kvmem_block_pair pair = {block, block};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
-    return kvmem_transfer_create(connection->peer_layout, connection->own_layout, &options, transfer, ERR);
+    kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1);
+    return kv_prepare(connection->peer_layout, connection->own_layout, &options, transfer, ERR);
 }
 
 static kvmem_status run(kvmem_transfer *transfer) {
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     return kvmem_transfer_wait(transfer, PATIENCE, ERR);
 }
 
@@ -165,8 +165,8 @@ static void read_block(const connection *connection, uint32_t block) {
 
 static kvmem_status create_write(const connection *connection, uint32_t block, kvmem_transfer **transfer) {
     const kvmem_block_pair pair = {block, block};
-    kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = &pair, it.num_pairs = 1);
-    return kvmem_transfer_create(connection->own_layout, connection->peer_layout, &options, transfer, ERR);
+    kv_job options = JOB(it.run.pairs = &pair, it.run.num_pairs = 1);
+    return kv_prepare(connection->own_layout, connection->peer_layout, &options, transfer, ERR);
 }
 
 static unsigned char new_value_of(uint64_t block) { return (unsigned char)(0xA0 + block); }

@@ -48,7 +48,7 @@ static void gds_flight_close(gds_flight *gds) {
    unchanged. */
 static bool create_if_supported(gds_flight *gds, uint32_t path, uint64_t flags) {
     flight *flight = &gds->flight;
-    const kvmem_status status = flight_try(flight, it.method = path, it.flags = flags);
+    const kvmem_status status = flight_try(flight, it.transfer.method = path, it.transfer.flags = flags);
     if (status != KVMEM_STATUS_OK) {
         CHECK_EQ(status, KVMEM_STATUS_UNSUPPORTED);
         CHECK(flight->transfer == NULL);

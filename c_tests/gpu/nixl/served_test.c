@@ -19,22 +19,22 @@ static const uint64_t from_gpu = KVMEM_SERVE_WRITE, from_host = KVMEM_SERVE_WRIT
    */
 static bool has_gpu(void) { return lacks_real_gpu() == NULL; }
 
-static const kvmem_transfer_options *by(kvmem_transfer_options *options, uint32_t path) {
-    *options = kv_transfer_options(&all_layers);
-    options->method = path;
-    options->staging_size = SMALL_ARENA;
+static const kv_job *by(kv_job *options, uint32_t path) {
+    *options = kv_job_of(&all_layers);
+    options->transfer.method = path;
+    options->transfer.staging_size = SMALL_ARENA;
     return options;
 }
 
 /* Each run reads the blocks of the peer to host memory, and compares them. */
-static const kvmem_transfer_options *verified_by(kvmem_transfer_options *options, uint32_t path) {
+static const kv_job *verified_by(kv_job *options, uint32_t path) {
     by(options, path);
-    options->flags = KVMEM_TRANSFER_VERIFY;
+    options->transfer.flags = KVMEM_TRANSFER_VERIFY;
     return options;
 }
 
 static void move_both_directions(side *here, kv_peer *peer, uint32_t method) {
-    kvmem_transfer_options options;
+    kv_job options;
     kvmem_transfer_info info;
     info = kv_run_with(peer->model.layout, here->model.layout, verified_by(&options, method));
     CHECK_EQ(info.method, method);
@@ -67,10 +67,10 @@ static void connection_close(connection *connection) {
 }
 
 static void refuse_to_serve(side *here, kv_peer *peer) {
-    kvmem_transfer_options options;
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kvmem_transfer_create, peer->model.layout,
+    kv_job options;
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kv_prepare, peer->model.layout,
            here->model.layout, by(&options, KVMEM_METHOD_NIXL_SERVED));
-    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kvmem_transfer_create, here->model.layout,
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SERVE_FROM_HOST", kv_prepare, here->model.layout,
            peer->model.layout, by(&options, KVMEM_METHOD_NIXL_SERVED));
 }
 
@@ -124,8 +124,8 @@ TEST(long_blocks_of_elastic_memory_are_served) {
     side_peer_start_served(&peer, "new", PLACE_ELASTIC, 0, &config, 5, REF(OPTIONS(kvmem_serve_options)));
     kv_peer_meet(&peer, agent);
     OPENED(side, here, PLACE_ELASTIC, 0, &config, agent, 6);
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.method = KVMEM_METHOD_NIXL_SERVED;
+    kv_job options = kv_job_of(&all_layers);
+    options.transfer.method = KVMEM_METHOD_NIXL_SERVED;
     const kvmem_transfer_info info = kv_run_with(peer.model.layout, here.model.layout, &options);
     CHECK_EQ(info.method, KVMEM_METHOD_NIXL_SERVED);
     kv_expect_moved(&here.model, &peer.model, &all_layers);
@@ -146,9 +146,9 @@ TEST(a_slot_may_have_any_number_of_rows) {
     side_peer_start(&peer, "far", PLACE_SYSTEM, 0, &config, 100);
     kv_peer_meet(&peer, agent);
     OPENED(side, here, PLACE_DEVICE, 0, &config, agent, 1);
-    kvmem_transfer_options options = kv_transfer_options(&all);
-    options.method = KVMEM_METHOD_NIXL_STAGED;
-    options.staging_size = UINT64_C(64) << 20; /* eight slots, one of which contains all blocks */
+    kv_job options = kv_job_of(&all);
+    options.transfer.method = KVMEM_METHOD_NIXL_STAGED;
+    options.transfer.staging_size = UINT64_C(64) << 20; /* eight slots, one of which contains all blocks */
     CHECK_EQ(kv_run_with(peer.model.layout, here.model.layout, &options).method, KVMEM_METHOD_NIXL_STAGED);
     kv_expect_moved(&here.model, &peer.model, &all);
     side_check(&here);
@@ -163,8 +163,8 @@ TEST(a_cancelled_transfer_ends_and_runs_again) {
     for (size_t i = 0; i < num_flags(); i++) {
         OPENED(connection, connection, PLACE_ELASTIC, possible_flags[i]);
         OPENED(side, here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[0])), connection.agent, 3);
-        kvmem_transfer_options options;
-        OWN(kvmem_transfer, read, kvmem_transfer_create, connection.peer.model.layout, here.model.layout,
+        kv_job options;
+        OWN(kvmem_transfer, read, kv_prepare, connection.peer.model.layout, here.model.layout,
             by(&options, KVMEM_METHOD_NIXL_SERVED));
         kv_cancel_and_run(read);
         kv_expect_moved(&here.model, &connection.peer.model, &all_layers);
@@ -176,11 +176,11 @@ TEST(transfers_fail_when_the_owner_is_killed) {
     for (size_t i = 0; i < num_flags(); i++) {
         OPENED(connection, connection, PLACE_ELASTIC, possible_flags[i]);
         OPENED(side, here, PLACE_ELASTIC, 0, REF(side_config(&kv_kinds[0])), connection.agent, 3);
-        kvmem_transfer_options options;
+        kv_job options;
         kvmem_transfer *both[2] = {NULL};
-        EXPECT_OK(kvmem_transfer_create(connection.peer.model.layout, here.model.layout,
+        EXPECT_OK(kv_prepare(connection.peer.model.layout, here.model.layout,
                                         by(&options, KVMEM_METHOD_NIXL_SERVED), &both[0], ERR));
-        EXPECT_OK(kvmem_transfer_create(here.model.layout, connection.peer.model.layout,
+        EXPECT_OK(kv_prepare(here.model.layout, connection.peer.model.layout,
                                         by(&options, KVMEM_METHOD_NIXL_SERVED), &both[1], ERR));
         kv_peer_crash_under(&connection.peer, both, 2, PATIENCE);
     }
@@ -203,8 +203,8 @@ static reader reader_open(int socket, const char *name) {
     side_open(&reader.here, PLACE_DEVICE, 0, REF(side_config(&kv_kinds[1])), agent, 3);
     agent_load(agent, &metadata);
     reader.far = MADE(kvmem_layout, kvmem_layout_import, agent, descriptor.data, descriptor.size);
-    kvmem_transfer_options options;
-    reader.read = MADE(kvmem_transfer, kvmem_transfer_create, reader.far, reader.here.model.layout,
+    kv_job options;
+    reader.read = MADE(kvmem_transfer, kv_prepare, reader.far, reader.here.model.layout,
                        by(&options, KVMEM_METHOD_NIXL_SERVED));
     return reader;
 }
@@ -269,7 +269,7 @@ static void reader_role(int socket) {
     const reader reader = reader_open(socket, "reader");
     for (;;) { /* until it is killed */
         frame_await(socket, ROUND);
-        EXPECT_OK(kvmem_transfer_submit(reader.read, ERR));
+        EXPECT_OK(kvmem_transfer_submit(reader.read, NULL, ERR));
         const int32_t status = kvmem_transfer_wait(reader.read, PATIENCE, NULL);
         frame_send(socket, ROUND, &status, sizeof(status));
     }

@@ -120,8 +120,8 @@ TEST_CALL(elastic_memory_is_read_and_written, read_and_write_all(MEMORY_ELASTIC)
 /* ---- the owner dies ---- */
 
 static kvmem_transfer *create_read(const remote_layout *remote, const local_layout *local) {
-    const kvmem_transfer_options options = kv_transfer_options(&in_move);
-    return MADE(kvmem_transfer, kvmem_transfer_create, remote->layout, local->layout, &options);
+    const kv_job options = kv_job_of(&in_move);
+    return MADE(kvmem_transfer, kv_prepare, remote->layout, local->layout, &options);
 }
 
 static void read_until_owner_dies(memory_kind there) {

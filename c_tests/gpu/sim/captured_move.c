@@ -55,7 +55,7 @@ kvmem_status move_by_graph(const kvmem_layout *source, const kvmem_layout *desti
     kvmem_status status = create_move(source, destination, path, 0, &moving);
     if (status == KVMEM_STATUS_OK) {
         begin_capture();
-        status = kvmem_transfer_submit_on_stream(moving.transfer, moves_stream(), ERR);
+        status = kvmem_transfer_submit_on_stream(moving.transfer, NULL, moves_stream(), ERR);
         const CUgraphExec graph = end_capture(status == KVMEM_STATUS_OK);
         for (int i = 0; i < LAUNCHES && graph != NULL; i++) launch(&moving.contents, graph);
         if (graph != NULL) destroy(graph);

@@ -85,7 +85,7 @@ TEST(a_query_that_fails_is_repeated) {
 TEST(a_failed_verification_fails_the_transfer) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
-    flight_create(&flight, it.flags = KVMEM_TRANSFER_VERIFY);
+    flight_create(&flight, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     RUN(flight.transfer);
     SIM(sim_reset());
     SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));

@@ -95,11 +95,11 @@ TEST(a_busy_device_is_asked_once) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     busy busy = {0};
     busy_begin(&busy, BUSY_ONE);
-    flight_refuse(&flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile", it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "the driver loads no kernel meanwhile", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent")), end = patience_now() + SECONDS(3) / 2;
     CHECK(asked > 0);
     for (int i = 0; i < 10 || patience_now() < end; i++) {
-        CHECK_EQ(flight_try(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL), KVMEM_STATUS_BUSY);
+        CHECK_EQ(flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL), KVMEM_STATUS_BUSY);
         if (i >= 10) continue;
         kvmem_region *region = NULL;
         EXPECT_OK(allocate(MIB, &region));
@@ -129,7 +129,7 @@ TEST(while_a_stream_is_captured_memory_is_kept) {
     DESTROYED(kvmem_region, region);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
     CHECK(driver_memory_type(address) != 0);
-    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     expect_asked_again_after_a_second(asked, begun);
     CUgraph graph = NULL;
     enter_device(0);
@@ -222,7 +222,7 @@ TEST(an_invalidated_capture_is_a_capture) {
     DESTROYED(kvmem_region, region);
     const uint64_t asked = SIM(sim_calls("cuCtxRecordEvent"));
     CHECK(driver_memory_type(address) != 0);
-    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_refuse(&flight, KVMEM_STATUS_BUSY, "is being captured", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     expect_asked_again_after_a_second(asked, begun);
     SIM(sim_cancel_failures());
     await_free(address);
@@ -235,7 +235,7 @@ TEST(without_support_memory_is_freed_and_kernels_are_loaded_at_once) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_NOT_SUPPORTED));
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     kvmem_region *region = NULL;
     EXPECT_OK(allocate(MIB, &region));
     const uint64_t address = region_info(region).address;

@@ -17,7 +17,7 @@ static void disk_flight_open(flight *flight, route route) {
     SIM(sim_reset());
     flight_open(flight, .from = route.from, .to = route.to, .file_flags = KVMEM_DISK_BUFFERED, .move = &move,
                 .has_queue = true);
-    flight_create(flight, it.staging_size = 4 * 480);
+    flight_create(flight, it.transfer.staging_size = 4 * 480);
 }
 /* Submits, and waits until the driver has a copy for each slot. */
 static void submit_and_hold(flight *flight) {
@@ -57,12 +57,12 @@ TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
 TEST(a_run_fails_at_its_deadline) {
     for (size_t i = 0; i < NUM(routes); i++) {
         OPENED(disk_flight, flight, routes[i]);
-        flight_create(&flight, it.staging_size = 4 * 480, it.timeout_ns = SECONDS(1));
+        flight_create(&flight, it.transfer.staging_size = 4 * 480, it.run.timeout_ns = SECONDS(1));
         submit_and_hold(&flight);
         flight_expect_end(&flight, KVMEM_STATUS_TIMED_OUT, "was not complete after 1000 ms");
         CHECK_HAS(test_last_message(), TEXT("at least 0 of %d bytes", (int)flight_bytes(&flight)));
         flight_expect_completion(&flight, KVMEM_STATUS_TIMED_OUT);
-        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, NULL, ERR));
         SIM(sim_go());
         flight_run_in_time(&flight);
     }

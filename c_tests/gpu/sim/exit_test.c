@@ -15,7 +15,7 @@ static threads thread;
 
 static void *create_by_the_kernel(void *unused) {
     (void)unused;
-    flight_try(&late, it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_try(&late, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     return NULL;
 }
 
@@ -78,7 +78,7 @@ ROLE(destroys_objects_after_the_driver) {
     (void)socket;
     EXPECT_OK(kvmem_cuda_use_default_rates(0, ERR));
     flight_open(&late, .from = PLACE_PINNED, .to = PLACE_DEVICE);
-    flight_create(&late, it.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_create(&late, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     flight_submit(&late);
     EXPECT_OK(kvmem_region_create_elastic(REF(OPTIONS(kvmem_elastic_options, it.size = MIB)), &elastic, ERR));
     EXPECT_OK(kvmem_region_commit(elastic, 0, MIB, ERR));

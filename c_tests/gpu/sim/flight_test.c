@@ -14,7 +14,7 @@ typedef flight copy_flight;
 static void copy_flight_open(flight *flight, place from) {
     SIM(sim_reset());
     flight_open(flight, .from = from, .to = PLACE_PINNED, .move = &move, .has_queue = true);
-    flight_create(flight, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
 }
 
 static void finish(flight *flight) {
@@ -52,7 +52,7 @@ TEST(a_transfer_in_flight_is_in_progress_and_waits_time_out) {
 static void expect_timeout(flight *flight) {
     flight_expect_end(flight, KVMEM_STATUS_TIMED_OUT, "by CUDA copy was not complete after 1000 ms");
     flight_expect_completion(flight, KVMEM_STATUS_TIMED_OUT);
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "still in use", kvmem_transfer_submit(flight->transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "still in use", kvmem_transfer_submit(flight->transfer, NULL, ERR));
     SIM(sim_go());
     flight_run_in_time(flight);
 }
@@ -60,7 +60,7 @@ static void expect_timeout(flight *flight) {
 /* The driver's copies continue, and use the memory until they end. */
 TEST(a_run_fails_at_its_deadline) {
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1));
     submit_and_hold(&flight);
     expect_timeout(&flight);
 }
@@ -68,7 +68,7 @@ TEST(a_run_fails_at_its_deadline) {
 TEST(a_run_on_a_stream_fails_at_its_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1));
     SIM(sim_hold());
     flight_submit_on(&flight, stream.handle);
     expect_timeout(&flight);
@@ -79,8 +79,8 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
     SIM(sim_reset());
     OPENED(flight, first, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 10);
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
-    flight_create(&first, it.method = KVMEM_METHOD_CUDA_STAGED);
-    flight_create(&second, it.method = KVMEM_METHOD_CUDA_STAGED, it.timeout_ns = MILLISECONDS(20));
+    flight_create(&first, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
+    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.run.timeout_ns = MILLISECONDS(20));
     SIM(sim_hold());
     flight_submit(&first);
     await_calls("cuLaunchKernel", 1);
@@ -96,10 +96,10 @@ TEST(a_run_that_has_not_begun_at_its_deadline_never_begins) {
 TEST(a_graph_has_no_deadline) {
     OPENED(stream, stream, 0);
     OPENED(copy_flight, flight, PLACE_DEVICE);
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY, it.timeout_ns = SECONDS(1));
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.run.timeout_ns = SECONDS(1));
     stream_begin_capture(&stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "graph can't have a deadline",
-                   kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR));
+                   kvmem_transfer_submit_on_stream(flight.transfer, NULL, stream.handle, ERR));
     stream_drop_capture(&stream);
     run(&flight);
 }
@@ -132,11 +132,11 @@ TEST(extents_in_flight_are_not_decommitted) {
     OWN(kvmem_layout, layout, kvmem_layout_build, &parts.options);
     EXPECT_OK(kvmem_region_commit(region, 0, 2 * EXTENT, ERR));
     OPENED(side, host, PLACE_PINNED, 0, &config, NULL, 1);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.method = KVMEM_METHOD_CUDA_COPY);
-    OWN(kvmem_transfer, transfer, kvmem_transfer_create, layout, host.model.layout, &options);
+    kv_job options = WITH(kv_job_of(&first), it.transfer.method = KVMEM_METHOD_CUDA_COPY);
+    OWN(kvmem_transfer, transfer, kv_prepare, layout, host.model.layout, &options);
     SIM(sim_reset());
     SIM(sim_hold());
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, NULL, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "the 2097152 bytes at offset 0",
                    kvmem_region_decommit(region, 0, EXTENT, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, 2 * EXTENT, ERR));
@@ -261,10 +261,10 @@ TEST(a_run_without_completion_event_fails_and_leaks_its_memory) {
     CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_wait_on_stream(flight.transfer, 0, stream.handle, ERR));
     EXPECT(KVMEM_STATUS_BUSY, kvmem_layout_resize(flight.source.model.layout, 0, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", kvmem_transfer_submit(flight.transfer, NULL, ERR));
     OPENED(kv_side, other, &flight.source.model.config, NULL, 9);
-    OWN(kvmem_transfer, same, kvmem_transfer_create, other.layout, flight.destination.model.layout, KV_OPTIONS(&move));
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", kvmem_transfer_submit(same, ERR));
+    OWN(kvmem_transfer, same, kv_prepare, other.layout, flight.destination.model.layout, KV_JOB(&move));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "can't be detected", kvmem_transfer_submit(same, NULL, ERR));
     DESTROYED(kvmem_transfer, same);
     const sim_counts in_flight = sim_live_now();
     for (int handle = 0; handle < NUM_HANDLES; handle++) destroy_handle(&flight, handle);
@@ -302,7 +302,7 @@ TEST(a_host_copy_does_not_wait_for_gpus) {
     flight *flights = submit_many();
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .source = &config, .move = &host_move,
            .has_queue = true);
-    flight_create(&host, it.method = 0);
+    flight_create(&host, it.transfer.method = 0);
     run(&host);
     finish_many(flights);
 }
@@ -313,7 +313,7 @@ TEST(a_verified_host_copy_does_not_wait_for_gpus) {
     flight *flights = test_allocate(MANY * sizeof(*flights));
     for (size_t i = 0; i < MANY; i++) {
         copy_flight_open(&flights[i], PLACE_DEVICE);
-        flight_create(&flights[i], it.method = KVMEM_METHOD_CUDA_COPY, it.flags = KVMEM_TRANSFER_VERIFY);
+        flight_create(&flights[i], it.transfer.method = KVMEM_METHOD_CUDA_COPY, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     }
     SIM(sim_hold());
     const uint64_t copies = SIM(sim_calls("cuMemcpyAsync")) + MANY * flight_info(&flights[0]).num_moves;
@@ -327,7 +327,7 @@ TEST(a_verified_host_copy_does_not_wait_for_gpus) {
     SIM(sim_go_calls());
     const kv_move host_move = KV_MOVE(3, {0, 1}, {2, 3});
     OPENED(flight, host, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .move = &host_move, .has_queue = true);
-    flight_create(&host, it.method = 0, it.flags = KVMEM_TRANSFER_VERIFY);
+    flight_create(&host, it.transfer.method = 0, it.transfer.flags = KVMEM_TRANSFER_VERIFY);
     await_calls("cuMemcpyAsync", copies + 16); /* of as many checks as threads that check */
     run(&host);
     finish_many(flights);

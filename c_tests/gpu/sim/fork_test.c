@@ -29,10 +29,10 @@ TEST(open_world) {
     side_open(&w.adopted, PLACE_ADOPTED, 0, &config, NULL, 3);
     side_open(&w.elastic, PLACE_ELASTIC_PARTLY, 0, &config, NULL, 4);
     w.engine_memory = engine_allocate(0, MIB);
-    const kvmem_transfer_options options = kv_transfer_options(&move);
+    const kv_job options = kv_job_of(&move);
     const kvmem_layout *here = w.pinned.model.layout;
     const kvmem_layout *there = w.device.model.layout;
-    EXPECT_OK(kvmem_transfer_create(here, there, &options, &w.transfer, ERR));
+    EXPECT_OK(kv_prepare(here, there, &options, &w.transfer, ERR));
 }
 
 static void expect_parent_works(void) {
@@ -93,13 +93,13 @@ static void use_handles(void) {
     kvmem_layout_info layout_info;
     kvmem_region *view = NULL;
     kvmem_transfer *transfer = NULL;
-    const kvmem_transfer_options options = kv_transfer_options(&move);
+    const kv_job options = kv_job_of(&move);
     FORKED(kvmem_region_get_info(w.device.whole, &info, ERR));
     FORKED(kvmem_region_create_view(w.pinned.whole, 0, 1, &view, ERR));
     FORKED(kvmem_layout_resize(w.elastic.model.layout, 7, ERR));
     FORKED(kvmem_layout_get_info(w.adopted.model.layout, &layout_info, ERR));
-    FORKED(kvmem_transfer_create(w.device.model.layout, w.pinned.model.layout, &options, &transfer, ERR));
-    FORKED(kvmem_transfer_submit(w.transfer, ERR));
+    FORKED(kv_prepare(w.device.model.layout, w.pinned.model.layout, &options, &transfer, ERR));
+    FORKED(kvmem_transfer_submit(w.transfer, NULL, ERR));
     FORKED(kvmem_transfer_wait(w.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
 }
 

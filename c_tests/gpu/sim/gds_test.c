@@ -41,7 +41,7 @@ static void gds_flight_close(gds_flight *gds) {
 /* Runs in both directions and compares every byte. Checks whether NIXL is used, and the explanation. */
 static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool by_nixl, const char *explained) {
     for (int i = 0; i < 2; i++) {
-        flight_create(flight, it.method = is_requested ? KVMEM_METHOD_NIXL : 0, it.flags = flags);
+        flight_create(flight, it.transfer.method = is_requested ? KVMEM_METHOD_NIXL : 0, it.transfer.flags = flags);
         CHECK_EQ(flight_info(flight).method == KVMEM_METHOD_NIXL, by_nixl);
         flight_explain(flight, explained);
         for (uint32_t again = 0; again < 2; again++) {
@@ -54,8 +54,8 @@ static void expect_moved(flight *flight, bool is_requested, uint64_t flags, bool
 
 static void expect_refused(flight *flight, bool is_requested, uint64_t flags, const char *reason) {
     for (int i = 0; i < 2; i++) {
-        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason, it.method = is_requested ? KVMEM_METHOD_NIXL : 0,
-                      it.flags = flags);
+        flight_refuse(flight, KVMEM_STATUS_UNSUPPORTED, reason, it.transfer.method = is_requested ? KVMEM_METHOD_NIXL : 0,
+                      it.transfer.flags = flags);
         flight_reverse(flight);
     }
     side_check(&flight->source);
@@ -121,7 +121,7 @@ TEST(gds_that_fails_the_trial_is_not_used) {
 /* A failure after a successful trial is an error, and never results in wrong bytes. */
 TEST(a_failure_after_the_trial_is_an_error) {
     OPENED(gds_flight, gds, &large, 0, "false", "");
-    flight_create(&gds.flight, it.method = KVMEM_METHOD_NIXL);
+    flight_create(&gds.flight, it.transfer.method = KVMEM_METHOD_NIXL);
     set_cufile("false", "fails");
     flight_submit(&gds.flight);
     flight_expect_end(&gds.flight, KVMEM_STATUS_NIXL, "");

@@ -55,11 +55,11 @@ typedef struct actor {
 } actor;
 
 static kvmem_status transfer(const flight *flight, uint32_t path) {
-    const kvmem_transfer_options options = WITH(flight_options(flight), it.method = path);
+    const kv_job options = WITH(flight_options(flight), it.transfer.method = path);
     kvmem_transfer *made = NULL;
-    kvmem_status status = kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
+    kvmem_status status = kv_prepare(flight->source.model.layout, flight->destination.model.layout, &options,
                                                 &made, NULL);
-    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(made, NULL);
+    if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(made, NULL, NULL);
     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(made, PATIENCE, NULL);
     kvmem_transfer_destroy(made);
     return status;
@@ -103,7 +103,7 @@ static void *act(void *argument) {
 
 static void use_the_other_gpu(uint32_t path) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .from_device = 1, .to_device = 1, .has_queue = true);
-    flight_create(&flight, it.method = path);
+    flight_create(&flight, it.transfer.method = path);
     flight_submit(&flight);
     flight_expect_completion(&flight, KVMEM_STATUS_OK);
     flight_check_moved(&flight);
@@ -111,7 +111,7 @@ static void use_the_other_gpu(uint32_t path) {
 
 static void use_host_memory(void) {
     OPENED(flight, flight, .from = PLACE_SYSTEM, .to = PLACE_SYSTEM, .has_queue = true);
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     flight_submit(&flight);
     flight_expect_completion(&flight, KVMEM_STATUS_OK);
     flight_check_moved(&flight);

@@ -23,9 +23,9 @@ static void many_transfers_open(many_transfers *many, uint32_t method, uint64_t 
     stream_open(&many->stream, 0);
     flight_open(&many->flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .move = &move);
     for (size_t i = 0; i < MANY; i++)
-        many->transfers[i] = flight_create_another(&many->flight, it.method = method, it.flags = flags);
+        many->transfers[i] = flight_create_another(&many->flight, it.transfer.method = method, it.transfer.flags = flags);
     SIM(sim_hold());
-    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(many->transfers[i], ERR));
+    for (size_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(many->transfers[i], NULL, ERR));
 }
 
 static void finish(many_transfers *many) {
@@ -51,7 +51,7 @@ TEST(a_run_that_has_not_begun_is_cancelled) {
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(many.transfers[LAST], PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_cancel(many.transfers[0], ERR)); /* no effect, because it has begun */
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(many.transfers[0], ERR));
-    EXPECT_OK(kvmem_transfer_submit(many.transfers[LAST], ERR));
+    EXPECT_OK(kvmem_transfer_submit(many.transfers[LAST], NULL, ERR));
     finish(&many);
 }
 
@@ -75,7 +75,7 @@ TEST(a_stream_cannot_wait_for_a_run_without_staging_memory) {
     EXPECT_OK(kvmem_transfer_cancel(many.transfers[LAST], ERR));
     EXPECT(KVMEM_STATUS_CANCELLED, make_stream_wait(&many, LAST));
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(many.transfers[LAST], PATIENCE, ERR));
-    EXPECT_OK(kvmem_transfer_submit(many.transfers[LAST], ERR));
+    EXPECT_OK(kvmem_transfer_submit(many.transfers[LAST], NULL, ERR));
     finish(&many);
 }
 

@@ -20,8 +20,8 @@ void moves_close(void) {
 CUstream moves_stream(void) { return stream; }
 
 kvmem_status submit_move(kvmem_transfer *transfer, start start) {
-    return start == ON_A_STREAM ? kvmem_transfer_submit_on_stream(transfer, stream, ERR)
-                                : kvmem_transfer_submit(transfer, ERR);
+    return start == ON_A_STREAM ? kvmem_transfer_submit_on_stream(transfer, NULL, stream, ERR)
+                                : kvmem_transfer_submit(transfer, NULL, ERR);
 }
 
 const kv_move small_move = KV_MOVE(3, {6, 0}, {0, 5});
@@ -30,17 +30,17 @@ contents small_contents(const kvmem_layout *source, const kvmem_layout *destinat
     return (contents){source, destination, &small_move, 7};
 }
 
-kvmem_status create_moving(const contents *contents, const kvmem_transfer_options *options, moving *made) {
+kvmem_status create_moving(const contents *contents, const kv_job *options, moving *made) {
     *made = (moving){.contents = *contents};
     contents_fill(contents);
-    return kvmem_transfer_create(contents->source, contents->destination, options, &made->transfer, ERR);
+    return kv_prepare(contents->source, contents->destination, options, &made->transfer, ERR);
 }
 
 kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                          uint64_t flags, moving *made) {
     const contents scattered = small_contents(source, destination);
-    kvmem_transfer_options options = WITH(kv_transfer_options(&small_move), it.method = method,
-                                          it.flags = flags);
+    kv_job options = WITH(kv_job_of(&small_move), it.transfer.method = method,
+                                          it.transfer.flags = flags);
     return create_moving(&scattered, &options, made);
 }
 

@@ -25,7 +25,7 @@ extern const kv_move small_move;
 contents small_contents(const kvmem_layout *source, const kvmem_layout *destination);
 
 /* Fills both sides, and creates the transfer. */
-kvmem_status create_moving(const contents *contents, const kvmem_transfer_options *options, moving *made);
+kvmem_status create_moving(const contents *contents, const kv_job *options, moving *made);
 /* The same for the small move. */
 kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                          uint64_t flags, moving *made);

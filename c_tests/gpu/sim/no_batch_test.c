@@ -18,7 +18,7 @@ TEST(blocks_are_copied_one_by_one_and_the_reason_is_explained) {
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config);
     for (uint32_t i = 0; i < NUM(methods); i++) {
         flight_refill(&flight, 10 + i);
-        flight_create(&flight, it.method = methods[i]);
+        flight_create(&flight, it.transfer.method = methods[i]);
         CHECK(flight_explain(&flight, methods[i] == 0 ? reason : "").method != KVMEM_METHOD_CUDA_BATCH);
         flight_run(&flight);
     }
@@ -27,5 +27,5 @@ TEST(blocks_are_copied_one_by_one_and_the_reason_is_explained) {
 TEST(requesting_the_batch_path_fails) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &config);
-    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.method = KVMEM_METHOD_CUDA_BATCH);
+    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, reason, it.transfer.method = KVMEM_METHOD_CUDA_BATCH);
 }

@@ -63,8 +63,8 @@ static void ordering_open(ordering *ordering, const kind *kind) {
     ordering->contents = filled(ordering, 3);
     ordering->other_contents = filled(ordering, 4);
     ordering->found = engine_allocate(0, ordering->flight.destination.model.size);
-    flight_create(&ordering->flight, it.method = kind->path, it.flags = kind->flags,
-                  it.staging_size = kind->path == KVMEM_METHOD_CUDA_STAGED ? STAGING : 0);
+    flight_create(&ordering->flight, it.transfer.method = kind->path, it.transfer.flags = kind->flags,
+                  it.transfer.staging_size = kind->path == KVMEM_METHOD_CUDA_STAGED ? STAGING : 0);
     SIM(sim_hold());
 }
 

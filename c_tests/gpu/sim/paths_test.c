@@ -26,10 +26,10 @@ static void run_many(size_t count, uint32_t blocks, uint32_t path, uint64_t max_
            .has_queue = true);
     CLEANUP(test_free) kvmem_transfer **transfers = test_allocate(count * sizeof(*transfers));
     for (size_t i = 0; i < count; i++)
-        transfers[i] = flight_create_another(&flight, it.method = path, it.user_data = i);
+        transfers[i] = flight_create_another(&flight, it.transfer.method = path, it.run.user_data = i);
     SIM(sim_hold());
     for (size_t i = 0; i < count; i++) {
-        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR)); /* returns although the driver is busy */
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR)); /* returns although the driver is busy */
     }
     kvmem_completion completion;
     GET(size_t, completed, kvmem_queue_poll, flight.queue, &completion, 1);
@@ -57,10 +57,10 @@ TEST(staged_runs_wait_for_each_other) {
     for (size_t i = 0; i < NUM(destinations); i++) {
         destinations[i] = flight.destination;
         side_open(&flight.destination, PLACE_PINNED, 0, &flight.source.model.config, NULL, 2);
-        transfers[i] = flight_create_another(&flight, it.method = KVMEM_METHOD_CUDA_STAGED);
+        transfers[i] = flight_create_another(&flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
     }
     SIM(sim_hold());
-    for (size_t i = 0; i < NUM(destinations); i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    for (size_t i = 0; i < NUM(destinations); i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
     SIM(sim_go());
     for (size_t i = NUM(destinations); i > 0; i--) {
         EXPECT_OK(kvmem_transfer_wait(transfers[i - 1], PATIENCE, ERR));
@@ -94,13 +94,13 @@ TEST(a_list_of_copies_without_memory_for_it_fails) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &here, .destination = &there,
            .move = &move);
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL); /* creates per-device state */
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL); /* creates per-device state */
     for (size_t i = 0; i < NUM(paths); i++) {
         const struct rlimit before = limit_addresses(80 * MIB);
-        flight_refuse(&flight, KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of", it.method = paths[i]);
+        flight_refuse(&flight, KVMEM_STATUS_OUT_OF_MEMORY, "no memory for a list of", it.transfer.method = paths[i]);
         CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
     }
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
 }
 
 /* The C library keeps no freed lists for later ones, and reserves no addresses for them. */
@@ -111,13 +111,13 @@ __attribute__((constructor)) static void allocate_by_mapping(void) {
 
 /* Creates a transfer with more and more memory until that succeeds. Returns the number of failures, of which each must be an
    error of the caller. */
-static int failures_until_created(flight *flight, kvmem_transfer_options options) {
+static int failures_until_created(flight *flight, kv_job options) {
     enum { FIRST = 3, STEP = 7, MAX = 100 };
     for (int failures = 0; failures < MAX; failures++) {
         flight_destroy_transfer(flight);
         const struct rlimit before = limit_addresses((FIRST + STEP * (uint64_t)failures) * MIB);
         kvmem_error *error = NULL;
-        const kvmem_status status = kvmem_transfer_create(
+        const kvmem_status status = kv_prepare(
             flight->source.model.layout, flight->destination.model.layout, &options, &flight->transfer, &error);
         CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
         if (status == KVMEM_STATUS_OK)
@@ -156,12 +156,12 @@ TEST(plans_without_memory_for_them_fail) {
         {
             /* Creates per-device state. */
             static const kvmem_block_pair one = {0, 0};
-            flight_create(&flight, it.method = cases[i].path, it.flags = cases[i].flags, it.pairs = &one,
-                          it.num_pairs = 1);
+            flight_create(&flight, it.transfer.method = cases[i].path, it.transfer.flags = cases[i].flags, it.run.pairs = &one,
+                          it.run.num_pairs = 1);
             RUN(flight.transfer);
         }
         const int failures = failures_until_created(
-            &flight, WITH(flight_options(&flight), it.method = cases[i].path, it.flags = cases[i].flags));
+            &flight, WITH(flight_options(&flight), it.transfer.method = cases[i].path, it.transfer.flags = cases[i].flags));
         CHECK(failures > 0);
     }
 }
@@ -176,7 +176,7 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE, .source = &here, .destination = &there,
            .move = moved);
-    flight_create_with(&flight, WITH(kv_outers_options(moved, outers), it.method = KVMEM_METHOD_CUDA_2D));
+    flight_create_with(&flight, WITH(kv_outers_job(moved, outers), it.transfer.method = KVMEM_METHOD_CUDA_2D));
     const uint64_t before = SIM(sim_calls("cuMemcpy2DAsync_v2"));
     RUN(flight.transfer);
     const uint64_t calls = SIM(sim_calls("cuMemcpy2DAsync_v2")) - before;
@@ -204,15 +204,15 @@ static void fail_once(uint32_t path, const char *function, uint64_t nth, bool la
     const kvmem_layout_config config = side_config(&kv_kinds[2]);
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &config);
-    flight_create(&flight, it.method = path);
-    OWNED(kvmem_transfer) other = flight_create_another(&flight, it.method = path);
+    flight_create(&flight, it.transfer.method = path);
+    OWNED(kvmem_transfer) other = flight_create_another(&flight, it.transfer.method = path);
     (later ? SIM(sim_fail_later) : SIM(sim_fail))(function, nth, CUDA_ERROR_LAUNCH_FAILED);
     flight_submit(&flight);
     flight_expect_end(&flight, KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED");
     RUN(other);
     flight_check_moved(&flight);
     flight_run(&flight);
-    flight_create(&flight, it.method = path);
+    flight_create(&flight, it.transfer.method = path);
     flight_run(&flight);
 }
 
@@ -235,14 +235,14 @@ TEST(a_transfer_waits_for_earlier_work_on_its_stream) {
         SIM(sim_reset());
         OPENED(stream, stream, 0);
         OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED);
-        flight_create(&flight, it.method = paths[i]);
+        flight_create(&flight, it.transfer.method = paths[i]);
         const size_t size = flight.source.model.size;
         CLEANUP(test_free) unsigned char *fresh = test_allocate(size);
         kv_fill(fresh, size, 3);
         SIM(sim_hold());
         CU_ON(0, cuMemcpyHtoDAsync_v2(flight.source.base, fresh, size, stream.handle));
         flight_submit_on(&flight, stream.handle);
-        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit_on_stream(flight.transfer, stream.handle, ERR));
+        EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit_on_stream(flight.transfer, NULL, stream.handle, ERR));
         flight_expect_in_progress(&flight);
         side_check(&flight.destination);
         SIM(sim_go());
@@ -257,17 +257,17 @@ TEST(without_the_kernel_another_path_is_selected) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE);
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
     const uint64_t begun = patience_now();
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     CHECK(flight_explain(&flight, "CUDA_ERROR_NO_BINARY_FOR_GPU").method != KVMEM_METHOD_CUDA_KERNEL);
     flight_run(&flight);
-    EXPECT(KVMEM_STATUS_CUDA, flight_try(&flight, it.method = KVMEM_METHOD_CUDA_KERNEL));
+    EXPECT(KVMEM_STATUS_CUDA, flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL));
     /* The failure is remembered for a second. A busy machine may have taken longer. */
     const uint64_t loads = SIM(sim_calls("cuModuleLoadData"));
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     CHECK(SIM(sim_calls("cuModuleLoadData")) == loads || patience_now() - begun > SECONDS(1));
     SIM(sim_reset());
     const uint64_t end = patience_end();
-    while (flight_create(&flight, it.method = 0), flight_info(&flight).method != KVMEM_METHOD_CUDA_KERNEL)
+    while (flight_create(&flight, it.transfer.method = 0), flight_info(&flight).method != KVMEM_METHOD_CUDA_KERNEL)
         patience_wait(end, "the kernel to be loaded again");
 }
 
@@ -276,8 +276,8 @@ TEST(without_equal_addresses_no_kernel_accesses_pinned_memory) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_PINNED, .to = PLACE_DEVICE);
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0));
-    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "another address", it.method = KVMEM_METHOD_CUDA_KERNEL);
-    flight_create(&flight, it.method = 0);
+    flight_refuse(&flight, KVMEM_STATUS_UNSUPPORTED, "another address", it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_create(&flight, it.transfer.method = 0);
     flight_run(&flight);
     SIM(sim_reset());
 }
@@ -294,12 +294,12 @@ TEST(without_staging_memory_another_path_is_selected) {
     SIM(sim_reset());
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_PINNED, .source = &separate,
            .destination = &together, .move = &all);
-    flight_create(&flight, it.method = KVMEM_METHOD_CUDA_STAGED);
+    flight_create(&flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
     flight_destroy_transfer(&flight);
     SIM(sim_fail("cuMemCreate", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
-    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, flight_try(&flight, it.method = KVMEM_METHOD_CUDA_STAGED,
-                                                  it.staging_size = more_than_is_there));
-    flight_create(&flight, it.staging_size = more_than_is_there);
+    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, flight_try(&flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                                                  it.transfer.staging_size = more_than_is_there));
+    flight_create(&flight, it.transfer.staging_size = more_than_is_there);
     RUN(flight.transfer);
     SIM(sim_reset());
     flight_check_moved(&flight);

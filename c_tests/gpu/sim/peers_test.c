@@ -8,7 +8,7 @@
 
 static void copy(int from, int to) {
     OPENED(flight, flight, .from = PLACE_DEVICE, .to = PLACE_DEVICE, .from_device = from, .to_device = to);
-    flight_create(&flight, it.method = 0);
+    flight_create(&flight, it.transfer.method = 0);
     flight_run(&flight);
 }
 

@@ -33,9 +33,9 @@ TEST(rates_that_cannot_be_measured_are_defaults) {
 
 /* For any thread: without a check of the current context. */
 static kvmem_status create(const flight *flight, uint32_t method) {
-    const kvmem_transfer_options options = WITH(flight_options(flight), it.method = method);
+    const kv_job options = WITH(flight_options(flight), it.transfer.method = method);
     kvmem_transfer *transfer = NULL;
-    const kvmem_status status = kvmem_transfer_create(flight->source.model.layout,
+    const kvmem_status status = kv_prepare(flight->source.model.layout,
                                                       flight->destination.model.layout,
                                                       &options, &transfer, NULL);
     kvmem_transfer_destroy(transfer);

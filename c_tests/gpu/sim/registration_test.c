@@ -297,8 +297,8 @@ TEST(a_transfer_that_no_path_can_take_reports_the_causes_of_both) {
     for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){4088 + i, i};
     const kv_move all = {pairs, NUM(pairs), 0, 0, far_config.num_layers};
     NIXL(nixl_sim_fail_register(1));
-    REFUSE(KVMEM_STATUS_INVALID_STATE, "which was not committed", kvmem_transfer_create, remote, local.layout,
-           KV_OPTIONS(&all));
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "which was not committed", kv_prepare, remote, local.layout,
+           KV_JOB(&all));
     CHECK_HAS(test_last_message(), "before that, method NIXL, staged failed: ");
     CHECK_HAS(test_last_message(), "register DRAM memory");
 }

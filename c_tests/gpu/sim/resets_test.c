@@ -28,14 +28,14 @@ static const variant variants[] = {
     {{PLACE_DEVICE, PLACE_PINNED}, KVMEM_METHOD_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER},
 };
 
-static kvmem_transfer_options options_of(const flight *flight, const variant *variant) {
-    return WITH(flight_options(flight), it.method = variant->path, it.flags = variant->flags);
+static kv_job options_of(const flight *flight, const variant *variant) {
+    return WITH(flight_options(flight), it.transfer.method = variant->path, it.transfer.flags = variant->flags);
 }
 
 static kvmem_status submit(const flight *flight, manner manner, CUstream stream) {
     if (manner == ON_THE_ENGINES_STREAM)
-        return kvmem_transfer_submit_on_stream(flight->transfer, stream, ERR);
-    kvmem_status status = kvmem_transfer_submit(flight->transfer, ERR);
+        return kvmem_transfer_submit_on_stream(flight->transfer, NULL, stream, ERR);
+    kvmem_status status = kvmem_transfer_submit(flight->transfer, NULL, ERR);
     if (status == KVMEM_STATUS_OK && manner == AWAITED_BY_A_STREAM)
         /* It may fail with the transfer's error, or because the stream was destroyed. */
         kvmem_transfer_wait_on_stream(flight->transfer, 0, stream, NULL);
@@ -137,8 +137,8 @@ TEST(a_transfer_that_waits_for_a_failed_one_fails_too) {
         RETAIN_DEVICE(0);
         OPENED(flight, first, .from = PLACE_ELASTIC, .to = PLACE_PINNED, .has_queue = true);
         OPENED(flight, second, .from = PLACE_ELASTIC, .to = PLACE_PINNED, .has_queue = true);
-        flight_create(&first, it.method = KVMEM_METHOD_CUDA_STAGED);
-        flight_create(&second, it.method = KVMEM_METHOD_CUDA_STAGED);
+        flight_create(&first, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
+        flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
         SIM(sim_hold());
         flight_submit(&first);
         flight_submit(&second);

@@ -4,12 +4,12 @@
 #include "gpu_flight.h"
 #include "caller_context.h"
 
-static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL); }
+static kvmem_status submit(void *transfer) { return kvmem_transfer_submit(transfer, NULL, NULL); }
 
 static kvmem_status submit_other_pairs(void *transfer) {
     static const kvmem_block_pair others[] = {{1, 1}};
     const kvmem_submit_options step = OPTIONS(kvmem_submit_options, it.pairs = others, it.num_pairs = 1);
-    return kvmem_transfer_submit_pairs(transfer, &step, NULL);
+    return kvmem_transfer_submit(transfer, &step, NULL);
 }
 
 /* Uses default rates: a measurement that takes long continues on a thread of its own, and its copies would be counted. */
@@ -22,7 +22,7 @@ static void reset(void) {
 TEST(submitting_a_copy_fails_if_no_thread_can_watch_it) {
     reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
-    flight_create(&copy, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&copy, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
     SIM(sim_reset());
     CHECK_EQ(without_new_threads(submit, copy.transfer), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), 0);
@@ -40,8 +40,8 @@ typedef struct creation {
 static kvmem_status create(void *argument) {
     const creation *creation = argument;
     flight *flight = creation->flight;
-    const kvmem_transfer_options options = WITH(flight_options(flight), it.method = creation->path);
-    return kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
+    const kv_job options = WITH(flight_options(flight), it.transfer.method = creation->path);
+    return kv_prepare(flight->source.model.layout, flight->destination.model.layout, &options,
                                  &flight->transfer, NULL);
 }
 
@@ -63,8 +63,8 @@ TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     reset();
     OPENED(flight, copy, .from = PLACE_DEVICE, .to = PLACE_PINNED);
     OPENED(flight, write, .from = PLACE_SYSTEM, .to = PLACE_FILE, .source = &config);
-    flight_create(&copy, it.method = KVMEM_METHOD_CUDA_COPY);
-    flight_create(&write, it.method = KVMEM_METHOD_URING);
+    flight_create(&copy, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&write, it.transfer.method = KVMEM_METHOD_URING);
     SIM(sim_reset());
     SIM(sim_hold());
     flight_submit(&copy);

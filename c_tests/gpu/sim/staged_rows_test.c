@@ -23,8 +23,8 @@ static void move_by_staging(bool reads) {
     kvmem_layout *remote = layout_import(near, there.layout), *local = here.model.layout;
     SIM(sim_fail("cuCtxRecordEvent", SIM_EVERY_CALL, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
     kvmem_transfer *transfer = MADE(
-        kvmem_transfer, kvmem_transfer_create, reads ? remote : local, reads ? local : remote,
-        KV_OPTIONS(&scattered_move, it.method = KVMEM_METHOD_NIXL_STAGED));
+        kvmem_transfer, kv_prepare, reads ? remote : local, reads ? local : remote,
+        KV_JOB(&scattered_move, it.transfer.method = KVMEM_METHOD_NIXL_STAGED));
     const uint64_t copied = SIM(sim_copied());
     RUN(transfer);
     CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 0);

@@ -38,11 +38,11 @@ OPERATION_CALL(copy_from_a_device, copy_from_a_device_by(0, WITHOUT_STREAM))
 
 /* With slots of one piece, so that a run wraps around the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
-    kvmem_transfer_options options = kv_transfer_options(&small_move);
+    kv_job options = kv_job_of(&small_move);
     OWNED(kvmem_layout) device = NULL;
     moving moving;
     kvmem_status status = build_layout(true, &kv_kinds[1], &device);
-    options.staging_size = 4 * kv_piece_size(&host.config);
+    options.transfer.staging_size = 4 * kv_piece_size(&host.config);
     if (status == KVMEM_STATUS_OK) {
         const contents contents =
             to_disk ? small_contents(device, disk) : small_contents(disk, device);
@@ -63,7 +63,7 @@ OPERATION_CALL(copy_one_by_one_on_a_stream, copy_from_a_device_by(KVMEM_METHOD_C
 static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layout *destination, uint32_t method,
                                    start start) {
     const kv_move first = KV_MOVE(3, {3, 3});
-    const kvmem_transfer_options options = WITH(kv_transfer_options(&first), it.method = method);
+    const kv_job options = WITH(kv_job_of(&first), it.transfer.method = method);
     const contents contents = small_contents(source, destination);
     kvmem_submit_options step = {.struct_size = sizeof(step)};
     step.pairs = small_move.pairs;
@@ -72,8 +72,8 @@ static kvmem_status move_new_pairs(const kvmem_layout *source, const kvmem_layou
     kvmem_status status = create_moving(&contents, &options, &moving);
     if (status != KVMEM_STATUS_OK) return status;
     status = start == ON_A_STREAM
-        ? kvmem_transfer_submit_pairs_on_stream(moving.transfer, &step, moves_stream(), ERR)
-        : kvmem_transfer_submit_pairs(moving.transfer, &step, ERR);
+        ? kvmem_transfer_submit_on_stream(moving.transfer, &step, moves_stream(), ERR)
+        : kvmem_transfer_submit(moving.transfer, &step, ERR);
     return end_move(&moving, status);
 }
 
@@ -120,13 +120,13 @@ static uint64_t memory_of(const kvmem_layout *layout) {
 
 static kvmem_status transpose(const kvmem_layout *source, const kvmem_layout *destination, start start) {
     static const kvmem_block_pair pairs[] = {{0, 1}, {1, 0}};
-    const kvmem_transfer_options options = OPTIONS(kvmem_transfer_options, it.pairs = pairs, it.num_pairs = NUM(pairs),
-                                                   it.method = KVMEM_METHOD_CUDA_KERNEL);
+    const kv_job options = JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),
+                                                   it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     uint16_t elements[2 * TOKENS * ELEMENTS];
     for (uint16_t i = 0; i < NUM(elements); i++) elements[i] = i;
     SIM(sim_copy_bytes(memory_of(source), (uintptr_t)elements, sizeof(elements)));
     OWNED(kvmem_transfer) transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, ERR);
+    kvmem_status status = kv_prepare(source, destination, &options, &transfer, ERR);
     THEN(status, submit_move(transfer, start));
     THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     if (status != KVMEM_STATUS_OK) return status;
@@ -179,7 +179,7 @@ OPERATION(compute_checksums) {
 /* Moves blocks from one extent to another. */
 static kvmem_status move_elastic(kvmem_layout *layout, uint32_t method) {
     const kv_move across = KV_MOVE(2, {0, 3}, {1, 2});
-    kvmem_transfer_options options = WITH(kv_transfer_options(&across), it.method = method);
+    kv_job options = WITH(kv_job_of(&across), it.transfer.method = method);
     const contents contents = {layout, layout, &across, 4};
     moving moving;
     const kvmem_status status = create_moving(&contents, &options, &moving);

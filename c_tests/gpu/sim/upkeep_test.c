@@ -43,15 +43,15 @@ static void expect_end(const world *w, const kvmem_transfer *transfer, kvmem_sta
 /* A transfer that needs more staging memory is created while the staging memory is in use. */
 TEST(staging_memory_grows_without_waiting_for_the_device) {
     OPENED(world, w);
-    flight_create(&w.flight, it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = 16 * 1024);
+    flight_create(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 16 * 1024);
     SIM(sim_hold());
     flight_submit(&w.flight);
-    OWNED(kvmem_transfer) large = flight_create_another(&w.flight, it.method = KVMEM_METHOD_CUDA_STAGED,
-                                                        it.staging_size = 4 * MIB);
+    OWNED(kvmem_transfer) large = flight_create_another(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED,
+                                                        it.transfer.staging_size = 4 * MIB);
     SIM(sim_go());
     expect_end(&w, w.flight.transfer, KVMEM_STATUS_OK);
     keep_device_busy(&w);
-    EXPECT_OK(kvmem_transfer_submit_on_stream(large, w.stream.handle, ERR));
+    EXPECT_OK(kvmem_transfer_submit_on_stream(large, NULL, w.stream.handle, ERR));
     SIM(sim_go());
     expect_end(&w, large, KVMEM_STATUS_OK);
     flight_check_moved(&w.flight);
@@ -60,7 +60,7 @@ TEST(staging_memory_grows_without_waiting_for_the_device) {
 /* Resources of a failed run are not used again; they are freed while the device executes other work. */
 TEST(freeing_resources_of_a_failed_run_does_not_delay_its_end) {
     OPENED(world, w);
-    flight_create(&w.flight, it.method = KVMEM_METHOD_CUDA_STAGED, it.staging_size = 16 * 1024);
+    flight_create(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_STAGED, it.transfer.staging_size = 16 * 1024);
     keep_device_busy(&w);
     SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY)); /* its first call */
     flight_submit(&w.flight);
@@ -73,12 +73,12 @@ TEST(freeing_resources_of_a_failed_run_does_not_delay_its_end) {
 }
 
 static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) {
-    OWNED(kvmem_transfer) failing = flight_create_another(&w->flight, it.method = KVMEM_METHOD_CUDA_KERNEL);
+    OWNED(kvmem_transfer) failing = flight_create_another(&w->flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
     SIM(sim_fail("cuLaunchKernel", 1, failure));
-    EXPECT_OK(kvmem_transfer_submit(failing, ERR));
+    EXPECT_OK(kvmem_transfer_submit(failing, NULL, ERR));
     expect_end(w, failing, status);
-    OWNED(kvmem_transfer) next = flight_create_another(&w->flight, it.method = KVMEM_METHOD_CUDA_KERNEL);
-    EXPECT_OK(kvmem_transfer_submit(next, ERR));
+    OWNED(kvmem_transfer) next = flight_create_another(&w->flight, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    EXPECT_OK(kvmem_transfer_submit(next, NULL, ERR));
     expect_end(w, next, KVMEM_STATUS_OK);
     flight_check_moved(&w->flight);
 }
@@ -105,7 +105,7 @@ TEST(a_failure_ends_a_run_without_free_file_descriptors) {
     OPENED(world, w);
     for (size_t i = 0; i < NUM(failures); i++) {
         struct rlimit before;
-        flight_create(&w.flight, it.method = KVMEM_METHOD_CUDA_COPY);
+        flight_create(&w.flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
         SIM(sim_hold());
         flight_submit(&w.flight);
         SIM(sim_fail("cuStreamQuery", SIM_EVERY_CALL, failures[i]));

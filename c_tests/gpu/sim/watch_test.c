@@ -12,7 +12,7 @@ typedef flight slow_flight;
 #define slow_flight_close flight_close
 static void slow_flight_open(flight *flight) {
     flight_open(flight, .from = PLACE_DEVICE, .to = PLACE_SYSTEM);
-    flight_create(flight, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(flight, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
 }
 
 /* Submits, and waits until the driver has its first copy, which it holds back. */
@@ -27,7 +27,7 @@ TEST(a_slow_start_delays_no_other_caller) {
     SIM(sim_reset());
     OPENED(slow_flight, slow);
     OPENED(flight, other, .from = PLACE_DEVICE, .to = PLACE_PINNED, .has_queue = true);
-    flight_create(&other, it.method = KVMEM_METHOD_CUDA_COPY);
+    flight_create(&other, it.transfer.method = KVMEM_METHOD_CUDA_COPY);
     start(&slow);
     EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(slow.transfer, ERR));
     GET(uint64_t, layers, kvmem_transfer_get_layers, slow.transfer);
@@ -78,10 +78,10 @@ TEST(staged_copies_delay_only_staged_copies_of_the_same_direction) {
     OPENED(flight, second, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 20);
     OPENED(flight, kernel, .from = PLACE_DEVICE, .to = PLACE_PINNED, .seed = 30);
     OPENED(flight, other_way, .from = PLACE_PINNED, .to = PLACE_DEVICE, .seed = 40);
-    flight_create(&first, it.method = KVMEM_METHOD_CUDA_STAGED);
-    flight_create(&second, it.method = KVMEM_METHOD_CUDA_STAGED);
-    flight_create(&kernel, it.method = KVMEM_METHOD_CUDA_KERNEL);
-    flight_create(&other_way, it.method = KVMEM_METHOD_CUDA_STAGED);
+    flight_create(&first, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
+    flight_create(&second, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
+    flight_create(&kernel, it.transfer.method = KVMEM_METHOD_CUDA_KERNEL);
+    flight_create(&other_way, it.transfer.method = KVMEM_METHOD_CUDA_STAGED);
     SIM(sim_reset());
     SIM(sim_hold());
     flight_submit(&first);

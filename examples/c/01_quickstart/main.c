@@ -31,7 +31,7 @@ int main(void)
         .system = &memory,
         .source = KVMEM_LAYOUT_ALLOCATE,
     };
-    const kvmem_transfer_options move = {.struct_size = sizeof move, .pairs = &pair, .num_pairs = 1};
+    const kvmem_submit_options move = {.struct_size = sizeof move, .pairs = &pair, .num_pairs = 1};
     kvmem_layout *prefill, *decode;
     kvmem_transfer *transfer;
     kvmem_block from, to;
@@ -46,7 +46,7 @@ int main(void)
     check(kvmem_layout_get_block(decode, 42, 31, 1, &to, &error), &error);
     strcpy((char *)from.address, "the values of the last layer");
 
-    check(kvmem_transfer_start(prefill, decode, &move, &transfer, &error), &error);
+    check(kvmem_transfer_start(prefill, decode, NULL, &move, &transfer, &error), &error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
     printf("block 42 of decode has %s of block 7 of prefill\n", (char *)to.address);
 

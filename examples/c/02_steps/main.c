@@ -40,7 +40,7 @@ static void offload(kvmem_transfer *transfer, const kvmem_block_pair *pairs, siz
 {
     kvmem_submit_options options = {.struct_size = sizeof options, .pairs = pairs,
         .num_pairs = num_pairs, .user_data = step};
-    check(kvmem_transfer_submit_pairs(transfer, &options, error), error);
+    check(kvmem_transfer_submit(transfer, &options, error), error);
 }
 
 /* Stands for the engine's scheduler: which blocks of the cache are full after a step. */
@@ -63,12 +63,11 @@ int main(void)
     kvmem_block_pair pairs[MAX_BLOCKS];
     kvmem_transfer *transfer;
 
-    size_t count = full_blocks(cache, 0, pairs, &error);
-    kvmem_transfer_options first = {.struct_size = sizeof first, .pairs = pairs, .num_pairs = count};
-    check(kvmem_transfer_start(cache, store, &first, &transfer, &error), &error);
-    for (uint32_t step = 1; step < STEPS; step++) {
-        count = full_blocks(cache, step, pairs, &error); /* the engine works while the last step is in flight */
-        check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
+    check(kvmem_transfer_create(cache, store, NULL, &transfer, &error), &error);
+    for (uint32_t step = 0; step < STEPS; step++) {
+        /* The engine works while the last step is in flight. */
+        size_t count = full_blocks(cache, step, pairs, &error);
+        if (step > 0) check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
         offload(transfer, pairs, count, step, &error);
     }
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);

@@ -48,10 +48,11 @@ static void move_all(kvmem_layout *from, kvmem_layout *to, kvmem_queue *queue, k
         kvmem_block_pair pairs[BLOCKS_PER_REQUEST];
         for (uint32_t i = 0; i < BLOCKS_PER_REQUEST; i++)
             pairs[i].source = pairs[i].destination = request * BLOCKS_PER_REQUEST + i;
-        kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = pairs,
-            .num_pairs = BLOCKS_PER_REQUEST, .queue = queue, .user_data = request};
+        kvmem_transfer_options options = {.struct_size = sizeof options, .queue = queue};
+        kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs,
+            .num_pairs = BLOCKS_PER_REQUEST, .user_data = request};
         kvmem_transfer *transfer;
-        check(kvmem_transfer_start(from, to, &options, &transfer, error), error);
+        check(kvmem_transfer_start(from, to, &options, &blocks, &transfer, error), error);
         kvmem_transfer_destroy(transfer); /* the run continues and reports to the queue */
     }
     handle_completions(queue, REQUESTS, error);

@@ -43,10 +43,11 @@ static void pull(kvmem_layout *rank, const kvmem_block_table *from, kvmem_layout
     const kvmem_block_table *to, uint64_t head, kvmem_error **error)
 {
     kvmem_transfer_options options = {.struct_size = sizeof options, .source_head = 0,
-        .destination_head = head, .num_heads = HEADS_PER_RANK, .source_table = from, .destination_table = to,
+        .destination_head = head, .num_heads = HEADS_PER_RANK};
+    kvmem_submit_options blocks = {.struct_size = sizeof blocks, .source_table = from, .destination_table = to,
         .num_tokens = TOKENS};
     kvmem_transfer *transfer;
-    check(kvmem_transfer_start(rank, decode, &options, &transfer, error), error);
+    check(kvmem_transfer_start(rank, decode, &options, &blocks, &transfer, error), error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error), error);
     kvmem_transfer_destroy(transfer);
 }

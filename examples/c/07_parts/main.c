@@ -69,9 +69,9 @@ int main(void)
         pairs[block].source = block;
         pairs[block].destination = block;
     }
-    kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = pairs, .num_pairs = BLOCKS};
+    kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = BLOCKS};
     kvmem_transfer *transfer;
-    check(kvmem_transfer_start(apart, packed, &options, &transfer, &error), &error);
+    check(kvmem_transfer_start(apart, packed, NULL, &blocks, &transfer, &error), &error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(apart);

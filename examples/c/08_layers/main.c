@@ -30,7 +30,7 @@ static void attend(kvmem_layout *cache, uint64_t block, uint64_t layer, kvmem_er
 
 static void load_and_attend(kvmem_transfer *load, kvmem_layout *cache, uint64_t block, kvmem_error **error)
 {
-    check(kvmem_transfer_submit(load, error), error);
+    check(kvmem_transfer_submit(load, NULL, error), error);
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
         check(kvmem_transfer_wait_layers(load, layer + 1, KVMEM_TIMEOUT_FOREVER, error), error);
         attend(cache, block, layer, error); /* the next layers are in flight meanwhile */
@@ -41,7 +41,7 @@ static void load_and_attend(kvmem_transfer *load, kvmem_layout *cache, uint64_t 
 /* Returns whether the load was cancelled before all its parts had started. */
 static bool load_and_stop(kvmem_transfer *load, kvmem_error **error)
 {
-    check(kvmem_transfer_submit(load, error), error);
+    check(kvmem_transfer_submit(load, NULL, error), error);
     check(kvmem_transfer_cancel(load, error), error);
     kvmem_status status = kvmem_transfer_wait(load, KVMEM_TIMEOUT_FOREVER, NULL);
     if (status != KVMEM_STATUS_CANCELLED) check(status, error);
@@ -67,8 +67,8 @@ int main(void)
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
         .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
     kvmem_block_pair out = {.source = 3, .destination = 5}, in = {.source = 5, .destination = 9};
-    kvmem_transfer_options move = {.struct_size = sizeof move,
-        .flags = KVMEM_TRANSFER_BY_LAYER, .num_pairs = 1};
+    kvmem_transfer_options by_layer = {.struct_size = sizeof by_layer, .flags = KVMEM_TRANSFER_BY_LAYER};
+    kvmem_submit_options move = {.struct_size = sizeof move, .num_pairs = 1};
     kvmem_layout *cache, *disk;
     kvmem_transfer *store, *load;
     kvmem_error *error = NULL;
@@ -80,12 +80,12 @@ int main(void)
 
     write_keys(cache, 3, &error);
     move.pairs = &out;
-    check(kvmem_transfer_create(cache, disk, &move, &store, &error), &error);
-    check(kvmem_transfer_submit(store, &error), &error);
+    check(kvmem_transfer_start(cache, disk, &by_layer, &move, &store, &error), &error);
     check(kvmem_transfer_wait(store, KVMEM_TIMEOUT_FOREVER, &error), &error);
 
     move.pairs = &in;
-    check(kvmem_transfer_create(disk, cache, &move, &load, &error), &error);
+    check(kvmem_transfer_create(disk, cache, &by_layer, &load, &error), &error);
+    check(kvmem_transfer_prepare(load, &move, &error), &error);
     load_and_attend(load, cache, 9, &error);
     printf("every layer was complete when attention read it\n");
     printf("a second load %s\n", load_and_stop(load, &error) ? "was cancelled" : "had completed before");

@@ -13,12 +13,11 @@ static void check(kvmem_status status, kvmem_error **error)
     exit(EXIT_FAILURE);
 }
 
-static kvmem_status move(kvmem_layout *from, kvmem_layout *to, const kvmem_transfer_options *options,
+static kvmem_status move(kvmem_layout *from, kvmem_layout *to, const kvmem_submit_options *blocks,
     kvmem_error **error)
 {
     kvmem_transfer *transfer;
-    check(kvmem_transfer_create(from, to, options, &transfer, error), error);
-    check(kvmem_transfer_submit(transfer, error), error);
+    check(kvmem_transfer_start(from, to, NULL, blocks, &transfer, error), error);
     kvmem_status status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error);
     kvmem_transfer_destroy(transfer);
     return status;
@@ -28,7 +27,7 @@ static uint32_t store(kvmem_layout *cache, uint32_t block, kvmem_layout *disk, u
     kvmem_error **error)
 {
     kvmem_block_pair pair = {.source = block, .destination = slot};
-    kvmem_transfer_options out = {.struct_size = sizeof out, .pairs = &pair, .num_pairs = 1};
+    kvmem_submit_options out = {.struct_size = sizeof out, .pairs = &pair, .num_pairs = 1};
     uint32_t checksum;
     check(kvmem_layout_checksum(cache, &block, 1, KVMEM_TIMEOUT_FOREVER, &checksum, error), error);
     check(move(cache, disk, &out, error), error);
@@ -39,7 +38,7 @@ static kvmem_status load(kvmem_layout *disk, uint32_t slot, kvmem_layout *cache,
     uint32_t checksum, kvmem_error **error)
 {
     kvmem_block_pair pair = {.source = slot, .destination = block};
-    kvmem_transfer_options in = {.struct_size = sizeof in, .pairs = &pair, .num_pairs = 1,
+    kvmem_submit_options in = {.struct_size = sizeof in, .pairs = &pair, .num_pairs = 1,
         .checksums = &checksum};
     return move(disk, cache, &in, error); /* KVMEM_STATUS_CORRUPT: compute the block again */
 }

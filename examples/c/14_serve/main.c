@@ -57,9 +57,9 @@ static void fill(kvmem_layout *cache, kvmem_error **error)
     check(kvmem_layout_get_block(host, 3, 0, 0, &block, error), error);
     strcpy((char *)(uintptr_t)block.address, "the owner's keys");
     kvmem_block_pair pair = {.source = 3, .destination = 3};
-    kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = &pair, .num_pairs = 1};
+    kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = &pair, .num_pairs = 1};
     kvmem_transfer *transfer;
-    check(kvmem_transfer_start(host, cache, &options, &transfer, error), error);
+    check(kvmem_transfer_start(host, cache, NULL, &blocks, &transfer, error), error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error), error);
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(host);
@@ -107,10 +107,11 @@ static void use(int socket)
 
     /* Without the path kvmem chooses the fastest one; this one fails if the owner does not serve. */
     kvmem_block_pair pair = {.source = 3, .destination = 11};
-    kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = &pair, .num_pairs = 1,
-        .notification = "done", .notification_size = 4, .method = KVMEM_METHOD_NIXL_SERVED};
+    kvmem_transfer_options options = {.struct_size = sizeof options, .method = KVMEM_METHOD_NIXL_SERVED};
+    kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = &pair, .num_pairs = 1,
+        .notification = "done", .notification_size = 4};
     kvmem_transfer *transfer;
-    check(kvmem_transfer_start(remote, local, &options, &transfer, &error), &error);
+    check(kvmem_transfer_start(remote, local, &options, &blocks, &transfer, &error), &error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error), &error);
     kvmem_block block;
     check(kvmem_layout_get_block(local, 11, 0, 0, &block, &error), &error);

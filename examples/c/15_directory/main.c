@@ -116,11 +116,10 @@ static void find(const char *folder)
 
     kvmem_layout *local = build_cache(agent, &error);
     kvmem_block_pair pair = {.source = 3, .destination = 11};
-    kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = &pair, .num_pairs = 1,
+    kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = &pair, .num_pairs = 1,
         .notification = "done", .notification_size = 4};
     kvmem_transfer *transfer;
-    check(kvmem_transfer_create(remote, local, &options, &transfer, &error), &error);
-    check(kvmem_transfer_submit(transfer, &error), &error);
+    check(kvmem_transfer_start(remote, local, NULL, &blocks, &transfer, &error), &error);
     check(kvmem_transfer_wait(transfer, patience_ns, &error), &error);
 
     while (next_change(directory, &error) != KVMEM_DIRECTORY_WITHDRAWN) continue;

@@ -78,10 +78,10 @@ static kvmem_layout *allocate_cache(const kvmem_layout_config *config, kvmem_age
 static void move(kvmem_layout *from, kvmem_layout *to, const kvmem_block_pair *pairs,
     const uint32_t *checksums, kvmem_error **error)
 {
-    kvmem_transfer_options options = {.struct_size = sizeof options, .pairs = pairs, .num_pairs = NUM_MOVED,
+    kvmem_submit_options blocks = {.struct_size = sizeof blocks, .pairs = pairs, .num_pairs = NUM_MOVED,
         .checksums = checksums, .timeout_ns = 10000000000};
     kvmem_transfer *transfer;
-    check(kvmem_transfer_start(from, to, &options, &transfer, error), error);
+    check(kvmem_transfer_start(from, to, NULL, &blocks, &transfer, error), error);
     check(kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, error), error);
     kvmem_transfer_destroy(transfer);
 }

@@ -52,7 +52,7 @@ static void launch_attention(struct CUstream_st *stream)
 static void load_on_stream(kvmem_transfer *load, struct CUstream_st *stream, struct CUstream_st *other,
     kvmem_error **error)
 {
-    check(kvmem_transfer_submit_on_stream(load, stream, error), error);
+    check(kvmem_transfer_submit_on_stream(load, NULL, stream, error), error);
     launch_attention(stream);
     check(kvmem_transfer_wait_on_stream(load, 0, other, error), error);
     launch_attention(other); /* another stream uses the blocks too */
@@ -70,7 +70,7 @@ int main(void)
     kvmem_layout_options on_gpu = {.struct_size = sizeof on_gpu, .config = &config, .device = &device,
         .source = KVMEM_LAYOUT_ALLOCATE};
     kvmem_block_pair pairs[] = {{.source = 3, .destination = 9}, {.source = 4, .destination = 2}};
-    kvmem_transfer_options move = {.struct_size = sizeof move, .pairs = pairs, .num_pairs = 2};
+    kvmem_submit_options move = {.struct_size = sizeof move, .pairs = pairs, .num_pairs = 2};
     struct CUstream_st *stream, *other;
     kvmem_layout *host, *gpu;
     kvmem_transfer *load;
@@ -87,7 +87,8 @@ int main(void)
     strcpy((char *)(uintptr_t)keys.address, "the keys of block 3");
     check(kvmem_layout_checksum(host, &pairs[0].source, 1, KVMEM_TIMEOUT_FOREVER, &before, &error), &error);
 
-    check(kvmem_transfer_create(host, gpu, &move, &load, &error), &error);
+    check(kvmem_transfer_create(host, gpu, NULL, &load, &error), &error);
+    check(kvmem_transfer_prepare(load, &move, &error), &error);
     load_on_stream(load, stream, other, &error);
     call("cuStreamSynchronize", other, 0);
     check(kvmem_transfer_wait(load, KVMEM_TIMEOUT_FOREVER, &error), &error);

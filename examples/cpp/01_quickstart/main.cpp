@@ -33,7 +33,7 @@ kvmem::Layout create_file() {
 }
 
 void move(const kvmem::Layout &from, const kvmem::Layout &to, const std::vector<kvmem::BlockPair> &pairs) {
-    kvmem::Transfer::start(from, to, {.pairs = pairs}).wait();
+    kvmem::Transfer::start(from, to, {}, {.pairs = pairs}).wait();
 }
 
 int main() try {

@@ -67,10 +67,11 @@ int main() {
     for (std::uint32_t request = 0; request < num_requests; ++request) {
         const kvmem::BlockPair pair = {request, request};
         kvmem::TransferOptions options;
-        options.pairs = {&pair, 1};
         options.queue = &*queue;
-        options.user_data = request;
-        auto transfer = kvmem::Transfer::start(*from, *to, options);
+        kvmem::SubmitOptions blocks;
+        blocks.pairs = {&pair, 1};
+        blocks.user_data = request;
+        auto transfer = kvmem::Transfer::start(*from, *to, options, blocks);
         if (!transfer) return report(transfer.error());
         transfers.push_back(*std::move(transfer));
     }

@@ -52,11 +52,11 @@ void move(const char *what, const kvmem::Layout &from, const BlockIds &sources, 
           const BlockIds &destinations, const std::vector<std::uint32_t> &checksums,
           std::optional<std::string> notification = {}) {
     const auto pairs = pairs_of(sources, destinations);
-    kvmem::TransferOptions options;
-    options.pairs = pairs;
-    options.checksums = checksums;
-    options.notification = std::move(notification);
-    const auto transfer = kvmem::Transfer::start(from, to, options);
+    kvmem::SubmitOptions blocks;
+    blocks.pairs = pairs;
+    blocks.checksums = checksums;
+    blocks.notification = std::move(notification);
+    const auto transfer = kvmem::Transfer::start(from, to, {}, blocks);
     if (!transfer.wait_for(std::chrono::seconds(30))) throw std::runtime_error("the transfer takes too long");
     std::printf("%s: %zu blocks, %s, verified\n", what, pairs.size(), kvmem::name(transfer.info().method));
 }

@@ -41,11 +41,12 @@ kvmem::Transfer start_pull(const Source &source, const Cache &cache, const Heads
     options.source_head = common.first - source.rank.heads.first;
     options.destination_head = common.first - own.first;
     options.num_heads = common.count;
-    options.source_table = kvmem::BlockTable{from.blocks};
-    options.destination_table = kvmem::BlockTable{to.blocks};
-    options.num_tokens = to.tokens;
-    if (!notification.empty()) options.notification = std::string(notification);
-    return kvmem::Transfer::start(source.offer.layout, cache.layout, options);
+    kvmem::SubmitOptions blocks;
+    blocks.source_table = kvmem::BlockTable{from.blocks};
+    blocks.destination_table = kvmem::BlockTable{to.blocks};
+    blocks.num_tokens = to.tokens;
+    if (!notification.empty()) blocks.notification = std::string(notification);
+    return kvmem::Transfer::start(source.offer.layout, cache.layout, options, blocks);
 }
 
 // Pulls prompt by prompt, from all ranks at the same time.

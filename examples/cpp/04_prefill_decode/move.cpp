@@ -24,12 +24,12 @@ void move_blocks(const Move &move, Row &row, const Deadline &deadline) {
     Progress progress(row.process + " " + row.step, count * move.block_bytes);
     const Stopwatch stopwatch;
     for (std::size_t first = 0; first < count; first += batch) {
-        kvmem::TransferOptions options;
-        options.pairs = {pairs.data() + first, std::min(batch, count - first)};
-        if (first + options.pairs.size() == count && !move.notification.empty()) {
-            options.notification = std::string(move.notification);
+        kvmem::SubmitOptions blocks;
+        blocks.pairs = {pairs.data() + first, std::min(batch, count - first)};
+        if (first + blocks.pairs.size() == count && !move.notification.empty()) {
+            blocks.notification = std::string(move.notification);
         }
-        const auto transfer = kvmem::Transfer::start(move.source, move.destination, options);
+        const auto transfer = kvmem::Transfer::start(move.source, move.destination, {}, blocks);
         if (!transfer.wait_for(deadline.left())) throw std::runtime_error("the transfer has not ended in time");
         const auto info = transfer.info();
         progress.add(info.bytes);

@@ -116,11 +116,12 @@ CacheLayouts::CacheLayouts(const Engine &engine, const std::vector<CacheMemory> 
 
 kvmem::Transfer start_move(const Place &from, const Place &to, std::uint64_t first, std::uint64_t tokens) {
     kvmem::TransferOptions options;
-    options.source_table = kvmem::BlockTable{from.blocks, first};
-    options.destination_table = kvmem::BlockTable{to.blocks, first};
-    options.num_tokens = tokens;
     options.stall_timeout = patience;
-    return kvmem::Transfer::start(from.layout, to.layout, options);
+    kvmem::SubmitOptions blocks;
+    blocks.source_table = kvmem::BlockTable{from.blocks, first};
+    blocks.destination_table = kvmem::BlockTable{to.blocks, first};
+    blocks.num_tokens = tokens;
+    return kvmem::Transfer::start(from.layout, to.layout, options, blocks);
 }
 
 void finish_move(const kvmem::Transfer &transfer, Moved &moved) {
@@ -132,11 +133,11 @@ void finish_move(const kvmem::Transfer &transfer, Moved &moved) {
 
 bool is_in_use(kvmem::Transfer &transfer) {
     try {
-        transfer.submit_pairs({});
+        transfer.prepare({});
     } catch (const kvmem::Error &error) {
         return error.status() == kvmem::Status::busy;  // otherwise the error is that there are no pairs
     }
-    throw std::logic_error("a transfer without pairs was started");
+    throw std::logic_error("blocks without pairs were prepared");
 }
 
 void move_tokens(const Place &from, const Place &to, std::uint64_t tokens, Moved &moved) {

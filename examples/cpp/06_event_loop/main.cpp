@@ -86,8 +86,8 @@ private:
         if (!remote_) return;
         for (const std::uint32_t block : ready_) {
             const kvmem::BlockPair pair = {block, block};
-            transfers_[block] = kvmem::Transfer::start(remote_, cache_, {.pairs = {&pair, 1}, .notification = "arrived",
-                .queue = &queue_, .user_data = block, .timeout = patience});
+            transfers_[block] = kvmem::Transfer::start(remote_, cache_, {.queue = &queue_},
+                {.pairs = {&pair, 1}, .user_data = block, .notification = "arrived", .timeout = patience});
         }
         ready_.clear();
     }

@@ -38,7 +38,7 @@ func main() {
 	}
 	copy(keys, "the keys of block 7")
 
-	transfer, err := kvmem.StartTransfer(prefill, decode, kvmem.TransferOptions{
+	transfer, err := kvmem.StartTransfer(prefill, decode, kvmem.TransferOptions{}, kvmem.SubmitOptions{
 		Pairs: []kvmem.BlockPair{{Source: 7, Destination: 42}},
 	})
 	if err != nil {

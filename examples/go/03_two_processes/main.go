@@ -203,7 +203,7 @@ func decode(ctx context.Context) error {
 
 // move moves blocks and waits for the end. If the context is done first, the transfer is cancelled.
 func move(ctx context.Context, from, to *kvmem.Layout, pairs []kvmem.BlockPair, message []byte) error {
-	transfer, err := kvmem.StartTransfer(from, to, kvmem.TransferOptions{Pairs: pairs, Notification: message})
+	transfer, err := kvmem.StartTransfer(from, to, kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: pairs, Notification: message})
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ fn run(diagnostics: *kvmem.Diagnostics) !void {
     const keys = try prefill.bytes(7, 31, 0, diagnostics); // block 7, layer 31, keys
     @memcpy(keys[0..text.len], text);
 
-    const transfer = try kvmem.Transfer.start(prefill, decode, .{
+    const transfer = try kvmem.Transfer.start(prefill, decode, .{}, .{
         .pairs = &.{.{ .source = 7, .destination = 42 }},
     }, diagnostics);
     defer transfer.deinit();

@@ -135,7 +135,7 @@ fn move(
     message: ?[]const u8,
     diagnostics: *kvmem.Diagnostics,
 ) !void {
-    const transfer = try kvmem.Transfer.start(from, to, .{ .pairs = blocks, .notification = message }, diagnostics);
+    const transfer = try kvmem.Transfer.start(from, to, .{}, .{ .pairs = blocks, .notification = message }, diagnostics);
     defer transfer.deinit();
     try transfer.wait(patience_ns, diagnostics);
 }

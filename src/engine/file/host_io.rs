@@ -88,13 +88,9 @@ mod tests {
         Pool::files(file.file_systems()).run(&blocks, 64);
         let pairs = [BlockPair { source: 0, destination: 0 }];
         let preferences = Preferences { method: Some(TransferMethod::Pread), ..Preferences::default() };
-        let request = TransferRequest {
-            step: Step { pairs: &pairs, ..Step::default() },
-            preferences,
-            ..TransferRequest::default()
-        };
+        let request = TransferRequest { preferences, ..TransferRequest::default() };
         let transfer = Transfer::create(&memory, &file, request).unwrap();
-        transfer.submit().unwrap();
+        transfer.submit(Some(Step { pairs: &pairs, ..Step::default() })).unwrap();
         drop((transfer, memory, file));
         drop(go);
         assert_eq!(seen.recv().unwrap().as_deref(), Some("kvmem-free"));

@@ -4,21 +4,17 @@
 use crate::cuda::stream::CallerStream;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::read;
+use crate::ffi::common::handle::borrow;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::layout::kvmem_layout;
 use crate::ffi::transfer::kvmem_transfer;
-use crate::ffi::transfer::options::kvmem_transfer_options;
-use crate::ffi::transfer::pairs::{kvmem_submit_options, step};
-use crate::ffi::transfer::run::created;
+use crate::ffi::transfer::submit::{kvmem_submit_options, step_or_prepared};
 
 /// A stream of the CUDA driver. CUstream and cudaStream_t are pointers to it.
 pub struct CUstream_st {
     _opaque: (),
 }
 
-/// Starts a transfer on a stream of the caller.
+/// Starts a run of a transfer on a stream of the caller, with new blocks or those of kvmem_transfer_prepare.
 ///
 /// The transfer runs after the work that is on the stream now, and before work that is put on the stream
 /// later. Poll, wait and queue report its end, as after kvmem_transfer_submit. The call does not wait for the
@@ -26,13 +22,16 @@ pub struct CUstream_st {
 ///
 /// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
 /// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
-/// the graph. If another method is better in a graph, or the method of the transfer cannot be captured, the
-/// graph takes the best method that can be captured, and kvmem_transfer_explain says which.
+/// the graph. The graph keeps its blocks, also if the transfer gets other ones later; the memory of the
+/// transfer grows with each list of blocks that is captured. If another method is better in a graph, or the
+/// method of the transfer cannot be captured, the graph takes the best method that can be captured, and
+/// kvmem_transfer_explain says which.
 ///
 /// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
 /// reported.
 ///
 /// @param transfer a transfer from or to GPU memory
+/// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
 ///        that is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the context that
 ///        is current on the calling thread, which must have one. The stream must exist until the call
@@ -42,14 +41,16 @@ pub struct CUstream_st {
 ///           and no context is current
 ///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
 ///           transfer is verified
-///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the caller has requested the method
-///           KVMEM_METHOD_CUDA_STAGED, blocks are elastic, or the capture was invalidated; elastic blocks
-///           have no memory; or the GPU was reset after the transfer was created
-///         KVMEM_STATUS_BUSY: the transfer is in flight, other transfers use the staging memory, or memory is
-///           in use as for kvmem_transfer_submit
+///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; the stream is
+///           captured, and the caller has requested the method KVMEM_METHOD_CUDA_STAGED, blocks are elastic,
+///           or the capture was invalidated; elastic blocks have no memory; or the GPU was reset after the
+///           transfer was created
+///         KVMEM_STATUS_BUSY: the transfer is in flight (while a stream is captured, only if options is not
+///           NULL), other transfers use the staging memory, or memory is in use as for kvmem_transfer_submit
 ///         KVMEM_STATUS_STALE: the owner of shared elastic blocks has decommitted them
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 ///         KVMEM_STATUS_CUDA
+///         any status of kvmem_transfer_prepare, if options is not NULL
 ///
 /// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
 /// may then still move blocks: keep the memory of both layouts until the stream has passed the transfer.
@@ -57,61 +58,6 @@ pub struct CUstream_st {
 /// fail with KVMEM_STATUS_BUSY.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
-    transfer: *mut kvmem_transfer,
-    stream: *mut CUstream_st,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, transfer)?.submit_on(CallerStream::new(stream.cast()))) }
-}
-
-/// Creates a transfer and starts its first run on a stream, in one call. See kvmem_transfer_start.
-///
-/// If the stream is captured into a graph, the transfer becomes a part of the graph and does not run. The
-/// caller keeps the transfer until the graph is destroyed.
-///
-/// @param source layout to read from
-/// @param destination layout to write to
-/// @param options what to move
-/// @param stream a stream as for kvmem_transfer_submit_on_stream
-/// @param transfer receives the transfer; the caller destroys it. If the call fails, no run has started
-/// @return any status of kvmem_transfer_create and kvmem_transfer_submit_on_stream
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_start_on_stream(
-    source: *const kvmem_layout,
-    destination: *const kvmem_layout,
-    options: *const kvmem_transfer_options,
-    stream: *mut CUstream_st,
-    transfer: *mut *mut kvmem_transfer,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let transfer = Out::new(transfer, "transfer")?;
-            let created = created(scope, source, destination, options)?;
-            created.submit_on(CallerStream::new(stream.cast()))?;
-            transfer.set(created);
-            Ok(())
-        })
-    }
-}
-
-/// Starts a run of a transfer with new pairs on a stream. See kvmem_transfer_submit_pairs.
-///
-/// If the stream is captured into a graph, the pairs become a part of the graph and do not run. The graph
-/// keeps them, also if the transfer gets other pairs later. The transfer must outlive the graph, and its
-/// memory for pairs grows with each list that is captured.
-///
-/// If the call fails, no run has started, and the transfer keeps its previous pairs.
-///
-/// @param transfer a transfer from or to GPU memory
-/// @param options the new pairs
-/// @param stream a stream as for kvmem_transfer_submit_on_stream
-/// @return any status of kvmem_transfer_submit_pairs and kvmem_transfer_submit_on_stream
-///         KVMEM_STATUS_BUSY: a run is in flight, also if the stream is captured
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_submit_pairs_on_stream(
     transfer: *mut kvmem_transfer,
     options: *const kvmem_submit_options,
     stream: *mut CUstream_st,
@@ -121,7 +67,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit_pairs_on_stream(
     unsafe {
         call(error, |scope| {
             let stream = CallerStream::new(stream.cast());
-            borrow(scope, transfer)?.submit_pairs_on(step(&read(options)?)?, stream)
+            borrow(scope, transfer)?.submit_on(step_or_prepared(options)?, stream)
         })
     }
 }

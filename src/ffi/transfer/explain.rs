@@ -33,10 +33,12 @@ pub struct kvmem_transfer_info {
     pub reserved: u32,
 }
 
-/// Returns the properties of a transfer.
+/// Returns the properties of a transfer with the blocks that were prepared or submitted last.
 ///
 /// @param transfer a transfer
 /// @param info receives the properties
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_info(
     transfer: *const kvmem_transfer,
@@ -55,7 +57,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
                 num_moves: summary.moves,
                 num_requests: summary.requests,
                 duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
-                method: value_of(transfer.method()),
+                method: value_of(transfer.method()?),
                 reserved: 0,
             });
             Ok(())
@@ -84,14 +86,16 @@ pub struct kvmem_transfer_explanation {
     pub assumed: u32,
 }
 
-/// Returns the method of a transfer, its estimated throughput, and why other methods are not used. Moves
-/// nothing.
+/// Returns the method that a transfer uses for the blocks that were prepared or submitted last, its estimated
+/// throughput, and why other methods are not used. Moves nothing.
 ///
 /// @param transfer a transfer
 /// @param explanation receives the estimate; may be NULL
 /// @param text receives text for people: the loops over the moved elements, the bytes that are read in
 ///         excess, and a line per method that was compared, as docs/transfers.md explains; the caller
 ///         destroys the blob; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 ///
 /// Notes: the first call for a copy between host layouts measures the copy rate of the machine, which takes
 /// some milliseconds.
@@ -154,6 +158,7 @@ pub struct kvmem_method_choice {
 /// @param reason receives the reason as text, which may be empty; the caller destroys the blob; may be NULL
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: fewer methods were compared
+///         KVMEM_STATUS_INVALID_STATE: the transfer has no blocks yet
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_get_method_choice(
     transfer: *const kvmem_transfer,
@@ -167,7 +172,7 @@ pub unsafe extern "C" fn kvmem_transfer_get_method_choice(
         call(error, |scope| {
             let reason = if reason.is_null() { None } else { Some(Out::new(reason, "reason")?) };
             let choice = out(choice, "choice")?;
-            let mut choices = borrow(scope, transfer)?.method_choices();
+            let mut choices = borrow(scope, transfer)?.method_choices()?;
             if index >= choices.len() {
                 let message = format!("index is {index}, and {} methods were compared", choices.len());
                 return Err(Error::new(Status::OutOfRange, message));

@@ -3,19 +3,16 @@
 
 pub mod explain;
 pub mod options;
-pub mod pairs;
 pub mod method;
 pub mod progress;
 pub mod run;
+pub mod submit;
 
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::transfer::Transfer;
 
-/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
-/// times. It keeps both layouts alive.
-///
-/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
-/// is in flight at a time.
+/// Moves of blocks from one layout to another: created once, submitted any number of times, with other blocks
+/// in each run or with the same. It keeps both layouts alive. One run of a transfer is in flight at a time.
 ///
 /// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
 /// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.

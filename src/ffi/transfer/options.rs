@@ -1,53 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options of new transfers, and their conversion to core types.
+//! What is the same in all runs of a transfer: options of new transfers, and their conversion to core types.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
 use std::time::Duration;
 
 use crate::base::error::{Result, ensure};
-use crate::base::lists;
-use crate::base::log::Count;
 use crate::ffi::common::handle::borrow_nullable;
 use crate::ffi::common::options::{check_flags, check_reserved, not_one_of, options};
 use crate::ffi::common::pointer::items;
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::method::METHODS;
-use crate::nixl::service_mail::ensure_sendable;
-use crate::transfer::{
-    BlockPair, BlockTable, PairedRange, Preferences, Step, TokenTables, TransferRequest, Wanted,
-};
-
-/// A block and its destination.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_block_pair {
-    /// Block id in the source layout.
-    pub source: u32,
-    /// Block id in the destination layout.
-    pub destination: u32,
-}
-const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
-
-/// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
-/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token
-/// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
-/// i·token_step of the table.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_block_table {
-    /// Block ids; copied.
-    pub blocks: *const u32,
-    /// Number of block ids.
-    pub num_blocks: usize,
-    /// First token that is moved; 0 for the first of the table.
-    pub first_token: u64,
-    /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
-    /// parallelism).
-    pub token_step: u64,
-}
+use crate::transfer::{PairedRange, Preferences, TransferRequest, Wanted};
 
 /// Exclude methods that store bytes anywhere between source and destination: in staging memory, in memory of
 /// the driver (which it uses if host memory is not page-locked), or in the page cache of a buffered file.
@@ -68,8 +33,8 @@ pub const KVMEM_TRANSFER_BY_LAYER: u64 = 4;
 /// transfer is served: the owner of the source sends checksums, the other side compares what has arrived and
 /// what its blocks then have, and nothing is read twice over the network. Blocks of other peers, or with
 /// another method, are read once more, to memory that has random bytes before: a read that reports success
-/// and moves nothing is found, too. Set `checksums` instead to compare with checksums that were computed
-/// before.
+/// and moves nothing is found, too. Set `checksums` of kvmem_submit_options instead to compare with
+/// checksums that were computed before.
 pub const KVMEM_TRANSFER_VERIFY: u64 = 8;
 
 /// Kernels of the caller may run on the GPU during the transfer. Methods that slow them down are not used, or
@@ -78,7 +43,7 @@ pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 /// The GPU is idle during the transfer. Copies may use all of it.
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
 
-/// Options of kvmem_transfer_create, kvmem_transfer_start and kvmem_transfer_start_on_stream.
+/// Options of kvmem_transfer_create and kvmem_transfer_start: what does not change from run to run.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_transfer_options {
@@ -86,10 +51,6 @@ pub struct kvmem_transfer_options {
     pub struct_size: usize,
     /// KVMEM_TRANSFER_* flags.
     pub flags: u64,
-    /// Blocks, in any order; copied. Each destination may occur once. NULL if block tables are given.
-    pub pairs: *const kvmem_block_pair,
-    /// Number of pairs, at least 1; 0 if block tables are given.
-    pub num_pairs: usize,
     /// First layer in the source.
     pub source_layer: u64,
     /// First layer in the destination.
@@ -104,16 +65,23 @@ pub struct kvmem_transfer_options {
     /// Number of outer slots; 0 for all: then both first slots must be 0, and both layouts have the same
     /// number.
     pub num_outers: u64,
-    /// Message to the remote agent; copied. NULL with size 0 for none; not NULL with size 0 for an empty one.
-    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
-    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
-    pub notification: *const c_void,
-    /// Bytes of the notification.
-    pub notification_size: usize,
+    /// First head in the source.
+    pub source_head: u64,
+    /// First head in the destination.
+    pub destination_head: u64,
+    /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
+    /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
+    /// A range requires num_heads in both layouts.
+    pub num_heads: u64,
+    /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
+    /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
+    /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
+    /// its own, without a range of heads.
+    pub parts: *const *const c_char,
+    /// Number of names; 0 for all parts.
+    pub num_parts: usize,
     /// Queue that receives a completion per run; NULL for none.
     pub queue: *mut kvmem_queue,
-    /// Returned in completions.
-    pub user_data: u64,
     /// KVMEM_COMPUTE_* value.
     pub compute: u32,
     /// Maximum number of CTAs of a copy kernel; 0 for the number with the highest throughput.
@@ -136,46 +104,11 @@ pub struct kvmem_transfer_options {
     pub method: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
-    /// kvmem_layout_checksum computes it; copied. NULL for none. After all blocks have moved, the destination
-    /// blocks are read and compared; nothing may write to them until the run has ended. The run ends with
-    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
-    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
-    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
-    pub checksums: *const u32,
-    /// First head in the source.
-    pub source_head: u64,
-    /// First head in the destination.
-    pub destination_head: u64,
-    /// Number of heads; 0 for all: then both first heads must be 0, and both layouts have the same number.
-    /// With tensor parallelism each layout has some of the heads of the model, counted from 0 in each layout.
-    /// A range requires num_heads in both layouts.
-    pub num_heads: u64,
-    /// Blocks and tokens in the source; NULL if pairs are given.
-    pub source_table: *const kvmem_block_table,
-    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
-    pub destination_table: *const kvmem_block_table,
-    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
-    pub num_tokens: u64,
-    /// Names of the parts to move, for layouts that were combined; copied. NULL for all: then both layouts
-    /// have parts of the same names. A part is moved to the part of the same name. Ranges of layers, outer
-    /// slots and heads apply to each part. A part without heads, such as a latent cache, needs a transfer of
-    /// its own, without a range of heads.
-    pub parts: *const *const c_char,
-    /// Number of names; 0 for all parts.
-    pub num_parts: usize,
     /// For transfers with a peer: nanoseconds without progress after which a run ends with
     /// KVMEM_STATUS_TIMED_OUT; 0 for 30 seconds with staging memory, and for no limit without. The memory of
     /// such a run stays in use until NIXL has released it; until then kvmem_transfer_submit fails with
     /// KVMEM_STATUS_BUSY.
     pub stall_timeout_ns: u64,
-    /// Nanoseconds that a run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER: no
-    /// limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
-    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
-    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
-    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
-    /// the run waits for, and verification. Not supported in a graph.
-    pub timeout_ns: u64,
 }
 options!(kvmem_transfer_options);
 
@@ -194,26 +127,8 @@ pub(in crate::ffi) unsafe fn request<'a>(
     check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
-        // The pair of the core has the layout of C's pair, field by field.
-        let pairs = items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?;
-        let message = text::bytes(options.notification, options.notification_size, "notification")?;
-        ensure_sendable(message)?;
         let queue = borrow_nullable(scope, options.queue)?;
         Ok(TransferRequest {
-            step: Step {
-                pairs,
-                tables: tables(
-                    [options.source_table, options.destination_table],
-                    options.num_tokens,
-                    options.num_pairs,
-                )?,
-                user_data: options.user_data,
-                notification: (!options.notification.is_null())
-                    .then(|| lists::copied(message))
-                    .transpose()?,
-                checksums: checksums(options.checksums, options.num_pairs)?,
-                timeout: None,
-            },
             wanted: wanted(options)?,
             parts: parts(options)?,
             queue: queue.map(|queue| queue.0.clone()),
@@ -239,68 +154,6 @@ unsafe fn parts<'a>(options: &kvmem_transfer_options) -> Result<Vec<&'a str>> {
     names.iter().enumerate().map(name).collect()
 }
 
-/// # Safety
-/// The checksums must be NULL or readable, one per pair.
-pub(in crate::ffi) unsafe fn checksums<'a>(
-    checksums: *const u32,
-    num_pairs: usize,
-) -> Result<Option<&'a [u32]>> {
-    if checksums.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller's promise.
-    unsafe { items(checksums, num_pairs, "checksums") }.map(Some)
-}
-
-/// Block tables, if they are given instead of pairs.
-///
-/// # Safety
-/// Both tables must be NULL or readable, and their block ids too.
-pub(in crate::ffi) unsafe fn tables<'a>(
-    sides: [*const kvmem_block_table; 2],
-    num_tokens: u64,
-    num_pairs: usize,
-) -> Result<Option<TokenTables<'a>>> {
-    let [source, destination] = sides;
-    if source.is_null() && destination.is_null() {
-        ensure!(
-            num_tokens == 0,
-            InvalidArgument,
-            "num_tokens is {num_tokens}, and there are no block tables; set source_table and destination_table"
-        );
-        return Ok(None);
-    }
-    ensure!(
-        !source.is_null() && !destination.is_null(),
-        InvalidArgument,
-        "{} is NULL, and the other block table is given; both sides need one",
-        if source.is_null() { "source_table" } else { "destination_table" }
-    );
-    ensure!(
-        num_pairs == 0,
-        InvalidArgument,
-        "{} and block tables are given; only one of the two can select the blocks",
-        Count(num_pairs as u64, "pair")
-    );
-    let table = |table: *const kvmem_block_table| {
-        // SAFETY: the caller's promise; it is not NULL.
-        let table = unsafe { table.read_unaligned() };
-        // SAFETY: the caller's promise.
-        let blocks = unsafe { items(table.blocks, table.num_blocks, "blocks") }?;
-        let kvmem_block_table { first_token, token_step, .. } = table;
-        Ok(BlockTable { blocks, first_token, token_step: token_step.max(1) })
-    };
-    let named =
-        |pointer, name| table(pointer).map_err(|error: crate::base::error::Error| error.context(name));
-    let sides = [named(source, "source_table")?, named(destination, "destination_table")?];
-    Ok(Some(TokenTables { sides, tokens: num_tokens }))
-}
-
-/// How long a run may take; `None` if that was not set.
-pub(in crate::ffi) fn limit(timeout_ns: u64) -> Option<Duration> {
-    (timeout_ns > 0).then(|| timeout(timeout_ns).unwrap_or(Duration::MAX))
-}
-
 fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
     check_reserved("kvmem_transfer_options", options.reserved)?;
     let compute_is_idle = match options.compute {
@@ -321,7 +174,6 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
         method: asked,
         stall_timeout: (options.stall_timeout_ns > 0).then(|| Duration::from_nanos(options.stall_timeout_ns)),
-        timeout: limit(options.timeout_ns),
         verifies: options.flags & KVMEM_TRANSFER_VERIFY != 0,
         poisons_slots: false,
     })

@@ -5,56 +5,43 @@ use crate::base::error::Result;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::{call, call_status};
 use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::options::read;
+use crate::ffi::common::options::{read, read_nullable};
 use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
 use crate::ffi::common::time::timeout;
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::transfer::kvmem_transfer;
 use crate::ffi::transfer::options::{kvmem_transfer_options, request};
+use crate::ffi::transfer::submit::{kvmem_submit_options, step};
 use crate::transfer::Transfer;
 
-/// Checks, plans and prepares a transfer. Moves nothing.
+/// Creates a transfer between two layouts. Moves nothing.
+///
+/// The blocks are given to kvmem_transfer_submit, for each run.
 ///
 /// A token keeps its elements, and may change its block, layers, outer slots and heads. The layouts may
 /// differ in kind, order, strides, alignment, tier and num_blocks; elements that are stored in another order
 /// are transposed. The layouts must be equal in dtype_width and in the number of elements per head; in
-/// num_heads, num_layers and outer_dim if no range is given; and in page_size if pairs are given rather than
+/// num_heads, num_layers and outer_dim if no range is given; and in page_size if runs move pairs rather than
 /// block tables. A layout with num_heads 0 has as many heads as the other one. Both layouts stay in use until
 /// the transfer is destroyed and its last run has ended.
 ///
-/// At least one pair, or a block table for each side, is required. If kvmem_transfer_submit_pairs will set
-/// the pairs or tables of each run, any valid pair or tables will do here.
-///
-/// The fastest method by estimation is used; kvmem_transfer_explain returns it, and docs/transfers.md lists
-/// all methods.
+/// The fastest method by estimation is used for the blocks of each run; kvmem_transfer_explain returns it,
+/// and docs/transfers.md lists all methods.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
-/// @param options what to move
+/// @param options what is moved of each block, and how; NULL for whole blocks by the fastest method
 /// @param transfer receives the transfer; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); a destination
-///           occurs twice; memory is both read and written; the layouts have different agents; direct I/O
-///           cannot access a range; staging_size is too small for a piece; heads are selected, and a layout
-///           does not have num_heads; or both pairs and block tables are given
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such block, layer, outer slot or head, or a block table is
-///           too short for the tokens
+///         KVMEM_STATUS_INVALID_ARGUMENT: the layouts differ (the message has the field); the layouts have
+///           different agents; or heads are selected, and a layout does not have num_heads
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such layer, outer slot or head
 ///         KVMEM_STATUS_NOT_FOUND: a name of `parts` is not that of a part of both layouts
 ///         KVMEM_STATUS_PERMISSION_DENIED: the destination can only be read
-///         KVMEM_STATUS_UNSUPPORTED: no method connects the layouts (the message has an alternative); flags
-///           exclude every method; the requested method is not possible; the transfer cannot be verified; or
-///           tokens of a layout have separate regions, and block tables move parts of blocks, or block
-///           sizes differ
-///         KVMEM_STATUS_INVALID_STATE: the method needs an agent, and a layout has none; or the context of
-///           memory or page locks was reset or destroyed
-///         KVMEM_STATUS_STALE: the peer was invalidated
-///
-/// Notes: the first transfer on a GPU creates per-device state (streams, events, staging), so it is slower.
-/// The state lives as long as any layout on that GPU.
-/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
-/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
-/// peer that is mapped here.
+///         KVMEM_STATUS_UNSUPPORTED: no method connects the layouts (the message has an alternative), or the
+///           requested method is not possible
+///         KVMEM_STATUS_INVALID_STATE: the method needs an agent, and a layout has none
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
     source: *const kvmem_layout,
@@ -75,12 +62,13 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 
 /// Creates a transfer and starts its first run, in one call.
 ///
-/// If blocks move between the same layouts repeatedly, kvmem_transfer_submit_pairs is faster: it reuses the
-/// parts of the plan that depend on the layouts.
+/// If blocks move between the same layouts repeatedly, kvmem_transfer_submit of one transfer is faster: it
+/// reuses the parts of the plan that depend on the layouts.
 ///
 /// @param source layout to read from
 /// @param destination layout to write to
-/// @param options what to move
+/// @param options as for kvmem_transfer_create; may be NULL
+/// @param first the blocks of the run
 /// @param transfer receives the transfer, whose run is in flight; the caller destroys it. If the call fails,
 ///         no run has started, and the queue receives no completion
 /// @return any status of kvmem_transfer_create and kvmem_transfer_submit
@@ -89,6 +77,7 @@ pub unsafe extern "C" fn kvmem_transfer_start(
     source: *const kvmem_layout,
     destination: *const kvmem_layout,
     options: *const kvmem_transfer_options,
+    first: *const kvmem_submit_options,
     transfer: *mut *mut kvmem_transfer,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
@@ -96,8 +85,9 @@ pub unsafe extern "C" fn kvmem_transfer_start(
     unsafe {
         call(error, |scope| {
             let transfer = Out::new(transfer, "transfer")?;
+            let step = step(&read(first)?)?;
             let created = created(scope, source, destination, options)?;
-            created.submit()?;
+            created.submit(Some(step))?;
             transfer.set(created);
             Ok(())
         })
@@ -108,7 +98,7 @@ pub unsafe extern "C" fn kvmem_transfer_start(
 ///
 /// # Safety
 /// Every pointer, also in the options, must be NULL or valid.
-pub(in crate::ffi) unsafe fn created(
+unsafe fn created(
     scope: &Scope<'_>,
     source: *const kvmem_layout,
     destination: *const kvmem_layout,
@@ -116,45 +106,12 @@ pub(in crate::ffi) unsafe fn created(
 ) -> Result<Transfer> {
     // SAFETY: the caller's promise.
     unsafe {
-        let options = read(options)?;
+        let options = read_nullable(options)?;
         let source = borrow(scope, source).map_err(|error| error.context("source"))?;
         let destination = borrow(scope, destination).map_err(|error| error.context("destination"))?;
-        Transfer::create(source, destination, request(scope, &options)?)
+        let request = options.map(|options| request(scope, &options)).transpose()?;
+        Transfer::create(source, destination, request.unwrap_or_default())
     }
-}
-
-/// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
-///
-/// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
-/// previous run.
-///
-/// @param transfer a transfer
-/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
-///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
-///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
-///           blocks. BUSY has precedence over other statuses
-///         KVMEM_STATUS_INVALID_STATE: an elastic block has no memory, or the GPU was reset after the
-///           transfer was created
-///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
-///           transfer again
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
-///           started
-///
-/// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
-/// A run between host memory and a peer, of at most 1 MiB in at most 128 ranges, is executed by the calling
-/// thread, if no other thread uses the agent: NIXL copies memory of a peer on the same machine within its
-/// calls, this much in less than 1 ms. The agent's thread executes larger runs, and those that wait longer.
-/// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
-/// cache. kvmem_region_sync makes them durable. Runs of graphs, and requests on raw descriptors that write to
-/// files or peers, are not checked for blocks that an ended run may still write.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_submit(
-    transfer: *mut kvmem_transfer,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, transfer)?.submit()) }
 }
 
 /// Returns the state of the last run. Never waits.

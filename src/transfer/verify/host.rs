@@ -249,7 +249,6 @@ mod tests {
         let [source, destination] = [0, 1].map(|_| layout(Dimensions::small()));
         let pairs = [BlockPair { source: 0, destination: 0 }];
         let request = TransferRequest {
-            step: Step { pairs: &pairs, ..Step::default() },
             preferences: Preferences { verifies: true, ..Preferences::default() },
             ..TransferRequest::default()
         };
@@ -257,11 +256,11 @@ mod tests {
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         Pool::checks(&FileSystems::default()).run(&blocks, 64);
-        transfer.submit().unwrap();
+        transfer.submit(Some(Step { pairs: &pairs, ..Step::default() })).unwrap();
         transfer.cancel().unwrap();
         drop(go);
         assert_eq!(transfer.wait(None).unwrap_err().status(), Status::Cancelled);
-        transfer.submit().unwrap();
+        transfer.submit(None).unwrap();
         transfer.wait(None).unwrap();
     }
 }

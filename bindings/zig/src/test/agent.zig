@@ -44,7 +44,7 @@ test "NIXL" {
     defer diagnostics.deinit();
     try expectError(error.Unsupported, remote.bytes(0, 0, 0, &diagnostics));
     try expect(std.mem.indexOf(u8, diagnostics.message(), "peer") != null);
-    const transfer = try kvmem.Transfer.start(remote, local, .{
+    const transfer = try kvmem.Transfer.start(remote, local, .{}, .{
         .pairs = &.{.{ .source = 6, .destination = 2 }},
         .notification = "block 6 is read",
     }, null);

@@ -40,14 +40,13 @@ test "CUDA" {
     const layout = try kvmem.Layout.init(.{ .config = shape, .memory = .{ .device = .{} } }, null);
     defer layout.deinit();
     const pairs = [_]kvmem.BlockPair{.{ .source = 1, .destination = 4 }};
-    const transfer = try kvmem.Transfer.start(host, layout, .{ .pairs = &pairs }, null);
+    const transfer = try kvmem.Transfer.start(host, layout, .{}, .{ .pairs = &pairs }, null);
     defer transfer.deinit();
     try transfer.wait(patience, null);
     try sameBlock(host, 1, layout, 4);
     // The default stream is one of a current context, and this thread has none.
-    try expectError(error.InvalidArgument, transfer.submitOnStream(null, null));
-    try expectError(error.InvalidArgument, transfer.submitPairsOnStream(.{ .pairs = &pairs }, null, null));
-    try expectError(error.InvalidArgument, kvmem.Transfer.startOnStream(host, layout, .{ .pairs = &pairs }, null, null));
+    try expectError(error.InvalidArgument, transfer.submitOnStream(null, null, null));
+    try expectError(error.InvalidArgument, transfer.submitOnStream(.{ .pairs = &pairs }, null, null));
     try expectError(error.OutOfRange, transfer.waitOnStream(99, null, null));
 
     const region = try layout.region(0, null);

@@ -67,10 +67,7 @@ test "parts" {
     try expectEqualStrings("data", name.bytes());
     const part = try source.part("data", null);
     defer part.deinit();
-    const transfer = try kvmem.Transfer.start(source, destination, .{
-        .pairs = &.{.{ .source = 3, .destination = 4 }},
-        .parts = &.{"data"},
-    }, null);
+    const transfer = try kvmem.Transfer.start(source, destination, .{ .parts = &.{"data"} }, .{ .pairs = &.{.{ .source = 3, .destination = 4 }} }, null);
     defer transfer.deinit();
     try transfer.wait(patience, null);
     try sameBlock(part, 3, other, 4);

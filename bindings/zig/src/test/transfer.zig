@@ -28,15 +28,14 @@ test "transfers and queues" {
     try expectEqual(0, (try queue.poll(&buffer, null)).len);
     try expectError(error.TimedOut, queue.wait(0, &buffer, null));
 
-    const transfer = try kvmem.Transfer.init(source, destination, .{
+    const transfer = try kvmem.Transfer.init(source, destination, .{ .flags = .{ .by_layer = true }, .queue = queue }, null);
+    defer transfer.deinit();
+    try transfer.prepare(.{
         .pairs = &.{ .{ .source = 2, .destination = 5 }, .{ .source = 3, .destination = 0 } },
-        .flags = .{ .by_layer = true },
-        .queue = queue,
         .user_data = 9,
     }, null);
-    defer transfer.deinit();
     try expectError(error.InvalidState, transfer.poll(null));
-    try transfer.submit(null);
+    try transfer.submit(null, null);
     try transfer.waitLayers(2, patience, null);
     try transfer.wait(patience, null);
     try expect(try transfer.poll(null));
@@ -59,12 +58,12 @@ test "transfers and queues" {
     const text = try transfer.explainText(null);
     defer text.deinit();
     try expect(text.bytes().len > 0);
-    try transfer.submitPairs(.{ .pairs = &.{.{ .source = 7, .destination = 1 }}, .user_data = 3, .timeout_ns = kvmem.forever }, null);
+    try transfer.submit(.{ .pairs = &.{.{ .source = 7, .destination = 1 }}, .user_data = 3, .timeout_ns = kvmem.forever }, null);
     try transfer.wait(patience, null);
     try transfer.cancel(null);
     try sameBlock(source, 7, destination, 1);
-    try expectError(error.OutOfRange, transfer.submitPairs(.{ .pairs = &.{.{ .source = 8, .destination = 1 }} }, null));
-    try expectError(error.InvalidArgument, transfer.submitPairs(.{
+    try expectError(error.OutOfRange, transfer.submit(.{ .pairs = &.{.{ .source = 8, .destination = 1 }} }, null));
+    try expectError(error.InvalidArgument, transfer.submit(.{
         .pairs = &.{.{ .source = 1, .destination = 1 }},
         .checksums = &.{ 1, 2 },
     }, null));
@@ -74,7 +73,7 @@ test "transfers and queues" {
     wide.page_size = 8;
     const other = try build(wide);
     defer other.deinit();
-    const tables = try kvmem.Transfer.start(source, other, .{
+    const tables = try kvmem.Transfer.start(source, other, .{}, .{
         .source_table = .{ .blocks = &.{ 4, 1 } },
         .destination_table = .{ .blocks = &.{3} },
         .num_tokens = 8,
@@ -88,11 +87,7 @@ test "transfers and queues" {
     );
 
     // A failed run.
-    const corrupt = try kvmem.Transfer.start(source, destination, .{
-        .pairs = &.{.{ .source = 1, .destination = 1 }},
-        .checksums = &.{0},
-        .queue = queue,
-    }, null);
+    const corrupt = try kvmem.Transfer.start(source, destination, .{ .queue = queue }, .{ .pairs = &.{.{ .source = 1, .destination = 1 }}, .checksums = &.{0} }, null);
     defer corrupt.deinit();
     try expectError(error.Corrupt, corrupt.wait(patience, null));
 }

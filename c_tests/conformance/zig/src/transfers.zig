@@ -9,12 +9,13 @@ const calls = @import("calls.zig");
 const Outcome = calls.Outcome;
 
 pub const table = .{
-    .{ "queue_create", queueCreate },           .{ "queue_poll", queuePoll },
-    .{ "queue_wait", queueWait },               .{ "transfer_create", transferCreate },
-    .{ "transfer_start", transferStart },       .{ "transfer_submit_pairs", transferSubmitPairs },
-    .{ "transfer_poll", transferPoll },         .{ "transfer_wait", transferWait },
-    .{ "transfer_get_layers", transferLayers }, .{ "transfer_wait_layers", transferWaitLayers },
-    .{ "transfer_get_info", transferInfo },     .{ "transfer_explain", transferExplain },
+    .{ "queue_create", queueCreate },        .{ "queue_poll", queuePoll },
+    .{ "queue_wait", queueWait },            .{ "transfer_create", transferCreate },
+    .{ "transfer_start", transferStart },    .{ "transfer_prepare", transferPrepare },
+    .{ "transfer_submit", transferSubmit },  .{ "transfer_poll", transferPoll },
+    .{ "transfer_wait", transferWait },      .{ "transfer_get_layers", transferLayers },
+    .{ "transfer_wait_layers", transferWaitLayers }, .{ "transfer_get_info", transferInfo },
+    .{ "transfer_explain", transferExplain },
 };
 
 fn queueCreate(s: *Step) Outcome!void {
@@ -75,54 +76,59 @@ fn partNames(s: *Step) Fault![]const [*:0]const u8 {
 fn options(s: *Step) Fault!kvmem.TransferOptions {
     var result: kvmem.TransferOptions = .{
         .flags = try s.flags(constants.TransferFlags, "flags"),
-        .pairs = try readPairs(s),
-        .checksums = try s.numbers("checksums"),
-        .source_table = try readTable(s, "source"),
-        .destination_table = try readTable(s, "destination"),
-        .notification = s.in.get("notification"),
         .method = try s.constant(constants.Method, "method", ""),
         .parts = try partNames(s),
     };
     inline for (.{
-        "source_layer", "destination_layer", "num_layers",  "source_outer",     "destination_outer",
-        "num_outers",   "user_data",         "source_head", "destination_head", "num_heads",
-        "num_tokens",
+        "source_layer", "destination_layer", "num_layers", "source_outer", "destination_outer",
+        "num_outers",   "source_head",       "destination_head", "num_heads",
     }) |name| @field(result, name) = try s.number(name);
     if (s.in.get("queue")) |name| result.queue = try s.object(.queue, name);
     return result;
 }
 
-const Start = fn (kvmem.Layout, kvmem.Layout, kvmem.TransferOptions, ?*kvmem.Diagnostics) kvmem.Error!kvmem.Transfer;
+fn submitOptions(s: *Step) Fault!kvmem.SubmitOptions {
+    return .{
+        .pairs = try readPairs(s),
+        .source_table = try readTable(s, "source"),
+        .destination_table = try readTable(s, "destination"),
+        .num_tokens = try s.number("num_tokens"),
+        .user_data = try s.number("user_data"),
+        .notification = s.in.get("notification"),
+        .checksums = try s.numbers("checksums"),
+    };
+}
 
-fn create(s: *Step, start: Start) Outcome!void {
-    try calls.free(s);
-    const source = try s.object(.layout, s.in.get("source") orelse "");
-    const destination = try s.object(.layout, s.in.get("destination") orelse "");
-    try s.state.add(s.name, .{ .transfer = try start(source, destination, try options(s), &s.diagnostics) });
+fn layout(s: *Step, key: []const u8) Fault!kvmem.Layout {
+    return s.object(.layout, s.in.get(key) orelse "");
 }
 
 fn transferCreate(s: *Step) Outcome!void {
-    try create(s, kvmem.Transfer.init);
+    try calls.free(s);
+    const source, const destination = .{ try layout(s, "source"), try layout(s, "destination") };
+    const made = try kvmem.Transfer.init(source, destination, try options(s), &s.diagnostics);
+    try s.state.add(s.name, .{ .transfer = made });
 }
 
 fn transferStart(s: *Step) Outcome!void {
-    try create(s, kvmem.Transfer.start);
+    try calls.free(s);
+    const source, const destination = .{ try layout(s, "source"), try layout(s, "destination") };
+    const made = try kvmem.Transfer.start(source, destination, try options(s), try submitOptions(s), &s.diagnostics);
+    try s.state.add(s.name, .{ .transfer = made });
 }
 
 fn transfer(s: *Step) Fault!kvmem.Transfer {
     return s.object(.transfer, s.name);
 }
 
-fn transferSubmitPairs(s: *Step) Outcome!void {
-    try (try transfer(s)).submitPairs(.{
-        .pairs = try readPairs(s),
-        .user_data = try s.number("user_data"),
-        .checksums = try s.numbers("checksums"),
-        .source_table = try readTable(s, "source"),
-        .destination_table = try readTable(s, "destination"),
-        .num_tokens = try s.number("num_tokens"),
-        .notification = s.in.get("notification"),
-    }, &s.diagnostics);
+fn transferPrepare(s: *Step) Outcome!void {
+    try (try transfer(s)).prepare(try submitOptions(s), &s.diagnostics);
+}
+
+fn transferSubmit(s: *Step) Outcome!void {
+    const step = try submitOptions(s);
+    const is_prepared = step.pairs.len == 0 and step.source_table == null and step.destination_table == null;
+    try (try transfer(s)).submit(if (is_prepared) null else step, &s.diagnostics);
 }
 
 fn transferPoll(s: *Step) Outcome!void {

@@ -156,10 +156,9 @@ impl Served {
             .map(|source| BlockPair { source, destination: BLOCKS as u32 - 1 - source })
             .collect();
         let preferences = Preferences { method: Some(TransferMethod::NixlServed), ..Preferences::default() };
-        let step = Step { pairs: &pairs, ..Step::default() };
-        let request = TransferRequest { step, preferences, ..TransferRequest::default() };
+        let request = TransferRequest { preferences, ..TransferRequest::default() };
         let transfer = Transfer::create(&self.remote, &local, request).unwrap();
-        transfer.submit().unwrap();
+        transfer.submit(Some(Step { pairs: &pairs, ..Step::default() })).unwrap();
         transfer.wait(Some(DEADLINE)).unwrap();
     }
 }

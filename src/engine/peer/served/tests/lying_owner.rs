@@ -116,11 +116,11 @@ impl Owner {
         let pairs: Vec<_> = (0..BLOCKS as u32).map(|id| BlockPair { source: id, destination: id }).collect();
         let method = TransferMethod::NixlServed;
         let preferences = Preferences { method: Some(method), ..preferences };
-        let step = Step { pairs: &pairs, ..Step::default() };
-        let request = TransferRequest { step, preferences, ..TransferRequest::default() };
+        let request = TransferRequest { preferences, ..TransferRequest::default() };
         let [source, destination] =
             if reads { [&self.remote, &self.local] } else { [&self.local, &self.remote] };
         let transfer = Transfer::create(source, destination, request).unwrap();
+        transfer.prepare(Step { pairs: &pairs, ..Step::default() }).unwrap();
         submit(&transfer);
         serve(self, self.await_request());
         transfer.wait(Some(DEADLINE))
@@ -130,7 +130,7 @@ impl Owner {
 /// Submits a transfer. The run before may have ended at a limit, and use its blocks for a moment more.
 fn submit(transfer: &Transfer) {
     let until = Instant::now() + DEADLINE;
-    while let Err(error) = transfer.submit() {
+    while let Err(error) = transfer.submit(None) {
         assert_eq!(error.status(), Status::Busy, "{error}");
         assert!(Instant::now() < until, "{error}");
         std::thread::yield_now();

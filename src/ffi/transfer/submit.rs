@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What belongs to one run of a transfer: its blocks, and how it starts.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use crate::base::error::{Error, Result, ensure};
+use crate::base::lists;
+use crate::base::log::Count;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::options::{options, read, read_nullable};
+use crate::ffi::common::pointer::items;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::common::time::timeout;
+use crate::ffi::transfer::kvmem_transfer;
+use crate::nixl::service_mail::ensure_sendable;
+use crate::transfer::{BlockPair, BlockTable, Step, TokenTables};
+
+/// A block and its destination.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_block_pair {
+    /// Block id in the source layout.
+    pub source: u32,
+    /// Block id in the destination layout.
+    pub destination: u32,
+}
+const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
+
+/// Blocks of a sequence in the order of its tokens, and which of these tokens are moved. Both sides of a
+/// transfer have a table, and their block sizes (page_size) may differ. Token t of a table is token
+/// t mod page_size of block blocks[t / page_size]. The i-th token that is moved is token first_token +
+/// i·token_step of the table.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_block_table {
+    /// Block ids; copied.
+    pub blocks: *const u32,
+    /// Number of block ids.
+    pub num_blocks: usize,
+    /// First token that is moved; 0 for the first of the table.
+    pub first_token: u64,
+    /// 0 or 1 for consecutive tokens; n for every n-th token, for caches with interleaved tokens (context
+    /// parallelism).
+    pub token_step: u64,
+}
+
+/// What belongs to one run of a transfer: its blocks, as pairs or as block tables, and what happens at its
+/// end. Everything is copied.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_submit_options {
+    /// sizeof(kvmem_submit_options)
+    pub struct_size: usize,
+    /// Blocks, in any order. Each destination may occur once. NULL if block tables are given.
+    pub pairs: *const kvmem_block_pair,
+    /// Number of pairs, at least 1; 0 if block tables are given.
+    pub num_pairs: usize,
+    /// Blocks and tokens in the source; NULL if pairs are given.
+    pub source_table: *const kvmem_block_table,
+    /// Blocks and tokens in the destination; NULL if pairs are given. No token may occur twice.
+    pub destination_table: *const kvmem_block_table,
+    /// Number of tokens that are moved by block tables, at least 1; 0 if pairs are given.
+    pub num_tokens: u64,
+    /// Returned in the completion.
+    pub user_data: u64,
+    /// Message to the remote agent. NULL with size 0 for none; not NULL with size 0 for an empty one.
+    /// Requires a remote layout. Sent after the last byte has moved and, if the run is verified, has been
+    /// found right. A run that fails sends none, unless its deadline passes while the message is sent.
+    pub notification: *const c_void,
+    /// Bytes of the notification.
+    pub notification_size: usize,
+    /// Expected CRC32C of the moved layers and outer slots of each block, one per pair, as
+    /// kvmem_layout_checksum computes it. NULL for none. After all blocks have moved, the destination blocks
+    /// are read and compared; nothing may write to them until the run has ended. The run ends with
+    /// KVMEM_STATUS_CORRUPT if a checksum differs; the message has the first such pair. Blocks of a remote
+    /// destination are read back for that. Not supported in a graph, and together with a range of heads,
+    /// block tables, KVMEM_TRANSFER_BY_LAYER or KVMEM_TRANSFER_VERIFY.
+    pub checksums: *const u32,
+    /// Nanoseconds that the run may take, from its submission on, by any method; 0 or KVMEM_TIMEOUT_FOREVER:
+    /// no limit. A run that takes longer is cancelled and ends with KVMEM_STATUS_TIMED_OUT at that time; the
+    /// message has the method, the limit and the minimum of bytes that have moved. Parts that had started use
+    /// their memory until they end, as after kvmem_transfer_cancel; until then kvmem_transfer_submit fails
+    /// with KVMEM_STATUS_BUSY, and adopted memory must not be freed. The time includes work on a stream that
+    /// the run waits for, and verification. Not supported in a graph.
+    pub timeout_ns: u64,
+}
+options!(kvmem_submit_options);
+
+/// Prepares the blocks of the next run. Moves nothing.
+///
+/// kvmem_transfer_submit without options starts that run. The call plans the blocks and selects the method,
+/// so that the submission is fast, and kvmem_transfer_get_info, kvmem_transfer_explain and
+/// kvmem_transfer_get_method_choice report what the run will do.
+///
+/// If the call fails, the transfer keeps its previous blocks.
+///
+/// @param transfer a transfer
+/// @param options the blocks of the next run
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory. It
+///           has precedence over other statuses
+///         KVMEM_STATUS_INVALID_ARGUMENT: there are neither pairs nor tables, or both; a destination occurs
+///           twice; memory is both read and written; pairs are given, and block sizes differ; direct I/O
+///           cannot access a range; staging_size is too small for a piece; a notification has no remote
+///           agent; or checksums are set for a transfer with KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block, or a table is too short for the tokens
+///         KVMEM_STATUS_UNSUPPORTED: no permitted method can move these blocks (the message has an
+///           alternative), they cannot be verified, or tokens of a layout have separate regions, and block
+///           tables move parts of blocks, or block sizes differ
+///         KVMEM_STATUS_INVALID_STATE: the context of memory or page locks was reset or destroyed
+///         KVMEM_STATUS_STALE: the peer was invalidated
+///
+/// Notes: the first run on a GPU creates per-device state (streams, events, staging), so its preparation is
+/// slower. The state lives as long as any layout on that GPU.
+/// Memory that is both read and written is recognized also if a share of it is open more than once. It is not
+/// recognized if the caller mapped it a second time and adopted that mapping, or if one side is memory of a
+/// peer that is mapped here.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_prepare(
+    transfer: *mut kvmem_transfer,
+    options: *const kvmem_submit_options,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, transfer)?.prepare(step(&read(options)?)?)) }
+}
+
+/// Starts a run of a transfer, with new blocks or with those that were prepared or submitted last.
+///
+///     const kvmem_submit_options step = {
+///         .struct_size = sizeof step, .pairs = pairs, .num_pairs = num_pairs, .user_data = request_id,
+///     };
+///     status = kvmem_transfer_submit(transfer, &step, &error);
+///
+/// The number of pairs or tokens may change with each call, and so may the choice of pairs or tables. The
+/// method is selected again for new blocks. A transfer has one run in flight at a time; use as many transfers
+/// as there are steps at the same time.
+///
+/// If the call fails, no run has started: the queue receives no completion, poll and wait report the previous
+/// run, and the transfer keeps its previous blocks.
+///
+/// @param transfer a transfer
+/// @param options the blocks of the run; NULL: everything as it was prepared, or in the last run
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run of this transfer is in flight, or has ended and still uses its memory; or
+///           one of another transfer or request has ended, as at its timeout_ns, and may still write to these
+///           blocks. BUSY has precedence over other statuses
+///         KVMEM_STATUS_INVALID_STATE: options is NULL, and the transfer has no blocks yet; an elastic block
+///           has no memory; or the GPU was reset after the transfer was created
+///         KVMEM_STATUS_STALE: the peer was invalidated
+///         KVMEM_STATUS_NIXL: NIXL may still use the staging memory of a transfer that failed; create the
+///           transfer again
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs, or deadlines, could not be
+///           started
+///         any status of kvmem_transfer_prepare, if options is not NULL
+///
+/// Notes: a copy between host layouts of at most 32 KiB is done when the call returns, unless it is verified.
+/// A run between host memory and a peer, of at most 1 MiB in at most 128 ranges, is executed by the calling
+/// thread, if no other thread uses the agent: NIXL copies memory of a peer on the same machine within its
+/// calls, this much in less than 1 ms. The agent's thread executes larger runs, and those that wait longer.
+/// A run to a file ends when all bytes are written: with direct I/O to the device, otherwise to the page
+/// cache. kvmem_region_sync makes them durable. Runs of graphs, and requests on raw descriptors that write to
+/// files or peers, are not checked for blocks that an ended run may still write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_submit(
+    transfer: *mut kvmem_transfer,
+    options: *const kvmem_submit_options,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, transfer)?.submit(step_or_prepared(options)?)) }
+}
+
+/// The step as core types, or `None` for the prepared one.
+///
+/// # Safety
+/// Every pointer, also in the options, must be NULL or valid.
+pub(in crate::ffi) unsafe fn step_or_prepared<'a>(
+    options: *const kvmem_submit_options,
+) -> Result<Option<Step<'a>>> {
+    // SAFETY: the caller's promise.
+    unsafe { read_nullable(options)?.map(|options| step(&options)).transpose() }
+}
+
+/// The step as core types.
+///
+/// # Safety
+/// Every pointer in the options must be NULL or valid.
+pub(in crate::ffi) unsafe fn step<'a>(options: &kvmem_submit_options) -> Result<Step<'a>> {
+    // SAFETY: the caller's promise, for all below.
+    unsafe {
+        let message = text::bytes(options.notification, options.notification_size, "notification")?;
+        ensure_sendable(message)?;
+        let checksums = match options.checksums.is_null() {
+            true => None,
+            false => Some(items(options.checksums, options.num_pairs, "checksums")?),
+        };
+        Ok(Step {
+            // The pair of the core has the layout of C's pair, field by field.
+            pairs: items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?,
+            tables: tables(options)?,
+            user_data: options.user_data,
+            notification: (!options.notification.is_null()).then(|| lists::copied(message)).transpose()?,
+            checksums,
+            timeout: timeout(options.timeout_ns).filter(|limit| *limit > Duration::ZERO),
+        })
+    }
+}
+
+/// Block tables, if they are given instead of pairs.
+///
+/// # Safety
+/// Both tables must be NULL or readable, and their block ids too.
+unsafe fn tables<'a>(options: &kvmem_submit_options) -> Result<Option<TokenTables<'a>>> {
+    let kvmem_submit_options { source_table, destination_table, num_tokens, num_pairs, .. } = *options;
+    if source_table.is_null() && destination_table.is_null() {
+        ensure!(
+            num_tokens == 0,
+            InvalidArgument,
+            "num_tokens is {num_tokens}, and there are no block tables; set source_table and destination_table"
+        );
+        return Ok(None);
+    }
+    ensure!(
+        !source_table.is_null() && !destination_table.is_null(),
+        InvalidArgument,
+        "{} is NULL, and the other block table is given; both sides need one",
+        if source_table.is_null() { "source_table" } else { "destination_table" }
+    );
+    ensure!(
+        num_pairs == 0,
+        InvalidArgument,
+        "{} and block tables are given; only one of the two can select the blocks",
+        Count(num_pairs as u64, "pair")
+    );
+    let table = |table: *const kvmem_block_table| {
+        // SAFETY: the caller's promise; it is not NULL.
+        let table = unsafe { table.read_unaligned() };
+        // SAFETY: the caller's promise.
+        let blocks = unsafe { items(table.blocks, table.num_blocks, "blocks") }?;
+        let kvmem_block_table { first_token, token_step, .. } = table;
+        Ok(BlockTable { blocks, first_token, token_step: token_step.max(1) })
+    };
+    let named = |pointer, name| table(pointer).map_err(|error: Error| error.context(name));
+    let sides = [named(source_table, "source_table")?, named(destination_table, "destination_table")?];
+    Ok(Some(TokenTables { sides, tokens: num_tokens }))
+}
