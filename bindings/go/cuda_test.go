@@ -100,7 +100,9 @@ func TestGPUTransfer(t *testing.T) {
 	defer device.Close()
 	_, err := device.Bytes(0, 0, 0)
 	fails(t, err, kvmem.ErrUnsupported, "host memory")
-	transfer := need(kvmem.StartTransfer(host, device, kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 1, Destination: 4}}}))(t)
+	transfer := need(kvmem.StartTransfer(host, device, kvmem.TransferOptions{}, kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 1, Destination: 4}},
+	}))(t)
 	defer transfer.Close()
 	if err := transfer.Wait(patience(t)); err != nil {
 		t.Fatal(err)

@@ -82,7 +82,9 @@ func TestDirectory(t *testing.T) {
 	fails(t, err, kvmem.ErrNotFound, "cache")
 	local := need(kvmem.NewLayout(kvmem.LayoutOptions{Config: config(), Agent: reader, Memory: kvmem.SystemOptions{}}))(t)
 	defer local.Close()
-	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 6, Destination: 2}}}))(t)
+	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{}, kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 6, Destination: 2}},
+	}))(t)
 	defer transfer.Close()
 	succeeds(t, transfer.Wait(ctx))
 	sameBlock(t, cache, 6, local, 2)

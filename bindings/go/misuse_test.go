@@ -216,13 +216,17 @@ func TestStalledLayers(t *testing.T) {
 	for i := range pairs {
 		pairs[i] = kvmem.BlockPair{Source: uint32(i), Destination: uint32(i)}
 	}
-	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{StallTimeout: 100 * time.Millisecond, Flags: kvmem.TransferByLayer}, kvmem.SubmitOptions{Pairs: pairs}))(t)
+	transfer := need(kvmem.StartTransfer(remote, local, kvmem.TransferOptions{StallTimeout: 100 * time.Millisecond, Flags: kvmem.TransferByLayer}, kvmem.SubmitOptions{
+		Pairs: pairs,
+	}))(t)
 	defer transfer.Close()
 	err := transfer.WaitLayers(context.Background(), 0)
 	fails(t, err, kvmem.ErrTimedOut, "owner")
 	fails(t, transfer.Wait(patience(t)), kvmem.ErrTimedOut, "owner")
 	// A run that has ended at its limit may still write to its blocks, so each has others.
-	limited := need(kvmem.StartTransfer(remote, layout(reader), kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: pairs, Timeout: 100 * time.Millisecond}))(t)
+	limited := need(kvmem.StartTransfer(remote, layout(reader), kvmem.TransferOptions{}, kvmem.SubmitOptions{
+		Pairs: pairs, Timeout: 100 * time.Millisecond,
+	}))(t)
 	defer limited.Close()
 	fails(t, limited.Wait(patience(t)), kvmem.ErrTimedOut, "with agent 'owner' was not complete after 100 ms")
 	own := need(kvmem.NewTransfer(remote, layout(reader), kvmem.TransferOptions{}))(t)

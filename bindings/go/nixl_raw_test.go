@@ -217,7 +217,9 @@ func TestRemoteLayout(t *testing.T) {
 	ours := need(kvmem.NewLayout(kvmem.LayoutOptions{Config: shape, Agent: near, Memory: kvmem.SystemOptions{}}))(t)
 	defer ours.Close()
 	fill(t, ours, 3)
-	transfer := need(kvmem.StartTransfer(ours, theirs, kvmem.TransferOptions{}, kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 2, Destination: 0}}}))(t)
+	transfer := need(kvmem.StartTransfer(ours, theirs, kvmem.TransferOptions{}, kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 2, Destination: 0}},
+	}))(t)
 	defer transfer.Close()
 	if err := transfer.Wait(patience(t)); err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func TestTransferTables(t *testing.T) {
 	destination := build(t, wide)
 	fill(t, source, 9)
 	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{}, kvmem.SubmitOptions{
-		SourceTable:      &kvmem.BlockTable{Blocks: []uint32{4, 1}}, DestinationTable: &kvmem.BlockTable{Blocks: []uint32{3}}, NumTokens:        8,
+		SourceTable: &kvmem.BlockTable{Blocks: []uint32{4, 1}}, DestinationTable: &kvmem.BlockTable{Blocks: []uint32{3}}, NumTokens: 8,
 	}))(t)
 	defer transfer.Close()
 	if err := transfer.Wait(patience(t)); err != nil {
@@ -148,8 +148,8 @@ func TestQueue(t *testing.T) {
 	for i := 0; i < transfers; i++ {
 		transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Queue: queue}))(t)
 		succeeds(t, transfer.Prepare(kvmem.SubmitOptions{
-		Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, UserData: uint64(i),
-	}))
+			Pairs: []kvmem.BlockPair{{Source: uint32(i), Destination: uint32(i)}}, UserData: uint64(i),
+		}))
 		group.Add(1)
 		go func(i int) {
 			defer group.Done()
@@ -338,7 +338,9 @@ func TestParts(t *testing.T) {
 	defer from.Close()
 	defer to.Close()
 	fill(t, from, 6)
-	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{Parts: []string{"data"}}, kvmem.SubmitOptions{Pairs: []kvmem.BlockPair{{Source: 3, Destination: 4}}}))(t)
+	transfer := need(kvmem.StartTransfer(source, destination, kvmem.TransferOptions{Parts: []string{"data"}}, kvmem.SubmitOptions{
+		Pairs: []kvmem.BlockPair{{Source: 3, Destination: 4}},
+	}))(t)
 	defer transfer.Close()
 	if err := transfer.Wait(patience(t)); err != nil {
 		t.Fatal(err)

@@ -38,8 +38,8 @@ func offload(ctx context.Context) error {
 	defer queue.Close()
 	for request := uint32(0); request < requests; request++ {
 		transfer, err := kvmem.StartTransfer(cache, store, kvmem.TransferOptions{Queue: queue}, kvmem.SubmitOptions{
-		Pairs: []kvmem.BlockPair{{Source: request, Destination: request}}, UserData: uint64(request),
-	})
+			Pairs: []kvmem.BlockPair{{Source: request, Destination: request}}, UserData: uint64(request),
+		})
 		if err != nil {
 			return err
 		}

@@ -67,7 +67,9 @@ test "parts" {
     try expectEqualStrings("data", name.bytes());
     const part = try source.part("data", null);
     defer part.deinit();
-    const transfer = try kvmem.Transfer.start(source, destination, .{ .parts = &.{"data"} }, .{ .pairs = &.{.{ .source = 3, .destination = 4 }} }, null);
+    const transfer = try kvmem.Transfer.start(source, destination, .{ .parts = &.{"data"} }, .{
+        .pairs = &.{.{ .source = 3, .destination = 4 }},
+    }, null);
     defer transfer.deinit();
     try transfer.wait(patience, null);
     try sameBlock(part, 3, other, 4);

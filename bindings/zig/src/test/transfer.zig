@@ -87,7 +87,10 @@ test "transfers and queues" {
     );
 
     // A failed run.
-    const corrupt = try kvmem.Transfer.start(source, destination, .{ .queue = queue }, .{ .pairs = &.{.{ .source = 1, .destination = 1 }}, .checksums = &.{0} }, null);
+    const corrupt = try kvmem.Transfer.start(source, destination, .{ .queue = queue }, .{
+        .pairs = &.{.{ .source = 1, .destination = 1 }},
+        .checksums = &.{0},
+    }, null);
     defer corrupt.deinit();
     try expectError(error.Corrupt, corrupt.wait(patience, null));
 }

@@ -9,11 +9,11 @@ const calls = @import("calls.zig");
 const Outcome = calls.Outcome;
 
 pub const table = .{
-    .{ "queue_create", queueCreate },        .{ "queue_poll", queuePoll },
-    .{ "queue_wait", queueWait },            .{ "transfer_create", transferCreate },
-    .{ "transfer_start", transferStart },    .{ "transfer_prepare", transferPrepare },
-    .{ "transfer_submit", transferSubmit },  .{ "transfer_poll", transferPoll },
-    .{ "transfer_wait", transferWait },      .{ "transfer_get_layers", transferLayers },
+    .{ "queue_create", queueCreate },                .{ "queue_poll", queuePoll },
+    .{ "queue_wait", queueWait },                    .{ "transfer_create", transferCreate },
+    .{ "transfer_start", transferStart },            .{ "transfer_prepare", transferPrepare },
+    .{ "transfer_submit", transferSubmit },          .{ "transfer_poll", transferPoll },
+    .{ "transfer_wait", transferWait },              .{ "transfer_get_layers", transferLayers },
     .{ "transfer_wait_layers", transferWaitLayers }, .{ "transfer_get_info", transferInfo },
     .{ "transfer_explain", transferExplain },
 };
@@ -80,7 +80,7 @@ fn options(s: *Step) Fault!kvmem.TransferOptions {
         .parts = try partNames(s),
     };
     inline for (.{
-        "source_layer", "destination_layer", "num_layers", "source_outer", "destination_outer",
+        "source_layer", "destination_layer", "num_layers",       "source_outer", "destination_outer",
         "num_outers",   "source_head",       "destination_head", "num_heads",
     }) |name| @field(result, name) = try s.number(name);
     if (s.in.get("queue")) |name| result.queue = try s.object(.queue, name);
