@@ -54,8 +54,9 @@ kvmem_layout_config config_of(const shape &measured, bool contiguous)
     config.page_size = 16;
     config.inner_dim = measured.chunk_bytes / (16 * 2);
     config.dtype_width = 2;
-    config.kind = contiguous ? KVMEM_LAYOUT_FULLY_CONTIGUOUS : KVMEM_LAYOUT_LAYER_SEPARATE;
-    config.block_dim = contiguous || measured.run ? KVMEM_BLOCK_DIM_FIRST : KVMEM_BLOCK_DIM_SECOND;
+    config.order = contiguous     ? KVMEM_ORDER_FULLY_CONTIGUOUS
+                   : measured.run ? KVMEM_ORDER_LAYER_SEPARATE
+                                  : KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST;
     return config;
 }
 

@@ -61,10 +61,9 @@ kvmem_layout_config config_of(const workload &measured, place where)
     config.page_size = 16;
     config.inner_dim = measured.piece_bytes / (16 * 2);
     config.dtype_width = 2;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     if (change && where == place::device) {
-        config.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
-        config.block_dim = KVMEM_BLOCK_DIM_SECOND;
+        config.order = KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST;
     }
     return config;
 }

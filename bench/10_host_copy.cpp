@@ -16,14 +16,12 @@ constexpr uint64_t outers = 2;
 
 struct side_kind {
     const char *name;
-    uint32_t kind;
-    uint32_t block_dim;
+    const char *order;
 };
 
-constexpr side_kind contiguous = {"fully contiguous", KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST};
-constexpr side_kind separate = {"layer separate", KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST};
-constexpr side_kind outer_first = {"layer separate, outer first", KVMEM_LAYOUT_LAYER_SEPARATE,
-                                   KVMEM_BLOCK_DIM_SECOND};
+constexpr side_kind contiguous = {"fully contiguous", KVMEM_ORDER_FULLY_CONTIGUOUS};
+constexpr side_kind separate = {"layer separate", KVMEM_ORDER_LAYER_SEPARATE};
+constexpr side_kind outer_first = {"layer separate, outer first", KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST};
 
 kv::layout make_side(const side_kind &chosen, uint64_t num_blocks, uint64_t block_bytes)
 {
@@ -35,8 +33,7 @@ kv::layout make_side(const side_kind &chosen, uint64_t num_blocks, uint64_t bloc
     config.page_size = 16;
     config.inner_dim = block_bytes / (layers * outers * 16 * 2);
     config.dtype_width = 2;
-    config.kind = chosen.kind;
-    config.block_dim = chosen.block_dim;
+    config.order = chosen.order;
     return kv::make_layout(config);
 }
 

@@ -173,7 +173,7 @@ void measure_kind(const options &chosen, const char *name, const kv::layout &lay
                        "ns"});
 }
 
-kv::layout make_pool(uint32_t kind)
+kv::layout make_pool(const char *order)
 {
     kvmem_layout_config config{};
     config.struct_size = sizeof config;
@@ -183,16 +183,16 @@ kv::layout make_pool(uint32_t kind)
     config.page_size = page;
     config.inner_dim = inner;
     config.dtype_width = width;
-    config.kind = kind;
+    config.order = order;
     return kv::make_layout(config, nullptr, 0);
 }
 
 void measure(const options &chosen, results &found)
 {
-    const kv::layout contiguous = make_pool(KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    const kv::layout contiguous = make_pool(KVMEM_ORDER_FULLY_CONTIGUOUS);
     measure_kind<contiguous_strides, contiguous_formula>(chosen, "fully contiguous", contiguous,
                                                          strides_of(contiguous).bases[0], found);
-    const kv::layout separate = make_pool(KVMEM_LAYOUT_LAYER_SEPARATE);
+    const kv::layout separate = make_pool(KVMEM_ORDER_LAYER_SEPARATE);
     measure_kind<separate_strides, separate_formula>(chosen, "layer separate", separate,
                                                      strides_of(separate).bases, found);
 }

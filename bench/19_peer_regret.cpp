@@ -31,15 +31,15 @@ struct random_pull {
     uint64_t piece_bytes;
     uint32_t blocks; // that move; each side has twice as many
     uint32_t run;    // adjacent blocks on the owner's side
-    uint32_t owner;
-    uint32_t requester;
+    bool owner_has_layers; // layers are separate; otherwise blocks are contiguous
+    bool requester_has_layers;
 
     uint64_t bytes() const { return blocks * layers * piece_bytes; }
 
-    kvmem_layout_config config(uint32_t kind) const
+    kvmem_layout_config config(bool has_layers) const
     {
         kvmem_layout_config made = blocks_of(layers * piece_bytes, uint64_t{blocks} * 2, layers, 1);
-        made.kind = kind;
+        made.order = has_layers ? KVMEM_ORDER_LAYER_SEPARATE : KVMEM_ORDER_FULLY_CONTIGUOUS;
         return made;
     }
 
@@ -75,12 +75,10 @@ random_pull draw(std::mt19937_64 &random, unsigned index, uint64_t max_bytes)
     const uint64_t layers = between(random, 1, 17);
     const uint64_t most = std::clamp<uint64_t>(max_bytes / (piece * layers), 1, 65'536);
     const auto blocks = static_cast<uint32_t>(between(random, std::min<double>(64, static_cast<double>(most)), static_cast<double>(most)));
-    const auto kind = [&]() -> uint32_t {
-        return random() % 2 == 0 ? KVMEM_LAYOUT_FULLY_CONTIGUOUS : KVMEM_LAYOUT_LAYER_SEPARATE;
-    };
+    const auto has_layers = [&] { return random() % 2 != 0; };
     const uint32_t run = random() % 2 == 0 ? 1 : 8;
-    const uint32_t owner = kind();
-    return {index, layers, piece, blocks, run, owner, kind()};
+    const bool owner_has_layers = has_layers();
+    return {index, layers, piece, blocks, run, owner_has_layers, has_layers()};
 }
 
 void send(channel &link, const kv::blob &bytes)
@@ -94,7 +92,7 @@ void serve(const std::vector<std::string> &arguments)
     channel link = parent_channel();
     const auto point = value_of<random_pull>(link.receive());
     const kv::agent agent = kv::make_agent(arguments.at(0));
-    const kv::layout source = kv::make_layout(point.config(point.owner), agent.get());
+    const kv::layout source = kv::make_layout(point.config(point.owner_has_layers), agent.get());
     kv::call(kvmem_layout_serve, source.get(), nullptr);
     host_view(source).fill();
     send(link, kv::make<kv::blob>(kvmem_agent_get_local_metadata, agent.get()));
@@ -122,7 +120,7 @@ class exchange {
   public:
     exchange(const random_pull &point, const std::string &owner)
         : point_(point), peer_({owner}), agent_(kv::make_agent("requester")),
-          local_(kv::make_layout(point.config(point.requester), agent_.get())), view_(local_), pairs_(point.pairs())
+          local_(kv::make_layout(point.config(point.requester_has_layers), agent_.get())), view_(local_), pairs_(point.pairs())
     {
         channel &link = peer_.link();
         send_value(link, point);
@@ -252,8 +250,8 @@ class regret_bench {
                      {"piece_bytes", point.piece_bytes},
                      {"blocks", point.blocks},
                      {"run", point.run},
-                     {"owner", point.owner == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? "blocks" : "layers"},
-                     {"requester", point.requester == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? "blocks" : "layers"},
+                     {"owner", point.owner_has_layers ? "layers" : "blocks"},
+                     {"requester", point.requester_has_layers ? "layers" : "blocks"},
                      {"bytes", bytes},
                      {"path", kvmem_method_name(paths[ours[0]])},
                      {"best_path", kvmem_method_name(paths[best])},

@@ -37,8 +37,6 @@ GROUPS = {
     "ORIGIN_ALLOCATED": ("ORIGIN_", "Origin", "Source of the memory of a region."),
     "REGION_DIRECT_IO": ("REGION_", "RegionFlags", "Properties of a region."),
     "MEMORY_DRAM": ("MEMORY_", "MemoryType", "Type of memory of NIXL."),
-    "LAYOUT_FULLY_CONTIGUOUS": ("LAYOUT_", "LayoutKind", "Shape of a layout.", "from_order"),
-    "BLOCK_DIM_FIRST": ("BLOCK_DIM_", "BlockDim", "Order within a region of a layer.", "standard"),
     "LAYOUT_ALLOCATE": None,
     "LOCALITY_LOCAL": ("LOCALITY_", "Locality", "Processes that can access a layout."),
     "TRANSFER_ZERO_COPY": ("TRANSFER_", "TransferFlags", "Flags of TransferOptions."),
@@ -74,7 +72,8 @@ GO_WORDS = {word.lower(): word for word in "NUMA NIXL CUDA VMM FD IPC URING DRAM
 GO_PREFIXES = {"Operation": "Operation"}
 
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-BLOCK = re.compile(r"((?:^///[^\n]*\n)+)#define KVMEM_(\w+) (\S+)\n", re.MULTILINE)
+BLOCK = re.compile(r"((?:^///[^\n]*\n)+)#define KVMEM_(\w+) ([^\s\"]+)\n", re.MULTILINE)
+TEXT = re.compile(r"((?:^///[^\n]*\n)+)#define KVMEM_ORDER_(\w+) \"(\S+)\"\n", re.MULTILINE)
 STRUCT = re.compile(r"typedef struct (kvmem_\w+) \{(.*?)\n\} ", re.DOTALL)
 FIELD = re.compile(r"^ {4}(\w+) (\w+);", re.MULTILINE)
 FUNCTION = re.compile(r"^((?:///[^\n]*\n)+)kvmem_status (kvmem_\w+)\(([^)]*)\);", re.MULTILINE)
@@ -113,6 +112,12 @@ def groups(text):
     if obsolete := GROUPS.keys() - rows.keys():
         sys.exit(f"no header has {', '.join(sorted(obsolete))}; remove the lines of GROUPS in scripts/bindings.py")
     return [Group(row, rows[name]) for name, row in GROUPS.items() if row]
+
+
+def orders(text):
+    """Triples: comment, name without KVMEM_ORDER_ in lower case, the text."""
+    return [(" ".join(line.removeprefix("///").strip() for line in comment.splitlines()), name.lower(), order)
+            for comment, name, order in TEXT.findall(text)]
 
 
 def wrapped(comment, indent, mark):
@@ -164,7 +169,10 @@ def go(all_groups):
             text += wrapped(renamed(comment, names, lambda struct: camel(struct, True)), "\t", "//")
             text += f"\t{names[constant]} {name} = C.KVMEM_{constant}\n"
         text += ")\n"
-    return text
+    text += "\n// Orders of the layouts of NVIDIA Dynamo's KVBM, for LayoutConfig.\nconst (\n"
+    for comment, name, _ in orders(headers()):
+        text += wrapped(comment, "\t", "//") + f"\tOrder{camel(name, True)} = C.KVMEM_ORDER_{name.upper()}\n"
+    return text + ")\n"
 
 
 def zig(all_groups):
@@ -191,7 +199,10 @@ def zig(all_groups):
                 shown = f'@"{word}"' if word in ZIG_KEYWORDS or word[0].isdigit() else word
                 text += f"{comments[word]}    {shown} = {value},\n"
             text += "    _,\n};\n"
-    return text
+    text += "\n/// Orders of the layouts of NVIDIA Dynamo's KVBM.\npub const order = struct {\n"
+    for comment, name, order in orders(headers()):
+        text += wrapped(comment, "    ", "///") + f'    pub const {name} = "{order}";\n'
+    return text + "};\n"
 
 
 def zig_test(all_groups):

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use kvmem::layout::{AllocationConfig, BlockDim, Dimensions, Layout, LayoutKind};
+use kvmem::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
 use kvmem::region::SystemConfig;
 use kvmem::transfer::{BlockPair, BlockTable, Preferences, Step, TokenTables, Transfer, TransferRequest};
 
@@ -86,7 +86,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Blocks of eight pieces of `piece` bytes.
-fn layout(kind: LayoutKind, piece: u64) -> Arc<Layout> {
+fn layout(kind: Arrangement, piece: u64) -> Arc<Layout> {
     let dimensions = Dimensions {
         num_blocks: BLOCKS.into(),
         num_layers: 8,
@@ -111,8 +111,8 @@ fn pairs(count: u32, round: u32) -> Vec<BlockPair> {
 }
 
 fn transfer(piece: u64, first: &[BlockPair]) -> Transfer {
-    let source = layout(LayoutKind::LayerSeparate(BlockDim::First), piece);
-    let destination = layout(LayoutKind::FullyContiguous, piece);
+    let source = layout(Arrangement::LAYER_SEPARATE, piece);
+    let destination = layout(Arrangement::FULLY_CONTIGUOUS, piece);
     let transfer = Transfer::create(&source, &destination, TransferRequest::default()).unwrap();
     transfer.prepare(Step { pairs: first, ..Step::default() }).unwrap();
     transfer
@@ -175,8 +175,8 @@ fn submitting_a_large_copy_again_allocates_nothing() {
 fn submitting_a_copy_by_layer_again_allocates_nothing() {
     let _turn = turn();
     for piece in [4, 2048] {
-        let source = layout(LayoutKind::LayerSeparate(BlockDim::First), piece);
-        let destination = layout(LayoutKind::FullyContiguous, piece);
+        let source = layout(Arrangement::LAYER_SEPARATE, piece);
+        let destination = layout(Arrangement::FULLY_CONTIGUOUS, piece);
         let list = pairs(1000, 0);
         let request = TransferRequest {
             preferences: Preferences { by_layer: true, ..Preferences::default() },
@@ -201,7 +201,7 @@ fn blocks_of(page_size: u64) -> Arc<Layout> {
         num_heads: Some(8),
     };
     let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
+    Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
 }
 
 /// Cases: whole blocks; blocks of different sizes, starting and ending inside a block; every second token.

@@ -22,7 +22,7 @@ inline kvmem_layout_config blocks_of(uint64_t block_bytes, uint64_t num_blocks, 
     config.page_size = 16;
     config.dtype_width = 2;
     config.inner_dim = block_bytes / (num_layers * outer_dim * config.page_size * config.dtype_width);
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     return config;
 }
 

@@ -17,10 +17,10 @@ constexpr int num_series = 5;
 // Different lists of blocks, one per step.
 constexpr size_t num_steps = 16;
 
-kvmem_layout_config blocks_of_kind(uint32_t kind)
+kvmem_layout_config blocks_in_order(const char *order)
 {
     kvmem_layout_config config = blocks_of(hot_pieces * hot_piece_bytes, hot_pool, hot_pieces, 1);
-    config.kind = kind;
+    config.order = order;
     return config;
 }
 
@@ -135,9 +135,9 @@ class hot_path {
 
 } // namespace
 
-kvmem_layout_config hot_source() { return blocks_of_kind(KVMEM_LAYOUT_LAYER_SEPARATE); }
+kvmem_layout_config hot_source() { return blocks_in_order(KVMEM_ORDER_LAYER_SEPARATE); }
 
-kvmem_layout_config hot_destination() { return blocks_of_kind(KVMEM_LAYOUT_FULLY_CONTIGUOUS); }
+kvmem_layout_config hot_destination() { return blocks_in_order(KVMEM_ORDER_FULLY_CONTIGUOUS); }
 
 void measure_hot_path(const options &chosen, const hot_route &route, results &found)
 {

@@ -37,14 +37,13 @@ kvmem_layout_config config(uint64_t layers, uint64_t outers, uint64_t tokens, ui
     made.page_size = tokens;
     made.dtype_width = 2;
     made.inner_dim = token_bytes / made.dtype_width;
-    made.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    made.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     return made;
 }
 
-kvmem_layout_config layer_separate(kvmem_layout_config made, uint32_t block_dim)
+kvmem_layout_config ordered(kvmem_layout_config made, const char *order)
 {
-    made.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
-    made.block_dim = block_dim;
+    made.order = order;
     return made;
 }
 
@@ -58,9 +57,9 @@ struct engine_shape {
 std::vector<engine_shape> engine_shapes()
 {
     const auto second = [](kvmem_layout_config made) {
-        return layer_separate(made, KVMEM_BLOCK_DIM_SECOND);
+        return ordered(made, KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST);
     };
-    const auto first = [](kvmem_layout_config made) { return layer_separate(made, KVMEM_BLOCK_DIM_FIRST); };
+    const auto first = [](kvmem_layout_config made) { return ordered(made, KVMEM_ORDER_LAYER_SEPARATE); };
     const kvmem_layout_config llama = config(32, 2, 16, 8 * 128 * 2);
     const kvmem_layout_config sharded = config(32, 2, 16, 128 * 2);
     const kvmem_layout_config packed = config(36, 1, 16, 8 * 256 * 2);

@@ -186,30 +186,6 @@ const (
 	MemoryObject MemoryType = C.KVMEM_MEMORY_OBJECT
 )
 
-// LayoutKind: shape of a layout.
-type LayoutKind uint32
-
-const (
-	// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ +
-	// layer·O·R + outer·R
-	LayoutFullyContiguous LayoutKind = C.KVMEM_LAYOUT_FULLY_CONTIGUOUS
-	// One region per layer. block_dim selects the order within it.
-	LayoutLayerSeparate LayoutKind = C.KVMEM_LAYOUT_LAYER_SEPARATE
-	// Any other order of axes, or strides that are not tight. `order` and the strides of
-	// kvmem_layout_config select it.
-	LayoutOrdered LayoutKind = C.KVMEM_LAYOUT_ORDERED
-)
-
-// BlockDim: order within a region of a layer.
-type BlockDim uint32
-
-const (
-	// base[layer] + block·⌈O·R⌉ + outer·R
-	BlockDimFirst BlockDim = C.KVMEM_BLOCK_DIM_FIRST
-	// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
-	BlockDimSecond BlockDim = C.KVMEM_BLOCK_DIM_SECOND
-)
-
 // Locality: processes that can access a layout.
 type Locality uint32
 
@@ -592,4 +568,17 @@ const (
 	AccessRead Access = C.KVMEM_ACCESS_READ
 	// Read and write access.
 	AccessReadWrite Access = C.KVMEM_ACCESS_READ_WRITE
+)
+
+// Orders of the layouts of NVIDIA Dynamo's KVBM, for LayoutConfig.
+const (
+	// Order of KVBM's fully contiguous layout: one region. A block contains all its layers, a layer its
+	// outer slots: base + block·⌈L·O·R⌉ + layer·O·R + outer·R
+	OrderFullyContiguous = C.KVMEM_ORDER_FULLY_CONTIGUOUS
+	// Order of KVBM's layer separate layout with the block dimension first: one region per layer.
+	// base[layer] + block·⌈O·R⌉ + outer·R
+	OrderLayerSeparate = C.KVMEM_ORDER_LAYER_SEPARATE
+	// Order of KVBM's layer separate layout with the block dimension second: one region per layer.
+	// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
+	OrderLayerSeparateOuterFirst = C.KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST
 )

@@ -22,7 +22,7 @@ import (
 func config() kvmem.LayoutConfig {
 	return kvmem.LayoutConfig{
 		NumBlocks: 8, NumLayers: 3, OuterDim: 2, PageSize: 4, InnerDim: 32, DtypeWidth: 2,
-		Kind: kvmem.LayoutFullyContiguous,
+		Order: kvmem.OrderFullyContiguous,
 	}
 }
 

@@ -28,14 +28,11 @@ type LayoutConfig struct {
 	DtypeWidth uint64
 	// Alignment of blocks in bytes, a power of two; 0 for 1.
 	Alignment uint64
-	// NumHeads is the number of KV heads; 0 if unknown. An order with H requires it.
+	// NumHeads is the number of KV heads; 0 if unknown. An order in which C does not follow H requires it.
 	NumHeads uint64
-	// Kind is LayoutFullyContiguous or LayoutLayerSeparate. With an order: LayoutOrdered or 0.
-	Kind LayoutKind
-	// BlockDim is the order within the region of a layer; 0 for BlockDimFirst.
-	BlockDim BlockDim
-	// Order of the axes from the outermost to the innermost, such as "L/OBNHC"; "" for that of the kind. B block, L layer,
-	// O outer slot, N token, H head, C elements of one head of one token. Axes before '/' have separate regions.
+	// Order is OrderFullyContiguous, OrderLayerSeparate, OrderLayerSeparateOuterFirst, or any other order of the axes from the
+	// outermost to the innermost, such as "L/BHNOC". B block, L layer, O outer slot, N token, H head, C elements of one head of
+	// one token. Axes before '/' have separate regions.
 	Order string
 	// Strides in bytes; 0 if tight.
 	BlockStride, LayerStride, OuterStride, TokenStride, HeadStride, ElementStride uint64
@@ -51,8 +48,6 @@ func (s LayoutConfig) c(a *arena) *C.kvmem_layout_config {
 	o.dtype_width = C.uint64_t(s.DtypeWidth)
 	o.alignment = C.uint64_t(s.Alignment)
 	o.num_heads = C.uint64_t(s.NumHeads)
-	o.kind = C.uint32_t(s.Kind)
-	o.block_dim = C.uint32_t(s.BlockDim)
 	o.order = a.string(s.Order)
 	o.block_stride = C.uint64_t(s.BlockStride)
 	o.layer_stride = C.uint64_t(s.LayerStride)

@@ -139,8 +139,7 @@ func (l *Layout) Info() (LayoutInfo, error) {
 		Config: LayoutConfig{
 			NumBlocks: uint64(i.num_blocks), NumLayers: uint64(i.num_layers), OuterDim: uint64(i.outer_dim),
 			PageSize: uint64(i.page_size), InnerDim: uint64(i.inner_dim), DtypeWidth: uint64(i.dtype_width),
-			Alignment: uint64(i.alignment), NumHeads: uint64(i.num_heads), Kind: LayoutKind(i.kind),
-			BlockDim: BlockDim(i.block_dim), Order: C.GoString(&i.order[0]), BlockStride: uint64(i.block_stride),
+			Alignment: uint64(i.alignment), NumHeads: uint64(i.num_heads), Order: C.GoString(&i.order[0]), BlockStride: uint64(i.block_stride),
 			LayerStride: uint64(i.layer_stride), OuterStride: uint64(i.outer_stride), TokenStride: uint64(i.token_stride),
 			HeadStride: uint64(i.head_stride), ElementStride: uint64(i.element_stride),
 		},

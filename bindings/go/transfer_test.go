@@ -41,7 +41,7 @@ func sameBlock(t *testing.T, a *kvmem.Layout, block uint32, b *kvmem.Layout, oth
 func TestTransfer(t *testing.T) {
 	source := build(t, config())
 	separate := config()
-	separate.Kind = kvmem.LayoutLayerSeparate
+	separate.Order = kvmem.OrderLayerSeparate
 	destination := build(t, separate)
 	fill(t, source, 1)
 	transfer := need(kvmem.NewTransfer(source, destination, kvmem.TransferOptions{Flags: kvmem.TransferVerify}))(t)

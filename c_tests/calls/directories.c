@@ -89,7 +89,7 @@ static void meet(fuzz *fuzz) {
     TRY(fuzz, kvmem_directory_watch, directory, NULL, SECONDS(1));
     kvmem_layout_config config;
     config = (kvmem_layout_config){.struct_size = sizeof(config)};
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     config.num_blocks = config.num_layers = config.outer_dim = config.page_size = 1;
     config.inner_dim = config.dtype_width = 1;
     const kvmem_system_options memory = OPTIONS(kvmem_system_options);

@@ -129,16 +129,15 @@ kvmem_layout_config options_config(fuzz *fuzz) {
     config.dtype_width = 2;
     config.alignment = random_of(fuzz, alignments);
     config.num_heads = random_one_in(of, 8) ? 4 : 0;
-    config.kind = random_one_in(fuzz, 2) ? KVMEM_LAYOUT_FULLY_CONTIGUOUS : KVMEM_LAYOUT_LAYER_SEPARATE;
-    if (config.kind == KVMEM_LAYOUT_LAYER_SEPARATE) config.block_dim = (uint32_t)random_below(fuzz, 3);
+    static const char *const usual_orders[] = {KVMEM_ORDER_FULLY_CONTIGUOUS, KVMEM_ORDER_FULLY_CONTIGUOUS,
+                                               KVMEM_ORDER_LAYER_SEPARATE, KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST};
+    config.order = random_of(fuzz, usual_orders);
     if (random_one_in(fuzz, 6)) { /* contiguous pieces and others, mostly possible */
         static const char *const orders[] = {"BLOHNC", "L/OBHNC", "LO/BNHC", "OL/BNHC", "L/BHNOC", "OBNLHC",
                                              "LO/HCBN",
                                              "LHBNOC", "BLONHC",  "L/BNHC",  "BLBNHC",  "B/LNHC",  ""};
         config.order = random_of(fuzz, orders);
         config.num_heads = random_one_in(fuzz, 20) ? 0 : 4;
-        config.kind = random_one_in(fuzz, 2) ? 0 : KVMEM_LAYOUT_ORDERED;
-        config.block_dim = 0;
     }
     if (random_one_in(fuzz, 12)) { /* padded, or with overlapping elements */
         uint64_t *const strides[] = {&config.block_stride, &config.layer_stride, &config.outer_stride,
@@ -153,7 +152,7 @@ kvmem_layout_config options_config(fuzz *fuzz) {
         static const uint64_t values[] = {0, 3, UINT64_C(1) << 48, UINT64_MAX};
         *random_of(fuzz, fields) = random_of(fuzz, values);
     }
-    if (random_one_in(fuzz, 80)) config.kind = (uint32_t)random_next(fuzz);
+    if (random_one_in(fuzz, 80)) config.order = NULL;
     config.struct_size = random_struct_size(fuzz, sizeof(config));
     return config;
 }

@@ -152,7 +152,7 @@ static void meet_raw(fuzz *fuzz) {
     TRY(fuzz, kvmem_agent_connect, reader, name, NULL);
     kvmem_layout_config config;
     config = (kvmem_layout_config){.struct_size = sizeof(config)};
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     config.num_blocks = config.num_layers = config.outer_dim = config.page_size = 1;
     config.inner_dim = random_one_in(fuzz, 8) ? BLOCK : BLOCK / 2;
     config.dtype_width = 2;

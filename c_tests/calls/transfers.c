@@ -214,7 +214,7 @@ static void use_stream(fuzz *fuzz) {
     const int32_t device = (int32_t)random_below(fuzz, 2);
     const kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 4, it.num_layers = 2,
                                                it.outer_dim = 2, it.page_size = 4, it.inner_dim = 64,
-                                               it.dtype_width = 2, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
+                                               it.dtype_width = 2, it.order = KVMEM_ORDER_LAYER_SEPARATE);
     const kvmem_device_options memory = OPTIONS(kvmem_device_options, it.device = device);
     const kvmem_layout_options blocks = OPTIONS(kvmem_layout_options, it.config = &config,
                                                 it.device = &memory, it.source = KVMEM_LAYOUT_ALLOCATE);

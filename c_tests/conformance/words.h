@@ -112,19 +112,6 @@ static const struct word memory_types[] = {
     {NULL, 0},
 };
 
-static const struct word layout_kinds[] = {
-    {"fully_contiguous", KVMEM_LAYOUT_FULLY_CONTIGUOUS},
-    {"layer_separate", KVMEM_LAYOUT_LAYER_SEPARATE},
-    {"ordered", KVMEM_LAYOUT_ORDERED},
-    {NULL, 0},
-};
-
-static const struct word block_dims[] = {
-    {"first", KVMEM_BLOCK_DIM_FIRST},
-    {"second", KVMEM_BLOCK_DIM_SECOND},
-    {NULL, 0},
-};
-
 static const struct word localities[] = {
     {"local", KVMEM_LOCALITY_LOCAL},
     {"registered", KVMEM_LOCALITY_REGISTERED},

@@ -110,8 +110,6 @@ static void refuse_value(const field *field, uint32_t value) {
 TEST(values_out_of_range_fail) {
     static const field enumerations[] = {
         {"agent", "sync_mode", offsetof(kvmem_agent_options, sync_mode)},
-        {"config", "kind", offsetof(kvmem_layout_config, kind)},
-        {"config", "block_dim", offsetof(kvmem_layout_config, block_dim)},
         {"layout", "source", offsetof(kvmem_layout_options, source)},
         {"transfer", "compute", offsetof(kvmem_transfer_options, compute)},
         {"transfer", "method", offsetof(kvmem_transfer_options, method)},

@@ -27,7 +27,7 @@ TEST(a_layout_needs_the_objects_it_is_built_from) {
     kvmem_layout_config empty = OPTIONS(kvmem_layout_config);
     kvmem_layout_requirements requirements;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT,
-                   "kvmem_layout_config are missing: kind or order, num_blocks, num_layers, outer_dim, page_size, inner_dim, "
+                   "kvmem_layout_config are missing: order, num_blocks, num_layers, outer_dim, page_size, inner_dim, "
                    "dtype_width",
                    kvmem_layout_get_requirements(&empty, &requirements, ERR));
     options.config = &config;

@@ -123,7 +123,7 @@ class Usage(unittest.TestCase):
             (("order=BC", "num_blocks=99999999999999999999"), "is not a number"),
             (("order=BC", "block=128"), "block 128 is to be highlighted, the layout has 128 blocks"),
             (("order=BXC",), "'X' in the order 'BXC' is no axis"),
-            (("order=",), "the order is empty"),
+            (("order=",), "order= needs the axes"),
             (("order=BNC", "num_layers=2"), "lacks axis L (layer)"),
             (("order=BNC", "block_stride=8"), "axis B (block) has a stride of 8 bytes"),
             (("part=a", "order=BNC", "dtype_width=3"), "part 'a': dtype_width is 3 bytes"),

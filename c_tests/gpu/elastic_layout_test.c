@@ -38,9 +38,9 @@ TEST(resizing_keeps_the_contents_of_blocks) {
         const kv_move out = {there, count, 0, 0, 2}, in = {home, count, 0, 0, 2};
         CHECK_EQ(kv_run(host.layout, layout, &out).method, KVMEM_METHOD_CUDA_COPY);
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR)); /* the first blocks are unchanged */
-        /* With KVMEM_BLOCK_DIM_SECOND an extent contains a plane of all blocks. */
+        /* With outer slots first an extent contains a plane of all blocks. */
         const uint64_t of_all = elastic_layout_memory(layout).num_committed;
-        CHECK(of_all > of_a_few || config.block_dim == KVMEM_BLOCK_DIM_SECOND);
+        CHECK(of_all > of_a_few || kv_has_outer_first(&config));
         EXPECT_OK(kvmem_layout_resize(layout, 16, ERR));
         CHECK_EQ(elastic_layout_memory(layout).num_committed, of_a_few);
         kv_run(layout, back.layout, &in);
@@ -217,7 +217,7 @@ TEST(layouts_of_all_orders_are_resized_by_blocks) {
     RETAIN_DEVICE(0); /* otherwise each access to a row creates and destroys the context */
     static const char *const orders[] = {"BLOHNC", "LBONHC", "LO/BNHC", "L/BHNOC", "OBHNLC"};
     for (size_t i = 0; i < NUM(orders); i++) {
-        const kvmem_layout_config config = WITH(config_of(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,
+        const kvmem_layout_config config = WITH(config_of(&kv_kinds[0]), it.num_heads = 8,
                                                 it.order = orders[i]);
         OWNED(kvmem_layout) layout = elastic_layout(&config, 0, NULL);
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR));

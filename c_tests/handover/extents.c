@@ -21,7 +21,7 @@ void extents_allow_files(void) {
 
 /* The regions are created by the caller: a layout that allocates elastic memory has only one. */
 static kvmem_layout *build(void) {
-    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+    kvmem_layout_config config = {.struct_size = sizeof(config), .order = KVMEM_ORDER_LAYER_SEPARATE};
     config.num_blocks = BLOCKS;
     config.num_layers = EXTENTS_LAYERS;
     config.outer_dim = 2;

@@ -3,7 +3,7 @@
 #include "server.h"
 
 static kvmem_layout *build(kvmem_agent *agent) {
-    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
+    kvmem_layout_config config = {.struct_size = sizeof(config), .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     config.num_blocks = 4;
     config.num_layers = 2;
     config.outer_dim = 2;

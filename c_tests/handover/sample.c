@@ -67,7 +67,7 @@ void sample_await_mark(sample *sample) {
 }
 
 static kvmem_layout_config layers(uint64_t count) {
-    return OPTIONS(kvmem_layout_config, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE, it.num_blocks = 2,
+    return OPTIONS(kvmem_layout_config, it.order = KVMEM_ORDER_LAYER_SEPARATE, it.num_blocks = 2,
                    it.num_layers = count, it.outer_dim = 2, it.page_size = 4, it.inner_dim = 64,
                    it.dtype_width = 2);
 }

@@ -69,7 +69,7 @@ void kv_peer_open_served(kv_peer *peer, const char *name, const kvmem_layout_con
     strcpy(peer->name, name);
     kv_model_open(&peer->model, config, seed);
     peer->process = peer_start("kv_peer");
-    kv_peer_setup setup = {.config = *config, .seed = seed, .is_served = serve != NULL};
+    kv_peer_setup setup = {.shape = kv_sent(config), .seed = seed, .is_served = serve != NULL};
     if (serve != NULL) setup.serve = *serve;
     strcpy(setup.name, name);
     frame_send(peer->process.socket, KV_PEER_OPEN, &setup, sizeof(setup));

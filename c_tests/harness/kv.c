@@ -7,20 +7,36 @@
 #define GUARD 4096
 
 const kv_kind kv_kinds[KV_NUM_KINDS] = {
-    {"fully contiguous", KVMEM_LAYOUT_FULLY_CONTIGUOUS, 0},
-    {"layer separate, block first", KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST},
-    {"layer separate, block second", KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND},
+    {"fully contiguous", KVMEM_ORDER_FULLY_CONTIGUOUS},
+    {"layer separate, block first", KVMEM_ORDER_LAYER_SEPARATE},
+    {"layer separate, block second", KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST},
 };
 
 kvmem_layout_config kv_config(const kv_kind *kind) {
     return OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = 3, it.outer_dim = 2,
-                   it.page_size = 4, it.inner_dim = 6, it.dtype_width = 2, it.kind = kind->kind,
-                   it.block_dim = kind->block_dim);
+                   it.page_size = 4, it.inner_dim = 6, it.dtype_width = 2, it.order = kind->order);
 }
 
 kvmem_layout_config kv_large_config(const kv_kind *kind) {
     return WITH(kv_config(kind), it.num_blocks = 64, it.num_layers = 4, it.page_size = 16,
                 it.inner_dim = 1024);
+}
+
+kv_sent_config kv_sent(const kvmem_layout_config *config) {
+    kv_sent_config sent = {.config = WITH(*config, it.order = NULL)};
+    CHECK(strlen(config->order) < sizeof(sent.order));
+    strcpy(sent.order, config->order);
+    return sent;
+}
+
+kvmem_layout_config kv_received(const kv_sent_config *sent) { return WITH(sent->config, it.order = sent->order); }
+
+static bool is_contiguous(const kvmem_layout_config *config) {
+    return strcmp(config->order, KVMEM_ORDER_FULLY_CONTIGUOUS) == 0;
+}
+
+bool kv_has_outer_first(const kvmem_layout_config *config) {
+    return strcmp(config->order, KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST) == 0;
 }
 
 static uint64_t round_up(uint64_t value, uint64_t multiple) {
@@ -33,31 +49,31 @@ uint64_t kv_piece_size(const kvmem_layout_config *config) {
 
 uint64_t kv_block_stride(const kvmem_layout_config *config) {
     const uint64_t piece = kv_piece_size(config);
-    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS)
+    if (is_contiguous(config))
         return round_up(config->num_layers * config->outer_dim * piece, config->alignment);
-    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND) return round_up(piece, config->alignment);
+    if (kv_has_outer_first(config)) return round_up(piece, config->alignment);
     return round_up(config->outer_dim * piece, config->alignment);
 }
 
 uint64_t kv_num_regions(const kvmem_layout_config *config) {
-    return config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? 1 : config->num_layers;
+    return is_contiguous(config) ? 1 : config->num_layers;
 }
 
 uint64_t kv_region_size(const kvmem_layout_config *config) {
     const uint64_t blocks = config->num_blocks * kv_block_stride(config);
-    return config->block_dim == KVMEM_BLOCK_DIM_SECOND ? config->outer_dim * blocks : blocks;
+    return kv_has_outer_first(config) ? config->outer_dim * blocks : blocks;
 }
 
 uint64_t kv_region_of(const kvmem_layout_config *config, uint64_t layer) {
-    return config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? 0 : layer;
+    return is_contiguous(config) ? 0 : layer;
 }
 
 uint64_t kv_offset(const kvmem_layout_config *config, uint64_t block, uint64_t layer, uint64_t outer) {
     const uint64_t piece = kv_piece_size(config);
     const uint64_t stride = kv_block_stride(config);
-    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS)
+    if (is_contiguous(config))
         return block * stride + layer * config->outer_dim * piece + outer * piece;
-    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND)
+    if (kv_has_outer_first(config))
         return outer * config->num_blocks * stride + block * stride;
     return block * stride + outer * piece;
 }

@@ -4,19 +4,18 @@
 #pragma once
 
 #include <kvmem.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define KV_MAX_REGIONS 256
 
-/* The block dimension is 0 for fully contiguous, as in the options of an engine that does not set it. */
 typedef struct kv_kind {
     const char *name;
-    uint32_t kind;
-    uint32_t block_dim;
+    const char *order;
 } kv_kind;
 #define KV_NUM_KINDS 3
-extern const kv_kind kv_kinds[KV_NUM_KINDS]; /* fully contiguous; layer separate, block first; and second */
+extern const kv_kind kv_kinds[KV_NUM_KINDS]; /* fully contiguous; layer separate; with outer slots first */
 /* For each kind: `EACH_KV_KIND(kind) { ... kv_config(kind) ... }`; and for each pair of two. */
 #define EACH_KV_KIND(kind) for (const kv_kind *kind = kv_kinds; kind < kv_kinds + KV_NUM_KINDS; kind++)
 #define EACH_TWO_KV_KINDS(one, other) EACH_KV_KIND(one) EACH_KV_KIND(other)
@@ -27,7 +26,17 @@ kvmem_layout_config kv_config(const kv_kind *kind);
 /* 64 blocks of 256 KiB, 4 layers, pieces of 32 KiB: no copy is small enough for the calling thread. */
 kvmem_layout_config kv_large_config(const kv_kind *kind);
 
+/* A shape in a message to another process. */
+typedef struct kv_sent_config {
+    kvmem_layout_config config; /* without the order, which is a pointer */
+    char order[8];
+} kv_sent_config;
+kv_sent_config kv_sent(const kvmem_layout_config *config);
+/* The shape. It refers to the order in the message, which must exist as long. */
+kvmem_layout_config kv_received(const kv_sent_config *sent);
+
 /* The formula of the header, implemented independently from the specification. */
+bool kv_has_outer_first(const kvmem_layout_config *config);
 uint64_t kv_piece_size(const kvmem_layout_config *config);
 uint64_t kv_block_stride(const kvmem_layout_config *config);
 uint64_t kv_num_regions(const kvmem_layout_config *config);

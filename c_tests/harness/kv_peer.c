@@ -8,11 +8,11 @@ static kvmem_agent *own_agent;
 static kv_side own_side;
 
 static void serve_open(int socket, const message *request) {
-    kv_peer_setup setup;
+    static kv_peer_setup setup; /* the layout refers to it */
     CHECK_EQ(request->size, sizeof(setup));
     memcpy(&setup, request->data, sizeof(setup));
     own_agent = agent_open(setup.name);
-    kv_side_open(&own_side, &setup.config, own_agent, (uint32_t)setup.seed);
+    kv_side_open(&own_side, REF(kv_received(&setup.shape)), own_agent, (uint32_t)setup.seed);
     if (setup.is_served) EXPECT_OK(kvmem_layout_serve(own_side.layout, &setup.serve, ERR));
     CLEANUP(message_free) message metadata = agent_metadata(own_agent);
     CLEANUP(message_free) message descriptor = layout_descriptor(own_side.layout);

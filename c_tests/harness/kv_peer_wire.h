@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kv.h"
+
 /* The reply to a request has the same tag. */
 enum {
     KV_PEER_OPEN = 1,   /* kv_peer_setup -> metadata, then layout descriptor */
@@ -19,7 +21,7 @@ enum {
 
 typedef struct kv_peer_setup {
     char name[32];
-    kvmem_layout_config config;
+    kv_sent_config shape;
     uint64_t seed;
     bool is_served; /* with these options */
     kvmem_serve_options serve;

@@ -82,7 +82,7 @@ kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *c
 kvmem_layout *region_lay_out(kvmem_region *region) {
     kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 1, it.num_layers = 1,
                                          it.outer_dim = 1, it.page_size = 1, it.inner_dim = 1,
-                                         it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+                                         it.dtype_width = 1, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     return regions_lay_out(&config, &region, 1, NULL);
 }
 

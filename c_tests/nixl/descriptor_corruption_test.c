@@ -79,7 +79,7 @@ TEST(random_bytes_fail) {
 
 /* The first bytes, see docs/layout-descriptor.md. */
 #define VERSION_AT 8
-#define NEWEST_VERSION 3
+#define NEWEST_VERSION 5
 #define CHECKSUM_AT 16
 #define BODY_AT 20
 
@@ -97,7 +97,7 @@ TEST(a_newer_version_fails_with_its_number) {
     EXPECT_OK(TRIED(kvmem_layout, kvmem_layout_import, fixture.near, descriptor->data, descriptor->size));
     fixture.descriptor.data[VERSION_AT] = NEWEST_VERSION + 1;
     sign(&fixture.descriptor);
-    REFUSE(KVMEM_STATUS_VERSION_MISMATCH, "has version 4", kvmem_layout_import, fixture.near,
+    REFUSE(KVMEM_STATUS_VERSION_MISMATCH, "has version 6", kvmem_layout_import, fixture.near,
            descriptor->data, descriptor->size);
 }
 

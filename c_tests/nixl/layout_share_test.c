@@ -107,7 +107,7 @@ TEST(an_import_has_the_order_of_the_exported_layout) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
     for (size_t i = 0; i < NUM(orders); i++) {
-        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
+        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_heads = 2,
                                                 it.order = orders[i], it.head_stride = i == 3 ? 64 : 0);
         const kvmem_system_options system = OPTIONS(kvmem_system_options);
         OWN(kvmem_layout, original, kvmem_layout_build,

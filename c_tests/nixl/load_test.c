@@ -13,7 +13,7 @@ enum {
 
 typedef struct reader_setup {
     char name[32];
-    kvmem_layout_config config;
+    kv_sent_config shape;
     uint32_t seed;
     uint32_t reserved;
 } reader_setup;
@@ -26,12 +26,12 @@ static kv_side reader_model; /* of the owner */
 static uint64_t reader_random;
 
 static void serve_setup(const message *request) {
-    reader_setup setup;
+    static reader_setup setup; /* the layouts refer to it */
     CHECK_EQ(request->size, sizeof(setup));
     memcpy(&setup, request->data, sizeof(setup));
     reader_agent = agent_open(setup.name);
-    kv_side_open(&reader_side, &setup.config, reader_agent, setup.seed);
-    kv_model_open(&reader_model, &setup.config, 1);
+    kv_side_open(&reader_side, REF(kv_received(&setup.shape)), reader_agent, setup.seed);
+    kv_model_open(&reader_model, REF(kv_received(&setup.shape)), 1);
     reader_random = setup.seed;
 }
 
@@ -121,7 +121,7 @@ static void owner_open(owner *owner) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     for (uint32_t i = 0; i < READERS; i++) {
         owner->readers[i] = peer_start("reader");
-        reader_setup setup = {.config = config, .seed = 2 + i};
+        reader_setup setup = {.shape = kv_sent(&config), .seed = 2 + i};
         snprintf(setup.name, sizeof(setup.name), "reader %u", i);
         frame_send(owner->readers[i].socket, OPEN, &setup, sizeof(setup));
     }

@@ -183,7 +183,7 @@ TEST(regions_of_too_few_objects_or_regions_are_refused_with_the_number) {
            kvmem_layout_build,
            REF(OPTIONS(kvmem_layout_options, it.config = &config, it.source = KVMEM_LAYOUT_REGIONS, it.regions = &few,
                        it.count = 1)));
-    const kvmem_layout_config layers = WITH(config, it.kind = KVMEM_LAYOUT_ORDERED, it.order = "L/OBNC");
+    const kvmem_layout_config layers = WITH(config, it.order = "L/OBNC");
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "; for one region of objects use an order without '/'",
            kvmem_layout_build,
            REF(OPTIONS(kvmem_layout_options, it.config = &layers, it.source = KVMEM_LAYOUT_REGIONS, it.regions = &few,
@@ -376,7 +376,7 @@ TEST(checksums_of_a_range_of_layers_are_those_of_a_layout_of_the_range) {
     OPENED(kv_side, destination, &config, agent, 2);
     kv_run(host.layout, objects, &out);
     const kvmem_layout_config last =
-        WITH(config, it.kind = KVMEM_LAYOUT_ORDERED, it.order = "BLONC", it.num_layers = config.num_layers - first,
+        WITH(config, it.order = "BLONC", it.num_layers = config.num_layers - first,
              it.block_stride = kv_block_stride(&config));
     const uint64_t offset = first * layer;
     OWN(kvmem_region, of_last, kvmem_region_create_view, region, offset, kv_region_size(&config) - offset);

@@ -177,7 +177,7 @@ TEST(large_transfers_are_correct) {
     kvmem_layout_config here = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 200, it.num_layers = 8,
                                     it.page_size = 16, it.inner_dim = 256);
     const kvmem_layout_config there =
-        WITH(here, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE, it.block_dim = KVMEM_BLOCK_DIM_SECOND);
+        WITH(here, it.order = KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST);
     kvmem_block_pair pairs[100];
     for (uint32_t i = 0; i < NUM(pairs); i++) pairs[i] = (kvmem_block_pair){2 * i, 199 - i};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 8};

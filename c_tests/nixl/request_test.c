@@ -329,7 +329,7 @@ TEST(raw_memory_of_a_peer_is_a_layout) {
 TEST(layers_in_the_same_raw_memory_are_no_layout) {
     OPENED(pair, both, 0);
     kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    CHECK_EQ(config.kind, KVMEM_LAYOUT_LAYER_SEPARATE);
+    CHECK_STR(config.order, KVMEM_ORDER_LAYER_SEPARATE);
     const uint64_t size = kv_region_size(&config);
     CHECK(config.num_layers * size <= 2 * NUM_BLOCKS * BLOCK);
     OWN(kvmem_descriptors, there, kvmem_descriptors_create, KVMEM_MEMORY_DRAM);

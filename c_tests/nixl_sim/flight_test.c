@@ -664,8 +664,8 @@ TEST(a_run_after_a_request_that_cannot_be_released_uses_other_slots) {
 TEST(a_transfer_whose_staging_memory_cannot_be_registered_takes_another_method) {
     nixl_find_stand_in();
     const kvmem_layout_config near_config =
-        WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 64, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
-    const kvmem_layout_config far_config = WITH(near_config, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+        WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 64, it.order = KVMEM_ORDER_LAYER_SEPARATE);
+    const kvmem_layout_config far_config = WITH(near_config, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("unmeasured");
     CLEANUP(kv_side_close) kv_side near_side, far_side;

@@ -8,8 +8,8 @@
 static const kvmem_block_pair pairs[] = {{3, 5}, {8, 2}, {63, 0}, {7, 9}};
 static const uint32_t ids[] = {5, 2, 9};
 
-static kvmem_layout_config config_of(uint32_t kind) {
-    return WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = NUM_BLOCKS, it.kind = kind,
+static kvmem_layout_config config_of(const char *order) {
+    return WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = NUM_BLOCKS, it.order = order,
                 it.page_size = 8, it.num_heads = 2);
 }
 
@@ -20,14 +20,14 @@ typedef struct peers {
     kvmem_layout *remote;
 } peers;
 
-static void peers_open(peers *peers, uint32_t kind) {
+static void peers_open(peers *peers, const char *order) {
     nixl_find_stand_in();
     NIXL(nixl_sim_set_routing(1));
     NIXL(nixl_sim_set_moving(UINT64_MAX));
     peers->near = agent_open("near");
     peers->far = agent_open("far");
-    kv_side_open(&peers->here, REF(config_of(KVMEM_LAYOUT_LAYER_SEPARATE)), peers->near, 1);
-    kv_side_open(&peers->there, REF(config_of(kind)), peers->far, 2);
+    kv_side_open(&peers->here, REF(config_of(KVMEM_ORDER_LAYER_SEPARATE)), peers->near, 1);
+    kv_side_open(&peers->there, REF(config_of(order)), peers->far, 2);
     EXPECT_OK(kvmem_layout_serve(peers->there.layout,
                                  REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)), ERR));
     agents_introduce(peers->near, peers->far);
@@ -46,7 +46,7 @@ static void peers_close(peers *peers) {
 TEST(staging_memory_that_is_too_small_is_named_by_its_option) {
     nixl_find_stand_in();
     OWNED(kvmem_agent) agent = agent_open("owner");
-    OPENED(kv_side, side, REF(config_of(KVMEM_LAYOUT_LAYER_SEPARATE)), agent, 1);
+    OPENED(kv_side, side, REF(config_of(KVMEM_ORDER_LAYER_SEPARATE)), agent, 1);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "arena_size is 4096 bytes",
                    kvmem_layout_serve(side.layout, REF(OPTIONS(kvmem_serve_options, it.arena_size = 4096)), ERR));
     CHECK(strstr(test_last_message(), "staging_size") == NULL);
@@ -88,8 +88,8 @@ static void check_spoiled(const peers *peers, bool by_tables, bool reads, uint64
     RUN(transfer);
 }
 
-static void check_kind(uint32_t kind, bool reads) {
-    OPENED(peers, peers, kind);
+static void check_order(const char *order, bool reads) {
+    OPENED(peers, peers, order);
     for (int by_tables = 0; by_tables < 2; by_tables++) {
         check_spoiled(&peers, by_tables, reads, 0);
         check_spoiled(&peers, by_tables, reads, KVMEM_TRANSFER_VERIFY);
@@ -98,14 +98,14 @@ static void check_kind(uint32_t kind, bool reads) {
 
 TEST(chunks_that_are_spoiled_on_the_way_are_found) {
     for (int reads = 0; reads < 2; reads++) {
-        check_kind(KVMEM_LAYOUT_FULLY_CONTIGUOUS, reads);
-        check_kind(KVMEM_LAYOUT_LAYER_SEPARATE, reads);
+        check_order(KVMEM_ORDER_FULLY_CONTIGUOUS, reads);
+        check_order(KVMEM_ORDER_LAYER_SEPARATE, reads);
     }
 }
 
 /* Nothing is read twice. */
 TEST(a_verified_transfer_of_a_served_layout_moves_its_bytes_once) {
-    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
     for (int reads = 0; reads < 2; reads++) {
         OWNED(kvmem_transfer) transfer = create(&peers, false, reads, 0, KVMEM_TRANSFER_VERIFY);
         RUN(transfer);
@@ -119,7 +119,7 @@ TEST(a_verified_transfer_of_a_served_layout_moves_its_bytes_once) {
 }
 
 TEST(the_owner_is_notified_after_the_comparison) {
-    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_transfer) write =
         MADE(kvmem_transfer, kv_prepare, peers.here.layout, peers.remote,
              REF(JOB(it.run.pairs = pairs, it.run.num_pairs = NUM(pairs),

@@ -8,8 +8,8 @@ static const kvmem_block_pair pairs[] = {{3, 5}, {8, 2}, {63, 0}};
 static const uint32_t ids[] = {5, 2, 9};
 
 /* Many short spans, so that tokens are read through staging memory. */
-static kvmem_layout_config config_of(uint32_t kind) {
-    return WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = NUM_BLOCKS, it.kind = kind);
+static kvmem_layout_config config_of(const char *order) {
+    return WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = NUM_BLOCKS, it.order = order);
 }
 
 /* Two agents of this process. */
@@ -19,12 +19,12 @@ typedef struct peers {
     kvmem_layout *remote;
 } peers;
 
-static void peers_open(peers *peers, uint32_t kind) {
+static void peers_open(peers *peers, const char *order) {
     nixl_find_stand_in();
     peers->near = agent_open("near");
     peers->far = agent_open("far");
-    kv_side_open(&peers->here, REF(config_of(KVMEM_LAYOUT_LAYER_SEPARATE)), peers->near, 1);
-    kv_side_open(&peers->there, REF(config_of(kind)), peers->far, 2);
+    kv_side_open(&peers->here, REF(config_of(KVMEM_ORDER_LAYER_SEPARATE)), peers->near, 1);
+    kv_side_open(&peers->there, REF(config_of(order)), peers->far, 2);
     agents_introduce(peers->near, peers->far);
     peers->remote = layout_import(peers->near, peers->there.layout);
 }
@@ -81,9 +81,9 @@ static void check_reads(peers *peers, bool by_tables, uint32_t method) {
 
 TEST(reads_that_move_nothing_are_found) {
     static const uint32_t methods[] = {0, KVMEM_METHOD_NIXL, KVMEM_METHOD_NIXL_STAGED};
-    static const uint32_t kinds[] = {KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_LAYOUT_LAYER_SEPARATE};
-    for (size_t kind = 0; kind < NUM(kinds); kind++) {
-        OPENED(peers, peers, kinds[kind]);
+    static const char *const orders[] = {KVMEM_ORDER_FULLY_CONTIGUOUS, KVMEM_ORDER_LAYER_SEPARATE};
+    for (size_t i = 0; i < NUM(orders); i++) {
+        OPENED(peers, peers, orders[i]);
         for (size_t method = 0; method < NUM(methods); method++) {
             check_reads(&peers, false, methods[method]);
             check_reads(&peers, true, methods[method]);
@@ -93,7 +93,7 @@ TEST(reads_that_move_nothing_are_found) {
 
 /* What is read back is the same as before. */
 TEST(writes_that_move_nothing_are_found) {
-    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_transfer) write = create(&peers, false, false, 0);
     set_bytes(&peers.here, 7);
     NIXL(nixl_sim_set_moving(UINT64_MAX));
@@ -106,7 +106,7 @@ TEST(writes_that_move_nothing_are_found) {
 
 /* Only the run itself moves its bytes, and a part of what verifies it. */
 TEST(a_verification_of_which_a_part_was_not_moved_fails) {
-    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_transfer) read = create(&peers, true, true, KVMEM_METHOD_NIXL);
     set_bytes(&peers.there, 7);
     NIXL(nixl_sim_set_moving(UINT64_MAX));
@@ -130,7 +130,7 @@ static kvmem_transfer *create_notifying(const peers *peers, uint64_t flags, uint
 }
 
 TEST(the_peer_is_notified_after_the_comparison) {
-    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_transfer) write = create_notifying(&peers, KVMEM_TRANSFER_VERIFY, 0);
     const uint64_t before = NIXL(nixl_sim_notifications_sent());
     set_bytes(&peers.here, 7);
@@ -148,7 +148,7 @@ TEST(the_peer_is_notified_after_the_comparison) {
 
 /* Its requests complete later. */
 TEST(a_run_that_was_reported_as_timed_out_notifies_nobody) {
-    OPENED(peers, peers, KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+    OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_transfer) write = create_notifying(&peers, 0, MILLISECONDS(1));
     const uint64_t before = NIXL(nixl_sim_notifications_sent());
     NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_ALL));

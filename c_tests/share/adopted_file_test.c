@@ -183,7 +183,7 @@ TEST(blocks_aligned_only_by_the_engines_address_are_not_shared) {
 static kvmem_layout *lay_out_pages(kvmem_region *region, uint32_t num_blocks) {
     const kvmem_layout_config config = OPTIONS(
         kvmem_layout_config, it.num_blocks = num_blocks, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
-        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+        it.inner_dim = PAGE, it.dtype_width = 1, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     return regions_lay_out(&config, &region, 1, NULL);
 }
 

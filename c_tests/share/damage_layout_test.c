@@ -118,7 +118,7 @@ TEST(a_changed_byte_gives_a_layout_or_an_error) {
 TEST(a_changed_byte_of_an_order_gives_a_layout_or_an_error) {
     static const char *const orders[] = {"L/BOHNC", "LO/BHNC", "L/BHNOC"};
     for (size_t i = 0; i < NUM(orders); i++) {
-        const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,
+        const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[0]), it.num_heads = 8,
                                                 it.order = orders[i], it.block_stride = 12288);
         OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
         OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
@@ -133,7 +133,7 @@ TEST(a_changed_byte_of_an_order_gives_a_layout_or_an_error) {
 
 /* This process already has the memory mapped, so the opened layout has the same addresses. */
 TEST(an_opened_layout_has_the_rows_of_its_order) {
-    const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 8,
+    const kvmem_layout_config config = WITH(blocks_config(&kv_kinds[0]), it.num_heads = 8,
                                             it.order = "LO/HCBN");
     OWNED(kvmem_layout) layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, NULL);
     OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);

@@ -47,7 +47,7 @@ static void check_layout_info(const kvmem_layout *layout, const kvmem_layout_con
     CHECK_EQ(info.page_size, config->page_size);
     CHECK_EQ(info.inner_dim, config->inner_dim);
     CHECK_EQ(info.dtype_width, config->dtype_width);
-    CHECK_EQ(info.kind, config->kind);
+    CHECK_STR(info.order, config->order);
     CHECK_EQ(info.num_regions, kv_num_regions(config));
 }
 

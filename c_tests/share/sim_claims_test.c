@@ -49,7 +49,7 @@ static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvme
 /* A flag per extent and part would take 4 GiB here, and 1 TiB for the most that a share may claim, 2^24
    extents in 2^16 parts. */
 TEST(a_transfer_allocates_only_for_the_extents_it_touches) {
-    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+    kvmem_layout_config config = {.struct_size = sizeof(config), .order = KVMEM_ORDER_LAYER_SEPARATE};
     config.num_blocks = 2;
     config.num_layers = MANY_LAYERS;
     config.outer_dim = 2;

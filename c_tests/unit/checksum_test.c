@@ -87,7 +87,7 @@ TEST(files_of_any_order_have_the_same_checksums) {
         /* Each head of a block is 4 KiB, and so is each token. */
         const kvmem_layout_config plain =
             WITH(kv_config(&kv_kinds[0]), it.page_size = 8, it.num_heads = 8, it.inner_dim = 2048);
-        const kvmem_layout_config config = WITH(plain, it.kind = 0, it.order = orders[i]);
+        const kvmem_layout_config config = WITH(plain, it.order = orders[i]);
         OPENED(kv_side, side, &plain, NULL, 5);
         OWNED(kvmem_layout) host = layout_allocate_system(&config);
         OWNED(kvmem_layout) file = temporary_disk_layout(&config, NULL, 0);
@@ -253,7 +253,7 @@ TEST(a_transfer_destroyed_during_its_run_is_verified) {
 TEST(pieces_of_any_order_have_checksums) {
     static const char *const orders[] = {"LO/BNHC", "OL/BHNC", "OBLNHC", "OLBNHC", "LBONHC", "BOLHNC"};
     for (size_t i = 0; i < NUM(orders); i++) {
-        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
+        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_heads = 2,
                                                 it.order = orders[i], it.block_stride = i == 0 ? 100 : 0);
         OWNED(kvmem_layout) layout = layout_allocate_system(&config);
         uint32_t expected[7] = {0}, found[7] = {0};
@@ -284,7 +284,7 @@ TEST(the_order_makes_no_difference) {
     uint32_t expected = 0;
     const kvmem_layout_config plain = WITH(kv_config(&kv_kinds[2]), it.num_heads = 2);
     for (size_t i = 0; i < NUM(orders); i++) {
-        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2,
+        const kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_heads = 2,
                                                 it.order = orders[i]);
         OWNED(kvmem_layout) layout = layout_allocate_system(&config);
         const uint32_t block = 5, there = 2;

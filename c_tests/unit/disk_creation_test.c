@@ -14,7 +14,7 @@ static kvmem_status outcome;
 static kvmem_status build(uint64_t blocks, uint64_t flags, kvmem_layout **layout) {
     const kvmem_layout_config config = OPTIONS(
         kvmem_layout_config, it.num_blocks = blocks, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
-        it.inner_dim = BLOCK, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+        it.inner_dim = BLOCK, it.dtype_width = 1, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     kvmem_disk_options disk = OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags | KVMEM_DISK_BUFFERED);
     return kvmem_layout_build(REF(OPTIONS(kvmem_layout_options, it.config = &config, it.disk = &disk,
                                           it.source = KVMEM_LAYOUT_ALLOCATE)),

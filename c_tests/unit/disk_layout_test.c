@@ -109,8 +109,8 @@ TEST(another_layout_fails_with_the_difference) {
         refuse(&other, path, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_STATUS_INVALID_ARGUMENT, others[i].named);
     }
     kvmem_layout_config other = config;
-    other.block_dim = KVMEM_BLOCK_DIM_SECOND; /* the same size with blocks at other offsets */
-    refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, "kind");
+    other.order = KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST; /* the same size with blocks at other offsets */
+    refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, "order is ");
     kvmem_layout_destroy(must_build(&config, path, KVMEM_DISK_OPEN_EXISTING));
 }
 
@@ -244,11 +244,11 @@ TEST(a_region_with_the_same_bytes_twice_is_rejected) {
     munmap(twice, 2 * size);
 }
 
-/* Also strides of padded pages. An order that equals a kind is accepted as that kind. */
+/* Also strides of padded pages. Orders with the same addresses are no difference. */
 TEST(another_order_or_stride_fails_with_the_difference) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
-    kvmem_layout_config usual = WITH(kv_config(&kv_kinds[0]), it.kind = 0, it.num_heads = 2);
+    kvmem_layout_config usual = WITH(kv_config(&kv_kinds[0]), it.num_heads = 2);
     const kvmem_layout_config config = WITH(usual, it.order = "BLOHNC", it.block_stride = 4096);
     for (int i = 0; i < 2; i++) {
         OWNED(kvmem_layout) layout = must_build(&config, path,
@@ -266,7 +266,7 @@ TEST(another_order_or_stride_fails_with_the_difference) {
         {"BLOHNC", 8192, "the stride of axis B is 4096 bytes in the file and 8192 bytes here"},
         {"BLOHNC", 0, "the stride of axis B is 4096 bytes in the file and tight here"},
         {"BLONHC", 0,
-         "kind is KVMEM_LAYOUT_ORDERED BLOHNC in the file and KVMEM_LAYOUT_FULLY_CONTIGUOUS here"},
+         "order is BLOHNC in the file and BLONHC here, the stride of axis B is 4096 bytes in the file and tight here"},
     };
     for (size_t i = 0; i < NUM(others); i++) {
         const kvmem_layout_config other = WITH(usual, it.order = others[i].order,
@@ -285,7 +285,7 @@ TEST(a_file_and_its_mapping_count_as_overlapping) {
     SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = OPTIONS(
         kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1, it.page_size = 1,
-        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+        it.inner_dim = PAGE, it.dtype_width = 1, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_layout) on_disk = must_build(&config, path, KVMEM_DISK_BUFFERED);
     unsigned char *bytes = mmap(NULL, BLOCKS * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, info_of(on_disk).fd, 0);
     CHECK(bytes != MAP_FAILED);
@@ -313,7 +313,7 @@ TEST(layers_that_are_moved_one_by_one_overlap_each_other) {
     SCRATCH_FILE(path, "cache");
     const kvmem_layout_config config = OPTIONS(
         kvmem_layout_config, it.num_blocks = BLOCKS, it.num_layers = 2, it.outer_dim = 1, it.page_size = 1,
-        it.inner_dim = PAGE, it.dtype_width = 1, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+        it.inner_dim = PAGE, it.dtype_width = 1, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_layout) on_disk = must_build(&config, path, KVMEM_DISK_BUFFERED);
     const size_t size = 2 * BLOCKS * PAGE;
     unsigned char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, info_of(on_disk).fd, 0);

@@ -55,12 +55,19 @@ static void refuse_config(kvmem_layout_config config, const char *part) {
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_layout_build, &options);
 }
 
-TEST(unknown_kinds_fail) {
-    refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = 0), "kind");
-    refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = 3), "kind");
-    refuse_config(WITH(kv_config(&kv_kinds[0]), it.kind = UINT32_MAX), "kind");
-    refuse_config(WITH(kv_config(&kv_kinds[1]), it.block_dim = 3), "block_dim");
-    refuse_config(WITH(kv_config(&kv_kinds[0]), it.block_dim = KVMEM_BLOCK_DIM_SECOND), "block_dim");
+TEST(an_order_is_required) {
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.order = NULL), "order");
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.order = "fully contiguous"), "'f' in the order");
+}
+
+/* Heads of which nothing is known must not change any address. */
+TEST(an_order_with_heads_needs_their_number_unless_elements_follow_them) {
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.order = "BLOHNC"), "num_heads is not given");
+    refuse_config(WITH(kv_config(&kv_kinds[0]), it.head_stride = 48), "num_heads is not given");
+    OWNED(kvmem_layout) layout = layout_allocate_system(REF(kv_config(&kv_kinds[0])));
+    GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
+    CHECK_STR(info.order, "BLONHC");
+    CHECK_EQ(info.num_heads, 0);
 }
 
 TEST(heads_must_divide_the_inner_dimension) {

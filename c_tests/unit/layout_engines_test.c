@@ -470,9 +470,6 @@ TEST(information_has_order_and_strides) {
         CHECK_EQ(info.token_stride, strides.token_stride);
         CHECK_EQ(info.head_stride, strides.head_stride);
         CHECK_EQ(info.element_stride, strides.element_stride);
-        const bool is_kvbm = i == 0 || i == 2 || strcmp(info.order, "L/BNC") == 0;
-        CHECK_EQ(info.kind, is_kvbm ? KVMEM_LAYOUT_LAYER_SEPARATE : KVMEM_LAYOUT_ORDERED);
-        CHECK_EQ(info.block_dim, is_kvbm ? (i == 0 ? KVMEM_BLOCK_DIM_SECOND : KVMEM_BLOCK_DIM_FIRST) : 0);
     }
 }
 
@@ -481,42 +478,39 @@ TEST(wrong_orders_fail_with_their_cause) {
     const struct {
         const char *order;
         uint64_t block_stride, head_stride;
-        uint32_t kind;
         const char *part;
     } wrong[] = {
-        {"", 0, 0, 0, "the order is empty"},
-        {"LOBNHX", 0, 0, 0, "'X' in the order 'LOBNHX' is no axis"},
-        {"LOBNHCB", 0, 0, 0, "axis B (block) is in the order 'LOBNHCB' twice"},
-        {"L/B/ONHC", 0, 0, 0, "'/' twice"},
-        {"B/LONHC", 0, 0, 0, "axis B (block) precedes '/'"},
-        {"LONHC", 0, 0, 0, "lacks axis B (block)"},
-        {"LBNHC", 0, 0, 0, "lacks axis O (outer slot), of which there are 2"},
-        {"LOBNH", 0, 0, 0, "lacks axis C (element)"},
-        {"LOBNHC", 100, 0, 0,
+        {"", 0, 0, "the order is empty"},
+        {"LOBNHX", 0, 0, "'X' in the order 'LOBNHX' is no axis"},
+        {"LOBNHCB", 0, 0, "axis B (block) is in the order 'LOBNHCB' twice"},
+        {"L/B/ONHC", 0, 0, "'/' twice"},
+        {"B/LONHC", 0, 0, "axis B (block) precedes '/'"},
+        {"LONHC", 0, 0, "lacks axis B (block)"},
+        {"LBNHC", 0, 0, "lacks axis O (outer slot), of which there are 2"},
+        {"LOBNH", 0, 0, "lacks axis C (element)"},
+        {"LOBNHC", 100, 0,
          "axis B (block) has a stride of 100 bytes, and one block spans "},
-        {"LOBNHC", 0, 8, 0, "axis H (head) has a stride of 8 bytes"},
-        {"LOBNHC", UINT64_MAX, 0, 0, "axis B (block) has"},
-        {"LOBNHC", 0, 0, KVMEM_LAYOUT_LAYER_SEPARATE, "with an order, kind is 0 or KVMEM_LAYOUT_ORDERED"},
-        {NULL, 0, 0, KVMEM_LAYOUT_ORDERED, "order is NULL"},
+        {"LOBNHC", 0, 8, "axis H (head) has a stride of 8 bytes"},
+        {"LOBNHC", UINT64_MAX, 0, "axis B (block) has"},
+        {NULL, 0, 0, "order"},
     };
     for (size_t i = 0; i < NUM(wrong); i++) {
         const kvmem_layout_config config = WITH(engine_config(&engines[0]), it.order = wrong[i].order,
                                                 it.block_stride = wrong[i].block_stride,
-                                                it.head_stride = wrong[i].head_stride, it.kind = wrong[i].kind);
+                                                it.head_stride = wrong[i].head_stride);
         kvmem_layout_requirements needs;
         EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, wrong[i].part,
                        kvmem_layout_get_requirements(&config, &needs, ERR));
     }
 }
 
-/* Strides of a kind: padded pages of a KVBM layout. */
-TEST(a_kind_accepts_strides) {
-    kvmem_layout_config config = WITH(engine_config(&engines[2]), it.order = NULL,
-                                      it.kind = KVMEM_LAYOUT_LAYER_SEPARATE, it.block_stride = 5000);
+/* Padded pages of a KVBM layout. */
+TEST(the_orders_of_kvbm_accept_strides) {
+    kvmem_layout_config config =
+        WITH(engine_config(&engines[2]), it.order = KVMEM_ORDER_LAYER_SEPARATE, it.block_stride = 5000);
     OWNED(kvmem_layout) layout = layout_allocate_system(&config);
     GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     CHECK_STR(info.order, "L/BONHC");
-    CHECK_EQ(info.kind, KVMEM_LAYOUT_ORDERED);
     CHECK_EQ(info.block_stride, 5000);
     GET(kvmem_block, first, kvmem_layout_get_block, layout, 0, 1, 0);
     GET(kvmem_block, second, kvmem_layout_get_block, layout, 1, 1, 0);

@@ -191,8 +191,7 @@ TEST(info_repeats_the_configuration) {
     CHECK_EQ(info.alignment, 64);
     CHECK_EQ(info.num_heads, 3);
     CHECK_EQ(info.num_regions, 3);
-    CHECK_EQ(info.kind, KVMEM_LAYOUT_LAYER_SEPARATE);
-    CHECK_EQ(info.block_dim, KVMEM_BLOCK_DIM_SECOND);
+    CHECK_STR(info.order, KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_DRAM);
     CHECK_EQ(info.device_id, 0);

@@ -24,7 +24,7 @@ TEST(parts_are_listed_and_found_by_name) {
     CHECK_EQ(info.num_blocks, PARTS_BLOCKS);
     CHECK_EQ(info.num_regions, 3 + 3 + 1);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
-    CHECK_EQ(info.kind, 0);
+    CHECK_STR(info.order, "");
     CHECK_EQ(info.num_layers, 0);
     CHECK_STR(info.order, "");
     static const char *const sorted[] = {"keys", "scales", "values"};

@@ -103,8 +103,7 @@ TEST(large_copies_are_correct) {
     kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
                                     it.inner_dim = 1024, it.num_layers = 4);
     kvmem_layout_config to = from;
-    to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
-    to.block_dim = KVMEM_BLOCK_DIM_SECOND;
+    to.order = KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST;
     kvmem_block_pair reversed[64];
     for (uint32_t i = 0; i < NUM(reversed); i++) reversed[i] = (kvmem_block_pair){i, 63 - i};
     const kv_move move = {reversed, NUM(reversed), 0, 0, 4};

@@ -400,7 +400,7 @@ TEST(heads_that_are_apart_need_their_number_on_both_sides) {
     const shape apart = {"L/OBHNC", 7, 4, 4}, together = {"L/BNOHC", 7, 4, 4};
     kvmem_layout_config config = OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = LAYERS,
                                          it.outer_dim = 2, it.page_size = 4, it.inner_dim = 4 * ELEMENTS,
-                                         it.dtype_width = WIDTH, it.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS);
+                                         it.dtype_width = WIDTH, it.order = KVMEM_ORDER_FULLY_CONTIGUOUS);
     OWNED(kvmem_layout) unknown = layout_allocate_system(&config);
     OPENED(cache, hnd, &apart, 1);
     OPENED(cache, nhd, &together, 1);

@@ -111,7 +111,7 @@ kvmem::LayoutConfig shape(std::uint32_t num_blocks) {
     config.inner_dim = 1024;
     config.dtype_width = 2;
     config.alignment = 4096;
-    config.kind = kvmem::LayoutKind::fully_contiguous;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     return config;
 }
 

@@ -67,9 +67,9 @@ std::uint64_t number_of(std::string_view name, std::string_view text) {
 /// Numbers that are not given: those of a usual model, for the axes that the order has.
 void complete(kvmem::LayoutConfig &config) {
     const auto with = [&](std::uint64_t &number, char letter, std::uint64_t usual) {
-        if (number == 0) number = config.order->find(letter) == std::string::npos ? 1 : usual;
+        if (number == 0) number = config.order.find(letter) == std::string::npos ? 1 : usual;
     };
-    if (config.num_heads == 0 && config.order->find('H') != std::string::npos) config.num_heads = 8;
+    if (config.num_heads == 0 && config.order.find('H') != std::string::npos) config.num_heads = 8;
     with(config.num_blocks, 'B', 128);
     with(config.num_layers, 'L', 32);
     with(config.outer_dim, 'O', 2);
@@ -88,6 +88,7 @@ struct Arguments {
 void set(NamedShape &shape, std::string_view name, std::string_view value) {
     if (name == "order") {
         shape.config.order = std::string(value);
+        if (value.empty()) throw UsageError("draw: order= needs the axes, such as order=L/OBNHC");
         return;
     }
     const auto *const field =
@@ -184,7 +185,7 @@ std::string draw(int argc, char **argv) {
         }
     }
     for (NamedShape &shape : arguments.shapes) {
-        if (!shape.config.order) {
+        if (shape.config.order.empty()) {
             throw UsageError("draw: " + (shape.name.empty() ? "no order is given" : "part '" + shape.name + "' has no order") +
                              "; give the axes, such as order=L/OBNHC");
         }

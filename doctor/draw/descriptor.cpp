@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view magic = "KVMEMLAY";
 constexpr std::size_t header_size = 20;
-constexpr std::uint64_t version_of_parts = 3;
+constexpr std::uint64_t version_of_one = 4, version_of_parts = 5;
 
 std::uint64_t little_endian(std::string_view bytes) {
     std::uint64_t number = 0;
@@ -58,28 +58,22 @@ Payload open(std::string_view bytes) {
                               std::string(is_whole ? "checksum" : "length") + " does not match");
     }
     const std::uint64_t version = little_endian(bytes.substr(8, 2));
-    if (version < 1 || version > version_of_parts || little_endian(bytes.substr(10, 2)) != 0) {
+    if (version < version_of_one || version > version_of_parts || little_endian(bytes.substr(10, 2)) != 0) {
         throw DescriptorError("the layout descriptor has version " + std::to_string(version) +
-                              "; this program reads versions 1 to " + std::to_string(version_of_parts));
+                              "; this program reads versions " + std::to_string(version_of_one) + " and " +
+                              std::to_string(version_of_parts));
     }
     auto fields = read_cbor(payload);
     if (!fields) throw DescriptorError("the fields of the layout descriptor are damaged");
     return {version, *std::move(fields)};
 }
 
-void set_order(kvmem::LayoutConfig &config, const Value &kind) {
-    const Value *const separate = kind.find("LayerSeparate"), *const ordered = kind.find("Ordered");
-    if (!ordered) {
-        config.order = !separate ? "BLONHC" : separate->text() == "First" ? "L/BONHC" : "L/OBNHC";
-        if (config.outer_dim == 1) config.order->erase(config.order->find('O'), 1);
-        if (config.num_heads == 0) config.order->erase(config.order->find('H'), 1);
-        return;
-    }
-    config.order = std::string(member(*ordered, "order").text());
+void set_order(kvmem::LayoutConfig &config, const Value &arrangement) {
+    config.order = std::string(member(arrangement, "order").text());
     static constexpr std::array fields = {
         &kvmem::LayoutConfig::block_stride, &kvmem::LayoutConfig::layer_stride, &kvmem::LayoutConfig::outer_stride,
         &kvmem::LayoutConfig::token_stride, &kvmem::LayoutConfig::head_stride,  &kvmem::LayoutConfig::element_stride};
-    const auto *const strides = member(*ordered, "strides").as<Value::Array>();
+    const auto *const strides = member(arrangement, "strides").as<Value::Array>();
     if (!strides || strides->size() != fields.size()) {
         throw DescriptorError("the field strides of the layout descriptor has no stride for each axis");
     }
@@ -99,7 +93,7 @@ kvmem::LayoutConfig shape_of(const Value &payload) {
     config.alignment = get("alignment");
     // Null if unknown.
     if (member(dimensions, "num_heads").as<std::uint64_t>()) config.num_heads = get("num_heads");
-    set_order(config, member(payload, "kind"));
+    set_order(config, member(payload, "arrangement"));
     return config;
 }
 
@@ -107,13 +101,13 @@ kvmem::LayoutConfig shape_of(const Value &payload) {
 
 std::vector<NamedShape> read_descriptor(std::string_view bytes) {
     const Payload payload = open(bytes);
-    if (payload.version < version_of_parts) return {{"", shape_of(payload.fields)}};
+    if (payload.version == version_of_one) return {{"", shape_of(payload.fields)}};
     const auto *const parts = member(payload.fields, "parts").as<Value::Array>();
     if (!parts || parts->empty()) throw DescriptorError("the layout descriptor has no parts");
     std::vector<NamedShape> shapes;
     for (const Value &part : *parts) {
         const Payload of_part = open(member(part, "descriptor").text());
-        if (of_part.version == version_of_parts) throw DescriptorError("a part of the layout descriptor has parts itself");
+        if (of_part.version != version_of_one) throw DescriptorError("a part of the layout descriptor has parts itself");
         shapes.push_back({std::string(member(part, "name").text()), shape_of(of_part.fields)});
     }
     return shapes;

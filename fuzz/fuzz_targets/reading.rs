@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use kvmem::base::error::{Result, Status};
 use kvmem::engine::peer::served::protocol::message::{Body, Message};
-use kvmem::layout::{Dimensions, Geometry, Layout, LayoutKind, LayoutPart, Placement};
+use kvmem::layout::{Arrangement, Dimensions, Geometry, Layout, LayoutPart, Placement};
 use kvmem::region::Control;
 use kvmem::share::broker::{FetchRequest, Refusal};
 use kvmem::share::frame::{HEADER, Header, MessageKind};
@@ -112,7 +112,7 @@ pub fn served_layout() -> Placement {
         alignment: 64,
         num_heads: Some(3),
     };
-    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).expect("a geometry");
+    let geometry = Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS).expect("a geometry");
     Placement::within(geometry, 1 << 20).expect("a placement")
 }
 

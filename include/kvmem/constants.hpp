@@ -110,21 +110,6 @@ enum class MemoryType : std::uint32_t {
     object = KVMEM_MEMORY_OBJECT,
 };
 
-/// Shape of a layout.
-enum class LayoutKind : std::uint32_t {
-    from_order = 0,
-    fully_contiguous = KVMEM_LAYOUT_FULLY_CONTIGUOUS,
-    layer_separate = KVMEM_LAYOUT_LAYER_SEPARATE,
-    ordered = KVMEM_LAYOUT_ORDERED,
-};
-
-/// Order within a region of a layer.
-enum class BlockDim : std::uint32_t {
-    standard = 0,
-    first = KVMEM_BLOCK_DIM_FIRST,
-    second = KVMEM_BLOCK_DIM_SECOND,
-};
-
 /// Processes that can access a layout.
 enum class Locality : std::uint32_t {
     local = KVMEM_LOCALITY_LOCAL,

@@ -4,7 +4,7 @@
  *
  *     kvmem_layout_config config = {
  *         .struct_size = sizeof config, .num_blocks = 1024, .num_layers = 32, .outer_dim = 2,
- *         .page_size = 16, .inner_dim = 1024, .dtype_width = 2, .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS,
+ *         .page_size = 16, .inner_dim = 1024, .dtype_width = 2, .order = KVMEM_ORDER_FULLY_CONTIGUOUS,
  *     };
  *     kvmem_layout_options options = {
  *         .struct_size = sizeof options, .config = &config, .source = KVMEM_LAYOUT_REGIONS,
@@ -61,26 +61,21 @@ typedef struct kvmem_registration kvmem_registration;
 
 /* ---- Shape ---- */
 
-/// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R +
-/// outer·R
-#define KVMEM_LAYOUT_FULLY_CONTIGUOUS 1
-/// One region per layer. block_dim selects the order within it.
-#define KVMEM_LAYOUT_LAYER_SEPARATE 2
-/// Any other order of axes, or strides that are not tight. `order` and the strides of kvmem_layout_config
-/// select it.
-#define KVMEM_LAYOUT_ORDERED 3
-
+/// Order of KVBM's fully contiguous layout: one region. A block contains all its layers, a layer its outer
+/// slots: base + block·⌈L·O·R⌉ + layer·O·R + outer·R
+#define KVMEM_ORDER_FULLY_CONTIGUOUS "BLONHC"
+/// Order of KVBM's layer separate layout with the block dimension first: one region per layer.
 /// base[layer] + block·⌈O·R⌉ + outer·R
-#define KVMEM_BLOCK_DIM_FIRST 1
+#define KVMEM_ORDER_LAYER_SEPARATE "L/BONHC"
+/// Order of KVBM's layer separate layout with the block dimension second: one region per layer.
 /// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
-#define KVMEM_BLOCK_DIM_SECOND 2
+#define KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST "L/OBNHC"
 
-/// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set
-/// one of the two. docs/layouts.md has the order of each engine. num_blocks, num_layers, outer_dim,
-/// page_size, inner_dim and dtype_width are required, the other fields have defaults. All sizes are those of
-/// this memory: with tensor parallelism, num_heads and inner_dim count the heads of this rank. In the
-/// formulas of the kinds B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim ×
-/// dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
+/// Shape of a KV cache. order, num_blocks, num_layers, outer_dim, page_size, inner_dim and dtype_width are
+/// required, the other fields have defaults. docs/layouts.md has the order of each engine. All sizes are
+/// those of this memory: with tensor parallelism, num_heads and inner_dim count the heads of this rank. In
+/// the formulas of KVMEM_ORDER_* B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim
+/// × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
 typedef struct kvmem_layout_config {
     /// sizeof(kvmem_layout_config)
     size_t struct_size;
@@ -99,19 +94,13 @@ typedef struct kvmem_layout_config {
     /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
     /// given one must be a multiple of it.
     uint64_t alignment;
-    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order with H
-    /// requires it.
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order in which C does
+    /// not follow H, and a head stride, require it.
     uint64_t num_heads;
-    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE. With an order: KVMEM_LAYOUT_ORDERED or
-    /// 0.
-    uint32_t kind;
-    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND requires
-    /// KVMEM_LAYOUT_LAYER_SEPARATE. With an order: 0.
-    uint32_t block_dim;
-    /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
-    /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
-    /// once, and one that is missing must have one index. Axes before '/' have separate regions, and the
-    /// last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
+    /// KVMEM_ORDER_*, or any other order of axes from the outermost to the innermost, such as "L/BHNOC". B
+    /// block, L layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs
+    /// at most once, and one that is missing must have one index. Axes before '/' have separate regions, and
+    /// the last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
     /// elements of a token, and num_heads must be 0 or 1.
     const char *order;
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
@@ -132,7 +121,7 @@ typedef struct kvmem_layout_config {
 /// Memory that a shape needs.
 typedef struct kvmem_layout_requirements {
     /// Regions: the product of the sizes of the axes before '/', such as num_layers for
-    /// KVMEM_LAYOUT_LAYER_SEPARATE; 1 if there are none.
+    /// KVMEM_ORDER_LAYER_SEPARATE; 1 if there are none.
     uint64_t num_regions;
     /// Bytes of each region: to the end of its last element, rounded up to the alignment.
     uint64_t region_size;
@@ -192,7 +181,7 @@ typedef struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     const kvmem_elastic_options *elastic;
-    /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_LAYOUT_LAYER_SEPARATE, or one per
+    /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     kvmem_region *const *regions;
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
@@ -234,7 +223,7 @@ void kvmem_layout_destroy(kvmem_layout *layout);
 
 /// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
 /// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
-/// head·head_stride + element·element_stride. Unless the kind is KVMEM_LAYOUT_ORDERED, a block in one layer
+/// head·head_stride + element·element_stride. In the orders KVMEM_ORDER_*, a block in one layer
 /// and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride +
 /// outer·outer_stride.
 typedef struct kvmem_layout_strides {
@@ -245,7 +234,7 @@ typedef struct kvmem_layout_strides {
     /// Bytes from one block to the next.
     uint64_t block_stride;
     /// Bytes from one layer to the next; 0 if layers have separate regions, as in
-    /// KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_ORDER_LAYER_SEPARATE.
     uint64_t layer_stride;
     /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
     uint64_t outer_stride;
@@ -361,10 +350,6 @@ typedef struct kvmem_layout_info {
     uint64_t device_id;
     /// Number of regions.
     uint64_t num_regions;
-    /// KVMEM_LAYOUT_* value. An order and strides that give the same addresses as a kind are that kind.
-    uint32_t kind;
-    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_LAYOUT_ORDERED.
-    uint32_t block_dim;
     /// KVMEM_TIER_* value.
     uint32_t tier;
     /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
@@ -376,8 +361,7 @@ typedef struct kvmem_layout_info {
     /// shape: only num_blocks, device_id, num_regions, tier, locality and memory_type are set, and the others
     /// are 0.
     uint32_t num_parts;
-    /// Order of the axes, NUL-terminated, such as "L/OBNHC". Unless kind is KVMEM_LAYOUT_ORDERED, it has no O
-    /// if outer_dim is 1, and no H if num_heads is 0.
+    /// As configured, NUL-terminated, such as "L/OBNHC".
     char order[8];
     /// Bytes from one block to the next.
     uint64_t block_stride;

@@ -19,9 +19,8 @@ struct LayoutConfig {
     std::uint64_t dtype_width = 0;
     std::uint64_t alignment = 0;
     std::uint64_t num_heads = 0;
-    LayoutKind kind = LayoutKind::from_order;
-    BlockDim block_dim = BlockDim::standard;
-    std::optional<std::string> order{};
+    /// KVMEM_ORDER_*, or any other order of axes, such as "L/BHNOC".
+    std::string order{};
     std::uint64_t block_stride = 0;
     std::uint64_t layer_stride = 0;
     std::uint64_t outer_stride = 0;
@@ -40,9 +39,7 @@ struct LayoutConfig {
         c.dtype_width = dtype_width;
         c.alignment = alignment;
         c.num_heads = num_heads;
-        c.kind = static_cast<std::uint32_t>(kind);
-        c.block_dim = static_cast<std::uint32_t>(block_dim);
-        c.order = detail::c_text(order);
+        c.order = order.c_str();
         c.block_stride = block_stride;
         c.layer_stride = layer_stride;
         c.outer_stride = outer_stride;
@@ -51,7 +48,7 @@ struct LayoutConfig {
         c.element_stride = element_stride;
         return c;
     }
-    Result<void> check() const { return detail::check_optional(order, "order"); }
+    Result<void> check() const { return detail::check_text(order, "order"); }
 };
 
 using LayoutRequirements = kvmem_layout_requirements;
@@ -89,12 +86,9 @@ struct ServeOptions {
 struct LayoutInfo : kvmem_layout_info {
     LayoutInfo() noexcept : kvmem_layout_info() {}
     LayoutInfo(const kvmem_layout_info &c) noexcept
-        : kvmem_layout_info(c), kind(LayoutKind{c.kind}), block_dim(BlockDim{c.block_dim}),
-          tier(Tier{c.tier}), locality(Locality{c.locality}), memory_type(MemoryType{c.memory_type}),
-          order(c.order) {}
+        : kvmem_layout_info(c), tier(Tier{c.tier}), locality(Locality{c.locality}),
+          memory_type(MemoryType{c.memory_type}), order(c.order) {}
 
-    LayoutKind kind{};
-    BlockDim block_dim{};
     Tier tier{};
     Locality locality{};
     MemoryType memory_type{};

@@ -113,7 +113,7 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions, LayoutKind, Order};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Order};
     use crate::region::SystemConfig;
 
     fn pieces(layers: &[u64], outers: u64, outer_stride: u64) -> Pieces {
@@ -150,7 +150,7 @@ mod tests {
     fn elements_that_are_apart_are_rows_of_pieces() {
         let dimensions = Dimensions { page_size: 16, inner_dim: 64, num_heads: None, ..Dimensions::small() };
         let order = Order::parse("L/OCBN").unwrap();
-        let kind = LayoutKind::Ordered(Arrangement::tight(order));
+        let kind = Arrangement::tight(order);
         let memory = AllocationConfig::System(SystemConfig::default());
         let layout = Layout::allocate(dimensions, kind, memory).unwrap();
         let pieces = Pieces::new(&layout, &Slots::all(layout.geometry()));

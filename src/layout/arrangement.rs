@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::axis::Axis;
+use super::axis::Axis::{self, Block, Element, Head, Layer, Outer, Token};
 use super::order::{AXES, Order};
 
 /// A stride for each axis, in bytes; 0 for the tight one.
@@ -32,9 +32,20 @@ pub struct Arrangement {
     pub strides: Strides,
 }
 
+/// The shapes of NVIDIA Dynamo's KVBM.
 impl Arrangement {
+    /// One region; a block contains all its layers, a layer its outer slots.
+    pub const FULLY_CONTIGUOUS: Self =
+        Self::tight(Order::from_axes(&[], &[Block, Layer, Outer, Token, Head, Element]));
+    /// One region per layer; a block contains its outer slots.
+    pub const LAYER_SEPARATE: Self =
+        Self::tight(Order::from_axes(&[Layer], &[Block, Outer, Token, Head, Element]));
+    /// One region per layer; an outer slot contains all blocks.
+    pub const LAYER_SEPARATE_OUTER_FIRST: Self =
+        Self::tight(Order::from_axes(&[Layer], &[Outer, Block, Token, Head, Element]));
+
     /// An order with tight strides.
-    pub fn tight(order: Order) -> Self {
-        Self { order, strides: Strides::default() }
+    pub const fn tight(order: Order) -> Self {
+        Self { order, strides: Strides([0; AXES]) }
     }
 }

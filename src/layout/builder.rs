@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::config::{Dimensions, LayoutKind};
+use super::arrangement::Arrangement;
+use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory};
 use super::placement::Placement;
@@ -57,15 +58,19 @@ impl Layout {
     /// A local layout in one new allocation.
     pub fn allocate(
         dimensions: Dimensions,
-        kind: LayoutKind,
+        arrangement: Arrangement,
         allocation: AllocationConfig,
     ) -> Result<Arc<Self>> {
-        Self::build(Geometry::new(dimensions, kind)?, LayoutSource::Allocate(allocation), None)
+        Self::build(Geometry::new(dimensions, arrangement)?, LayoutSource::Allocate(allocation), None)
     }
 
     /// A local layout in regions of the caller.
-    pub fn place(dimensions: Dimensions, kind: LayoutKind, regions: Vec<Arc<Region>>) -> Result<Arc<Self>> {
-        Self::build(Geometry::new(dimensions, kind)?, LayoutSource::Regions(regions), None)
+    pub fn place(
+        dimensions: Dimensions,
+        arrangement: Arrangement,
+        regions: Vec<Arc<Region>>,
+    ) -> Result<Arc<Self>> {
+        Self::build(Geometry::new(dimensions, arrangement)?, LayoutSource::Regions(regions), None)
     }
 }
 
@@ -122,7 +127,7 @@ fn fixed(geometry: Geometry, allocation: AllocationConfig) -> Result<(Arc<Region
 
 fn elastic(geometry: Geometry, config: ElasticConfig) -> Result<(Arc<Region>, Placement)> {
     let granularity = extent_granularity(config.ordinal)?;
-    let (geometry, extent_size) = extents::fit(geometry.dimensions(), geometry.kind(), granularity)?;
+    let (geometry, extent_size) = extents::fit(geometry.dimensions(), geometry.arrangement(), granularity)?;
     let size = extents::reserved_size(&geometry, extent_size)?;
     let alignment = geometry.dimensions().alignment;
     let base = Region::elastic(&ElasticConfig { size, extent_size, alignment, ..config })?;

@@ -63,7 +63,7 @@ impl<T: Send + Sync> Forget for LayoutCache<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::region::SystemConfig;
 
     static NUMBERS: LayoutCache<u8> = LayoutCache::new();
@@ -72,7 +72,7 @@ mod tests {
     fn a_value_is_dropped_when_it_is_replaced_or_with_its_layout() {
         let layout = || {
             let memory = AllocationConfig::System(SystemConfig::default());
-            Layout::allocate(Dimensions::small(), LayoutKind::FullyContiguous, memory).unwrap()
+            Layout::allocate(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
         };
         let (first, second) = (layout(), layout());
         assert!(NUMBERS.get(&first).is_none());

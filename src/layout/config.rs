@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The dimensions of a KV cache, and the order of its blocks.
+//! The dimensions of a KV cache.
 
 use serde::{Deserialize, Serialize};
 
-use super::arrangement::Arrangement;
 use super::axis::Axis;
-use super::order::Order;
 use crate::base::error::{Result, ensure};
 
 /// The dimensions of a KV cache.
@@ -27,89 +25,6 @@ pub struct Dimensions {
     pub alignment: u64,
     /// The number of attention heads in `inner_dim`, if known.
     pub num_heads: Option<u64>,
-}
-
-/// The order of all axes in memory: one of the three kinds of NVIDIA Dynamo's KVBM, or any other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LayoutKind {
-    /// One region; a block contains all its layers, a layer its outer slots.
-    FullyContiguous,
-    /// One region per layer.
-    LayerSeparate(BlockDim),
-    /// Any order that is none of those.
-    Ordered(Arrangement),
-}
-
-/// The position of the block dimension within a layer's region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BlockDim {
-    /// [block, outer, page, inner].
-    First,
-    /// [outer, block, page, inner].
-    Second,
-}
-
-impl LayoutKind {
-    /// The order of all axes, and the strides that are not tight. A block's part in one layer and outer slot is in the order
-    /// token, head, element in the three kinds.
-    pub fn arrangement(self) -> Arrangement {
-        use Axis::{Block, Element, Head, Layer, Outer, Token};
-        let order = match self {
-            Self::FullyContiguous => Order::from_axes(&[], &[Block, Layer, Outer, Token, Head, Element]),
-            Self::LayerSeparate(BlockDim::First) => {
-                Order::from_axes(&[Layer], &[Block, Outer, Token, Head, Element])
-            }
-            Self::LayerSeparate(BlockDim::Second) => {
-                Order::from_axes(&[Layer], &[Outer, Block, Token, Head, Element])
-            }
-            Self::Ordered(arrangement) => return arrangement,
-        };
-        Arrangement::tight(order)
-    }
-
-    /// The order of the axes. Of the three kinds, outer slots are left out if there is one, and heads if they are unknown.
-    pub fn order(self, dimensions: &Dimensions) -> Order {
-        let order = self.arrangement().order;
-        if let Self::Ordered(_) = self {
-            return order;
-        }
-        let is_left = |axis: &&Axis| match axis {
-            Axis::Outer => dimensions.outer_dim > 1,
-            Axis::Head => dimensions.num_heads.is_some(),
-            _ => true,
-        };
-        let within: Vec<_> = order.within().iter().filter(is_left).copied().collect();
-        Order::from_axes(order.in_regions(), &within)
-    }
-
-    /// The first version of the wire forms that can represent it.
-    pub fn version(self) -> u16 {
-        match self {
-            Self::FullyContiguous | Self::LayerSeparate(_) => 1,
-            Self::Ordered(_) => 2,
-        }
-    }
-
-    /// Its name, for messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FullyContiguous => "fully contiguous",
-            Self::LayerSeparate(_) => "layer separate",
-            Self::Ordered(_) => "ordered",
-        }
-    }
-
-    /// Its constants in C, for messages.
-    pub fn c_name(self) -> &'static str {
-        match self {
-            Self::FullyContiguous => "KVMEM_LAYOUT_FULLY_CONTIGUOUS",
-            Self::LayerSeparate(BlockDim::First) => "KVMEM_LAYOUT_LAYER_SEPARATE with KVMEM_BLOCK_DIM_FIRST",
-            Self::LayerSeparate(BlockDim::Second) => {
-                "KVMEM_LAYOUT_LAYER_SEPARATE with KVMEM_BLOCK_DIM_SECOND"
-            }
-            Self::Ordered(_) => "KVMEM_LAYOUT_ORDERED",
-        }
-    }
 }
 
 impl Dimensions {

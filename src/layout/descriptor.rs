@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Layout;
+use super::arrangement::Arrangement;
 use super::combined::ensure_ranges_separate;
-use super::config::{Dimensions, LayoutKind};
+use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory, RemoteMemory};
 use super::part::{MAX_PARTS, ensure_parts};
@@ -20,16 +21,18 @@ use crate::base::wire::Form;
 use crate::nixl::{Agent, Command, Descriptor, Import, MemoryType};
 use crate::region::{Backing, Region, Tier};
 
-const FORM: Form = Form { magic: b"KVMEMLAY", versions: 1..=3, name: "layout descriptor" };
+const FORM: Form = Form { magic: b"KVMEMLAY", versions: 4..=5, name: "layout descriptor" };
+/// The version of a descriptor of a layout without parts.
+const OF_ONE: u16 = 4;
 /// The version of a descriptor that contains those of parts.
-const OF_PARTS: u16 = 3;
+const OF_PARTS: u16 = 5;
 
 #[derive(Serialize, Deserialize)]
 struct Payload {
     agent: String,
     process: ProcessIdentity,
     tier: Tier,
-    kind: LayoutKind,
+    arrangement: Arrangement,
     dimensions: Dimensions,
     regions: Vec<Descriptor>,
     bases: Vec<u64>,
@@ -138,7 +141,7 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
         process: ProcessIdentity::current()?,
         tier: local.tier,
-        kind: layout.geometry().kind(),
+        arrangement: layout.geometry().arrangement(),
         dimensions: layout.geometry().dimensions().clone(),
         regions: local.descriptors.clone(),
         bases: layout.placement().bases().to_vec(),
@@ -146,7 +149,7 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
         served: layout.served().cloned(),
         identity,
     };
-    FORM.write(payload.kind.version(), &payload)
+    FORM.write(OF_ONE, &payload)
 }
 
 /// The memory of a layout that peers can access. Fails for other layouts.
@@ -262,20 +265,14 @@ fn check_parts(parts: &[(String, Checked)]) -> Result<()> {
 }
 
 fn read_layout(bytes: &[u8]) -> Result<Checked> {
-    let (version, payload): (_, Payload) = FORM.read(bytes)?;
-    ensure!(
-        payload.kind.version() <= version,
-        Corrupt,
-        "the layout descriptor has version {version}, and contains an order, which version {} introduced",
-        payload.kind.version()
-    );
+    let (_, payload): (_, Payload) = FORM.read(bytes)?;
     let (placement, claimed) = validate(&payload)?;
     Ok(Checked { payload, placement, claimed })
 }
 
 /// The addresses of the blocks, and the memory that the peer must have registered.
 fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
-    let geometry = Geometry::new(payload.dimensions.clone(), payload.kind).map_err(corrupt)?;
+    let geometry = Geometry::new(payload.dimensions.clone(), payload.arrangement).map_err(corrupt)?;
     ensure!(
         !payload.tier.is_storage(),
         Corrupt,

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::arrangement::Arrangement;
 use super::axis::Axis;
-use super::config::{Dimensions, LayoutKind};
+use super::config::Dimensions;
 use super::extent_set::ExtentSet;
 use super::geometry::Geometry;
 use super::placement::Placement;
@@ -27,11 +28,11 @@ const STEPS: u64 = 8;
 /// Rounding s up to a multiple of a power of two p makes it smaller; the smallest p that reaches the target is used.
 ///
 /// A block stride that was given is not padded: the extents are as large as it needs.
-pub fn fit(dimensions: &Dimensions, kind: LayoutKind, granularity: u64) -> Result<(Geometry, u64)> {
+pub fn fit(dimensions: &Dimensions, arrangement: Arrangement, granularity: u64) -> Result<(Geometry, u64)> {
     let mut alignment = dimensions.alignment;
-    let is_given = kind.arrangement().strides.given(Axis::Block).is_some();
+    let is_given = arrangement.strides.given(Axis::Block).is_some();
     loop {
-        let geometry = Geometry::new(Dimensions { alignment, ..dimensions.clone() }, kind)?;
+        let geometry = Geometry::new(Dimensions { alignment, ..dimensions.clone() }, arrangement)?;
         let stride = geometry.block_stride();
         let smallest = granularity / common_divisor(stride, granularity);
         match stride.checked_mul(smallest) {
@@ -197,7 +198,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::config::BlockDim;
     use crate::layout::{Arrangement, Order, Strides};
 
     const GRANULARITY: u64 = 2 << 20;
@@ -209,8 +209,8 @@ mod tests {
             let dimensions =
                 Dimensions { num_blocks: 10, outer_dim: 1, inner_dim: 800, ..Dimensions::small() };
             for strides in [Strides::default(), Strides::default().with(Axis::Block, 60000)] {
-                let kind = LayoutKind::Ordered(Arrangement { order, strides });
-                let Ok((geometry, extent)) = fit(&dimensions, kind, GRANULARITY) else {
+                let arrangement = Arrangement { order, strides };
+                let Ok((geometry, extent)) = fit(&dimensions, arrangement, GRANULARITY) else {
                     assert!(strides != Strides::default(), "{order}: a tight order fits");
                     continue;
                 };
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn planes_that_break_blocks_are_refused() {
         let strides = Strides::default().with(Axis::Block, 4096).with(Axis::Layer, 50000);
-        let kind = LayoutKind::Ordered(Arrangement { order: Order::parse("LBNC").unwrap(), strides });
+        let arrangement = Arrangement { order: Order::parse("LBNC").unwrap(), strides };
         let dimensions = Dimensions { num_heads: None, outer_dim: 1, ..Dimensions::small() };
-        let error = fit(&dimensions, kind, GRANULARITY).unwrap_err();
+        let error = fit(&dimensions, arrangement, GRANULARITY).unwrap_err();
         assert!(error.message().contains("axis L (layer) has a stride of 50000 bytes"), "{error}");
     }
 
@@ -250,21 +250,21 @@ mod tests {
         fn no_block_straddles_an_extent(
             num_blocks in 1u64..200, num_layers in 1u64..40, outer_dim in 1u64..3, page_size in 1u64..65,
             inner_dim in 1u64..2000, width in prop::sample::select(vec![1, 2, 4]),
-            kind in prop::sample::select(vec![
-                LayoutKind::FullyContiguous,
-                LayoutKind::LayerSeparate(BlockDim::First),
-                LayoutKind::LayerSeparate(BlockDim::Second),
+            arrangement in prop::sample::select(vec![
+                Arrangement::FULLY_CONTIGUOUS,
+                Arrangement::LAYER_SEPARATE,
+                Arrangement::LAYER_SEPARATE_OUTER_FIRST,
             ]),
         ) {
             let dimensions = Dimensions {
                 num_blocks, num_layers, outer_dim, page_size, inner_dim, dtype_width: width, alignment: 1,
                 num_heads: None,
             };
-            let (geometry, extent) = fit(&dimensions, kind, GRANULARITY).unwrap();
+            let (geometry, extent) = fit(&dimensions, arrangement, GRANULARITY).unwrap();
             prop_assert_eq!(extent % GRANULARITY, 0);
             prop_assert_eq!(extent % geometry.block_stride(), 0);
             prop_assert!(extent <= TARGET || geometry.block_stride() > TARGET / 2);
-            let plain = Geometry::new(dimensions, kind).unwrap();
+            let plain = Geometry::new(dimensions, arrangement).unwrap();
             let padding = geometry.block_stride() - plain.block_stride();
             prop_assert!(padding < GRANULARITY, "a block is padded by less than the granularity");
             for block in [0, num_blocks / 2, num_blocks - 1] {
@@ -280,12 +280,13 @@ mod tests {
             num_blocks in 1u64..50, outer_dim in 1u64..3, blocks in 0u64..50, second in any::<bool>(),
         ) {
             let blocks = blocks.min(num_blocks);
-            let kind = LayoutKind::LayerSeparate(if second { BlockDim::Second } else { BlockDim::First });
+            let arrangement =
+                if second { Arrangement::LAYER_SEPARATE_OUTER_FIRST } else { Arrangement::LAYER_SEPARATE };
             let dimensions = Dimensions {
                 num_blocks, num_layers: 2, outer_dim, page_size: 16, inner_dim: 100, dtype_width: 2, alignment: 1,
                 num_heads: None,
             };
-            let (geometry, _) = fit(&dimensions, kind, GRANULARITY).unwrap();
+            let (geometry, _) = fit(&dimensions, arrangement, GRANULARITY).unwrap();
             let spans: Vec<_> = spans(&geometry, blocks).collect();
             for block in 0..blocks {
                 for outer in 0..outer_dim {

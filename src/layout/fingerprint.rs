@@ -6,25 +6,27 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::arrangement::Arrangement;
 use super::axis::Axis;
-use super::config::{Dimensions, LayoutKind};
+use super::config::Dimensions;
 use super::geometry::Geometry;
 use crate::base::error::{Result, Status, ensure, fail};
 use crate::base::wire::Form;
 use crate::region::Label;
 
-const FORM: Form = Form { magic: b"KVMEMFIL", versions: 1..=2, name: "fingerprint of a layout" };
+const VERSION: u16 = 3;
+const FORM: Form = Form { magic: b"KVMEMFIL", versions: VERSION..=VERSION, name: "fingerprint of a layout" };
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Shape {
-    kind: LayoutKind,
+    arrangement: Arrangement,
     dimensions: Dimensions,
 }
 
 /// The label of a file that holds a layout.
 pub fn label(geometry: &Geometry) -> Result<Label> {
-    let shape = Shape { kind: geometry.kind(), dimensions: geometry.dimensions().clone() };
-    Ok(Label { bytes: FORM.write(shape.kind.version(), &shape)?, check: ensure_same })
+    let shape = Shape { arrangement: geometry.arrangement(), dimensions: geometry.dimensions().clone() };
+    Ok(Label { bytes: FORM.write(VERSION, &shape)?, check: ensure_same })
 }
 
 /// Fails if a file with the label `found` does not contain the layout of the label `wanted`.
@@ -66,21 +68,19 @@ fn differences(found: &Shape, wanted: &Shape) -> Vec<String> {
     let heads = there.num_heads.zip(here.num_heads).map(|(there, here)| ("num_heads", there, here));
     let numbers = numbers.into_iter().chain(heads).filter(|(_, there, here)| there != here);
     let numbers = numbers.map(|(name, there, here)| format!("{name} is {there} in the file and {here} here"));
-    arrangement_differences(found.kind, wanted.kind).into_iter().chain(numbers).collect()
+    arrangement_differences(found, wanted).into_iter().chain(numbers).collect()
 }
 
-/// The differences of kind, order and strides, as text.
-fn arrangement_differences(found: LayoutKind, wanted: LayoutKind) -> Vec<String> {
-    if found == wanted {
+/// The differences of order and strides, as text. There are none if all elements have the same addresses.
+fn arrangement_differences(found: &Shape, wanted: &Shape) -> Vec<String> {
+    let num_heads = found.dimensions.num_heads.or(wanted.dimensions.num_heads);
+    let geometry = |shape: &Shape| {
+        Geometry::new(Dimensions { num_heads, ..shape.dimensions.clone() }, shape.arrangement).ok()
+    };
+    if geometry(found).zip(geometry(wanted)).is_some_and(|(found, wanted)| found.same_addresses(&wanted)) {
         return Vec::new();
     }
-    let (LayoutKind::Ordered(there), LayoutKind::Ordered(here)) = (found, wanted) else {
-        let name = |kind: LayoutKind| match kind {
-            LayoutKind::Ordered(arrangement) => format!("{} {}", kind.c_name(), arrangement.order),
-            named => named.c_name().to_string(),
-        };
-        return vec![format!("kind is {} in the file and {} here", name(found), name(wanted))];
-    };
+    let (there, here) = (found.arrangement, wanted.arrangement);
     let order = (there.order != here.order)
         .then(|| format!("order is {} in the file and {} here", there.order, here.order));
     let bytes = |stride: Option<u64>| stride.map_or("tight".to_string(), |stride| format!("{stride} bytes"));
@@ -101,21 +101,20 @@ fn arrangement_differences(found: LayoutKind, wanted: LayoutKind) -> Vec<String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::BlockDim;
-    use super::super::{Arrangement, Order, Strides};
+    use super::super::{Order, Strides};
     use super::*;
     use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
 
-    fn fingerprint_of(kind: LayoutKind, change: impl Fn(&mut Dimensions)) -> Vec<u8> {
+    fn fingerprint_of(arrangement: Arrangement, change: impl Fn(&mut Dimensions)) -> Vec<u8> {
         let mut dimensions = Dimensions::small();
         change(&mut dimensions);
-        label(&Geometry::new(dimensions, kind).unwrap()).unwrap().bytes
+        label(&Geometry::new(dimensions, arrangement).unwrap()).unwrap().bytes
     }
 
     type Change = fn(&mut Dimensions);
 
     fn small() -> Vec<u8> {
-        fingerprint_of(LayoutKind::FullyContiguous, |_| {})
+        fingerprint_of(Arrangement::FULLY_CONTIGUOUS, |_| {})
     }
 
     #[test]
@@ -133,19 +132,18 @@ mod tests {
         ];
         for (name, change) in changes {
             let error =
-                ensure_same(&fingerprint_of(LayoutKind::FullyContiguous, change), &small()).unwrap_err();
+                ensure_same(&fingerprint_of(Arrangement::FULLY_CONTIGUOUS, change), &small()).unwrap_err();
             assert_eq!(error.status(), Status::InvalidArgument);
             assert!(error.message().contains(name), "{error}");
         }
-        for kind in [BlockDim::First, BlockDim::Second].map(LayoutKind::LayerSeparate) {
-            let error = ensure_same(&fingerprint_of(kind, |_| {}), &small()).unwrap_err();
-            assert!(error.message().contains("kind is KVMEM_LAYOUT_LAYER_SEPARATE"), "{error}");
-        }
+        let separate = fingerprint_of(Arrangement::LAYER_SEPARATE, |_| {});
+        let error = ensure_same(&separate, &small()).unwrap_err();
+        assert!(error.message().contains("order is L/BONHC in the file and BLONHC here"), "{error}");
     }
 
     #[test]
     fn heads_that_one_side_does_not_state_are_no_difference() {
-        let unstated = fingerprint_of(LayoutKind::FullyContiguous, |d| d.num_heads = None);
+        let unstated = fingerprint_of(Arrangement::FULLY_CONTIGUOUS, |d| d.num_heads = None);
         assert!(ensure_same(&unstated, &small()).is_ok());
         assert!(ensure_same(&small(), &unstated).is_ok());
     }
@@ -153,10 +151,7 @@ mod tests {
     #[test]
     fn order_and_strides_count_and_are_named() {
         let ordered = |order: &str, strides| {
-            fingerprint_of(
-                LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides }),
-                |_| {},
-            )
+            fingerprint_of(Arrangement { order: Order::parse(order).unwrap(), strides }, |_| {})
         };
         let padded = Strides::default().with(Axis::Block, 10000);
         let here = ordered("BLOHNC", padded);
@@ -170,7 +165,7 @@ mod tests {
             ),
             (
                 small(),
-                "kind is KVMEM_LAYOUT_FULLY_CONTIGUOUS in the file and KVMEM_LAYOUT_ORDERED BLOHNC here",
+                "order is BLONHC in the file and BLOHNC here, the stride of axis B is tight in the file and 10000 bytes here",
             ),
         ] {
             let error = ensure_same(&there, &here).unwrap_err();
@@ -181,6 +176,17 @@ mod tests {
     }
 
     #[test]
+    fn orders_with_the_same_addresses_are_no_difference() {
+        let order = |text: &str| {
+            let arrangement = Arrangement::tight(Order::parse(text).unwrap());
+            fingerprint_of(arrangement, |d| (d.outer_dim, d.num_heads) = (1, None))
+        };
+        assert!(ensure_same(&order("L/BNC"), &order("LO/BNC")).is_ok());
+        assert!(ensure_same(&order("L/BNC"), &order("L/OBNHC")).is_ok());
+        assert!(ensure_same(&order("L/BNC"), &order("LBNC")).is_err());
+    }
+
+    #[test]
     fn what_is_no_fingerprint_is_refused() {
         let mut damaged = small();
         damaged[30] ^= 1;
@@ -188,7 +194,7 @@ mod tests {
             assert_eq!(ensure_same(bytes, &small()).unwrap_err().status(), Status::Corrupt);
         }
         ensure_all_damage_is_found(&small(), |bytes| ensure_same(bytes, &small()));
-        let newer = ensure_same(&of_version(&small(), 3), &small()).unwrap_err();
+        let newer = ensure_same(&of_version(&small(), VERSION + 1), &small()).unwrap_err();
         assert_eq!(newer.status(), Status::VersionMismatch);
     }
 }

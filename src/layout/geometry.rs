@@ -3,9 +3,9 @@
 //!
 //! With R = page_size × inner_dim × dtype_width, N blocks, L layers and O outer slots (at alignment 1):
 //!
-//! - fully contiguous: `base + block·L·O·R + layer·O·R + outer·R`
-//! - layer separate, block first: `base[layer] + block·O·R + outer·R`
-//! - layer separate, block second: `base[layer] + outer·B·R + block·R`
+//! - fully contiguous, `BLONHC`: `base + block·L·O·R + layer·O·R + outer·R`
+//! - layer separate, `L/BONHC`: `base[layer] + block·O·R + outer·R`
+//! - layer separate with outer slots first, `L/OBNHC`: `base[layer] + outer·B·R + block·R`
 //!
 //! These are the shapes of NVIDIA Dynamo's KVBM. An alignment rounds the block stride up. Any other order of axes has an
 //! address of the same form: the region and the offset are sums of an index times a number per axis.
@@ -13,7 +13,7 @@
 use super::arrangement::Arrangement;
 use super::axes::{Axes, overflow, product};
 use super::axis::Axis;
-use super::config::{BlockDim, Dimensions, LayoutKind};
+use super::config::Dimensions;
 use super::order::Order;
 use crate::base::error::{Result, ensure};
 
@@ -24,8 +24,7 @@ const PIECE: [Axis; 3] = [Axis::Token, Axis::Head, Axis::Element];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     dimensions: Dimensions,
-    kind: LayoutKind,
-    order: Order,
+    arrangement: Arrangement,
     axes: Axes,
     piece_size: u64,
     has_contiguous_pieces: bool,
@@ -33,24 +32,15 @@ pub struct Geometry {
 
 impl Geometry {
     /// Computes a shape. The error names the number that is invalid.
-    pub fn new(dimensions: Dimensions, kind: LayoutKind) -> Result<Self> {
+    pub fn new(dimensions: Dimensions, arrangement: Arrangement) -> Result<Self> {
         dimensions.validate()?;
         let Dimensions { page_size, inner_dim, dtype_width, .. } = dimensions;
-        let arrangement = kind.arrangement();
+        ensure_heads(&dimensions, &arrangement)?;
         let axes = Axes::new(&dimensions, &arrangement)?;
-        let (kind, axes) = match kind {
-            LayoutKind::Ordered(arrangement) => {
-                ensure_heads(&dimensions, &arrangement)?;
-                let arrangement = Arrangement { strides: axes.given(), ..arrangement };
-                let found = named(&dimensions, &axes, &arrangement);
-                found.unwrap_or((LayoutKind::Ordered(arrangement), axes))
-            }
-            named => (named, axes),
-        };
+        let arrangement = Arrangement { strides: axes.given(), ..arrangement };
         let piece_size = product(&[page_size, inner_dim, dtype_width])?;
         let has_contiguous_pieces = axes.contiguous(&PIECE, dtype_width).is_some();
-        let order = kind.order(&dimensions);
-        let geometry = Self { dimensions, kind, order, axes, piece_size, has_contiguous_pieces };
+        let geometry = Self { dimensions, arrangement, axes, piece_size, has_contiguous_pieces };
         geometry.allocation_size(1)?;
         Ok(geometry)
     }
@@ -60,14 +50,19 @@ impl Geometry {
         &self.dimensions
     }
 
-    /// The kind; one of KVBM's if the addresses are the same.
-    pub fn kind(&self) -> LayoutKind {
-        self.kind
+    /// The order of the axes, and the strides that are not tight.
+    pub fn arrangement(&self) -> Arrangement {
+        self.arrangement
     }
 
-    /// The order of the axes. Axes of the three kinds that have one index are left out.
+    /// Whether both give every element the same address.
+    pub fn same_addresses(&self, other: &Self) -> bool {
+        self.axes.same_addresses(&other.axes)
+    }
+
+    /// The order of the axes.
     pub fn order(&self) -> Order {
-        self.order
+        self.arrangement.order
     }
 
     /// Bytes per block, layer and outer slot.
@@ -188,27 +183,17 @@ impl Geometry {
     }
 }
 
-/// An order that names heads needs their number.
-fn ensure_heads(dimensions: &Dimensions, arrangement: &Arrangement) -> Result<()> {
-    let order = arrangement.order;
+/// An order that names heads needs their number, unless all elements of a token are contiguous whatever it is.
+fn ensure_heads(dimensions: &Dimensions, Arrangement { order, strides }: &Arrangement) -> Result<()> {
+    let is_any = order.within().windows(2).any(|pair| pair == [Axis::Head, Axis::Element])
+        && strides.given(Axis::Head).is_none();
     ensure!(
-        dimensions.num_heads.is_some() || !order.has(Axis::Head),
+        dimensions.num_heads.is_some() || !order.has(Axis::Head) || is_any,
         InvalidArgument,
-        "the order '{order}' names axis H (head), and num_heads is not given; set it, or omit H: C is then all heads of a \
-         token"
+        "the order '{order}' has axis H (head) apart from C or with a stride, and num_heads is not given; set it, or omit H: \
+         C is then all heads of a token"
     );
     Ok(())
-}
-
-/// The kind of KVBM that gives every element the same address, and its axes.
-fn named(dimensions: &Dimensions, axes: &Axes, arrangement: &Arrangement) -> Option<(LayoutKind, Axes)> {
-    let separate = [BlockDim::First, BlockDim::Second].map(LayoutKind::LayerSeparate);
-    let kinds: &[LayoutKind] = match arrangement.order.in_regions() {
-        [] => &[LayoutKind::FullyContiguous],
-        _ => &separate,
-    };
-    let of_kind = |kind: &LayoutKind| Some((*kind, Axes::new(dimensions, &kind.arrangement()).ok()?));
-    kinds.iter().filter_map(of_kind).find(|(_, of_kind)| of_kind.same_addresses(axes))
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::Layout;
+use super::arrangement::Arrangement;
 use super::builder::{ensure_disjoint, finish, registered};
-use super::config::{Dimensions, LayoutKind};
+use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
@@ -18,14 +19,14 @@ impl Layout {
     /// can check are checked.
     pub fn mapped(
         dimensions: Dimensions,
-        kind: LayoutKind,
+        arrangement: Arrangement,
         regions: Vec<Arc<Region>>,
         agent: Option<Arc<Agent>>,
     ) -> Result<Arc<Self>> {
         let corrupt = |error: Error| {
             error.context("the shared layout does not fit its memory").with_status(Status::Corrupt)
         };
-        let geometry = Geometry::new(dimensions, kind)?;
+        let geometry = Geometry::new(dimensions, arrangement)?;
         for region in &regions {
             ensure_whole_blocks(&geometry, region).map_err(corrupt)?;
         }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 pub use arrangement::{Arrangement, Strides};
 pub use axis::Axis;
 pub use builder::{AllocationConfig, LayoutSource};
-pub use config::{BlockDim, Dimensions, LayoutKind};
+pub use config::Dimensions;
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
@@ -109,13 +109,12 @@ impl Layout {
         let dimensions = geometry.dimensions();
         log!(
             Debug,
-            "layout {} created: {} blocks of {} layers and {} outer slots, {} bytes each, {} ({}) over {} {} regions from {}{}",
+            "layout {} created: {} blocks of {} layers and {} outer slots, {} bytes each, {} over {} {} regions from {}{}",
             self.log_id,
             dimensions.num_blocks,
             dimensions.num_layers,
             dimensions.outer_dim,
             geometry.piece_size(),
-            geometry.kind().name(),
             geometry.order(),
             geometry.num_regions(),
             memory.tier().name(),

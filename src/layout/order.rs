@@ -102,10 +102,14 @@ impl Order {
     }
 
     /// An order of axes that are known to be different.
-    pub(super) fn from_axes(in_regions: &[Axis], within: &[Axis]) -> Self {
+    pub(super) const fn from_axes(in_regions: &[Axis], within: &[Axis]) -> Self {
         let mut order = Self { axes: [Axis::Block; AXES], len: 0, region_axes: in_regions.len() as u8 };
-        for (place, axis) in order.axes.iter_mut().zip(in_regions.iter().chain(within)) {
-            *place = *axis;
+        while (order.len as usize) < in_regions.len() + within.len() {
+            let place = order.len as usize;
+            order.axes[place] = match place < in_regions.len() {
+                true => in_regions[place],
+                false => within[place - in_regions.len()],
+            };
             order.len += 1;
         }
         order

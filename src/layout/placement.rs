@@ -141,11 +141,11 @@ fn out_of_range(dimensions: &Dimensions, block: u64, layer: u64, outer: u64) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{BlockDim, LayoutKind};
+    use crate::layout::Arrangement;
 
     #[test]
     fn regions_with_a_byte_in_common_are_refused() {
-        let kind = LayoutKind::LayerSeparate(BlockDim::First);
+        let kind = Arrangement::LAYER_SEPARATE;
         let geometry = Geometry::new(Dimensions::small(), kind).unwrap();
         let size = geometry.region_size();
         let at =
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn indices_out_of_range_are_refused() {
-        let geometry = Geometry::new(Dimensions::small(), LayoutKind::FullyContiguous).unwrap();
+        let geometry = Geometry::new(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS).unwrap();
         let placement = Placement::new(geometry, vec![4096]).unwrap();
         assert!(placement.checked_address(3, 1, 1).is_ok());
         for (b, l, o) in [(4, 0, 0), (0, 2, 0), (0, 0, 2), (u64::MAX, 0, 0)] {

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use super::Layout;
-use super::config::{Dimensions, LayoutKind};
+use super::arrangement::Arrangement;
+use super::config::Dimensions;
 use super::geometry::Geometry;
 use super::memory::{Memory, RemoteMemory};
 use super::placement::Placement;
@@ -21,7 +22,7 @@ impl Layout {
     pub fn from_raw(
         agent: &Arc<Agent>,
         owner: &str,
-        (dimensions, kind): (Dimensions, LayoutKind),
+        (dimensions, arrangement): (Dimensions, Arrangement),
         list: &Descriptors,
     ) -> Result<Arc<Self>> {
         let tier = match list.memory_type() {
@@ -35,7 +36,7 @@ impl Layout {
         };
         let descriptors: Vec<Descriptor> = list.descriptors().collect();
         let bases = descriptors.iter().map(|descriptor| descriptor.address).collect();
-        let placement = Placement::new(Geometry::new(dimensions, kind)?, bases)?;
+        let placement = Placement::new(Geometry::new(dimensions, arrangement)?, bases)?;
         placement.ensure_separate()?;
         let size = placement.geometry().region_size();
         for (index, Descriptor { size: given, .. }) in descriptors.iter().enumerate() {

@@ -137,10 +137,10 @@ mod tests {
 
     use super::*;
     use crate::layout::axis::Axis;
-    use crate::layout::{Arrangement, Dimensions, LayoutKind, Order, Strides};
+    use crate::layout::{Arrangement, Dimensions, Order, Strides};
 
     fn geometry(order: &str, dimensions: Dimensions, strides: Strides) -> Option<Geometry> {
-        let kind = LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides });
+        let kind = Arrangement { order: Order::parse(order).unwrap(), strides };
         Geometry::new(dimensions, kind).ok()
     }
 

@@ -112,7 +112,7 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Arrangement, Dimensions, LayoutKind, Order, Strides};
+    use crate::layout::{Arrangement, Dimensions, Order, Strides};
 
     /// 4 blocks of 2 layers and 2 outer slots; a piece has 64 bytes.
     fn geometry(order: &str, block_stride: Option<u64>) -> Geometry {
@@ -129,7 +129,7 @@ mod tests {
         let strides =
             block_stride.map_or(Strides::default(), |stride| Strides::default().with(Axis::Block, stride));
         let order = Order::parse(order).unwrap();
-        Geometry::new(dimensions, LayoutKind::Ordered(Arrangement { order, strides })).unwrap()
+        Geometry::new(dimensions, Arrangement { order, strides }).unwrap()
     }
 
     #[test]

@@ -85,7 +85,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::layout::{Arrangement, Dimensions, Geometry, LayoutKind, Order, Placement};
+    use crate::layout::{Arrangement, Dimensions, Geometry, Order, Placement};
     use crate::plan::Outline;
     use crate::plan::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
 
@@ -100,7 +100,7 @@ mod tests {
             num_heads: Some(4),
             ..Dimensions::ONE
         };
-        let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
+        let kind = Arrangement::tight(Order::parse(order).unwrap());
         Placement::within(Geometry::new(dimensions, kind).unwrap(), start).unwrap()
     }
 

@@ -129,14 +129,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::{AllocationConfig, Arrangement, Dimensions, LayoutKind, Order};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Order};
     use crate::plan::{BlockPair, PairedRange, Wanted};
     use crate::region::{Region, SystemConfig};
 
     fn layout() -> std::sync::Arc<Layout> {
         let memory = AllocationConfig::System(SystemConfig::default());
         let dimensions = Dimensions { num_blocks: 12, num_layers: 2, ..Dimensions::small() };
-        Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
+        Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
     }
 
     fn plan(layout: &Layout, pairs: &[BlockPair], layers: Option<PairedRange>) -> Plan {
@@ -170,7 +170,7 @@ mod tests {
         let dimensions = Dimensions { num_blocks: 12, num_layers: 2, ..Dimensions::small() };
         let region = Region::system(&SystemConfig { size: 1 << 20, ..SystemConfig::default() }).unwrap();
         let side = |order: &str| {
-            let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
+            let kind = Arrangement::tight(Order::parse(order).unwrap());
             Layout::place(dimensions.clone(), kind, vec![region.clone()]).unwrap()
         };
         let pair = |source, destination| BlockPair { source, destination };

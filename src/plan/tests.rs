@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::error::Status;
-use crate::layout::{Axis, BlockDim, Dimensions, Geometry, LayoutKind, Placement};
+use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Placement};
 
 impl Plan {
     /// The plan of one list of pairs.
@@ -41,15 +41,12 @@ fn dimensions() -> Dimensions {
     }
 }
 
-fn placement(dimensions: Dimensions, kind: LayoutKind, start: u64) -> Placement {
+fn placement(dimensions: Dimensions, kind: Arrangement, start: u64) -> Placement {
     Placement::within(Geometry::new(dimensions, kind).unwrap(), start).unwrap()
 }
 
-const KINDS: [LayoutKind; 3] = [
-    LayoutKind::FullyContiguous,
-    LayoutKind::LayerSeparate(BlockDim::First),
-    LayoutKind::LayerSeparate(BlockDim::Second),
-];
+const KINDS: [Arrangement; 3] =
+    [Arrangement::FULLY_CONTIGUOUS, Arrangement::LAYER_SEPARATE, Arrangement::LAYER_SEPARATE_OUTER_FIRST];
 
 fn pairs(list: &[(u32, u32)]) -> Vec<BlockPair> {
     list.iter()
@@ -298,7 +295,7 @@ fn a_block_of_more_layers_than_memory_holds_is_met_all_the_same() {
 
 #[test]
 fn runs_of_blocks_join_whatever_order_they_come_in() {
-    let contiguous = |start| placement(dimensions(), LayoutKind::FullyContiguous, start);
+    let contiguous = |start| placement(dimensions(), Arrangement::FULLY_CONTIGUOUS, start);
     let shuffled = pairs(&[(6, 2), (1, 8), (5, 1), (4, 0), (2, 9)]);
     let (a, b) = (contiguous(4096), contiguous(1 << 20));
     let plan = Plan::between(&a, &b, &shuffled, Wanted::default()).unwrap();

@@ -351,11 +351,11 @@ pub(super) fn common_divisor(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Dimensions, LayoutKind};
+    use crate::layout::{Arrangement, Dimensions};
 
     fn grid(page: u64, first: u64, step: u64) -> TokenGrid<'static> {
         let dimensions = Dimensions { page_size: page, ..Dimensions::small() };
-        let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+        let geometry = Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS).unwrap();
         TokenGrid::new(&geometry, &BlockTable { blocks: &[], first_token: first, token_step: step })
     }
 

@@ -146,19 +146,19 @@ fn still_written(transfer: LogId, address: u64, is_abandoned: bool) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
     use crate::plan::{BlockPair, PairedRange, Wanted};
     use crate::region::{DiskConfig, Region, SystemConfig};
 
     const SIZE: u64 = 1 << 20;
 
     fn over(region: &Arc<Region>) -> Arc<Layout> {
-        Layout::place(Dimensions::small(), LayoutKind::FullyContiguous, vec![region.clone()]).unwrap()
+        Layout::place(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS, vec![region.clone()]).unwrap()
     }
 
     fn memory() -> Arc<Layout> {
         let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(Dimensions::small(), LayoutKind::FullyContiguous, memory).unwrap()
+        Layout::allocate(Dimensions::small(), Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
     }
 
     fn heads(first: u64) -> Wanted {

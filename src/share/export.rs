@@ -152,8 +152,8 @@ impl ShareBuilder {
             }
             self.ensure_placeable(&parts, alignment_of_roots(geometry.dimensions().alignment))?;
         }
-        let (dimensions, kind) = (geometry.dimensions().clone(), geometry.kind());
-        Ok(LayoutEntry { dimensions, kind, parts, remote: None })
+        let (dimensions, arrangement) = (geometry.dimensions().clone(), geometry.arrangement());
+        Ok(LayoutEntry { dimensions, arrangement, parts, remote: None })
     }
 
     /// Adds the root of a view, unless it was added before. Returns the part of the root that the view covers.

@@ -94,7 +94,7 @@ impl Share {
         let mapped = |entry: &LayoutEntry| {
             let regions = entry.parts.iter().map(|part| view(&roots[part.region as usize], part));
             let regions = regions.collect::<Result<Vec<_>>>()?;
-            Layout::mapped(entry.dimensions.clone(), entry.kind, regions, agent.cloned())
+            Layout::mapped(entry.dimensions.clone(), entry.arrangement, regions, agent.cloned())
         };
         if let [("", entry)] = layout.parts[..] {
             return mapped(entry);

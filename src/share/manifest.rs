@@ -13,10 +13,11 @@ use super::memory_handle::MemoryHandle;
 use crate::base::error::{Result, Status, ensure, fail};
 use crate::base::process::ProcessIdentity;
 use crate::base::wire::Form;
-use crate::layout::{Dimensions, Geometry, LayoutKind, MAX_PARTS, ensure_parts};
+use crate::layout::{Arrangement, Dimensions, Geometry, MAX_PARTS, ensure_parts};
 use crate::region::{Access, Tier};
 
-const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=5, name: "share" };
+const VERSION: u16 = 6;
+const FORM: Form = Form { magic: b"KVMEMSHR", versions: VERSION..=VERSION, name: "share" };
 /// The maximum number of regions of a share: a layout has one region, or one per layer, outer slot or head.
 const MAX_REGIONS: usize = 1 << 16;
 
@@ -63,7 +64,7 @@ pub struct LayoutEntry {
     /// As configured.
     pub dimensions: Dimensions,
     /// As configured.
-    pub kind: LayoutKind,
+    pub arrangement: Arrangement,
     /// The parts of the regions that it occupies, one per region of the layout; none if only NIXL can access it.
     pub parts: Vec<RegionPart>,
     /// The data that NIXL needs to access it, if it is registered with an agent.
@@ -123,34 +124,19 @@ impl Manifest {
         if ways.all(|way| way == first) { first } else { Transport::Auto }
     }
 
-    /// The bytes, in the oldest version that can represent the share, so that old importers can read it.
+    /// The bytes.
     pub fn write(&self) -> Result<Vec<u8>> {
-        FORM.write(self.version(), self)
-    }
-
-    fn version(&self) -> u16 {
-        let of_object = match &self.object {
-            Object::Parts(_) => 5,
-            Object::Layout(LayoutEntry { kind: LayoutKind::Ordered(_), .. }) => 4,
-            _ => 1,
-        };
-        self.regions.iter().map(|region| region.carried.version()).fold(of_object, u16::max)
+        FORM.write(VERSION, self)
     }
 
     /// Reads a manifest that was received with `fds` file descriptors. Returns a manifest or an error for any bytes.
     pub fn read(bytes: &[u8], fds: usize) -> Result<Self> {
-        let (version, manifest): (u16, Self) = FORM.read(bytes)?;
-        manifest.check(version, fds).map_err(|error| error.context("the share is inconsistent"))?;
+        let (_, manifest): (_, Self) = FORM.read(bytes)?;
+        manifest.check(fds).map_err(|error| error.context("the share is inconsistent"))?;
         Ok(manifest)
     }
 
-    fn check(&self, version: u16, fds: usize) -> Result<()> {
-        ensure!(
-            self.version() <= version,
-            Corrupt,
-            "it has version {version}, and contains a memory handle, an order or parts of version {}",
-            self.version()
-        );
+    fn check(&self, fds: usize) -> Result<()> {
         ensure!(
             self.fds as usize == fds,
             Corrupt,
@@ -200,7 +186,7 @@ impl Manifest {
     }
 
     fn check_layout(&self, layout: &LayoutEntry, has_remote: bool) -> Result<Geometry> {
-        let geometry = Geometry::new(layout.dimensions.clone(), layout.kind)
+        let geometry = Geometry::new(layout.dimensions.clone(), layout.arrangement)
             .map_err(|error| error.with_status(Status::Corrupt))?;
         let mapped = !self.regions.is_empty();
         ensure!(mapped || has_remote, Corrupt, "it contains neither memory handles nor NIXL metadata");

@@ -125,15 +125,6 @@ impl MemoryHandle {
         }
     }
 
-    /// The first version of the wire form that contains it.
-    pub fn version(&self) -> u16 {
-        match self {
-            Self::Memory { offset: 1.., .. } => 3,
-            Self::Memory { .. } | Self::Disk { .. } | Self::Ipc { .. } | Self::Extents { .. } => 1,
-            Self::Fabric { .. } | Self::Mappings { .. } => 2,
-        }
-    }
-
     /// Fails unless the handle is valid for memory of this tier and size. Calls `named` with each file descriptor, in order.
     pub fn check(&self, tier: Tier, size: u64, mut named: impl FnMut(u32) -> Result<()>) -> Result<()> {
         match (self, tier) {

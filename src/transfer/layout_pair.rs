@@ -123,14 +123,14 @@ mod tests {
 
     use super::*;
     use crate::engine::preferences::Preferences;
-    use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::plan::{PairedRange, Wanted};
     use crate::region::SystemConfig;
 
     fn layout(num_layers: u64) -> Arc<Layout> {
         let dimensions = Dimensions { num_blocks: 12, num_layers, ..Dimensions::small() };
         let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
+        Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
     }
 
     fn pair(source: &Layout, destination: &Layout, request: TransferRequest<'_>) -> Arc<LayoutPair> {

@@ -177,32 +177,6 @@ pub const MemoryType = enum(u32) {
     _,
 };
 
-/// Shape of a layout.
-pub const LayoutKind = enum(u32) {
-    /// The default of the library.
-    default = 0,
-    /// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ +
-    /// layer·O·R + outer·R
-    fully_contiguous = 1,
-    /// One region per layer. block_dim selects the order within it.
-    layer_separate = 2,
-    /// Any other order of axes, or strides that are not tight. `order` and the strides of
-    /// kvmem_layout_config select it.
-    ordered = 3,
-    _,
-};
-
-/// Order within a region of a layer.
-pub const BlockDim = enum(u32) {
-    /// The default of the library.
-    default = 0,
-    /// base[layer] + block·⌈O·R⌉ + outer·R
-    first = 1,
-    /// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
-    second = 2,
-    _,
-};
-
 /// Processes that can access a layout.
 pub const Locality = enum(u32) {
     /// The default of the library.
@@ -575,4 +549,17 @@ pub const Access = enum(u32) {
     /// Read and write access.
     read_write = 3,
     _,
+};
+
+/// Orders of the layouts of NVIDIA Dynamo's KVBM.
+pub const order = struct {
+    /// Order of KVBM's fully contiguous layout: one region. A block contains all its layers, a layer its
+    /// outer slots: base + block·⌈L·O·R⌉ + layer·O·R + outer·R
+    pub const fully_contiguous = "BLONHC";
+    /// Order of KVBM's layer separate layout with the block dimension first: one region per layer.
+    /// base[layer] + block·⌈O·R⌉ + outer·R
+    pub const layer_separate = "L/BONHC";
+    /// Order of KVBM's layer separate layout with the block dimension second: one region per layer.
+    /// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
+    pub const layer_separate_outer_first = "L/OBNHC";
 };

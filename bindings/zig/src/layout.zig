@@ -26,11 +26,9 @@ pub const LayoutConfig = struct {
     dtype_width: u64 = 0,
     /// Alignment of blocks in bytes, a power of two; 0 for 1.
     alignment: u64 = 0,
-    /// KV heads; 0 if unknown. An order with H requires it.
+    /// KV heads; 0 if unknown. An order in which C does not follow H requires it.
     num_heads: u64 = 0,
-    kind: constants.LayoutKind = .default,
-    block_dim: constants.BlockDim = .default,
-    /// Axes from the outermost to the innermost, such as "L/OBNHC"; null for that of the kind.
+    /// `constants.order`, or any other order of axes from the outermost to the innermost, such as "L/BHNOC".
     order: ?[:0]const u8 = null,
     /// Strides in bytes; 0 if tight.
     block_stride: u64 = 0,
@@ -117,8 +115,6 @@ pub const LayoutInfo = struct {
     num_heads: u64,
     device_id: u64,
     num_regions: u64,
-    kind: constants.LayoutKind,
-    block_dim: constants.BlockDim,
     tier: constants.Tier,
     locality: constants.Locality,
     memory_type: constants.MemoryType,

@@ -14,7 +14,7 @@ inline kvmem::LayoutConfig small_config(std::uint64_t num_blocks = 4) {
     config.page_size = 4;
     config.inner_dim = 8;
     config.dtype_width = 2;
-    config.kind = kvmem::LayoutKind::fully_contiguous;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     return config;
 }
 

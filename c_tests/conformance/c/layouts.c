@@ -13,8 +13,6 @@ static void read_shape(struct step *step, kvmem_layout_config *config)
 {
     *config = (kvmem_layout_config){.struct_size = sizeof(*config)};
     SET_SHAPE(*config);
-    config->kind = (uint32_t)word_value(step, "kind", layout_kinds);
-    config->block_dim = (uint32_t)word_value(step, "block_dim", block_dims);
     config->order = has(step, "order") ? text_of(step, "order") : NULL;
 }
 
@@ -131,8 +129,6 @@ static kvmem_status layout_info(struct step *step, kvmem_error **error)
     NUMBER(info, num_heads);
     NUMBER(info, num_regions);
     NUMBER(info, num_parts);
-    WORD(info, kind, layout_kinds);
-    WORD(info, block_dim, block_dims);
     WORD(info, tier, tiers);
     WORD(info, locality, localities);
     WORD(info, memory_type, memory_types);

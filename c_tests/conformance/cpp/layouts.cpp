@@ -7,8 +7,6 @@ namespace {
 kvmem::LayoutConfig shape(const Step &step) {
     kvmem::LayoutConfig config;
     SET_SHAPE(config);
-    config.kind = static_cast<kvmem::LayoutKind>(step.word("kind", layout_kinds));
-    config.block_dim = static_cast<kvmem::BlockDim>(step.word("block_dim", block_dims));
     if (step.has("order")) config.order = step.text("order");
     return config;
 }
@@ -105,8 +103,7 @@ Results layout_info(const Step &step, World &world) {
             NUMBER(info, inner_dim), NUMBER(info, dtype_width),
             NUMBER(info, alignment), NUMBER(info, num_heads),
             NUMBER(info, num_regions), NUMBER(info, num_parts),
-            WORD(info, kind, layout_kinds),
-            WORD(info, block_dim, block_dims), WORD(info, tier, tiers),
+            WORD(info, tier, tiers),
             WORD(info, locality, localities),
             WORD(info, memory_type, memory_types), {"order", info.order},
             NUMBER(info, block_stride), NUMBER(info, layer_stride),

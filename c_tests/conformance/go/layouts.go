@@ -24,8 +24,7 @@ func shape(in *values) kvmem.LayoutConfig {
 	return kvmem.LayoutConfig{
 		NumBlocks: in.number("num_blocks"), NumLayers: in.number("num_layers"), OuterDim: in.number("outer_dim"),
 		PageSize: in.number("page_size"), InnerDim: in.number("inner_dim"), DtypeWidth: in.number("dtype_width"),
-		Alignment: in.number("alignment"), NumHeads: in.number("num_heads"), Kind: word[kvmem.LayoutKind](in, "kind", layoutKinds),
-		BlockDim: word[kvmem.BlockDim](in, "block_dim", blockDims), Order: in.text("order"),
+		Alignment: in.number("alignment"), NumHeads: in.number("num_heads"), Order: in.text("order"),
 		BlockStride: in.number("block_stride"), LayerStride: in.number("layer_stride"), OuterStride: in.number("outer_stride"),
 		TokenStride: in.number("token_stride"), HeadStride: in.number("head_stride"), ElementStride: in.number("element_stride"),
 	}
@@ -101,8 +100,6 @@ func layoutInfo(s *step) error {
 	} {
 		s.put(key, value)
 	}
-	s.put("kind", wordOf(layoutKinds, i.Config.Kind))
-	s.put("block_dim", wordOf(blockDims, i.Config.BlockDim))
 	s.put("tier", wordOf(tiers, i.Tier))
 	s.put("locality", wordOf(localities, i.Locality))
 	s.put("memory_type", wordOf(memoryTypes, i.MemoryType))

@@ -91,17 +91,6 @@ var memoryTypes = words{
 	"object": uint64(kvmem.MemoryObject),
 }
 
-var layoutKinds = words{
-	"fully_contiguous": uint64(kvmem.LayoutFullyContiguous),
-	"layer_separate":   uint64(kvmem.LayoutLayerSeparate),
-	"ordered":          uint64(kvmem.LayoutOrdered),
-}
-
-var blockDims = words{
-	"first":  uint64(kvmem.BlockDimFirst),
-	"second": uint64(kvmem.BlockDimSecond),
-}
-
 var localities = words{
 	"local":      uint64(kvmem.LocalityLocal),
 	"registered": uint64(kvmem.LocalityRegistered),

@@ -28,7 +28,7 @@ void side_peer_start_served(kv_peer *peer, const char *name, place place, int de
     kvmem_layout_config model = *config;
     if (place_is_elastic(place)) model.alignment = ELASTIC_MODEL_ALIGNMENT;
     kv_model_open(&peer->model, &model, seed);
-    setup setup = {.kv = {.config = *config, .seed = seed, .is_served = serve != NULL},
+    setup setup = {.kv = {.shape = kv_sent(config), .seed = seed, .is_served = serve != NULL},
                    .place = (int32_t)place,
                    .device = device};
     if (serve != NULL) setup.kv.serve = *serve;
@@ -39,11 +39,11 @@ void side_peer_start_served(kv_peer *peer, const char *name, place place, int de
 }
 
 static void serve_open(int socket, const message *request) {
-    setup setup;
+    static setup setup; /* the layout refers to it */
     CHECK_EQ(request->size, sizeof(setup));
     memcpy(&setup, request->data, sizeof(setup));
     own_agent = agent_open(setup.kv.name);
-    side_open(&own_side, (place)setup.place, setup.device, &setup.kv.config, own_agent,
+    side_open(&own_side, (place)setup.place, setup.device, REF(kv_received(&setup.kv.shape)), own_agent,
               (uint32_t)setup.kv.seed);
     if (setup.kv.is_served) EXPECT_OK(kvmem_layout_serve(own_side.model.layout, &setup.kv.serve, ERR));
     CLEANUP(message_free) message metadata = agent_metadata(own_agent);

@@ -284,7 +284,7 @@ TEST(a_transfer_that_no_path_can_take_reports_the_causes_of_both) {
     nixl_find_stand_in();
     const kvmem_layout_config far_config = WITH(kv_config(&kv_kinds[0]), it.num_layers = 64, it.num_blocks = 4096);
     const kvmem_layout_config near_config =
-        WITH(far_config, it.num_blocks = 8, it.kind = KVMEM_LAYOUT_LAYER_SEPARATE);
+        WITH(far_config, it.num_blocks = 8, it.order = KVMEM_ORDER_LAYER_SEPARATE);
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
     OPENED(kv_side, local, &near_config, near, 1);

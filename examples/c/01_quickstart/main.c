@@ -37,9 +37,9 @@ int main(void)
     kvmem_block from, to;
     kvmem_error *error = NULL;
 
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     check(kvmem_layout_build(&options, &prefill, &error), &error);
-    config.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
+    config.order = KVMEM_ORDER_LAYER_SEPARATE;
     check(kvmem_layout_build(&options, &decode, &error), &error);
 
     check(kvmem_layout_get_block(prefill, 7, 31, 1, &from, &error), &error);

@@ -15,10 +15,10 @@ static void check(kvmem_status status, kvmem_error **error)
     exit(EXIT_FAILURE);
 }
 
-static kvmem_layout *build(uint32_t kind, kvmem_error **error)
+static kvmem_layout *build(const char *order, kvmem_error **error)
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 64, .num_layers = 8,
-        .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .kind = kind};
+        .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .order = order};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .system = &memory,
         .source = KVMEM_LAYOUT_ALLOCATE};
@@ -58,8 +58,8 @@ static size_t full_blocks(kvmem_layout *cache, uint32_t step, kvmem_block_pair *
 int main(void)
 {
     kvmem_error *error = NULL;
-    kvmem_layout *cache = build(KVMEM_LAYOUT_LAYER_SEPARATE, &error);
-    kvmem_layout *store = build(KVMEM_LAYOUT_FULLY_CONTIGUOUS, &error);
+    kvmem_layout *cache = build(KVMEM_ORDER_LAYER_SEPARATE, &error);
+    kvmem_layout *store = build(KVMEM_ORDER_FULLY_CONTIGUOUS, &error);
     kvmem_block_pair pairs[MAX_BLOCKS];
     kvmem_transfer *transfer;
 

@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     const char *path = argc > 1 ? argv[1] : "kv-blocks.store";
     kvmem_layout_config shape = {.struct_size = sizeof shape, .num_blocks = REQUESTS * BLOCKS_PER_REQUEST,
         .num_layers = 8, .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
-        .alignment = 4096, .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
+        .alignment = 4096, .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &shape, .system = &memory,
         .source = KVMEM_LAYOUT_ALLOCATE};

@@ -61,7 +61,7 @@ int main(void)
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 16, .num_layers = LAYERS,
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
-        .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+        .order = KVMEM_ORDER_LAYER_SEPARATE};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_disk_options file = {.struct_size = sizeof file};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,

@@ -42,7 +42,7 @@ static kvmem_layout *adopt(char *memory, size_t size, int fd, kvmem_error **erro
     kvmem_layout *layout;
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = BLOCKS, .num_layers = 4,
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
-        .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
+        .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .regions = &region,
         .count = 1, .source = KVMEM_LAYOUT_REGIONS};
     check(kvmem_layout_build(&options, &layout, error), error);

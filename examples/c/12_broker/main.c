@@ -20,7 +20,7 @@ static kvmem_layout *build_cache(kvmem_error **error)
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 16, .num_layers = 4,
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
-        .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
+        .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_system_options memory = {.struct_size = sizeof memory, .flags = KVMEM_SYSTEM_SHAREABLE};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .system = &memory,
         .source = KVMEM_LAYOUT_ALLOCATE};

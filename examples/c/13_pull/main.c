@@ -54,10 +54,10 @@ static kvmem_agent *start_agent(const char *name, kvmem_error **error)
 }
 
 // System memory, allocated by the layout and registered with the agent.
-static kvmem_layout *build_cache(kvmem_agent *agent, uint32_t kind, kvmem_error **error)
+static kvmem_layout *build_cache(kvmem_agent *agent, const char *order, kvmem_error **error)
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 16, .num_layers = 4,
-        .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .kind = kind};
+        .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .order = order};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .agent = agent,
         .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
@@ -70,7 +70,7 @@ static void own(int socket)
 {
     kvmem_error *error = NULL;
     kvmem_agent *agent = start_agent("owner", &error);
-    kvmem_layout *layout = build_cache(agent, KVMEM_LAYOUT_FULLY_CONTIGUOUS, &error);
+    kvmem_layout *layout = build_cache(agent, KVMEM_ORDER_FULLY_CONTIGUOUS, &error);
     kvmem_block block;
     check(kvmem_layout_get_block(layout, 3, 0, 0, &block, &error), &error);
     strcpy((char *)block.address, "the owner's keys");
@@ -100,7 +100,7 @@ static void pull(int socket)
 {
     kvmem_error *error = NULL;
     kvmem_agent *agent = start_agent("reader", &error);
-    kvmem_layout *local = build_cache(agent, KVMEM_LAYOUT_LAYER_SEPARATE, &error);
+    kvmem_layout *local = build_cache(agent, KVMEM_ORDER_LAYER_SEPARATE, &error);
 
     size_t metadata_size, descriptor_size;
     void *metadata = receive_bytes(socket, &metadata_size);

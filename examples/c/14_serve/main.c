@@ -36,11 +36,11 @@ static kvmem_agent *start_agent(const char *name, kvmem_error **error)
 }
 
 /* In the GPU's memory, or in this process's if there are no options for the GPU. */
-static kvmem_layout *build_cache(kvmem_agent *agent, uint32_t kind, const kvmem_device_options *gpu,
+static kvmem_layout *build_cache(kvmem_agent *agent, const char *order, const kvmem_device_options *gpu,
     kvmem_error **error)
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 16, .num_layers = 4,
-        .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .kind = kind};
+        .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .order = order};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .agent = agent,
         .system = gpu != NULL ? NULL : &memory, .device = gpu, .source = KVMEM_LAYOUT_ALLOCATE};
@@ -52,7 +52,7 @@ static kvmem_layout *build_cache(kvmem_agent *agent, uint32_t kind, const kvmem_
 /* Writes block 3 of a layout in GPU memory, as a kernel of the engine would. */
 static void fill(kvmem_layout *cache, kvmem_error **error)
 {
-    kvmem_layout *host = build_cache(NULL, KVMEM_LAYOUT_FULLY_CONTIGUOUS, NULL, error);
+    kvmem_layout *host = build_cache(NULL, KVMEM_ORDER_FULLY_CONTIGUOUS, NULL, error);
     kvmem_block block;
     check(kvmem_layout_get_block(host, 3, 0, 0, &block, error), error);
     strcpy((char *)(uintptr_t)block.address, "the owner's keys");
@@ -70,7 +70,7 @@ static void own(int socket)
     kvmem_error *error = NULL;
     kvmem_agent *agent = start_agent("owner", &error);
     kvmem_device_options gpu = {.struct_size = sizeof gpu, .device = 0};
-    kvmem_layout *cache = build_cache(agent, KVMEM_LAYOUT_FULLY_CONTIGUOUS, &gpu, &error);
+    kvmem_layout *cache = build_cache(agent, KVMEM_ORDER_FULLY_CONTIGUOUS, &gpu, &error);
     fill(cache, &error);
 
     /* The GPU gathers rows in page-locked host memory, which peers without a GPU can read. */
@@ -97,7 +97,7 @@ static void use(int socket)
 {
     kvmem_error *error = NULL;
     kvmem_agent *agent = start_agent("reader", &error);
-    kvmem_layout *local = build_cache(agent, KVMEM_LAYOUT_LAYER_SEPARATE, NULL, &error);
+    kvmem_layout *local = build_cache(agent, KVMEM_ORDER_LAYER_SEPARATE, NULL, &error);
     size_t metadata_size, descriptor_size;
     void *metadata = receive_bytes(socket, &metadata_size);
     void *descriptor = receive_bytes(socket, &descriptor_size);

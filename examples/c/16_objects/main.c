@@ -43,7 +43,7 @@ static kvmem_agent *open_store(const char *endpoint, const char *bucket, kvmem_e
 /* One object per block: the objects have the size of a block, and blocks are contiguous in them. */
 static kvmem_layout *describe_objects(kvmem_layout_config config, kvmem_agent *agent, kvmem_error **error)
 {
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.order = KVMEM_ORDER_FULLY_CONTIGUOUS;
     /* With the shape in the prefix, a process with another one finds no objects, rather than wrong bytes. */
     char prefix[100];
     snprintf(prefix, sizeof prefix, "model-7b/rank0/BLONC-%dx%dx%dx%dx%d/", LAYERS, OUTERS, TOKENS,
@@ -98,7 +98,7 @@ int main(int argc, char **argv)
     }
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 32, .num_layers = LAYERS,
         .outer_dim = OUTERS, .page_size = TOKENS, .inner_dim = ELEMENTS, .dtype_width = WIDTH,
-        .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+        .order = KVMEM_ORDER_LAYER_SEPARATE};
     kvmem_error *error = NULL;
     kvmem_agent *agent = open_store(argv[1], argv[2], &error);
     kvmem_layout *cache = allocate_cache(&config, agent, &error);

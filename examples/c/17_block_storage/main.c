@@ -102,7 +102,7 @@ int main(int argc, char **argv)
     /* Pieces of 32 KiB: I/O of the device is aligned to 4096 bytes. */
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 32, .num_layers = 4,
         .outer_dim = 2, .page_size = 16, .inner_dim = 1024, .dtype_width = 2, .alignment = 4096,
-        .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
+        .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     kvmem_error *error = NULL;
     create_device(argv[1]);
     kvmem_agent *agent = open_device(argv[1], &error);

@@ -62,7 +62,7 @@ int main(void)
 {
     kvmem_layout_config config = {.struct_size = sizeof config, .num_blocks = 16, .num_layers = 4,
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2,
-        .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+        .order = KVMEM_ORDER_LAYER_SEPARATE};
     kvmem_pinned_options pinned = {.struct_size = sizeof pinned};
     kvmem_device_options device = {.struct_size = sizeof device};
     kvmem_layout_options on_host = {.struct_size = sizeof on_host, .config = &config, .pinned = &pinned,

@@ -11,9 +11,9 @@
 constexpr std::size_t layers = 4, blocks = 64, piece_bytes = 16 * 8 * 128 * 2;
 alignas(4096) std::byte cache[layers][2][blocks][piece_bytes];  // the engine's
 
-kvmem::LayoutConfig model_shape(kvmem::LayoutKind kind, kvmem::BlockDim block_dim) {
+kvmem::LayoutConfig model_shape(const char *order) {
     return {.num_blocks = blocks, .num_layers = layers, .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128,
-            .dtype_width = 2, .alignment = 4096, .kind = kind, .block_dim = block_dim};
+            .dtype_width = 2, .alignment = 4096, .order = order};
 }
 
 // One tensor per layer, [keys and values][block][token][head][dim], as vLLM's FlashAttention backend has them.
@@ -22,13 +22,13 @@ kvmem::Layout describe_cache() {
     for (auto &tensor : cache) {
         tensors.push_back(kvmem::Region::adopt_host({.address = tensor, .size = sizeof tensor}));
     }
-    const auto shape = model_shape(kvmem::LayoutKind::layer_separate, kvmem::BlockDim::second);
+    const auto shape = model_shape(KVMEM_ORDER_LAYER_SEPARATE_OUTER_FIRST);
     return kvmem::Layout::build(shape, tensors);
 }
 
 // In the file a block is contiguous, whatever the cache looks like.
 kvmem::Layout create_file() {
-    const auto shape = model_shape(kvmem::LayoutKind::fully_contiguous, kvmem::BlockDim::first);
+    const auto shape = model_shape(KVMEM_ORDER_FULLY_CONTIGUOUS);
     return kvmem::Layout::build(shape, kvmem::DiskOptions());
 }
 

@@ -12,7 +12,7 @@
 
 constexpr std::uint64_t num_requests = 8;
 
-kvmem::Result<kvmem::Layout> build(std::uint64_t num_blocks, kvmem::LayoutKind kind) {
+kvmem::Result<kvmem::Layout> build(std::uint64_t num_blocks, const char *order) {
     kvmem::LayoutConfig config;
     config.num_blocks = num_blocks;
     config.num_layers = 4;
@@ -20,7 +20,7 @@ kvmem::Result<kvmem::Layout> build(std::uint64_t num_blocks, kvmem::LayoutKind k
     config.page_size = 16;
     config.inner_dim = 1024;
     config.dtype_width = 2;
-    config.kind = kind;
+    config.order = order;
     return kvmem::Layout::build(config, kvmem::SystemOptions());
 }
 
@@ -49,8 +49,8 @@ int wait_for_completions(kvmem::Queue &queue, int events) {
 }
 
 int main() {
-    auto from = build(num_requests, kvmem::LayoutKind::fully_contiguous);
-    auto to = build(num_requests, kvmem::LayoutKind::layer_separate);
+    auto from = build(num_requests, KVMEM_ORDER_FULLY_CONTIGUOUS);
+    auto to = build(num_requests, KVMEM_ORDER_LAYER_SEPARATE);
     auto queue = kvmem::Queue::create();
     if (!from) return report(from.error());
     if (!to) return report(to.error());

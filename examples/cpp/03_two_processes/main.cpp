@@ -22,7 +22,7 @@ using BlockIds = std::vector<std::uint32_t>;
 // Prefill's blocks that decode needs, and where decode puts them.
 const BlockIds prefill_blocks = {3, 4, 9}, decode_blocks = {11, 2, 7}, file_blocks = {0, 1, 2}, restored_blocks = {5, 6, 1};
 
-kvmem::LayoutConfig model(kvmem::LayoutKind kind, std::uint64_t num_blocks) {
+kvmem::LayoutConfig model(const char *order, std::uint64_t num_blocks) {
     kvmem::LayoutConfig config;
     config.num_blocks = num_blocks;
     config.num_layers = 4;
@@ -31,7 +31,7 @@ kvmem::LayoutConfig model(kvmem::LayoutKind kind, std::uint64_t num_blocks) {
     config.inner_dim = 8 * 128;
     config.num_heads = 8;
     config.dtype_width = 2;
-    config.kind = kind;
+    config.order = order;
     return config;
 }
 
@@ -76,7 +76,7 @@ void fill(const kvmem::Layout &cache, std::uint32_t block) {
 
 void prefill(char *program) {
     auto agent = start_agent("prefill");
-    const auto config = model(kvmem::LayoutKind::fully_contiguous, 16);
+    const auto config = model(KVMEM_ORDER_FULLY_CONTIGUOUS, 16);
 
     kvmem::SystemOptions memory;
     memory.flags = kvmem::SystemFlag::shareable;
@@ -129,7 +129,7 @@ void read_in_place(Channel &channel, const std::vector<std::uint32_t> &checksums
 }
 
 void offload_and_restore(const kvmem::Layout &cache, const std::vector<std::uint32_t> &checksums) {
-    const auto file = kvmem::Layout::build(model(kvmem::LayoutKind::fully_contiguous, file_blocks.size()),
+    const auto file = kvmem::Layout::build(model(KVMEM_ORDER_FULLY_CONTIGUOUS, file_blocks.size()),
                                            kvmem::DiskOptions());
     move("decode: offload", cache, decode_blocks, file, file_blocks, checksums);
     move("decode: restore", file, file_blocks, cache, restored_blocks, checksums);
@@ -142,7 +142,7 @@ void decode(int socket) {
     std::memcpy(checksums.data(), received.data(), checksums.size() * sizeof checksums[0]);
 
     auto agent = start_agent("decode");
-    const auto cache = kvmem::Layout::build(model(kvmem::LayoutKind::layer_separate, 12), kvmem::SystemOptions(), &agent);
+    const auto cache = kvmem::Layout::build(model(KVMEM_ORDER_LAYER_SEPARATE, 12), kvmem::SystemOptions(), &agent);
     read_over_nixl(channel, agent, cache, checksums);
     read_in_place(channel, checksums);
     offload_and_restore(cache, checksums);

@@ -30,7 +30,7 @@ std::uint64_t Cache::block_bytes() const {
     return info.num_layers * info.outer_dim * strides.size;
 }
 
-kvmem::LayoutConfig geometry(const Options &options, kvmem::LayoutKind kind, std::uint64_t blocks) {
+kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uint64_t blocks) {
     kvmem::LayoutConfig config;
     config.num_blocks = blocks;
     config.num_layers = options.layers;
@@ -39,14 +39,13 @@ kvmem::LayoutConfig geometry(const Options &options, kvmem::LayoutKind kind, std
     config.inner_dim = options.heads * options.head_dim;
     config.num_heads = options.heads;
     config.dtype_width = bf16;
-    config.kind = kind;
+    config.order = order;
     return config;
 }
 
 kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uint64_t heads,
                              std::uint64_t page_size, std::uint64_t blocks) {
-    auto config = geometry(options, kvmem::LayoutKind::from_order, blocks);
-    config.order = order;
+    auto config = geometry(options, order, blocks);
     config.page_size = page_size;
     config.inner_dim = heads * options.head_dim;
     config.num_heads = heads;
@@ -55,7 +54,7 @@ kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uin
 
 kvmem::Layout build_disk_layout(const Options &options, std::uint64_t blocks) {
     // Fully contiguous: a block is one extent of the file, whatever its layout in memory.
-    const auto config = geometry(options, kvmem::LayoutKind::fully_contiguous, blocks);
+    const auto config = geometry(options, KVMEM_ORDER_FULLY_CONTIGUOUS, blocks);
     kvmem::DiskOptions file;
     if (!options.disk_dir.empty()) file.directory = options.disk_dir;
     // O_DIRECT moves whole sectors only; pieces smaller than one go through the page cache.

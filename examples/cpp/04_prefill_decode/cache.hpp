@@ -28,7 +28,7 @@ struct Cache {
 };
 
 // The model's geometry. The library checks it, and the user reads the library's message.
-kvmem::LayoutConfig geometry(const Options &options, kvmem::LayoutKind kind, std::uint64_t blocks);
+kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uint64_t blocks);
 
 // The same for the heads of a rank, in another order of axes.
 kvmem::LayoutConfig geometry(const Options &options, const char *order, std::uint64_t heads,

@@ -116,7 +116,7 @@ void run_decode(const Options &options, Channel &prefill, const Deadline &deadli
     auto agent = options.share ? kvmem::Agent() : start_agent("decode", rows);
     print(rows);
     rows.clear();
-    const auto config = geometry(options, kvmem::LayoutKind::layer_separate, options.blocks);
+    const auto config = geometry(options, KVMEM_ORDER_LAYER_SEPARATE, options.blocks);
     const Cache cache = build_cache(options, {"decode", config, agent, false}, rows);
     // New host memory is zero; new GPU memory may contain anything.
     print(rows + copy_to_gpu({"decode", "clear GPU memory"}, cache, all_blocks(options.blocks), deadline));

@@ -28,7 +28,7 @@ std::string name_gpu(const Options &options) {
 
 // Throws the library's error for an invalid geometry or a missing GPU, before any process is started.
 void introduce_one_to_one(const Options &options) {
-    const auto config = geometry(options, kvmem::LayoutKind::fully_contiguous, options.blocks);
+    const auto config = geometry(options, KVMEM_ORDER_FULLY_CONTIGUOUS, options.blocks);
     const auto needs = kvmem::layout_requirements(config);
     require_nameable(options);
     const std::string gpu = name_gpu(options);

@@ -40,7 +40,7 @@ std::string wipe(const Cache &cache, const Deadline &deadline) {
 void run_prefill(const Options &options, Channel &decode, const Deadline &deadline) {
     std::string rows;
     auto agent = options.share ? kvmem::Agent() : start_agent("prefill", rows);
-    const auto config = geometry(options, kvmem::LayoutKind::fully_contiguous, options.blocks);
+    const auto config = geometry(options, KVMEM_ORDER_FULLY_CONTIGUOUS, options.blocks);
     const Cache cache = build_cache(options, {"prefill", config, agent, options.share}, rows);
     rows += fill(cache, deadline);
 

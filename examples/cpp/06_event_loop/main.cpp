@@ -34,7 +34,7 @@ kvmem::Agent start_agent(const char *name) {
 
 kvmem::Layout build_cache(const kvmem::Agent &agent) {
     const kvmem::LayoutConfig config = {.num_blocks = num_blocks, .num_layers = 4, .outer_dim = 2, .page_size = 16,
-        .inner_dim = 8 * 128, .dtype_width = 2, .kind = kvmem::LayoutKind::fully_contiguous};
+        .inner_dim = 8 * 128, .dtype_width = 2, .order = KVMEM_ORDER_FULLY_CONTIGUOUS};
     return kvmem::Layout::build(config, kvmem::SystemOptions(), &agent);
 }
 

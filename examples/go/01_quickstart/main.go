@@ -11,14 +11,14 @@ import (
 	kvmem "kvmem/bindings/go"
 )
 
-func build(kind kvmem.LayoutKind) *kvmem.Layout {
+func build(order string) *kvmem.Layout {
 	layout, err := kvmem.NewLayout(kvmem.LayoutOptions{
 		Config: kvmem.LayoutConfig{
 			NumBlocks: 64, NumLayers: 32,
 			OuterDim:   2,       // keys and values
 			PageSize:   16,      // tokens
 			InnerDim:   8 * 128, // heads x dim
-			DtypeWidth: 2, Kind: kind,
+			DtypeWidth: 2, Order: order,
 		},
 		Memory: kvmem.SystemOptions{},
 	})
@@ -29,7 +29,7 @@ func build(kind kvmem.LayoutKind) *kvmem.Layout {
 }
 
 func main() {
-	prefill, decode := build(kvmem.LayoutFullyContiguous), build(kvmem.LayoutLayerSeparate)
+	prefill, decode := build(kvmem.OrderFullyContiguous), build(kvmem.OrderLayerSeparate)
 	defer prefill.Close()
 	defer decode.Close()
 	keys, err := prefill.Bytes(7, 31, 0) // block 7, layer 31, keys

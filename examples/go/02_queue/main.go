@@ -19,7 +19,7 @@ const requests = 8
 func offload(ctx context.Context) error {
 	shape := kvmem.LayoutConfig{
 		NumBlocks: requests, NumLayers: 4, OuterDim: 2, PageSize: 16, InnerDim: 1024, DtypeWidth: 2,
-		Kind: kvmem.LayoutFullyContiguous,
+		Order: kvmem.OrderFullyContiguous,
 	}
 	cache, err := kvmem.NewLayout(kvmem.LayoutOptions{Config: shape, Memory: kvmem.SystemOptions{}})
 	if err != nil {

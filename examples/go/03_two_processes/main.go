@@ -21,7 +21,7 @@ import (
 
 var shape = kvmem.LayoutConfig{
 	NumBlocks: 16, NumLayers: 4, OuterDim: 2, PageSize: 16, InnerDim: 8 * 128, DtypeWidth: 2,
-	Kind: kvmem.LayoutFullyContiguous,
+	Order: kvmem.OrderFullyContiguous,
 }
 
 // pairs of blocks that decode reads.
@@ -137,7 +137,7 @@ func decode(ctx context.Context) error {
 	}
 	defer agent.Close()
 	separate := shape
-	separate.Kind = kvmem.LayoutLayerSeparate
+	separate.Order = kvmem.OrderLayerSeparate
 	cache, err := kvmem.NewLayout(kvmem.LayoutOptions{Config: separate, Agent: agent, Memory: kvmem.SystemOptions{}})
 	if err != nil {
 		return err

@@ -3,7 +3,7 @@
 const std = @import("std");
 const kvmem = @import("kvmem");
 
-fn build(kind: kvmem.constants.LayoutKind, diagnostics: *kvmem.Diagnostics) !kvmem.Layout {
+fn build(order: [:0]const u8, diagnostics: *kvmem.Diagnostics) !kvmem.Layout {
     return kvmem.Layout.init(.{
         .config = .{
             .num_blocks = 64,
@@ -12,16 +12,16 @@ fn build(kind: kvmem.constants.LayoutKind, diagnostics: *kvmem.Diagnostics) !kvm
             .page_size = 16, // tokens
             .inner_dim = 8 * 128, // heads x dim
             .dtype_width = 2,
-            .kind = kind,
+            .order = order,
         },
         .memory = .{ .system = .{} },
     }, diagnostics);
 }
 
 fn run(diagnostics: *kvmem.Diagnostics) !void {
-    const prefill = try build(.fully_contiguous, diagnostics);
+    const prefill = try build(kvmem.constants.order.fully_contiguous, diagnostics);
     defer prefill.deinit();
-    const decode = try build(.layer_separate, diagnostics);
+    const decode = try build(kvmem.constants.order.layer_separate, diagnostics);
     defer decode.deinit();
     const text = "the keys of block 7";
     const keys = try prefill.bytes(7, 31, 0, diagnostics); // block 7, layer 31, keys

@@ -11,7 +11,7 @@ const shape: kvmem.LayoutConfig = .{
     .page_size = 16, // tokens
     .inner_dim = 8 * 128, // heads x dim
     .dtype_width = 2,
-    .kind = .fully_contiguous,
+    .order = kvmem.constants.order.fully_contiguous,
 };
 
 /// Blocks that decode reads.
@@ -88,7 +88,7 @@ fn decode(socket: i32, diagnostics: *kvmem.Diagnostics) !void {
     defer agent.deinit();
     try agent.createBackend("UCX", &.{}, diagnostics);
     var separate = shape;
-    separate.kind = .layer_separate;
+    separate.order = kvmem.constants.order.layer_separate;
     const cache = try kvmem.Layout.init(.{
         .config = separate,
         .memory = .{ .system = .{} },

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::base::thread_pool::{Pool, Shared};
     use crate::layout::cache::LayoutCache;
-    use crate::layout::{AllocationConfig, Dimensions, Layout, LayoutKind};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferMethod, TransferRequest};
 
@@ -72,7 +72,7 @@ mod tests {
 
     fn layout(allocation: AllocationConfig) -> Arc<Layout> {
         let dimensions = Dimensions { inner_dim: 4096, ..Dimensions::ONE };
-        Layout::allocate(dimensions, LayoutKind::FullyContiguous, allocation).unwrap()
+        Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, allocation).unwrap()
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl<'a> ObjectParts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::plan::{BlockPair, PairedRange, Wanted};
     use crate::region::{ObjectConfig, Region, SystemConfig};
 
@@ -204,15 +204,15 @@ mod tests {
     fn objects(object_size: u64) -> Arc<Layout> {
         let config = ObjectConfig { prefix: "a".to_string(), object_size, count: 6 * BLOCK / object_size };
         let region = Region::objects_named(config).unwrap();
-        Layout::place(dimensions(), LayoutKind::FullyContiguous, vec![region]).unwrap()
+        Layout::place(dimensions(), Arrangement::FULLY_CONTIGUOUS, vec![region]).unwrap()
     }
 
-    fn host(kind: LayoutKind) -> Arc<Layout> {
+    fn host(kind: Arrangement) -> Arc<Layout> {
         let memory = AllocationConfig::System(SystemConfig::default());
         Layout::allocate(dimensions(), kind, memory).unwrap()
     }
 
-    const SEPARATE: LayoutKind = LayoutKind::LayerSeparate(BlockDim::Second);
+    const SEPARATE: Arrangement = Arrangement::LAYER_SEPARATE_OUTER_FIRST;
 
     /// The check of three blocks between the objects and a host layout.
     fn check(objects: &Arc<Layout>, host: &Arc<Layout>, reads: bool, wanted: Wanted) -> Result<bool> {
@@ -229,7 +229,7 @@ mod tests {
         let wanted = Wanted::default();
         for reads in [true, false] {
             let [whole, pieces] = [BLOCK, 64].map(objects);
-            let [contiguous, separate] = [LayoutKind::FullyContiguous, SEPARATE].map(host);
+            let [contiguous, separate] = [Arrangement::FULLY_CONTIGUOUS, SEPARATE].map(host);
             assert!(check(&whole, &contiguous, reads, wanted).unwrap());
             assert!(!check(&whole, &separate, reads, wanted).unwrap());
             assert!(check(&pieces, &contiguous, reads, wanted).unwrap(), "contiguous blocks are cut");
@@ -242,7 +242,7 @@ mod tests {
         for first in 0..2 {
             let layers = Some(PairedRange { source: first, destination: first, count: 2 });
             let wanted = Wanted { layers, ..Wanted::default() };
-            let contiguous = host(LayoutKind::FullyContiguous);
+            let contiguous = host(Arrangement::FULLY_CONTIGUOUS);
             assert!(check(&objects(BLOCK), &contiguous, true, wanted).unwrap());
             let error = check(&objects(BLOCK), &contiguous, false, wanted).unwrap_err();
             assert_eq!(error.status(), Status::Unsupported);

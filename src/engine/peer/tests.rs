@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::peer_run::NixlRun;
 use super::*;
 use crate::base::sync::Mutex;
-use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
+use crate::layout::{AllocationConfig, Arrangement, Dimensions};
 use crate::nixl::panic_in_step;
 use crate::plan::{BlockPair, Wanted};
 use crate::region::SystemConfig;
@@ -25,7 +25,7 @@ fn account() -> Account {
 fn layout() -> Arc<Layout> {
     let dimensions = Dimensions { inner_dim: 64, ..Dimensions::ONE };
     let memory = AllocationConfig::System(SystemConfig::default());
-    Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
+    Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
 }
 
 /// A transfer of one block.

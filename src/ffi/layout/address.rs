@@ -11,7 +11,7 @@ use crate::layout::Axis;
 
 /// Numbers to compute addresses with: bases[layer·layer_step + outer·outer_step + token·token_step +
 /// head·head_step] + block·block_stride + layer·layer_stride + outer·outer_stride + token·token_stride +
-/// head·head_stride + element·element_stride. Unless the kind is KVMEM_LAYOUT_ORDERED, a block in one layer
+/// head·head_stride + element·element_stride. In the orders KVMEM_ORDER_*, a block in one layer
 /// and outer slot starts at bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride +
 /// outer·outer_stride.
 #[repr(C)]
@@ -24,7 +24,7 @@ pub struct kvmem_layout_strides {
     /// Bytes from one block to the next.
     pub block_stride: u64,
     /// Bytes from one layer to the next; 0 if layers have separate regions, as in
-    /// KVMEM_LAYOUT_LAYER_SEPARATE.
+    /// KVMEM_ORDER_LAYER_SEPARATE.
     pub layer_stride: u64,
     /// Bytes from one outer slot to the next; 0 if outer slots have separate regions.
     pub outer_stride: u64,

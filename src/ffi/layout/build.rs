@@ -59,7 +59,7 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: GPU memory that grows and shrinks, with size and extent_size 0. No block has
     /// memory until kvmem_layout_resize. The block stride is padded so that no block spans two extents.
     pub elastic: *const kvmem_elastic_options,
-    /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_LAYOUT_LAYER_SEPARATE, or one per
+    /// KVMEM_LAYOUT_REGIONS: the regions: one, or one per layer for KVMEM_ORDER_LAYER_SEPARATE, or one per
     /// index of the axes before '/' in the order, of which the last varies fastest.
     pub regions: *const *mut kvmem_region,
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in the order of the regions.
@@ -135,10 +135,10 @@ unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc
     ensure_given("kvmem_layout_options", &[("config", has_config), ("source", has_source)])?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
-        let (dimensions, kind) = shape(&read(options.config)?)?;
+        let (dimensions, arrangement) = shape(&read(options.config)?)?;
         let agent = borrow_nullable(scope, options.agent)?.map(|named| named.agent.clone());
         ensure_only_fields_of_source(options)?;
-        let geometry = Geometry::new(dimensions, kind)?;
+        let geometry = Geometry::new(dimensions, arrangement)?;
         let source = match options.source {
             KVMEM_LAYOUT_ALLOCATE => LayoutSource::Allocate(allocation(options)?),
             KVMEM_LAYOUT_REGIONS => {

@@ -3,36 +3,21 @@
 
 use std::ffi::c_char;
 
-use crate::base::error::{Result, ensure, fail};
+use crate::base::error::Result;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::options::{ensure_given, not_one_of, options, read};
+use crate::ffi::common::options::{ensure_given, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
-use crate::layout::{Arrangement, Axis, BlockDim, Dimensions, Geometry, LayoutKind, Order, Strides};
+use crate::layout::{Arrangement, Axis, Dimensions, Geometry, Order, Strides};
 use crate::region::OwnedDevice;
 
-/// One region. A block contains all its layers, a layer its outer slots: base + block·⌈L·O·R⌉ + layer·O·R +
-/// outer·R
-pub const KVMEM_LAYOUT_FULLY_CONTIGUOUS: u32 = 1;
-/// One region per layer. block_dim selects the order within it.
-pub const KVMEM_LAYOUT_LAYER_SEPARATE: u32 = 2;
-/// Any other order of axes, or strides that are not tight. `order` and the strides of kvmem_layout_config
-/// select it.
-pub const KVMEM_LAYOUT_ORDERED: u32 = 3;
-
-/// base[layer] + block·⌈O·R⌉ + outer·R
-pub const KVMEM_BLOCK_DIM_FIRST: u32 = 1;
-/// base[layer] + outer·B·⌈R⌉ + block·⌈R⌉
-pub const KVMEM_BLOCK_DIM_SECOND: u32 = 2;
-
-/// Shape of a KV cache. `kind` selects a shape of NVIDIA Dynamo's KVBM, and `order` any order of axes: set
-/// one of the two. docs/layouts.md has the order of each engine. num_blocks, num_layers, outer_dim,
-/// page_size, inner_dim and dtype_width are required, the other fields have defaults. All sizes are those of
-/// this memory: with tensor parallelism, num_heads and inner_dim count the heads of this rank. In the
-/// formulas of the kinds B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim ×
-/// dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
+/// Shape of a KV cache. order, num_blocks, num_layers, outer_dim, page_size, inner_dim and dtype_width are
+/// required, the other fields have defaults. docs/layouts.md has the order of each engine. All sizes are
+/// those of this memory: with tensor parallelism, num_heads and inner_dim count the heads of this rank. In
+/// the formulas of KVMEM_ORDER_* B is num_blocks, L is num_layers, O is outer_dim, R is page_size × inner_dim
+/// × dtype_width bytes, and ⌈x⌉ is x rounded up to alignment.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_config {
@@ -53,19 +38,13 @@ pub struct kvmem_layout_config {
     /// Alignment of blocks in bytes, a power of two; 0 for 1. A tight block stride is rounded up to it, and a
     /// given one must be a multiple of it.
     pub alignment: u64,
-    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order with H
-    /// requires it.
+    /// KV heads, not query heads; inner_dim must be a multiple of it. 0 if unknown; an order in which C does
+    /// not follow H, and a head stride, require it.
     pub num_heads: u64,
-    /// KVMEM_LAYOUT_FULLY_CONTIGUOUS or KVMEM_LAYOUT_LAYER_SEPARATE. With an order: KVMEM_LAYOUT_ORDERED or
-    /// 0.
-    pub kind: u32,
-    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND requires
-    /// KVMEM_LAYOUT_LAYER_SEPARATE. With an order: 0.
-    pub block_dim: u32,
-    /// Axes from the outermost to the innermost, such as "L/OBNHC"; NULL for that of the kind. B block, L
-    /// layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs at most
-    /// once, and one that is missing must have one index. Axes before '/' have separate regions, and the
-    /// last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
+    /// KVMEM_ORDER_*, or any other order of axes from the outermost to the innermost, such as "L/BHNOC". B
+    /// block, L layer, O outer slot, N token, H head, C elements of one head of one token. Each axis occurs
+    /// at most once, and one that is missing must have one index. Axes before '/' have separate regions, and
+    /// the last of them varies fastest in the list of regions; B and C cannot have any. Without H, C is all
     /// elements of a token, and num_heads must be 0 or 1.
     pub order: *const c_char,
     /// Bytes from one block to the next; 0 if tight: the stride of the next inner axis times its number of
@@ -89,7 +68,7 @@ options!(kvmem_layout_config);
 #[derive(Clone, Copy)]
 pub struct kvmem_layout_requirements {
     /// Regions: the product of the sizes of the axes before '/', such as num_layers for
-    /// KVMEM_LAYOUT_LAYER_SEPARATE; 1 if there are none.
+    /// KVMEM_ORDER_LAYER_SEPARATE; 1 if there are none.
     pub num_regions: u64,
     /// Bytes of each region: to the end of its last element, rounded up to the alignment.
     pub region_size: u64,
@@ -117,8 +96,8 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
         // SAFETY: by contract.
         let (requirements, config) = unsafe { (out(requirements, "requirements")?, read(config)?) };
         // SAFETY: by contract.
-        let (dimensions, kind) = unsafe { shape(&config)? };
-        let geometry = Geometry::new(dimensions, kind)?;
+        let (dimensions, arrangement) = unsafe { shape(&config)? };
+        let geometry = Geometry::new(dimensions, arrangement)?;
         requirements.write(kvmem_layout_requirements {
             num_regions: geometry.num_regions() as u64,
             region_size: geometry.region_size(),
@@ -135,12 +114,11 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
 ///
 /// # Safety
 /// The order must be NULL or NUL-terminated, and live through the call.
-pub(in crate::ffi) unsafe fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, LayoutKind)> {
-    let has_order = !config.order.is_null();
+pub(in crate::ffi) unsafe fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, Arrangement)> {
     ensure_given(
         "kvmem_layout_config",
         &[
-            ("kind or order", config.kind != 0 || has_order),
+            ("order", !config.order.is_null()),
             ("num_blocks", config.num_blocks != 0),
             ("num_layers", config.num_layers != 0),
             ("outer_dim", config.outer_dim != 0),
@@ -159,35 +137,9 @@ pub(in crate::ffi) unsafe fn shape(config: &kvmem_layout_config) -> Result<(Dime
         alignment: if config.alignment == 0 { 1 } else { config.alignment },
         num_heads: (config.num_heads != 0).then_some(config.num_heads),
     };
-    let strides = strides(config);
-    let kind = match has_order {
-        // SAFETY: the caller's promise.
-        true => LayoutKind::Ordered(Arrangement { order: unsafe { order(config)? }, strides }),
-        false => named(config)?,
-    };
-    match kind {
-        LayoutKind::Ordered(_) => Ok((dimensions, kind)),
-        named if strides == Strides::default() => Ok((dimensions, named)),
-        named => {
-            let order = named.order(&dimensions);
-            Ok((dimensions, LayoutKind::Ordered(Arrangement { order, strides })))
-        }
-    }
-}
-
-/// # Safety
-/// As for [`shape`].
-unsafe fn order(config: &kvmem_layout_config) -> Result<Order> {
-    ensure!(
-        matches!(config.kind, 0 | KVMEM_LAYOUT_ORDERED) && config.block_dim == 0,
-        InvalidArgument,
-        "kind is {} and block_dim {}, and an order is given; with an order, kind is 0 or KVMEM_LAYOUT_ORDERED, and block_dim \
-         is 0",
-        config.kind,
-        config.block_dim
-    );
     // SAFETY: the caller's promise.
-    Order::parse(unsafe { text::required(config.order, "order")? })
+    let order = Order::parse(unsafe { text::required(config.order, "order")? })?;
+    Ok((dimensions, Arrangement { order, strides: strides(config) }))
 }
 
 fn strides(config: &kvmem_layout_config) -> Strides {
@@ -198,30 +150,4 @@ fn strides(config: &kvmem_layout_config) -> Strides {
         .with(Axis::Token, config.token_stride)
         .with(Axis::Head, config.head_stride)
         .with(Axis::Element, config.element_stride)
-}
-
-fn named(config: &kvmem_layout_config) -> Result<LayoutKind> {
-    let block_dim = match config.block_dim {
-        0 | KVMEM_BLOCK_DIM_FIRST => BlockDim::First,
-        KVMEM_BLOCK_DIM_SECOND => BlockDim::Second,
-        other => return Err(not_one_of("block_dim", other, "KVMEM_BLOCK_DIM_*")),
-    };
-    match config.kind {
-        KVMEM_LAYOUT_FULLY_CONTIGUOUS => {
-            ensure!(
-                block_dim == BlockDim::First,
-                InvalidArgument,
-                "block_dim is KVMEM_BLOCK_DIM_SECOND, which only a layer separate layout has"
-            );
-            Ok(LayoutKind::FullyContiguous)
-        }
-        KVMEM_LAYOUT_LAYER_SEPARATE => Ok(LayoutKind::LayerSeparate(block_dim)),
-        KVMEM_LAYOUT_ORDERED => {
-            fail!(
-                InvalidArgument,
-                "kind is KVMEM_LAYOUT_ORDERED, and order is NULL; give the order of the axes"
-            )
-        }
-        other => Err(not_one_of("kind", other, "KVMEM_LAYOUT_*")),
-    }
 }

@@ -9,13 +9,9 @@ use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, destroy};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::layout::config::{
-    KVMEM_BLOCK_DIM_FIRST, KVMEM_BLOCK_DIM_SECOND, KVMEM_LAYOUT_FULLY_CONTIGUOUS,
-    KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_LAYOUT_ORDERED,
-};
 use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::{kvmem_region, tier};
-use crate::layout::{Axis, BlockDim, Geometry, Layout, LayoutKind, Locality, Order};
+use crate::layout::{Axis, Geometry, Layout, Locality, Order};
 
 /// Only this process can access it: it has no agent.
 pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
@@ -50,10 +46,6 @@ pub struct kvmem_layout_info {
     pub device_id: u64,
     /// Number of regions.
     pub num_regions: u64,
-    /// KVMEM_LAYOUT_* value. An order and strides that give the same addresses as a kind are that kind.
-    pub kind: u32,
-    /// KVMEM_BLOCK_DIM_* value; 0 for KVMEM_LAYOUT_ORDERED.
-    pub block_dim: u32,
     /// KVMEM_TIER_* value.
     pub tier: u32,
     /// KVMEM_LOCALITY_* value, the same for all regions: all are on one tier and device, and a shared layout
@@ -65,8 +57,7 @@ pub struct kvmem_layout_info {
     /// shape: only num_blocks, device_id, num_regions, tier, locality and memory_type are set, and the others
     /// are 0.
     pub num_parts: u32,
-    /// Order of the axes, NUL-terminated, such as "L/OBNHC". Unless kind is KVMEM_LAYOUT_ORDERED, it has no O
-    /// if outer_dim is 1, and no H if num_heads is 0.
+    /// As configured, NUL-terminated, such as "L/OBNHC".
     pub order: [c_char; 8],
     /// Bytes from one block to the next.
     pub block_stride: u64,
@@ -161,12 +152,6 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
 
 fn with_shape(common: kvmem_layout_info, geometry: &Geometry) -> kvmem_layout_info {
     let dimensions = geometry.dimensions();
-    let (kind, block_dim) = match geometry.kind() {
-        LayoutKind::FullyContiguous => (KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST),
-        LayoutKind::LayerSeparate(BlockDim::First) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST),
-        LayoutKind::LayerSeparate(BlockDim::Second) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND),
-        LayoutKind::Ordered(_) => (KVMEM_LAYOUT_ORDERED, 0),
-    };
     kvmem_layout_info {
         num_layers: dimensions.num_layers,
         outer_dim: dimensions.outer_dim,
@@ -175,8 +160,6 @@ fn with_shape(common: kvmem_layout_info, geometry: &Geometry) -> kvmem_layout_in
         dtype_width: dimensions.dtype_width,
         alignment: dimensions.alignment,
         num_heads: dimensions.num_heads.unwrap_or(0),
-        kind,
-        block_dim,
         order: letters(geometry.order()),
         block_stride: geometry.stride(Axis::Block),
         layer_stride: geometry.stride(Axis::Layer),

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::wire::tests::{ensure_all_damage_is_found, of_version};
-use crate::layout::{Arrangement, Axis, BlockDim, Order, Strides};
+use crate::layout::{Axis, Order, Strides};
 use crate::nixl::MemoryType;
 
 fn payload() -> Payload {
@@ -16,7 +16,7 @@ fn payload() -> Payload {
         agent: "decode".into(),
         process: ProcessIdentity::sample(),
         tier: Tier::System,
-        kind: LayoutKind::LayerSeparate(BlockDim::First),
+        arrangement: Arrangement::LAYER_SEPARATE,
         dimensions,
         regions: vec![region(0x10000), region(0x20000)],
         bases: vec![0x10000, 0x20000],
@@ -36,26 +36,24 @@ fn parts() -> Vec<PartEntry> {
         let mut part = payload();
         part.bases.iter_mut().for_each(|base| *base += by);
         part.regions.iter_mut().for_each(|region| region.address += by);
-        PartEntry { name: name.to_string(), descriptor: FORM.write(1, &part).unwrap() }
+        PartEntry { name: name.to_string(), descriptor: FORM.write(OF_ONE, &part).unwrap() }
     };
     vec![moved("keys", 0), moved("values", 0x8000)]
 }
 
 fn read_parts(parts: Vec<PartEntry>) -> Result<Vec<String>> {
-    match super::read(&FORM.write(3, &Parts { parts, served: None }).unwrap())? {
+    match super::read(&FORM.write(OF_PARTS, &Parts { parts, served: None }).unwrap())? {
         Described::Parts(parts, _) => Ok(parts.into_iter().map(|(name, _)| name).collect()),
         Described::Layout(_) => unreachable!(),
     }
 }
 
 #[test]
-fn parts_need_version_3() {
+fn parts_need_their_version() {
     assert_eq!(read_parts(parts()).unwrap(), ["keys", "values"]);
-    let bytes = FORM.write(3, &Parts { parts: parts(), served: None }).unwrap();
-    for version in [1, 2] {
-        let older = super::read(&of_version(&bytes, version)).map(drop).unwrap_err();
-        assert_eq!(older.status(), Status::Corrupt, "{older}");
-    }
+    let bytes = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None }).unwrap();
+    let of_one = super::read(&of_version(&bytes, OF_ONE)).map(drop).unwrap_err();
+    assert_eq!(of_one.status(), Status::Corrupt, "{of_one}");
     ensure_all_damage_is_found(&bytes, |bytes| super::read(bytes).map(drop));
 }
 
@@ -76,7 +74,7 @@ fn hostile_parts_are_refused() {
         (|p| p[1].descriptor = p[0].descriptor.clone(), "'keys' and 'values' overlap in memory"),
         (|p| p[1].descriptor.truncate(40), "announces"),
         (
-            |p| p[1].descriptor = FORM.write(3, &Parts { parts: parts(), served: None }).unwrap(),
+            |p| p[1].descriptor = FORM.write(OF_PARTS, &Parts { parts: parts(), served: None }).unwrap(),
             "a part of the layout descriptor has parts itself",
         ),
         (|p| (0..2000).for_each(|_| p.extend(parts())), "4002 parts"),
@@ -103,7 +101,7 @@ fn parts_of_other_blocks_agents_or_tiers_are_refused() {
         part.regions.iter_mut().for_each(|region| region.address += 0x8000);
         change(&mut part);
         let mut all = parts();
-        all[1].descriptor = FORM.write(1, &part).unwrap();
+        all[1].descriptor = FORM.write(OF_ONE, &part).unwrap();
         let error = read_parts(all).unwrap_err();
         assert_eq!(error.status(), Status::Corrupt);
         assert!(error.message().contains(text), "{error}");
@@ -112,32 +110,24 @@ fn parts_of_other_blocks_agents_or_tiers_are_refused() {
 
 #[test]
 fn what_was_written_is_read() {
-    let placement = read(&FORM.write(1, &payload()).unwrap()).unwrap();
+    let placement = read(&FORM.write(OF_ONE, &payload()).unwrap()).unwrap();
     assert_eq!(placement.bases(), &[0x10000, 0x20000]);
     assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
 }
 
 fn ordered() -> Payload {
     let order = Order::parse("L/BOHNC").unwrap();
-    Payload { kind: LayoutKind::Ordered(Arrangement::tight(order)), ..payload() }
-}
-
-fn strides(payload: &mut Payload) -> &mut Strides {
-    match &mut payload.kind {
-        LayoutKind::Ordered(arrangement) => &mut arrangement.strides,
-        _ => unreachable!(),
-    }
+    Payload { arrangement: Arrangement::tight(order), ..payload() }
 }
 
 #[test]
-fn an_order_needs_version_2() {
-    let bytes = FORM.write(2, &ordered()).unwrap();
+fn an_order_is_read_and_other_versions_are_not() {
+    let bytes = FORM.write(OF_ONE, &ordered()).unwrap();
     assert_eq!(read(&bytes).unwrap().geometry().order().to_string(), "L/BOHNC");
-    let older = read(&of_version(&bytes, 1)).unwrap_err();
-    assert_eq!(older.status(), Status::Corrupt, "{older}");
-    assert!(read(&FORM.write(2, &payload()).unwrap()).is_ok(), "a kind in version 2");
-    let newer = super::read(&of_version(&bytes, 4)).map(drop).unwrap_err();
-    assert_eq!(newer.status(), Status::VersionMismatch);
+    for version in [OF_ONE - 1, OF_PARTS + 1] {
+        let other = super::read(&of_version(&bytes, version)).map(drop).unwrap_err();
+        assert_eq!(other.status(), Status::VersionMismatch, "{other}");
+    }
 }
 
 #[test]
@@ -145,8 +135,8 @@ fn hostile_strides_are_refused() {
     for axis in Axis::ALL {
         for stride in [1, 24, 1 << 40, 1 << 62, u64::MAX] {
             let mut changed = ordered();
-            *strides(&mut changed) = Strides::default().with(axis, stride);
-            let error = read(&FORM.write(2, &changed).unwrap()).unwrap_err();
+            changed.arrangement.strides = Strides::default().with(axis, stride);
+            let error = read(&FORM.write(OF_ONE, &changed).unwrap()).unwrap_err();
             assert_eq!(error.status(), Status::Corrupt, "{axis:?} {stride}: {error}");
         }
     }
@@ -154,8 +144,8 @@ fn hostile_strides_are_refused() {
 
 #[test]
 fn all_damage_is_found() {
-    ensure_all_damage_is_found(&FORM.write(1, &payload()).unwrap(), read);
-    ensure_all_damage_is_found(&FORM.write(2, &ordered()).unwrap(), read);
+    ensure_all_damage_is_found(&FORM.write(OF_ONE, &payload()).unwrap(), read);
+    ensure_all_damage_is_found(&FORM.write(OF_ONE, &ordered()).unwrap(), read);
 }
 
 #[test]
@@ -175,7 +165,7 @@ fn a_hostile_sender_is_found_out() {
         let mut changed = payload();
         change(&mut changed);
         assert_eq!(
-            read(&FORM.write(changed.kind.version(), &changed).unwrap()).unwrap_err().status(),
+            read(&FORM.write(OF_ONE, &changed).unwrap()).unwrap_err().status(),
             Status::Corrupt,
             "case {index}"
         );
@@ -187,7 +177,7 @@ proptest! {
     fn any_payload_behind_a_true_checksum_gives_a_result_or_an_error(
         body in prop::collection::vec(any::<u8>(), 0..512),
     ) {
-        for version in [2, 3] {
+        for version in [OF_ONE, OF_PARTS] {
             let _ = super::read(&FORM.frame(version, &body).unwrap());
         }
     }
@@ -200,7 +190,7 @@ proptest! {
         ciborium::into_writer(&Parts { parts: parts(), served: None }, &mut body).unwrap();
         let position = position.index(body.len());
         body[position] = byte;
-        let _ = super::read(&FORM.frame(3, &body).unwrap());
+        let _ = super::read(&FORM.frame(OF_PARTS, &body).unwrap());
     }
 
     #[test]
@@ -211,6 +201,6 @@ proptest! {
         ciborium::into_writer(&if is_ordered { ordered() } else { payload() }, &mut body).unwrap();
         let position = position.index(body.len());
         body[position] = byte;
-        let _ = read(&FORM.frame(2, &body).unwrap());
+        let _ = read(&FORM.frame(OF_ONE, &body).unwrap());
     }
 }

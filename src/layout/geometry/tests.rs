@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shapes of the three kinds and of any order, and wrong ones.
+//! Shapes of KVBM and of any order, and wrong ones.
 #![forbid(unsafe_code)]
 
 use proptest::prelude::*;
@@ -24,11 +24,11 @@ fn any_dimensions() -> impl Strategy<Value = Dimensions> {
     )
 }
 
-fn any_kind() -> impl Strategy<Value = LayoutKind> {
+fn any_shape() -> impl Strategy<Value = Arrangement> {
     prop::sample::select(vec![
-        LayoutKind::FullyContiguous,
-        LayoutKind::LayerSeparate(BlockDim::First),
-        LayoutKind::LayerSeparate(BlockDim::Second),
+        Arrangement::FULLY_CONTIGUOUS,
+        Arrangement::LAYER_SEPARATE,
+        Arrangement::LAYER_SEPARATE_OUTER_FIRST,
     ])
 }
 
@@ -39,8 +39,8 @@ fn pieces(dimensions: &Dimensions) -> impl Iterator<Item = (u64, u64, u64)> + us
 
 proptest! {
     #[test]
-    fn pieces_are_disjoint_and_inside_their_region(dimensions in any_dimensions(), kind in any_kind()) {
-        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+    fn pieces_are_disjoint_and_inside_their_region(dimensions in any_dimensions(), arrangement in any_shape()) {
+        let geometry = Geometry::new(dimensions.clone(), arrangement).unwrap();
         let mut spans: Vec<_> = pieces(&dimensions).map(|(b, l, o)| geometry.offset(b, l, o)).collect();
         spans.sort_unstable();
         for pair in spans.windows(2) {
@@ -55,11 +55,11 @@ proptest! {
 
     #[test]
     fn counts_and_strides_of_axes_give_the_address_of_every_element(
-        dimensions in any_dimensions(), kind in any_kind(), has_heads: bool,
+        dimensions in any_dimensions(), arrangement in any_shape(), has_heads: bool,
     ) {
         let heads = dimensions.inner_dim;
         let dimensions = Dimensions { num_heads: has_heads.then_some(heads), ..dimensions };
-        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+        let geometry = Geometry::new(dimensions.clone(), arrangement).unwrap();
         let mut inside = 0;
         for token in 0..geometry.count(Axis::Token) {
             for head in 0..geometry.count(Axis::Head) {
@@ -83,29 +83,30 @@ proptest! {
     }
 
     #[test]
-    fn the_published_formulas_hold_at_alignment_one(dimensions in any_dimensions(), kind in any_kind()) {
+    fn the_published_formulas_hold_at_alignment_one(dimensions in any_dimensions(), arrangement in any_shape()) {
         let dimensions = Dimensions { alignment: 1, ..dimensions };
         let (n, l_count, o_count) = (dimensions.num_blocks, dimensions.num_layers, dimensions.outer_dim);
         let r = dimensions.page_size * dimensions.inner_dim * dimensions.dtype_width;
-        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+        let geometry = Geometry::new(dimensions.clone(), arrangement).unwrap();
         for (b, l, o) in pieces(&dimensions) {
-            let expected = match kind {
-                LayoutKind::FullyContiguous => (0, b * l_count * o_count * r + l * o_count * r + o * r),
-                LayoutKind::LayerSeparate(BlockDim::First) => (l as usize, b * o_count * r + o * r),
-                LayoutKind::LayerSeparate(BlockDim::Second) => (l as usize, o * n * r + b * r),
-                LayoutKind::Ordered(_) => unreachable!(),
+            let expected = if arrangement == Arrangement::FULLY_CONTIGUOUS {
+                (0, b * l_count * o_count * r + l * o_count * r + o * r)
+            } else if arrangement == Arrangement::LAYER_SEPARATE {
+                (l as usize, b * o_count * r + o * r)
+            } else {
+                (l as usize, o * n * r + b * r)
             };
             prop_assert_eq!(geometry.offset(b, l, o), expected);
         }
-        let per_region = if kind == LayoutKind::FullyContiguous { n * l_count * o_count * r } else { n * o_count * r };
+        let per_region = if arrangement == Arrangement::FULLY_CONTIGUOUS { n * l_count * o_count * r } else { n * o_count * r };
         prop_assert_eq!(geometry.region_size(), per_region);
     }
 
     #[test]
     fn blocks_are_aligned_and_regions_fit_their_allocation(
-        dimensions in any_dimensions(), kind in any_kind(), unit in 1u64..1000, unit_shift in 0u32..14,
+        dimensions in any_dimensions(), arrangement in any_shape(), unit in 1u64..1000, unit_shift in 0u32..14,
     ) {
-        let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+        let geometry = Geometry::new(dimensions.clone(), arrangement).unwrap();
         let start_alignment = 1 << unit_shift;
         let start = unit * start_alignment;
         let placement = Placement::within(geometry.clone(), start).unwrap();
@@ -117,7 +118,7 @@ proptest! {
         }
         for block in 0..dimensions.num_blocks {
             for layer in 0..dimensions.num_layers {
-                let starts_block = kind != LayoutKind::FullyContiguous || layer == 0;
+                let starts_block = arrangement != Arrangement::FULLY_CONTIGUOUS || layer == 0;
                 if starts_block {
                     prop_assert_eq!(placement.address(block, layer, 0).1 % dimensions.alignment, 0);
                 }
@@ -128,13 +129,13 @@ proptest! {
     #[test]
     fn any_numbers_give_a_shape_or_an_error(
         n in any::<u64>(), l in any::<u64>(), p in any::<u64>(), i in any::<u64>(), shift in 0u32..64,
-        kind in any_kind(),
+        arrangement in any_shape(),
     ) {
         let dimensions = Dimensions {
             num_blocks: n, num_layers: l, outer_dim: 2, page_size: p, inner_dim: i, dtype_width: 8,
             alignment: 1 << shift, num_heads: None,
         };
-        if let Ok(geometry) = Geometry::new(dimensions, kind) {
+        if let Ok(geometry) = Geometry::new(dimensions, arrangement) {
             prop_assert!(geometry.total_size().unwrap() <= geometry.allocation_size(4096).unwrap());
         }
     }
@@ -156,54 +157,50 @@ fn wrong_dimensions_are_refused_by_name() {
         (Dimensions { inner_dim: 1 << 62, num_heads: None, ..Dimensions::small() }, "more than 2^63 - 1"),
     ];
     for (dimensions, text) in wrong {
-        let error = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap_err();
+        let error = Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS).unwrap_err();
         assert!(error.message().contains(text), "{error}");
         assert_eq!(error.status(), Status::InvalidArgument);
     }
 }
 
 fn ordered(dimensions: Dimensions, order: &str, strides: Strides) -> Result<Geometry> {
-    Geometry::new(dimensions, LayoutKind::Ordered(Arrangement { order: Order::parse(order)?, strides }))
+    Geometry::new(dimensions, Arrangement { order: Order::parse(order)?, strides })
 }
 
 #[test]
-fn an_order_with_the_addresses_of_a_kind_is_that_kind() {
+fn orders_may_have_the_same_addresses() {
     let one = Dimensions { outer_dim: 1, num_heads: None, ..Dimensions::small() };
     let aligned = Dimensions { alignment: 4096, ..one.clone() };
     let tight = Strides::default();
-    for (dimensions, order, strides, kind, shown) in [
-        (Dimensions::small(), "BLONHC", tight, LayoutKind::FullyContiguous, "BLONHC"),
-        (Dimensions::small(), "L/BONHC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BONHC"),
-        (Dimensions::small(), "L/OBNHC", tight, LayoutKind::LayerSeparate(BlockDim::Second), "L/OBNHC"),
-        (one.clone(), "L/BNC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BNC"),
-        (one.clone(), "LO/BNC", tight, LayoutKind::LayerSeparate(BlockDim::First), "L/BNC"),
-        (aligned.clone(), "BLNC", tight.with(Axis::Block, 4096), LayoutKind::FullyContiguous, "BLNC"),
+    for (dimensions, order, strides, other, is_same) in [
+        (&one, "L/BNC", tight, Arrangement::LAYER_SEPARATE, true),
+        (&one, "LO/BNC", tight, Arrangement::LAYER_SEPARATE_OUTER_FIRST, true),
+        (&aligned, "BLNC", tight.with(Axis::Block, 4096), Arrangement::FULLY_CONTIGUOUS, true),
+        (&Dimensions::small(), "BLOHNC", tight, Arrangement::FULLY_CONTIGUOUS, false),
+        (&Dimensions::small(), "LO/BNHC", tight, Arrangement::LAYER_SEPARATE, false),
+        (&one, "LBNC", tight, Arrangement::LAYER_SEPARATE, false),
+        (&one, "BLNC", tight.with(Axis::Block, 4104), Arrangement::FULLY_CONTIGUOUS, false),
     ] {
         let geometry = ordered(dimensions.clone(), order, strides).unwrap();
-        assert_eq!(geometry.kind(), kind, "{order}");
-        assert_eq!(geometry.order().to_string(), shown);
-        assert_eq!(geometry, Geometry::new(dimensions, kind).unwrap());
-    }
-    for (dimensions, order, strides) in [
-        (Dimensions::small(), "BLOHNC", tight),
-        (Dimensions::small(), "LO/BNHC", tight),
-        (one.clone(), "LBNC", tight),
-        (one.clone(), "BLNC", tight.with(Axis::Block, 4104)),
-        (one.clone(), "L/BNC", tight.with(Axis::Block, 4104)),
-    ] {
-        let geometry = ordered(dimensions, order, strides).unwrap();
-        let expected = Arrangement { order: Order::parse(order).unwrap(), strides };
-        assert_eq!(geometry.kind(), LayoutKind::Ordered(expected));
+        assert_eq!(geometry.order().to_string(), order);
+        let other = Geometry::new(dimensions.clone(), other).unwrap();
+        assert_eq!(geometry.same_addresses(&other), is_same, "{order}");
     }
     let tight_given = ordered(one, "LBNC", tight.with(Axis::Token, 128)).unwrap();
-    assert_eq!(tight_given.kind(), LayoutKind::Ordered(Arrangement::tight(Order::parse("LBNC").unwrap())));
+    assert_eq!(tight_given.arrangement().strides, tight);
 }
 
 #[test]
 fn heads_and_their_number_come_together() {
     let unknown = Dimensions { num_heads: None, ..Dimensions::small() };
-    let error = ordered(unknown, "LO/BNHC", Strides::default()).unwrap_err();
-    assert!(error.message().contains("names axis H (head), and num_heads is not given"), "{error}");
+    for (order, strides) in
+        [("LO/BHNC", Strides::default()), ("LO/BNHC", Strides::default().with(Axis::Head, 256))]
+    {
+        let error = ordered(unknown.clone(), order, strides).unwrap_err();
+        assert!(error.message().contains("has axis H (head) apart from C or with a stride"), "{error}");
+    }
+    let merged = ordered(unknown.clone(), "LO/BNHC", Strides::default()).unwrap();
+    assert!(merged.same_addresses(&ordered(unknown, "LO/BNC", Strides::default()).unwrap()));
 }
 
 #[test]

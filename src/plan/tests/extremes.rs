@@ -21,7 +21,7 @@ prop_compose! {
     fn any_kind()(
         order in Just(Axis::ALL.to_vec()).prop_shuffle(), regions in 0usize..3,
         strides in prop::collection::vec((0usize..6, any_number()), 0..3),
-    ) -> LayoutKind {
+    ) -> Arrangement {
         let letters: String = order.iter().map(|axis| axis.letter()).collect();
         let (before, after) = letters.split_at(regions);
         let text = if regions > 0 { format!("{before}/{after}") } else { letters.clone() };
@@ -29,7 +29,7 @@ prop_compose! {
         let given = strides.into_iter().fold(Strides::default(), |given, (axis, stride)| {
             given.with(Axis::ALL[axis], stride)
         });
-        LayoutKind::Ordered(Arrangement { order, strides: given })
+        Arrangement { order, strides: given }
     }
 }
 
@@ -43,7 +43,7 @@ prop_compose! {
 }
 
 /// A layout at the start of the addresses or at their end; `None` if there is none.
-fn placed(dimensions: &Dimensions, kind: LayoutKind, at_end: bool) -> Option<Placement> {
+fn placed(dimensions: &Dimensions, kind: Arrangement, at_end: bool) -> Option<Placement> {
     let geometry = Geometry::new(dimensions.clone(), kind).ok()?;
     geometry.total_size().unwrap();
     let count = geometry.num_regions() as u64;
@@ -156,9 +156,8 @@ fn the_moves_of_many_units_are_counted_at_once() {
         dtype_width: 2,
         ..Dimensions::ONE
     };
-    let ordered = |order: &str| {
-        LayoutKind::Ordered(Arrangement { order: Order::parse(order).unwrap(), strides: Strides::default() })
-    };
+    let ordered =
+        |order: &str| Arrangement { order: Order::parse(order).unwrap(), strides: Strides::default() };
     let placed = |order, start| {
         Placement::within(Geometry::new(sized(150_000), ordered(order)).unwrap(), start).unwrap()
     };

@@ -187,7 +187,7 @@ fn terms_that_a_layout_does_not_have_are_refused_by_name() {
 fn what_an_owner_refuses_is_not_said() {
     let order = Order::parse("N/BLOHC").unwrap();
     let of_one_head = Dimensions { num_heads: Some(1), ..dimensions() };
-    let apart = placement(of_one_head.clone(), LayoutKind::Ordered(Arrangement::tight(order)), 4096);
+    let apart = placement(of_one_head.clone(), Arrangement::tight(order), 4096);
     let together = placement(of_one_head, KINDS[0], 1 << 20);
     for (sides, owner) in [([&apart, &together], 0), ([&together, &apart], 1)] {
         let plan = Plan::between(sides[0], sides[1], &pairs(&[(1, 0)]), Wanted::default()).unwrap();

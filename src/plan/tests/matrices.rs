@@ -70,7 +70,7 @@ fn regular_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
     )
 }
 
-fn matrices_of(list: &[(u32, u32)], kinds: [LayoutKind; 2], wanted: Wanted) -> Vec<(u64, u64)> {
+fn matrices_of(list: &[(u32, u32)], kinds: [Arrangement; 2], wanted: Wanted) -> Vec<(u64, u64)> {
     let (a, b) = (placement(dimensions(), kinds[0], 4096), placement(dimensions(), kinds[1], 1 << 20));
     let plan = Plan::between(&a, &b, &pairs(list), wanted).unwrap();
     let list = listed(&plan.matrices(1 << 31).next().unwrap());
@@ -105,7 +105,7 @@ fn layers_are_rows_where_that_makes_fewer_matrices() {
         layers: None,
         heads: None,
     };
-    let contiguous = [LayoutKind::FullyContiguous; 2];
+    let contiguous = [Arrangement::FULLY_CONTIGUOUS; 2];
     assert_eq!(matrices_of(&[(5, 0), (1, 3)], contiguous, values), [(3, PIECE); 2]);
     assert_eq!(matrices_of(&[(5, 0), (6, 1), (7, 2), (8, 3)], contiguous, values), [(12, PIECE)]);
     let regular = [(0, 0), (2, 1), (4, 2), (6, 3)];

@@ -13,10 +13,10 @@ const ORDERS: [&str; 9] =
     ["BLOHNC", "L/BHNOC", "L/BNHOC", "LO/BNHC", "LO/BHNC", "OBNLHC", "OBHNLC", "L/OHCBN", "HBNCLO"];
 
 /// One of the three kinds, or of the orders.
-fn kind_of(index: usize) -> LayoutKind {
+fn kind_of(index: usize) -> Arrangement {
     let Some(order) = index.checked_sub(KINDS.len()) else { return KINDS[index] };
     let order = Order::parse(ORDERS[order]).unwrap();
-    LayoutKind::Ordered(Arrangement { order, strides: Strides::default() })
+    Arrangement { order, strides: Strides::default() }
 }
 
 pub(super) fn side(kind: usize, tokens: u64, heads: u64, alignment: u64, start: u64) -> Placement {
@@ -272,7 +272,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
 #[test]
 fn a_block_that_is_named_a_million_times_is_planned_at_once() {
     const TOKENS: u64 = 1 << 20;
-    let kind = LayoutKind::FullyContiguous;
+    let kind = Arrangement::FULLY_CONTIGUOUS;
     let sized = Dimensions { page_size: TOKENS, ..Dimensions::ONE };
     let side = |start| Placement::within(Geometry::new(sized.clone(), kind).unwrap(), start).unwrap();
     let outline = Arc::new(Outline::between(&side(4096), &side(1 << 40), Wanted::default(), false).unwrap());

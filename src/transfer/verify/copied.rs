@@ -10,9 +10,7 @@ use super::host::HostBlocks;
 use crate::base::error::{Error, Result};
 use crate::base::lists;
 use crate::engine::single_move::{WaitLimits, move_once};
-use crate::layout::{
-    AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutKind, LayoutSource,
-};
+use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::plan::{BlockPair, PairedRange, Wanted};
 use crate::plan::{Outline, Plan, Slots};
 use crate::region::SystemConfig;
@@ -77,12 +75,9 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
     let alignment = like.alignment.max(layout.io_alignment());
     let memory = AllocationConfig::System(SystemConfig::default());
     // Strides that were given are of the layout's own memory.
-    let kind = match layout.geometry().kind() {
-        LayoutKind::Ordered(arrangement) => LayoutKind::Ordered(Arrangement::tight(arrangement.order)),
-        kind => kind,
-    };
+    let arrangement = Arrangement::tight(layout.geometry().order());
     let dimensions = Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() };
-    let geometry = Geometry::new(dimensions, kind)?;
+    let geometry = Geometry::new(dimensions, arrangement)?;
     Layout::build(geometry, LayoutSource::Allocate(memory), layout.agent_of_copies())
         .map_err(|error| error.context("allocate memory for blocks to checksum"))
 }

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::base::error::Status;
     use crate::base::file_systems::FileSystems;
-    use crate::layout::{AllocationConfig, Dimensions, LayoutKind};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::plan::{BlockPair, Slots};
     use crate::region::SystemConfig;
     use crate::transfer::{Preferences, Step, Transfer, TransferRequest};
@@ -217,7 +217,7 @@ mod tests {
 
     fn layout(dimensions: Dimensions) -> Arc<Layout> {
         let memory = AllocationConfig::System(SystemConfig::default());
-        Layout::allocate(dimensions, LayoutKind::FullyContiguous, memory).unwrap()
+        Layout::allocate(dimensions, Arrangement::FULLY_CONTIGUOUS, memory).unwrap()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::copied::{BUFFER, of_copies};
 use crate::base::error::{Error, Result, ensure, fail};
 use crate::base::lists;
 use crate::engine::single_move::WaitLimits;
-use crate::layout::{AllocationConfig, Axis, Dimensions, Geometry, Layout, LayoutKind, LayoutSource};
+use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, LayoutSource};
 use crate::plan::{BlockTable, PairedRange, TokenTables, Wanted};
 use crate::plan::{Outline, Plan, Selection};
 use crate::region::SystemConfig;
@@ -137,7 +137,7 @@ impl Tokens {
             ..Dimensions::ONE
         };
         let memory = AllocationConfig::System(SystemConfig::default());
-        let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous)?;
+        let geometry = Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS)?;
         let built = Layout::build(geometry, LayoutSource::Allocate(memory), layout.agent_of_copies());
         built.map_err(|error| error.context("allocate memory for tokens to verify"))
     }

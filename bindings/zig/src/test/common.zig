@@ -11,7 +11,7 @@ pub const shape: kvmem.LayoutConfig = .{
     .page_size = 4,
     .inner_dim = 32,
     .dtype_width = 2,
-    .kind = .fully_contiguous,
+    .order = kvmem.constants.order.fully_contiguous,
 };
 
 /// Ends a test that would wait for ever.

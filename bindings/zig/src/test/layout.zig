@@ -39,7 +39,6 @@ test "layouts" {
     const own = try kvmem.Layout.init(.{ .config = shape, .memory = .{ .regions = &.{region} } }, null);
     own.deinit();
     var ordered = shape;
-    ordered.kind = .default;
     ordered.order = "L/OBNHC";
     ordered.num_heads = 2;
     const separate = try build(ordered);

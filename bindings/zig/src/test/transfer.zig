@@ -17,7 +17,7 @@ test "transfers and queues" {
     const source = try build(shape);
     defer source.deinit();
     var separate = shape;
-    separate.kind = .layer_separate;
+    separate.order = kvmem.constants.order.layer_separate;
     const destination = try build(separate);
     defer destination.deinit();
     try fill(source, 1);

@@ -14,8 +14,6 @@ pub const types = .{
     .{ "Origin", "ORIGIN_" },
     .{ "RegionFlags", "REGION_" },
     .{ "MemoryType", "MEMORY_" },
-    .{ "LayoutKind", "LAYOUT_" },
-    .{ "BlockDim", "BLOCK_DIM_" },
     .{ "Locality", "LOCALITY_" },
     .{ "TransferFlags", "TRANSFER_" },
     .{ "Compute", "COMPUTE_" },

@@ -28,8 +28,6 @@ fn shape(s: *Step) Fault!kvmem.LayoutConfig {
     inline for (comptime std.meta.fieldNames(kvmem.LayoutConfig)) |name| {
         if (@TypeOf(@field(config, name)) == u64) @field(config, name) = try s.number(name);
     }
-    config.kind = try s.constant(constants.LayoutKind, "kind", "");
-    config.block_dim = try s.constant(constants.BlockDim, "block_dim", "");
     config.order = s.text("order");
     return config;
 }

@@ -6,16 +6,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::error::Status;
 use crate::copy::host::copy_rows;
-use crate::layout::{
-    AllocationConfig, Arrangement, Axis, BlockDim, Dimensions, Geometry, Layout, LayoutKind, Order, Placement,
-};
+use crate::layout::{AllocationConfig, Arrangement, Axis, Dimensions, Geometry, Layout, Order, Placement};
 use crate::plan::Outline;
 use crate::plan::{BlockPair, PairedRange, Wanted};
 use crate::region::SystemConfig;
 use crate::run::completion::Completion;
 
 /// Blocks of two layers of 96 KiB, so that chunks end within pieces.
-fn layout(kind: LayoutKind) -> Arc<Layout> {
+fn layout(kind: Arrangement) -> Arc<Layout> {
     let dimensions = Dimensions {
         num_blocks: 16,
         num_layers: 2,
@@ -44,8 +42,8 @@ fn run(layers: u64) -> (Arc<Completion>, Run) {
 #[test]
 fn chunks_are_all_bytes_of_the_plan_once_whether_layers_are_apart_or_not() {
     for (from, to) in [
-        (LayoutKind::FullyContiguous, LayoutKind::LayerSeparate(BlockDim::First)),
-        (LayoutKind::LayerSeparate(BlockDim::Second), LayoutKind::FullyContiguous),
+        (Arrangement::FULLY_CONTIGUOUS, Arrangement::LAYER_SEPARATE),
+        (Arrangement::LAYER_SEPARATE_OUTER_FIRST, Arrangement::FULLY_CONTIGUOUS),
     ] {
         let (source, destination) = (layout(from), layout(to));
         for by_layer in [false, true] {
@@ -82,7 +80,8 @@ fn joined(moves: &[(u64, u64, u64)]) -> Vec<(u64, u64, u64)> {
 
 #[test]
 fn a_chunk_that_panics_ends_the_run() {
-    let (source, destination) = (layout(LayoutKind::FullyContiguous), layout(LayoutKind::FullyContiguous));
+    let (source, destination) =
+        (layout(Arrangement::FULLY_CONTIGUOUS), layout(Arrangement::FULLY_CONTIGUOUS));
     let chunks = Chunks::new(plan(&source, &destination, false), false);
     let (completion, run) = run(1);
     HostRun::new(chunks, run, None).work_with(|| true, |chunk| panic!("deliberate: chunk {chunk}"));
@@ -92,7 +91,8 @@ fn a_chunk_that_panics_ends_the_run() {
 /// `kvmem_transfer_cancel` marks the run, then calls the engine. Another thread may submit again in between.
 #[test]
 fn cancelling_a_run_ends_that_run_and_not_the_next_one() {
-    let (source, destination) = (layout(LayoutKind::FullyContiguous), layout(LayoutKind::FullyContiguous));
+    let (source, destination) =
+        (layout(Arrangement::FULLY_CONTIGUOUS), layout(Arrangement::FULLY_CONTIGUOUS));
     let copy = HostCopy::new(plan(&source, &destination, false), false);
     let completion = Arc::new(Completion::new(1, None));
     let begin = || {
@@ -127,7 +127,7 @@ const GUARD: usize = 128;
 
 impl Cache {
     fn new(order: &str, dimensions: Dimensions, shift: usize, seed: u32) -> Self {
-        let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
+        let kind = Arrangement::tight(Order::parse(order).unwrap());
         let geometry = Geometry::new(dimensions, kind).unwrap();
         let size = geometry.allocation_size(1).unwrap() as usize + 4 * GUARD;
         let mut random = seed;

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::engine::direct::cuda::CudaCopy;
 use crate::engine::peer::NixlMove;
 use crate::engine::preferences::Preferences;
-use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, LayoutSource};
+use crate::layout::{AllocationConfig, Arrangement, Dimensions, Geometry, Layout, LayoutSource};
 use crate::nixl::{Agent, MemoryType};
 use crate::plan::Plan;
 use crate::plan::{BlockPair, Wanted};
@@ -54,7 +54,7 @@ pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Resu
 /// The shape of one block.
 fn block() -> Result<Geometry> {
     let dimensions = Dimensions { inner_dim: SIZE, ..Dimensions::ONE };
-    Geometry::new(dimensions, LayoutKind::FullyContiguous)
+    Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS)
 }
 
 /// Never 0, and different on each page.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::engine::cost::requests::RequestRates;
-use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
+use crate::layout::{AllocationConfig, Arrangement, Dimensions};
 use crate::plan::{BlockPair, Wanted};
 use crate::region::SystemConfig;
 
@@ -13,11 +13,11 @@ const TOTAL: u64 = 32 << 20;
 /// Of so many blocks one is moved, so that none is beside another one.
 const SPACING: u64 = 8;
 
-const CONTIGUOUS: LayoutKind = LayoutKind::FullyContiguous;
-const SEPARATE: LayoutKind = LayoutKind::LayerSeparate(BlockDim::Second);
+const CONTIGUOUS: Arrangement = Arrangement::FULLY_CONTIGUOUS;
+const SEPARATE: Arrangement = Arrangement::LAYER_SEPARATE_OUTER_FIRST;
 
 /// The choice for a read of blocks that are scattered on the peer, with pieces of so many bytes.
-fn choice([remote, local]: [LayoutKind; 2], piece: u64) -> Choice {
+fn choice([remote, local]: [Arrangement; 2], piece: u64) -> Choice {
     let count = TOTAL / (piece * LAYERS * OUTERS);
     let layout = |kind| {
         let dimensions = Dimensions {

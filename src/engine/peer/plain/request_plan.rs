@@ -289,13 +289,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
+    use crate::layout::{AllocationConfig, Arrangement, Dimensions};
     use crate::plan::{BlockPair, Wanted};
     use crate::region::SystemConfig;
 
     const BLOCKS: u32 = 12;
 
-    fn layout(kind: LayoutKind) -> Arc<Layout> {
+    fn layout(kind: Arrangement) -> Arc<Layout> {
         let dimensions = Dimensions {
             num_blocks: BLOCKS.into(),
             num_layers: 3,
@@ -310,7 +310,7 @@ mod tests {
 
     /// From the layout of one kind to that of another, with requests of few bytes and descriptors.
     fn planned(
-        kinds: [LayoutKind; 2],
+        kinds: [Arrangement; 2],
         blocks: &[u32],
         reads: bool,
         [bytes, descriptors]: [u64; 2],
@@ -324,18 +324,18 @@ mod tests {
         RequestPlan { limits, ..RequestPlan::new(sides, reads, plan) }
     }
 
-    fn kinds() -> impl Strategy<Value = LayoutKind> {
+    fn kinds() -> impl Strategy<Value = Arrangement> {
         let kinds = [
-            LayoutKind::FullyContiguous,
-            LayoutKind::LayerSeparate(BlockDim::First),
-            LayoutKind::LayerSeparate(BlockDim::Second),
+            Arrangement::FULLY_CONTIGUOUS,
+            Arrangement::LAYER_SEPARATE,
+            Arrangement::LAYER_SEPARATE_OUTER_FIRST,
         ];
         prop::sample::select(kinds.to_vec())
     }
 
     #[test]
     fn a_request_that_cannot_be_listed_is_an_error_also_of_their_number() {
-        let counted = |limits| planned([LayoutKind::FullyContiguous; 2], &[3, 5], true, limits).count();
+        let counted = |limits| planned([Arrangement::FULLY_CONTIGUOUS; 2], &[3, 5], true, limits).count();
         assert_eq!(counted([2000, 1]).unwrap(), 2);
         let error = counted([0, 8]).unwrap_err();
         assert_eq!(error.status(), crate::base::error::Status::Panic);

@@ -16,7 +16,7 @@ use crate::base::process::ProcessIdentity;
 use crate::engine::peer::served::protocol::message::{Body, MAX_BYTES, Message, Open, SessionKey};
 use crate::engine::peer::served::protocol::session_control::{Entry, SessionState};
 use crate::engine::preferences::STALL_TIMEOUT;
-use crate::layout::{AllocationConfig, Dimensions, Geometry, Layout, LayoutKind, LayoutSource};
+use crate::layout::{AllocationConfig, Arrangement, Dimensions, Geometry, Layout, LayoutSource};
 use crate::nixl::{Agent, AgentConfig, AgentState, ServiceId};
 use crate::plan::Terms;
 use crate::region::SystemConfig;
@@ -50,7 +50,7 @@ fn known_to(peer: &Arc<Agent>, owner: &Agent, layout: &Layout) -> Arc<Layout> {
 
 fn build(agent: &Arc<Agent>, dimensions: Dimensions) -> Arc<Layout> {
     let memory = LayoutSource::Allocate(AllocationConfig::System(SystemConfig::default()));
-    let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+    let geometry = Geometry::new(dimensions, Arrangement::FULLY_CONTIGUOUS).unwrap();
     Layout::build(geometry, memory, Some(agent.clone())).unwrap()
 }
 

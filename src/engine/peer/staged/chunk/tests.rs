@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout, LayoutKind, Order};
+use crate::layout::{AllocationConfig, Arrangement, Dimensions, Layout, Order};
 use crate::plan::LoopOrder;
 use crate::plan::{BlockPair, PairedRange, Wanted};
 use crate::region::SystemConfig;
@@ -27,7 +27,7 @@ fn layout(order: &str) -> Arc<Layout> {
         num_heads: Some(3),
         ..Dimensions::ONE
     };
-    let kind = LayoutKind::Ordered(Arrangement::tight(Order::parse(order).unwrap()));
+    let kind = Arrangement::tight(Order::parse(order).unwrap());
     Layout::allocate(dimensions, kind, AllocationConfig::System(SystemConfig::default())).unwrap()
 }
 

@@ -8,16 +8,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{Arrangement, BlockDim, Dimensions, Geometry, LayoutKind, Order, Placement};
+use crate::layout::{Arrangement, Dimensions, Geometry, Order, Placement};
 use crate::plan::Outline;
 use crate::plan::{BlockPair, BlockTable, PairedRange, TokenTables, Wanted};
 use crate::region::EqualPieces;
 
-const KINDS: [LayoutKind; 3] = [
-    LayoutKind::FullyContiguous,
-    LayoutKind::LayerSeparate(BlockDim::First),
-    LayoutKind::LayerSeparate(BlockDim::Second),
-];
+const KINDS: [Arrangement; 3] =
+    [Arrangement::FULLY_CONTIGUOUS, Arrangement::LAYER_SEPARATE, Arrangement::LAYER_SEPARATE_OUTER_FIRST];
 const PIECE: u64 = 6;
 const HOST: u64 = 1 << 20;
 
@@ -183,7 +180,7 @@ fn ordered(order: usize, page_size: u64, heads: u64, start: u64) -> Placement {
         ..Dimensions::ONE
     };
     let order = Order::parse(ORDERS[order]).unwrap();
-    let kind = LayoutKind::Ordered(Arrangement::tight(order));
+    let kind = Arrangement::tight(order);
     Placement::within(Geometry::new(dimensions, kind).unwrap(), start).unwrap()
 }
 
