@@ -98,7 +98,7 @@ CUresult cuEventQuery(CUevent handle) {
     queue_advance();
     record *latest = queried->record;
     const bool is_of_context = latest != NULL && latest->context != NULL && !latest->is_complete;
-    if (is_of_context && queue_has_finished(latest->context, latest->number)) record_complete(latest, CUDA_SUCCESS);
+    if (is_of_context && queue_catch_up(latest->context, latest->number)) record_complete(latest, CUDA_SUCCESS);
     return record_is_complete(queried->record) ? error_of(queried) : CUDA_ERROR_NOT_READY;
 }
 

@@ -131,7 +131,10 @@ static bool is_any_unfinished(const context *of, uint64_t number) {
 
 uint64_t queue_last_number(void) { return last_number; }
 
-bool queue_has_finished(const context *of, uint64_t number) { return !is_any_unfinished(of, number); }
+bool queue_catch_up(const context *of, uint64_t number) {
+    while (!is_holding && !is_feeding && is_any_unfinished(of, number)) run_next_task(order_next_stream());
+    return !is_any_unfinished(of, number);
+}
 
 static bool is_done(const awaited *what) {
     if (what->record != NULL) return record_is_complete(what->record);

@@ -44,6 +44,9 @@ void queue_discard(context *of);
 /* Runs up to this number of tasks, unless work is held back. Called by queries. */
 #define TASKS_PER_QUERY 16
 void queue_advance(void);
+/* Runs the tasks of a context up to this number, unless work is held back: the device has executed them since, however rarely the
+ * program queries it. Returns whether none is unfinished. */
+bool queue_catch_up(const context *of, uint64_t number);
 /* Returns whether a stream has no unfinished tasks; for the legacy default stream, whether the streams that it waits
  * for have none, either. */
 bool queue_is_done(const stream *queried);
@@ -52,8 +55,6 @@ bool queue_is_done(const stream *queried);
  * context (NULL for all), on a stream, before a record. */
 /* The number of the last task that was submitted. */
 uint64_t queue_last_number(void);
-/* Returns whether a context has no unfinished tasks up to this number. */
-bool queue_has_finished(const context *of, uint64_t number);
 void queue_drain(const context *of);
 void queue_wait_for_stream(const stream *stream);
 void queue_wait_for_record(record *record);

@@ -22,8 +22,8 @@ typedef struct row {
 static const row rows[] = {
     {"cuDevicePrimaryCtxRetain", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
     {"cuCtxRecordEvent", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, true},
-    {"cuModuleLoadData", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
-    {"cuModuleGetFunction", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
+    {"cuModuleLoadData", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, true}, /* for 10 s */
+    {"cuModuleGetFunction", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, true},
     {"cuMemHostRegister_v2", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
     {"cuPointerGetAttribute", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
     {"cuStreamCreateWithPriority", TRANSFER, KVMEM_METHOD_CUDA_KERNEL, false},
