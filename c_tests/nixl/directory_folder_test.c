@@ -56,6 +56,22 @@ TEST(entries_that_are_not_regular_files_fail) {
     CHECK_EQ(rmdir(path_of(&here, "folder")), 0);
 }
 
+/* An entry is private until it is locked, and has the permissions of any new file then. */
+TEST(the_permissions_of_an_entry_follow_the_umask) {
+    OPENED(place, here);
+    OWNED(kvmem_directory) directory = directory_open(&here);
+    OWNED(kvmem_agent) agent = agent_open("masked");
+    const mode_t masks[] = {0022, 0027, 0077};
+    for (size_t i = 0; i < NUM(masks); i++) {
+        const mode_t before = umask(masks[i]);
+        EXPECT_OK(kvmem_directory_publish(directory, agent, NULL, 0, PATIENCE, ERR));
+        umask(before);
+        struct stat found;
+        CHECK_EQ(stat(path_of(&here, "masked"), &found), 0);
+        CHECK_EQ(found.st_mode & 0777, 0644 & ~masks[i]);
+    }
+}
+
 /* A program that changes its working directory, as daemons do. */
 TEST(a_relative_folder_stays_where_it_was_created) {
     SCRATCH(first);

@@ -56,7 +56,7 @@ TEST(invalid_bytes_are_not_loaded) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
     agent_load(near, &metadata); /* the failed call has loaded nothing */
     OWN(kvmem_agent, bare, kvmem_agent_create, "bare", NULL);
-    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "no backend of agent 'bare', which has no backend, reaches that peer",
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "agent 'far' is reached by UCX, and agent 'bare' has no backend",
                    kvmem_agent_load_remote_metadata(bare, metadata.data, metadata.size, NULL, ERR));
 }
 
@@ -242,6 +242,37 @@ TEST(metadata_is_sent_by_address) {
     OPENED(listeners, both);
     EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
     await_metadata(both.far, "near", KVMEM_STATUS_OK);
+}
+
+/* NIXL does not list what its listen thread has loaded. Only a message contains the name of the peer. */
+TEST(all_peers_include_those_that_have_sent_messages) {
+    OPENED(listeners, both);
+    EXPECT_OK(fetch_far(&both, "127.0.0.1", PATIENCE));
+    EXPECT_OK(kvmem_agent_notify(both.near, "far", "here", 4, ERR));
+    OWN(kvmem_notifications, taken, kvmem_agent_take_notifications, both.far, PATIENCE);
+    EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
+    const struct timespec pause = {0, 1000000};
+    size_t count = 0;
+    while (count == 0) { /* it arrives later; only the deadline of the test limits this */
+        nanosleep(&pause, NULL);
+        EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.far, &count, ERR));
+    }
+    CHECK_EQ(count, 1);
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(both.far, "near", ERR));
+}
+
+/* The listen thread loads a peer that the agent has asked for in vain. */
+TEST(all_peers_include_those_that_were_asked_for) {
+    OPENED(listeners, both);
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(both.far, "near", ERR));
+    EXPECT_OK(kvmem_agent_send_local_metadata(both.near, "127.0.0.1", both.port, ERR));
+    const struct timespec pause = {0, 1000000};
+    size_t count = 0;
+    while (count == 0) {
+        nanosleep(&pause, NULL);
+        EXPECT_OK(kvmem_agent_invalidate_all_remote_metadata(both.far, &count, ERR));
+    }
+    CHECK_EQ(count, 1);
 }
 
 TEST(partial_metadata_is_of_some_memory) {

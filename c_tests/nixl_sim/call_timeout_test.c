@@ -70,6 +70,45 @@ TEST(a_region_that_is_registered_too_late_is_deregistered) {
     CHECK_EQ(registrations(first), 1);
 }
 
+/* Memory that NIXL may use is not freed before the call that has timed out returns, and is freed then. */
+TEST(a_region_that_is_registered_or_deregistered_too_late_is_freed_when_nixl_has_returned) {
+    OPENED(pair, it);
+    for (int deregisters = 0; deregisters < 2; deregisters++) {
+        OWNED(kvmem_region) region = region_adopt_noting_release(memory + 8192, 4096);
+        OWNED(kvmem_registration) registration = NULL;
+        if (deregisters) {
+            EXPECT_OK(kvmem_region_register(region, it.near, &registration, ERR));
+            NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
+            EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_registration_deregister(registration, ERR));
+        } else {
+            NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
+            REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_region_register, region, it.near);
+        }
+        const int before = releases_count();
+        DESTROYED(kvmem_registration, registration);
+        DESTROYED(kvmem_region, region);
+        CHECK_EQ(releases_count(), before);
+        go_on(it.near);
+        CHECK_EQ(registrations(memory + 8192), 0);
+        await_releases(before + 1);
+    }
+}
+
+/* NIXL keeps the memory after the late call, too. */
+TEST(a_region_that_is_not_deregistered_late_is_never_freed) {
+    OPENED(pair, it);
+    static unsigned char kept[4096];
+    OWNED(kvmem_region) region = region_adopt_noting_release(kept, sizeof(kept));
+    const int before = releases_count();
+    NIXL(nixl_sim_hold(NIXL_SIM_REGISTER));
+    REFUSE(KVMEM_STATUS_TIMED_OUT, PART, kvmem_region_register, region, it.near);
+    NIXL(nixl_sim_fail_deregister(1));
+    DESTROYED(kvmem_region, region);
+    go_on(it.near);
+    CHECK_EQ(registrations(kept), 1);
+    CHECK_EQ(releases_count(), before);
+}
+
 /* While the agent is in a call, later ones wait for it, and are executed after they have timed out. */
 TEST(what_is_made_too_late_is_ended) {
     OPENED(pair, it);

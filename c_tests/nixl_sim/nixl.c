@@ -91,16 +91,35 @@ bool sim_knows(const agent *agent, const char *name) {
     return strcmp(agent->name, name) == 0;
 }
 
+#define ANY 0 /* the number in metadata that can be that of any agent of the name */
+static char disguise[NAME_SIZE];
+
+void nixl_sim_disguise(const char *name) {
+    pthread_mutex_lock(&sim_lock);
+    strncpy(disguise, name, NAME_SIZE - 1);
+    pthread_mutex_unlock(&sim_lock);
+}
+
 static status describe(const agent *agent, uint64_t count, void **data, size_t *size) {
-    const uint64_t length = strlen(agent->name);
-    const connections head = {'|', "Conns", sizeof(count), count, '|'};
-    const connection only = {'t', strlen(PLUGIN), PLUGIN, '|', 'c', sizeof(agent->number), agent->number, '|'};
+    char name[NAME_SIZE];
+    uint64_t number = agent->number;
+    connections head = {'|', "Conns", sizeof(count), count, '|'};
+    pthread_mutex_lock(&sim_lock);
+    strcpy(name, disguise[0] != '\0' ? disguise : agent->name);
+    if (disguise[0] != '\0') {
+        head.tag[0] = '?';
+        number = ANY;
+    }
+    disguise[0] = '\0';
+    pthread_mutex_unlock(&sim_lock);
+    const uint64_t length = strlen(name);
+    const connection only = {'t', strlen(PLUGIN), PLUGIN, '|', 'c', sizeof(number), number, '|'};
     *size = strlen(METADATA) + sizeof(length) + length + sizeof(head) + count * sizeof(only);
     *data = malloc(*size);
     if (*data == NULL) return ERROR_BACKEND;
     char *to = mempcpy(*data, METADATA, strlen(METADATA));
     to = mempcpy(to, &length, sizeof(length));
-    to = mempcpy(to, agent->name, length);
+    to = mempcpy(to, name, length);
     to = mempcpy(to, &head, sizeof(head));
     memcpy(to, &only, count * sizeof(only));
     return SUCCESS;
@@ -116,7 +135,7 @@ static status add_peer(agent *agent, const char *name, uint64_t number) {
     if (strcmp(agent->name, name) == 0) return ERROR_INVALID_PARAM;
     for (size_t i = 0; i < MAX_PEERS; i++) {
         if (strcmp(agent->peers[i].name, name) == 0)
-            return agent->peers[i].number == number ? SUCCESS : ERROR_INVALID_PARAM;
+            return number == ANY || agent->peers[i].number == number ? SUCCESS : ERROR_INVALID_PARAM;
     }
     for (size_t i = 0; i < MAX_PEERS; i++) {
         if (agent->peers[i].name[0] == '\0') {

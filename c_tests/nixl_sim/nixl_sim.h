@@ -85,6 +85,9 @@ typedef struct nixl_sim_requests {
 } nixl_sim_requests;
 nixl_sim_requests nixl_sim_get_requests(void);
 
+/* The next metadata that is read, of any agent, is of an agent with this name, in a form that kvmem does not read and the stand-in
+   loads. */
+void nixl_sim_disguise(const char *name);
 /* Number of backends of all agents with which the span that starts here is registered. */
 uint64_t nixl_sim_registered(uint64_t address);
 /* The plugin whose backend NIXL reports for each request; NULL, the default: it reports none. */

@@ -20,7 +20,7 @@ typedef struct peers {
     kvmem_layout *remote;
 } peers;
 
-static void peers_open(peers *peers, const char *order) {
+static void peers_open_with(peers *peers, const char *order, uint64_t arena_size) {
     nixl_find_stand_in();
     NIXL(nixl_sim_set_routing(1));
     NIXL(nixl_sim_set_moving(UINT64_MAX));
@@ -29,10 +29,14 @@ static void peers_open(peers *peers, const char *order) {
     kv_side_open(&peers->here, REF(config_of(KVMEM_ORDER_LAYER_SEPARATE)), peers->near, 1);
     kv_side_open(&peers->there, REF(config_of(order)), peers->far, 2);
     EXPECT_OK(kvmem_layout_serve(peers->there.layout,
-                                 REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE)), ERR));
+                                 REF(OPTIONS(kvmem_serve_options, it.flags = KVMEM_SERVE_WRITE,
+                                             it.arena_size = arena_size)),
+                                 ERR));
     agents_introduce(peers->near, peers->far);
     peers->remote = layout_import(peers->near, peers->there.layout);
 }
+
+static void peers_open(peers *peers, const char *order) { peers_open_with(peers, order, 0); }
 
 static void peers_close(peers *peers) {
     DESTROYED(kvmem_layout, peers->remote);
@@ -126,6 +130,46 @@ TEST(a_verified_transfer_of_a_served_layout_moves_its_bytes_once) {
         CHECK(moved < 2 * NUM(pairs) * block);
     }
 }
+
+/* Six runs have the memory for copies of control blocks that runs with one peer may have. A further one waits as long as they
+   progress, and ends if they do not. */
+#define MANY 7
+#define STALL SECONDS(1)
+
+static kvmem_transfer *create_one_of_many(const peers *peers, uint64_t index, uint64_t stall_timeout) {
+    kvmem_block_pair own[NUM_BLOCKS / MANY];
+    for (uint64_t i = 0; i < NUM(own); i++) own[i].source = own[i].destination = index * NUM(own) + i;
+    return MADE(kvmem_transfer, kv_prepare, peers->remote, peers->here.layout,
+                REF(JOB(it.run.pairs = own, it.run.num_pairs = NUM(own), it.transfer.method = KVMEM_METHOD_NIXL_SERVED,
+                        it.transfer.stall_timeout_ns = stall_timeout)));
+}
+
+static void check_many(bool progresses) {
+    CLEANUP(peers_close) peers peers;
+    peers_open_with(&peers, KVMEM_ORDER_FULLY_CONTIGUOUS, 32 << 10); /* so that a run has many requests */
+    kvmem_transfer *transfers[MANY];
+    for (uint64_t i = 0; i < MANY; i++)
+        transfers[i] = create_one_of_many(&peers, i, i + 1 < MANY ? PATIENCE : STALL);
+    NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_READS));
+    for (uint64_t i = 0; i < MANY; i++) EXPECT_OK(kvmem_transfer_submit(transfers[i], NULL, ERR));
+    const struct timespec pause = {0, 10000000};
+    if (progresses) {
+        for (int i = 0; i < 300; i++) { /* three times as long as the last one may stall */
+            NIXL(nixl_sim_complete_one());
+            nanosleep(&pause, NULL);
+        }
+    } else {
+        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "other transfers with agent 'far' have all staging memory",
+                       kvmem_transfer_wait(transfers[MANY - 1], PATIENCE, ERR));
+    }
+    NIXL(nixl_sim_set_pending(NIXL_SIM_PENDING_NONE));
+    for (uint64_t i = 0; i + 1 < MANY + (uint64_t)progresses; i++) EXPECT_OK(kvmem_transfer_wait(transfers[i], PATIENCE, ERR));
+    for (uint64_t i = 0; i < MANY; i++) kvmem_transfer_destroy(transfers[i]);
+}
+
+TEST(a_run_waits_for_memory_while_others_with_its_peer_progress) { check_many(true); }
+
+TEST(a_run_does_not_wait_for_memory_of_others_that_stall) { check_many(false); }
 
 TEST(the_owner_is_notified_after_the_comparison) {
     OPENED(peers, peers, KVMEM_ORDER_FULLY_CONTIGUOUS);

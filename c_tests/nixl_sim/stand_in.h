@@ -27,6 +27,7 @@
     FUNCTION(nixl_sim_set_moving)                                                                    \
     FUNCTION(nixl_sim_notifications_sent)                                                            \
     FUNCTION(nixl_sim_get_requests)                                                                  \
+    FUNCTION(nixl_sim_disguise)                                                                      \
     FUNCTION(nixl_sim_registered)                                                                    \
     FUNCTION(nixl_sim_get_views)                                                                     \
     FUNCTION(nixl_sim_choose_backend)                                                                \

@@ -40,19 +40,20 @@ static void file_world_close(file_world *world) {
     file_pair_close(&world->pair);
 }
 
-TEST(a_file_is_written_by_the_caller) {
-    OPENED(file_world, world, KVMEM_METHOD_PREAD);
+/* The caller's thread never waits for a file system, which may not respond. */
+static void check_file_without_threads(uint32_t method, const char *thread) {
+    OPENED(file_world, world, method);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
-    EXPECT_OK(kvmem_transfer_poll(world.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, thread, kvmem_transfer_wait(world.transfer, PATIENCE, ERR));
+    RUN(world.transfer);
+}
+
+TEST(a_file_without_threads_fails_and_works_later) {
+    check_file_without_threads(KVMEM_METHOD_PREAD, "start the thread kvmem-file");
 }
 
 TEST(io_uring_without_its_thread_fails_and_works_later) {
-    if (!can_test_io_uring()) return;
-    OPENED(file_world, world, KVMEM_METHOD_URING);
-    CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread",
-                   kvmem_transfer_wait(world.transfer, PATIENCE, ERR));
-    RUN(world.transfer);
+    if (can_test_io_uring()) check_file_without_threads(KVMEM_METHOD_URING, "start the thread kvmem-");
 }
 
 TEST(a_verification_without_its_thread_fails_and_works_later) {

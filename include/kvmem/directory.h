@@ -249,6 +249,7 @@ kvmem_status kvmem_directory_unwatch(const kvmem_directory *directory,
 /// @param events receives the events, at least one; the caller destroys them
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_TIMED_OUT: no event has arrived in time
+///         KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
 kvmem_status kvmem_directory_take_events(const kvmem_directory *directory,
                                          uint64_t timeout_ns,
                                          kvmem_directory_events **events,
@@ -382,7 +383,8 @@ void kvmem_directory_entry_destroy(kvmem_directory_entry *entry);
 /// Another process has published an agent that this handle had published. The entry of the other process
 /// remains. It is reported also if nothing is watched.
 #define KVMEM_DIRECTORY_SUPERSEDED 6
-/// The directory cannot be reached. kvmem tries again; changes are reported later.
+/// The directory cannot be reached. kvmem tries again; changes are reported later. With KVMEM_STATUS_PANIC a
+/// bug has ended its thread: no event follows, and calls fail. Create the directory again.
 #define KVMEM_DIRECTORY_INTERRUPTED 7
 /// The directory is reached again. All changes in the meantime are reported, before or after this event.
 #define KVMEM_DIRECTORY_RESUMED 8

@@ -61,9 +61,9 @@ typedef struct kvmem_agent_options {
     /// builds or imports a layout, registers memory, loads metadata and so on. Then it fails with
     /// KVMEM_STATUS_TIMED_OUT. 0 for 10 minutes; KVMEM_TIMEOUT_FOREVER for no limit.
     /// If NIXL finishes later, kvmem undoes the call: it deregisters memory, and releases requests, lists and
-    /// views. It does not undo a backend or a loaded peer. Until the agent is destroyed, do not free your
-    /// memory that the call was to register or deregister; for adopted memory kvmem then never calls release,
-    /// and it never frees its own.
+    /// views. It does not undo a backend or a loaded peer. NIXL may use memory that the call was to register
+    /// or deregister until then: kvmem frees its own memory, and calls release of adopted memory, after that.
+    /// Do not free other memory before the agent is destroyed.
     /// A call that destroys several registrations waits so long for the first, and not for the others.
     uint64_t call_timeout_ns;
 } kvmem_agent_options;

@@ -809,7 +809,7 @@ kvmem_status kvmem_agent_invalidate_local_metadata(kvmem_agent *agent,
 /// Removes the metadata of all peers, as kvmem_agent_invalidate_remote_metadata does for one.
 ///
 /// NIXL does not list its peers. So one whose metadata the listen thread of the agent has loaded is removed
-/// only if a function was called with its name before, such as kvmem_agent_check_remote_metadata.
+/// only if it has sent a notification, or a function was called with its name before.
 ///
 /// @param agent an agent
 /// @param count receives the number of peers; may be NULL

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use once_cell::race::OnceRef;
+use rustix::fs::Mode;
 use rustix::mm::{Advice, MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::base::retried::madvise;
@@ -29,6 +30,15 @@ pub fn is_privileged() -> bool {
 pub fn library_variable(name: &str) -> Option<PathBuf> {
     let value = std::env::var_os(name).filter(|value| !value.is_empty() && !is_privileged());
     value.map(PathBuf::from)
+}
+
+/// The permissions that the umask of this process removes from those of new files; all but the owner's if it is unknown. Reading it
+/// by umask() would change it for a moment, also for other threads.
+pub fn file_mode_mask() -> Mode {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let mask = mask.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
+    Mode::from_raw_mode(mask.unwrap_or(0o077))
 }
 
 /// A number that is constant for the life of a process, and different in its forked descendants.

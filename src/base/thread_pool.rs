@@ -121,19 +121,14 @@ impl Pool {
 
     /// Runs `shared` on up to `threads` threads. If there is no thread and none can be started, the calling thread runs it.
     pub fn run(self: &Arc<Self>, shared: &Arc<dyn Shared>, threads: usize) {
-        if let Err(error) = self.enqueue(shared, threads) {
+        if let Err(error) = self.pass(shared, threads) {
             log!(Warn, "{error}; the calling thread does the work");
             run_guarded(shared.as_ref());
         }
     }
 
-    /// Passes `shared` to a thread of the pool. Fails if there is none and none can be started.
-    pub fn pass(self: &Arc<Self>, shared: &Arc<dyn Shared>) -> Result<()> {
-        self.enqueue(shared, 1)
-    }
-
-    /// Passes `shared` to threads of the pool. Fails if there is none.
-    fn enqueue(self: &Arc<Self>, shared: &Arc<dyn Shared>, threads: usize) -> Result<()> {
+    /// Passes `shared` to up to so many threads of the pool. Fails if there is none and none can be started.
+    pub fn pass(self: &Arc<Self>, shared: &Arc<dyn Shared>, threads: usize) -> Result<()> {
         let mut state = self.lock();
         state.queue.extend(std::iter::repeat_n(shared.clone(), threads));
         let wanted =
@@ -161,7 +156,7 @@ impl Pool {
     /// the work itself, after what it runs now.
     pub fn run_once(self: &Arc<Self>, work: impl FnOnce(bool) + Send + 'static) {
         let once = Arc::new(Once(Mutex::new(Some(Box::new(work)))));
-        if let Err(none) = self.enqueue(&(once.clone() as Arc<dyn Shared>), 1) {
+        if let Err(none) = self.pass(&(once.clone() as Arc<dyn Shared>), 1) {
             log!(Warn, "{none}; the calling thread does the work");
             if let Err(error) = guarded(|| once.run_with(false)) {
                 log!(Error, "panic in work of kvmem: {error}");

@@ -110,7 +110,7 @@ impl Board {
             }
             Report::Superseded(name) => drop(self.superseded.insert(name)),
             Report::Restored(name) => drop(self.restored.insert(name)),
-            Report::Interrupted(error) => self.trouble = Some(error),
+            Report::Interrupted(error) | Report::Ended(error) => self.trouble = Some(error),
             Report::Resumed => {
                 let trouble = self.trouble.take();
                 if !self.reported_trouble {

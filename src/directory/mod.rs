@@ -163,7 +163,7 @@ impl Directory {
             let mut seen = 0;
             loop {
                 let late = || late("it was not published within the timeout", self.store.trouble());
-                seen = awaited.arrival(seen, deadline).ok_or_else(late)?;
+                seen = awaited.arrival(seen, deadline)?.ok_or_else(late)?;
                 match self.find(name, responds_by) {
                     // It has ended since.
                     Err(error) if error.status() == Status::NotFound => {}
@@ -230,7 +230,7 @@ impl Directory {
         (!is_awaited).then(|| self.submit(Request::Unwatch(name.map(str::to_string)), None))
     }
 
-    /// Removes all events and returns them. Waits for one if there is none.
+    /// Removes all events and returns them. Waits for one if there is none. Fails if none will come, because the store has ended.
     pub fn take_events(&self, timeout: Option<Duration>) -> Result<Vec<Event>> {
         let deadline = deadline_of(timeout);
         let mut state = self.watch.state.lock();
@@ -240,6 +240,7 @@ impl Directory {
                 state.is_rung = false;
                 return Ok(events);
             }
+            state.ensure_running()?;
             let Ok(woken) = self.watch.arrival.wait_until(state, deadline) else {
                 fail!(TimedOut, "no event arrived within the timeout");
             };
@@ -270,7 +271,10 @@ impl Directory {
         let limit = self.store.longest().map(|longest| Instant::now() + longest);
         match reply.take([deadline, limit].into_iter().flatten().min()) {
             Taken::Value(reply) => reply,
-            Taken::Gone => fail!(Panic, "the thread of the directory ended or panicked"),
+            Taken::Gone => {
+                self.watch.state.lock().ensure_running()?;
+                fail!(Panic, "the thread of the directory ended or panicked")
+            }
             Taken::TooLate => Err(late("there was no response in time", self.store.silence())),
         }
     }
@@ -357,6 +361,9 @@ impl Drop for Directory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::board::Change;
     use super::*;
     use crate::base::handoff::Giver;
 
@@ -391,6 +398,40 @@ mod tests {
         assert_eq!(status(directory.look_up("a", None).map(drop)), Status::TimedOut);
         assert_eq!(status(directory.watch(None, None)), Status::TimedOut);
         assert_eq!(status(directory.wait_for("a", None).map(drop)), Status::TimedOut);
+    }
+
+    /// The bug is in the first report, of what is watched.
+    #[test]
+    fn a_bug_that_ends_the_thread_of_a_folder_ends_all_waits() {
+        let path = std::env::temp_dir().join(format!("kvmem-ended-{}", std::process::id()));
+        let watch = Arc::<Watch>::default();
+        let (reporting, is_first) = (watch.clone(), AtomicBool::new(true));
+        let sink: Sink = Box::new(move |report| {
+            assert!(!is_first.swap(false, Ordering::Relaxed), "deliberate");
+            reporting.report(report);
+        });
+        let store = Box::new(folder::FolderStore::open(&path, sink).unwrap());
+        let (log_id, published, turns) = (LogId::next(), Default::default(), Default::default());
+        let directory = Arc::new(Directory { log_id, store, watch, published, turns });
+        let (ended, seen) = std::sync::mpsc::channel();
+        let waits: [fn(&Directory) -> Result<()>; 3] = [
+            // The thread ends while it executes this one.
+            |directory| directory.wait_for("a", None).map(drop),
+            |directory| directory.wait_for("a", None).map(drop),
+            |directory| loop {
+                let events = directory.take_events(None)?;
+                let is_end = |event: &Event| matches!(&event.change, Change::Interrupted(_));
+                assert!(events.iter().all(is_end), "{events:?}");
+            },
+        ];
+        for wait in waits {
+            let (directory, ended) = (directory.clone(), ended.clone());
+            std::thread::spawn(move || ended.send(wait(&directory).unwrap_err()));
+            let error = seen.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(error.status(), Status::Panic);
+            assert!(error.message().contains("deliberate; open the directory again"), "{error}");
+        }
+        let _ = std::fs::remove_dir(&path);
     }
 
     fn presence(incarnation: u64, version: u64) -> Presence {

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Presence};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, Status};
 use crate::base::handoff::Giver;
 
 /// Stores entries. Requests are executed in order, by a thread of the store: a caller waits for the reply until
@@ -89,7 +89,14 @@ pub enum Report {
     Interrupted(Error),
     /// No reports are missing any more: the states of all that is watched were reported again.
     Resumed,
+    /// The thread of the store has ended by a bug: there are no further reports, and no replies.
+    Ended(Error),
 }
 
 /// Receives reports, on a thread of the store.
 pub type Sink = Box<dyn Fn(Report) + Send + Sync>;
+
+/// The error of a store whose thread has ended, which has this reason.
+pub fn ended(reason: impl std::fmt::Display) -> Error {
+    Error::new(Status::Panic, format!("{reason}; open the directory again"))
+}

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::board::Board;
 use super::store::{Reply, Report, Request, State, Store};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::handoff::{Taker, handoff};
 use crate::base::sync::{Condvar, Mutex};
 
@@ -28,6 +28,8 @@ pub struct WatchState {
     pub bell: Option<Box<dyn Fn() + Send + Sync>>,
     /// The events that wait were reported.
     pub is_rung: bool,
+    /// Why the store has ended: nothing arrives any more.
+    ended: Option<Error>,
 }
 
 /// What is watched: names, and `None` for all. Reports of the rest are ignored: a store may execute a request later, whose
@@ -82,6 +84,9 @@ impl Watch {
     pub fn report(&self, mut report: Report) {
         let mut state = self.state.lock();
         state.note_arrivals(&report);
+        if let Report::Ended(error) = &report {
+            state.ended = Some(error.clone());
+        }
         self.arrival.notify_all();
         match &mut report {
             Report::State(name, _) | Report::States { scope: Some(name), .. } if !state.watched.has(name) => {
@@ -96,6 +101,11 @@ impl Watch {
 }
 
 impl WatchState {
+    /// Fails if the store has ended, so that nothing is to be waited for.
+    pub fn ensure_running(&self) -> Result<()> {
+        self.ended.clone().map_or(Ok(()), Err)
+    }
+
     fn note_arrivals(&mut self, report: &Report) {
         if self.awaited.is_empty() {
             return;
@@ -155,14 +165,17 @@ impl<'a> Awaited<'a> {
     }
 
     /// Waits until the agent was reported as published more often than `seen`. Returns how often; `None` after the deadline.
-    pub fn arrival(&self, seen: u64, deadline: Option<Instant>) -> Option<u64> {
+    /// Fails if the store has ended.
+    pub fn arrival(&self, seen: u64, deadline: Option<Instant>) -> Result<Option<u64>> {
         let mut state = self.watch.state.lock();
         loop {
             let count = state.awaited.get(self.name).map_or(0, |arrivals| arrivals.count);
             if count != seen {
-                return Some(count);
+                return Ok(Some(count));
             }
-            state = self.watch.arrival.wait_until(state, deadline).ok()?;
+            state.ensure_running()?;
+            let Ok(woken) = self.watch.arrival.wait_until(state, deadline) else { return Ok(None) };
+            state = woken;
         }
     }
 }

@@ -106,7 +106,7 @@ impl Agent {
                 Err(error) => drop(created.give(Err(error))),
             }
         })?;
-        match result.take(config.call_timeout.and_then(|limit| Instant::now().checked_add(limit))) {
+        match result.take(call_end(Instant::now(), config.call_timeout)) {
             Taken::Value(outcome) => outcome,
             Taken::Gone => Err(thread_gone()),
             Taken::TooLate => {

@@ -28,6 +28,32 @@ use crate::base::process::ProcessIdentity;
 /// Takes the outcome of a command to the thread that waits for it.
 pub type Reply<R> = Giver<Result<R>>;
 
+/// Takes the outcome of a call with the memory of a region to the thread that waits for it. NIXL may use the memory until the call
+/// returns, also if that thread has left.
+pub struct MemoryReply {
+    reply: Reply<SpanResult>,
+    late: Box<dyn FnOnce(SpanResult) + Send>,
+}
+
+impl MemoryReply {
+    /// `late` holds the memory, and gets the outcome if the thread has left; otherwise it is dropped before the thread continues.
+    pub fn new(reply: Reply<SpanResult>, late: impl FnOnce(SpanResult) + Send + 'static) -> Self {
+        Self { reply, late: Box::new(late) }
+    }
+
+    /// Gives the outcome; after `undo`, if the thread has left.
+    fn give(self, outcome: SpanResult, undo: impl FnOnce(SpanResult) -> SpanResult) {
+        let (mut outcome, mut late) = (Some(outcome), Some(self.late));
+        self.reply.give_with(|| {
+            drop(late.take());
+            outcome.take().map(Ok)
+        });
+        if let (Some(outcome), Some(late)) = (outcome, late) {
+            late(undo(outcome));
+        }
+    }
+}
+
 /// The properties of each queried descriptor, `None` if it does not exist.
 pub type QueryResult = Vec<Option<BTreeMap<String, String>>>;
 
@@ -141,9 +167,9 @@ pub enum Command {
     NotifyRemote(Arc<Remote>, Arc<[u8]>, Reply<()>),
 
     /// Registers the memory of a region: all spans, or none.
-    Register(RegionMemory, Vec<Descriptor>, Reply<SpanResult>),
-    /// Deregisters the memory of a region. The function gets the outcome on the agent's thread, also after a panic.
-    Deregister(RegionMemory, Registered, Box<dyn FnOnce(SpanResult) + Send>),
+    Register(RegionMemory, Vec<Descriptor>, MemoryReply),
+    /// Deregisters the memory of a region.
+    Deregister(RegionMemory, Registered, MemoryReply),
     /// Registers a list, and returns the stores that it is in, for messages.
     RegisterSegments(Descriptors, CallOptions, Reply<(SegmentsId, String)>),
     /// Deregisters a list. Fails while a request that uses it is in flight.
@@ -215,14 +241,12 @@ impl Command {
             Self::NotifyRemote(remote, message, reply) => give(reply, state.notify_remote(&remote, &message)),
 
             Self::Register(memory, spans, reply) => {
-                let outcome = state.register_spans(&memory, &spans);
-                if let Some(Ok(())) = late(reply, Ok(outcome)) {
-                    let undone = state.deregister_spans(&memory, &spans);
-                    log_late(undone.map_err(|failure| failure.error));
-                }
+                let outcome = state.register_memory(&memory, &spans);
+                let undo = |()| state.deregister_memory(&memory, &Registered::Spans(spans));
+                reply.give(outcome, |outcome| outcome.and_then(undo));
             }
-            Self::Deregister(memory, registered, then) => {
-                then(state.deregister_memory(&memory, &registered));
+            Self::Deregister(memory, registered, reply) => {
+                reply.give(state.deregister_memory(&memory, &registered), |outcome| outcome);
             }
             Self::RegisterSegments(list, options, reply) => {
                 let outcome = state.register_segments(list, &options).map(|id| (id, state.store_of(id)));

@@ -47,7 +47,7 @@ mod ucx_log;
 pub use agent::{Agent, call_end, in_call, limit, within};
 pub use agent_config::{AgentConfig, SyncMode};
 pub use arguments::CallOptions;
-pub use command::{Command, ForListener, FoundMetadata, Import, Released, Reply};
+pub use command::{Command, ForListener, FoundMetadata, Import, MemoryReply, Released, Reply};
 pub use descriptor::{Descriptor, MemoryType};
 pub use descriptors::{DescriptorEntry, Descriptors, Owner};
 pub use gusli::HostPages;

@@ -58,7 +58,7 @@ impl NotificationMap {
     ///
     /// NIXL's map returns its nth sender by counting from the first, so that reading n senders by position takes n² steps. Senders
     /// whose names are known are read by name, if there are many.
-    pub fn for_each(&self, known: &mut KnownSenders, mut receive: impl FnMut(Notification)) -> usize {
+    pub fn for_each(&self, known: &mut KnownNames, mut receive: impl FnMut(Notification)) -> usize {
         let mut senders = 0;
         // SAFETY: live map.
         unsafe { sys::nixl_capi_notif_map_size(self.raw(), &mut senders) };
@@ -120,12 +120,18 @@ const MAX_BY_POSITION: usize = 4096;
 const MAX_KNOWN: usize = 16384;
 const LONGEST_KNOWN: usize = 256;
 
-/// The names of agents that have sent messages.
+/// The names of agents that have sent messages, or that were asked for.
 #[derive(Default)]
-pub struct KnownSenders(HashSet<CString>);
+pub struct KnownNames(HashSet<CString>);
 
-impl KnownSenders {
-    fn add(&mut self, name: &CStr) {
+impl KnownNames {
+    /// Those that agents of kvmem can have.
+    pub fn iter(&self) -> impl Iterator<Item = String> {
+        self.0.iter().filter_map(|name| name.to_str().ok().map(str::to_string))
+    }
+
+    /// Adds a name, if there is space for it.
+    pub fn add(&mut self, name: &CStr) {
         let has_space = self.0.len() < MAX_KNOWN && name.count_bytes() <= LONGEST_KNOWN;
         if has_space && !self.0.contains(name) {
             self.0.insert(name.to_owned());

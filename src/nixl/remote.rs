@@ -6,6 +6,7 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
@@ -15,6 +16,7 @@ use super::peer_metadata::Connections;
 use super::sys;
 use crate::base::error::{Cause, Error, Result, Status, ensure};
 use crate::base::process::{self, ProcessIdentity};
+use crate::base::sync::Mutex;
 
 /// The look-up in a directory that metadata was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub struct Remote {
     in_flight: AtomicUsize,
     /// The process of the peer, once a layout was imported that names it: metadata does not.
     process: OnceCell<ProcessIdentity>,
+    /// When a run has last moved bytes to it or from it.
+    last_moved: Mutex<Option<Instant>>,
 }
 
 /// Calls of NIXL that open a connection to a peer when they are made first. After a failure UCX opens none to that peer.
@@ -85,6 +89,7 @@ impl Remote {
             connected: AtomicU8::new(0),
             in_flight: AtomicUsize::new(0),
             process: OnceCell::new(),
+            last_moved: Mutex::new(None),
         }))
     }
 
@@ -121,6 +126,16 @@ impl Remote {
     /// The peer agent's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Notes that bytes were moved.
+    pub fn note_moved(&self, at: Instant) {
+        *self.last_moved.lock() = Some(at);
+    }
+
+    /// When bytes were moved by any run.
+    pub fn last_moved(&self) -> Option<Instant> {
+        *self.last_moved.lock()
     }
 
     /// Notes the process of the peer, as its layouts state it. Fails if a layout of another process was imported before: the

@@ -84,10 +84,13 @@ impl Region {
         let added: Vec<_> =
             growth.extents.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
         for (index, registration) in registrations.iter().enumerate() {
-            if let Err(failure) = registration.extend(&added) {
-                let failure = deregister_added(&registrations[..index], &added, failure);
-                memory.retain_stuck(&growth.mappings, &failure.stuck);
-                return Err(failure.error);
+            if let Err(failure) = registration.extend(&added, &growth.mappings) {
+                let earlier = registrations[..index].iter();
+                let undo = |registration: &Arc<Registration>| registration.reduce(&added, &growth.mappings);
+                return Err(earlier
+                    .filter_map(|earlier| undo(earlier).err())
+                    .fold(failure, SpanFailure::and)
+                    .error);
             }
         }
         log!(
@@ -114,8 +117,7 @@ impl Region {
         let removed: Vec<_> = unwanted.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
         let mut outcome = Ok(());
         for registration in registrations {
-            if let Err(failure) = registration.reduce(&removed) {
-                memory.retain_stuck(&taken, &failure.stuck);
+            if let Err(failure) = registration.reduce(&removed, &taken) {
                 outcome = outcome.and(Err(failure.error));
             }
         }
@@ -189,16 +191,6 @@ impl Region {
         let (address, size) = memory.span(extent);
         Descriptor { address, size, ..self.descriptor() }
     }
-}
-
-/// Deregisters extents from the agents before the one that failed. That failure is the first of the result.
-fn deregister_added(
-    registered: &[Arc<Registration>],
-    added: &[Descriptor],
-    failure: SpanFailure,
-) -> SpanFailure {
-    let later = registered.iter().filter_map(|registration| registration.reduce(added).err());
-    later.fold(failure, SpanFailure::and)
 }
 
 pub struct RegionExtents {

@@ -67,7 +67,7 @@ use registration::Registrations;
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::log_id::LogId;
 use crate::cuda::ipc::DevicePair;
-use crate::nixl::{Descriptor, Descriptors, HostPages, Span, SpanFailure};
+use crate::nixl::{Descriptor, Descriptors, HostPages, Span};
 
 /// The part of another region that a region is.
 struct View {
@@ -272,17 +272,5 @@ impl Region {
     /// The number of these agents.
     pub fn registration_count(&self) -> usize {
         self.registrations.count()
-    }
-
-    /// Leaks the region if NIXL may still use its memory after a failed deregistration. Extents that NIXL may use are not
-    /// unmapped. Returns the error.
-    fn leak_stuck(self: &Arc<Self>, failure: SpanFailure) -> Error {
-        if !failure.stuck.is_empty() {
-            std::mem::forget(self.clone());
-        }
-        if let Some(memory) = self.elastic_memory() {
-            memory.retain_stuck(&memory.mappings(), &failure.stuck);
-        }
-        failure.error
     }
 }

@@ -256,7 +256,7 @@ impl Run {
         // A peer that does not respond, or a GPU that a kernel keeps busy, must not take the threads that all runs share.
         let passed = match may_stall {
             true => Pool::services().run_alone(shared),
-            false => Pool::checks(&file_systems).pass(&shared),
+            false => Pool::checks(&file_systems).pass(&shared, 1),
         };
         if let Err(error) = passed {
             check.make(Err(error));

@@ -111,6 +111,31 @@ TEST(an_extent_that_an_agent_fails_to_deregister_can_be_committed_again) {
     CHECK(has_extent(&w, 0));
 }
 
+/* A call that NIXL ends late uses its extents until then, also if they are decommitted or committed again meanwhile. */
+TEST(extents_of_late_calls_are_unmapped_when_nixl_has_returned) {
+    nixl_find_stand_in();
+    kvmem_region *region = region_create_elastic(4 * EXTENT, EXTENT, 0);
+    world w = {.region = region, .address = region_info(region).address};
+    EXPECT_OK(kvmem_agent_create("slow", REF(OPTIONS(kvmem_agent_options, it.call_timeout_ns = MILLISECONDS(200))),
+                                 &w.agents[0], ERR));
+    EXPECT_OK(kvmem_agent_create_backend(w.agents[0], "UCX", NULL, 0, ERR));
+    EXPECT_OK(kvmem_region_register(region, w.agents[0], &w.registrations[0], ERR));
+    for (int decommits = 0; decommits < 2; decommits++) {
+        if (decommits) EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
+        NIXL(nixl_sim_hold(decommits ? NIXL_SIM_DEREGISTER : NIXL_SIM_REGISTER));
+        EXPECT(KVMEM_STATUS_TIMED_OUT, decommits ? kvmem_region_decommit(region, 0, EXTENT, ERR)
+                                                 : kvmem_region_commit(region, 0, EXTENT, ERR));
+        CHECK_EQ(committed(&w), 0);
+        CHECK(has_extent(&w, 0));
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_region_commit(region, 0, EXTENT, ERR)); /* the same memory */
+        NIXL(nixl_sim_go());
+        while (has_extent(&w, 0)) sched_yield(); /* only the deadline of the test limits this */
+        CHECK_EQ(registered(&w, 0), 0);
+        expect_works(&w);
+    }
+    world_close(&w);
+}
+
 TEST(memory_that_a_failed_deregistration_leaves_registered_is_never_unmapped) {
     CLEANUP(world_close) world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));

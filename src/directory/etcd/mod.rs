@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use serde_bytes::ByteBuf;
 
 use super::entry::{Entry, Presence, decode, encode, not_found, refused};
-use super::store::{Reply, Report, Request, Sink, State, Store};
+use super::store::{self, Reply, Report, Request, Sink, State, Store};
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::handoff::{Giver, Taken, handoff};
 use crate::base::log::log;
@@ -198,11 +198,11 @@ impl Shared {
             }
             Message::Log(line) => log!(Info, "{}: {line}", self.location),
             Message::Ended => {
-                let error = Error::new(Status::Panic, "a bug in the client of etcd has ended it");
-                log!(Error, "{}: {error}; open the directory again", self.location);
+                let error = store::ended("a bug in the client of etcd has ended it");
+                log!(Error, "{}: {error}", self.location);
                 self.has_ended.store(true, Ordering::Release);
                 self.drop_requests_if_ended();
-                (self.sink)(Report::Interrupted(error));
+                (self.sink)(Report::Ended(error));
             }
         }
         DECISION_NONE
@@ -303,9 +303,7 @@ mod tests {
         assert!(!replied.wait(Some(Instant::now())), "the client lives");
         shared.receive(&written(&Message::Ended).unwrap());
         assert!(matches!(replied.take(Some(Instant::now())), Taken::Gone));
-        assert!(
-            matches!(reported.try_recv(), Ok(Report::Interrupted(error)) if error.status() == Status::Panic)
-        );
+        assert!(matches!(reported.try_recv(), Ok(Report::Ended(error)) if error.status() == Status::Panic));
         let (reply, replied) = handoff();
         shared.requests.lock().insert(2, Pending { expects: Expects::Nothing, reply });
         shared.drop_requests_if_ended();

@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result, ensure};
 use crate::base::lists;
 use crate::base::log::log;
 use crate::base::paths::missing_directory;
-use crate::base::process::LocalFd;
+use crate::base::process::{self, LocalFd};
 use crate::base::random::random;
 use crate::base::retried;
 use crate::directory::board::MAX_AGENTS;
@@ -35,6 +35,10 @@ const IN_FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
+/// The permissions of an entry, as far as the mask of this process permits them.
+const READABLE: Mode = PRIVATE.union(Mode::RGRP).union(Mode::ROTH);
+/// Those of an entry that is being written.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// An unfinished entry this old has no writer any more, unless it is locked.
 const ABANDONED: Duration = Duration::from_secs(60);
 
@@ -207,18 +211,7 @@ impl Folder {
     }
 
     fn write_aside(&self, unfinished: &str, bytes: Vec<u8>) -> Result<OwnFile> {
-        let create = OFlags::CREATE | OFlags::EXCL;
-        let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
-        let file = LocalFd::open(|| {
-            let mode = Mode::from_raw_mode(0o644);
-            let opened = retried::openat(&self.folder, unfinished, flags, mode);
-            // A second call opens the file of the first one.
-            flags -= create;
-            opened
-        })
-        .map_err(|errno| Error::errno(format!("create a file in {}", self.path.display()), errno))?;
-        // At once: a process that may read the file could otherwise lock it before.
-        let lock = FileLock::exclusive(file, OWNER)?;
+        let lock = self.create_locked(unfinished)?;
         let file = lock.file();
         let mut left = bytes.as_slice();
         while !left.is_empty() {
@@ -227,7 +220,27 @@ impl Folder {
             left = &left[written..];
         }
         let stat = retried::fstat(file).map_err(|errno| Error::errno("get the inode of an entry", errno))?;
+        let readable = READABLE & !process::file_mode_mask();
+        if !Mode::from_raw_mode(stat.st_mode).contains(readable) {
+            retried::fchmod(file, readable)
+                .map_err(|errno| Error::errno("set the permissions of an entry", errno))?;
+        }
         Ok(OwnFile { bytes, inode: identity(stat), _lock: lock })
+    }
+
+    /// Creates a file, and locks it. No other user can open it: a shared lock of theirs would prevent this one. If the process ends
+    /// before its entry is complete, the file remains so; see [`Self::remove_abandoned`].
+    fn create_locked(&self, unfinished: &str) -> Result<FileLock> {
+        let create = OFlags::CREATE | OFlags::EXCL;
+        let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | create;
+        let file = LocalFd::open(|| {
+            let opened = retried::openat(&self.folder, unfinished, flags, PRIVATE);
+            // A second call opens the file of the first one.
+            flags -= create;
+            opened
+        })
+        .map_err(|errno| Error::errno(format!("create a file in {}", self.path.display()), errno))?;
+        FileLock::exclusive(file, OWNER)
     }
 
     /// Whether the name still leads to this file, with these bytes. Fails as [`Self::find`] does.
@@ -244,7 +257,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes what processes that ended while they wrote an entry have left.
+    /// Removes what processes of this user that ended while they wrote an entry have left.
     fn remove_abandoned(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let Ok(items) = Dir::read_from(&self.folder) else { return };
@@ -322,4 +335,32 @@ pub fn name_of(file_name: &[u8]) -> Option<String> {
 fn is_unfinished(name: &[u8]) -> bool {
     let hex = name.strip_prefix(b".").and_then(|name| name.strip_suffix(UNFINISHED.as_bytes()));
     hex.is_some_and(|hex| hex.len() == 16 && hex.iter().all(u8::is_ascii_hexdigit))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn mode_of(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn other_users_can_read_an_entry_only_once_it_is_locked() {
+        let path = std::env::temp_dir().join(format!("kvmem-files-{}", std::process::id()));
+        let folder = Folder::open(&path).unwrap();
+        let lock = folder.create_locked(".new").unwrap();
+        assert_eq!(mode_of(&path.join(".new")), 0o600);
+        assert!(is_locked(lock.file(), OWNER).is_ok(), "its own lock does not count");
+        let read = std::fs::File::open(path.join(".new")).unwrap();
+        assert!(is_locked(read.as_fd(), OWNER).unwrap());
+        // The entry has the permissions that an ordinary file gets.
+        let own = folder.write("a", vec![7]).unwrap();
+        std::fs::write(path.join("ordinary"), []).unwrap();
+        assert_eq!(mode_of(&path.join("a.agent")), mode_of(&path.join("ordinary")) & 0o644);
+        folder.remove("a", &own).unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+    }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::store::{Reply, Request, Sink, Store};
+use super::store::{self, Reply, Request, Sink, Store};
 use crate::base::error::{Error, Result, Status, fail};
 use crate::base::guarded::guarded;
 use crate::base::handoff::{Giver, Taken, Taker, handoff};
@@ -66,8 +66,11 @@ impl FolderStore {
             if opened.give(Ok(())).is_err() {
                 return;
             }
-            if let Err(error) = guarded(|| worker.run(&receiver, &woken)) {
-                log!(Error, "the thread of a directory: {error}");
+            if let Err(bug) = guarded(|| worker.run(&receiver, &woken)) {
+                let ended = || worker.report_end(store::ended(bug.message()));
+                if let Err(again) = guarded(ended) {
+                    log!(Error, "the thread of a directory: {again}");
+                }
             }
         })?;
         match result.take(Some(Instant::now() + OPENING)) {

@@ -119,6 +119,12 @@ impl Worker {
         }
     }
 
+    /// Reports that a bug has ended the thread.
+    pub fn report_end(&self, error: Error) {
+        log!(Error, "{}: {error}", self.location);
+        (self.sink)(Report::Ended(error));
+    }
+
     fn sleep(&self, wake: &OwnedFd) {
         let mut fds = vec![PollFd::new(wake, PollFlags::IN)];
         fds.extend(self.folder.inotify.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));

@@ -8,8 +8,7 @@ use rustix::io::Errno;
 use super::file_requests::FileRequests;
 use super::operation::{FileOperation, IoCall, IoStep};
 use super::work::{Work, WorkLeft};
-use crate::base::error::Result;
-use crate::base::file_limit::FileSizeSignal;
+use crate::base::error::{Error, Result};
 use crate::base::file_systems::FileSystems;
 use crate::base::guarded::guarded;
 use crate::base::sync::Mutex;
@@ -30,15 +29,18 @@ impl Callers {
         Self { max_threads, file_systems }
     }
 
-    /// Executes some work.
+    /// Executes some work. It fails if there is no thread for it: the calling thread would wait for the file system.
     pub fn start(&self, work: Work) {
         if work.requests.is_over() {
             return work.ending.report(Ok(()));
         }
         let (bytes, max_requests) = work.requests.sizes();
         let threads = (bytes / BYTES_A_THREAD).min(max_requests).clamp(1, self.max_threads as u64) as usize;
-        let job: Arc<dyn Shared> = Arc::new(FileJob(Mutex::new(Some(WorkLeft::new(work)))));
-        Pool::files(&self.file_systems).run(&job, threads);
+        let job = Arc::new(FileJob(Mutex::new(Some(WorkLeft::new(work)))));
+        let shared: Arc<dyn Shared> = job.clone();
+        if let Err(error) = Pool::files(&self.file_systems).pass(&shared, threads) {
+            job.fail(error);
+        }
     }
 }
 
@@ -46,10 +48,20 @@ impl Callers {
 /// nothing of the run when its end is reported.
 struct FileJob(Mutex<Option<WorkLeft>>);
 
+impl FileJob {
+    /// Ends the work, which no thread has.
+    fn fail(&self, error: Error) {
+        let left = self.0.lock().take();
+        if let Some(mut left) = left {
+            left.fail(error);
+            let (ending, outcome) = left.into_end();
+            ending.report(outcome);
+        }
+    }
+}
+
 impl Shared for FileJob {
     fn run(&self) {
-        // This may be the caller's thread.
-        let _limit_reports_itself = FileSizeSignal::block();
         let mut job = self.0.lock();
         while let Some(left) = &mut *job {
             // The first call after a window lists the next one, while other threads execute the rest of it.

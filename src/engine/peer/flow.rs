@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use super::run_flow::RunFlow;
 use super::served::ServedFlow;
 use super::staged::StagedFlow;
-use crate::base::error::{Error, Status};
 use crate::engine::peer::plain::listed_requests::ListedFlow;
 
 /// The requests of a run that are not posted yet.
@@ -61,20 +60,4 @@ impl BusyTime {
     pub fn end(&mut self) {
         self.all += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
     }
-}
-
-/// The error of a run that has moved nothing for too long: because of its peer, or for lack of staging memory.
-pub(super) fn stalled(peer: Option<&str>, stall_timeout: Duration) -> Error {
-    let ms = stall_timeout.as_millis();
-    let message = match peer {
-        Some(peer) => format!(
-            "nothing was moved to or from agent '{peer}' for {ms} ms; check whether its process runs, or increase \
-             stall_timeout_ns"
-        ),
-        None => format!(
-            "this process has had no staging memory for the transfer for {ms} ms, because other transfers with this peer or \
-             with others that do not respond have it; submit fewer at a time, or check whether those processes run"
-        ),
-    };
-    Error::new(Status::TimedOut, message)
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::control_read::ControlRead;
-use super::flow::{BusyTime, Flow, stalled};
+use super::flow::{BusyTime, Flow};
 use super::prepared_requests::{PreparedRequests, RunRequests};
+use super::run_flow::stalled;
 use super::spare::Spare;
 use crate::base::error::{Error, Result, Status};
 use crate::base::leak;
@@ -241,13 +242,24 @@ impl NixlRun {
         if self.in_flight.is_empty() {
             self.busy.end();
         }
-        if let Some(error) = failure {
-            self.fail_request(error);
+        match failure {
+            Some(error) => self.fail_request(error),
+            None if has_progressed => self.note_moved(),
+            None => {}
         }
         if let Some(error) = refusal {
             self.fail(error);
         }
         has_progressed
+    }
+
+    /// Notes that requests have ended, for runs that wait for what this one has.
+    fn note_moved(&self) {
+        let now = Instant::now();
+        if let (Some(remote), Some(flow)) = (self.peer(), &self.flow) {
+            remote.peer.note_moved(now);
+            flow.note_moved(now);
+        }
     }
 
     /// Handles copies between an arena and local memory, and messages.
@@ -275,13 +287,15 @@ impl NixlRun {
             }
         };
         self.busy.begin();
+        let is_poll = flow.is_poll(id);
         let result = state.post(id).map_err(|error| state.explain_object(id, error));
         let ended = match result {
-            Ok(false) => Ok(!flow.is_poll(id)),
+            Ok(false) => Ok(!is_poll),
             _ => flow.ended(state, id, result.is_err()),
         };
         match result {
-            Ok(true) => {}
+            Ok(true) if is_poll => {}
+            Ok(true) => self.note_moved(),
             Ok(false) => self.in_flight.push(id),
             Err(error) => self.fail_request(error),
         }
@@ -349,13 +363,12 @@ impl NixlRun {
         let Some(remote) = self.peer() else { return };
         let unfinished = if remote.process.is_gone() {
             Error::new(Status::PeerLost, "requests to it are still in flight")
-        } else if let Some(stall_timeout) =
-            self.stall_timeout().filter(|stall_timeout| self.last_progress.elapsed() >= *stall_timeout)
-        {
-            let lacks_memory = self.flow.as_ref().is_some_and(|flow| flow.lacks_memory());
-            stalled((!lacks_memory).then(|| remote.peer.name()), stall_timeout)
         } else {
-            return;
+            let awaited = self.flow.as_ref().and_then(|flow| flow.awaited());
+            let stall_timeout = self.prepared.as_ref().and_then(|prepared| prepared.stall_timeout);
+            let stalled = stalled(awaited, &remote.peer, self.last_progress, stall_timeout);
+            let Some(error) = stalled else { return };
+            error
         };
         let failure = self.failure.as_ref().map_or(unfinished, |(error, _)| error.clone());
         let explained = self.explain(self.located(failure.clone()));
@@ -365,10 +378,6 @@ impl NixlRun {
             run.report_early(Err(explained));
         }
         self.fail(failure);
-    }
-
-    fn stall_timeout(&self) -> Option<Duration> {
-        self.prepared.as_ref().and_then(|prepared| prepared.stall_timeout)
     }
 
     /// Finds how the run ends, and drops what belongs to the caller. No request is in flight.

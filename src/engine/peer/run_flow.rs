@@ -2,8 +2,59 @@
 //! The requests of one run that are not posted yet.
 #![forbid(unsafe_code)]
 
-use crate::base::error::{Error, Result};
-use crate::nixl::{AgentState, RequestId};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::staged::{Arena, SlotUser};
+use crate::base::error::{Error, Result, Status};
+use crate::nixl::{AgentState, Remote, RequestId};
+
+/// What runs share.
+pub enum Awaited<'a> {
+    /// Staging memory of this process.
+    Memory(&'a Arc<Arena>),
+    /// Slots of the owner.
+    Slots,
+}
+
+impl Awaited<'_> {
+    /// When a run that may have it has last moved bytes. The slots of one peer are those that runs with it have, and so is memory
+    /// once they have their share.
+    pub fn last_moved(&self, peer: &Arc<Remote>) -> Option<Instant> {
+        match self {
+            Self::Memory(arena) if !arena.has_share(SlotUser::peer(peer)) => arena.last_moved(),
+            Self::Memory(_) | Self::Slots => peer.last_moved(),
+        }
+    }
+}
+
+/// The error of a run for which nothing was moved for too long, by itself or, if it waits for something, by those that may have it.
+pub fn stalled(
+    awaited: Option<Awaited<'_>>,
+    peer: &Arc<Remote>,
+    last_progress: Instant,
+    stall_timeout: Option<Duration>,
+) -> Option<Error> {
+    let of_others = awaited.as_ref().and_then(|awaited| awaited.last_moved(peer));
+    let last = of_others.map_or(last_progress, |moved| moved.max(last_progress));
+    let stall_timeout = stall_timeout.filter(|stall_timeout| last.elapsed() >= *stall_timeout)?;
+    let (name, ms) = (peer.name(), stall_timeout.as_millis());
+    let advice = "check whether its process runs, or increase stall_timeout_ns";
+    let message = match awaited {
+        Some(Awaited::Memory(arena)) if arena.has_share(SlotUser::peer(peer)) => format!(
+            "other transfers with agent '{name}' have all staging memory of this process that those with one peer may have, and have \
+             moved nothing for {ms} ms; {advice}"
+        ),
+        Some(Awaited::Memory(_)) => format!(
+            "this process has had no staging memory for the transfer for {ms} ms, because transfers with peers that do not respond \
+             have it; submit fewer at a time, or check whether those processes run"
+        ),
+        Some(Awaited::Slots) | None => {
+            format!("nothing was moved to or from agent '{name}' for {ms} ms; {advice}")
+        }
+    };
+    Some(Error::new(Status::TimedOut, message))
+}
 
 /// By any method.
 pub trait RunFlow {
@@ -34,10 +85,13 @@ pub trait RunFlow {
     /// Handles the end of one. Returns whether the run has progressed.
     fn ended(&mut self, state: &mut AgentState, request: RequestId, has_failed: bool) -> Result<bool>;
 
-    /// Whether it waits for staging memory of this process, which other transfers have.
-    fn lacks_memory(&self) -> bool {
-        false
+    /// What it waits for that other runs have, if it waits for that.
+    fn awaited(&self) -> Option<Awaited<'_>> {
+        None
     }
+
+    /// Notes that a request has moved bytes.
+    fn note_moved(&self, _: Instant) {}
 
     /// After a panic: never frees staging memory that NIXL or a copy may still use.
     fn abandon(&mut self) {}

@@ -488,6 +488,7 @@ unsafe fn nullable<'a>(name: *const c_char) -> Result<Option<&'a str>> {
 /// @param events receives the events, at least one; the caller destroys them
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_TIMED_OUT: no event has arrived in time
+///         KVMEM_STATUS_PANIC: a bug has ended the thread of the directory, and all events were taken
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_directory_take_events(
     directory: *const kvmem_directory,

@@ -33,7 +33,8 @@ pub const KVMEM_DIRECTORY_INVALID: u32 = 5;
 /// Another process has published an agent that this handle had published. The entry of the other process
 /// remains. It is reported also if nothing is watched.
 pub const KVMEM_DIRECTORY_SUPERSEDED: u32 = 6;
-/// The directory cannot be reached. kvmem tries again; changes are reported later.
+/// The directory cannot be reached. kvmem tries again; changes are reported later. With KVMEM_STATUS_PANIC a
+/// bug has ended its thread: no event follows, and calls fail. Create the directory again.
 pub const KVMEM_DIRECTORY_INTERRUPTED: u32 = 7;
 /// The directory is reached again. All changes in the meantime are reported, before or after this event.
 pub const KVMEM_DIRECTORY_RESUMED: u32 = 8;

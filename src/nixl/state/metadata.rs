@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The agent's own metadata, which peers need to access its memory, and loading that of peers.
 
-use std::ffi::c_void;
+use std::collections::HashSet;
+use std::ffi::{CStr, c_void};
 use std::ptr;
 
 use super::AgentState;
@@ -106,9 +107,16 @@ impl AgentState {
             }
         })?;
         // SAFETY: a string from malloc that is ours now.
+        let is_text = unsafe { CStr::from_ptr(name) }.to_str().is_ok();
+        if !is_text {
+            // SAFETY: live agent and string. The error below remains if it fails.
+            unsafe { sys::nixl_capi_invalidate_remote_md(self.agent, name) };
+        }
+        // SAFETY: see above.
         let loaded = unsafe { copied(name) };
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(name.cast()) };
+        ensure!(is_text, Nixl, "the metadata is that of agent '{loaded}', whose name is not UTF-8");
         let (peer, connections) =
             head.map_or_else(|| (loaded.clone(), Connections::new()), |head| (head.agent, head.connections));
         self.note_loaded(&peer, &loaded, connections)?;
@@ -144,9 +152,12 @@ impl AgentState {
             let message = format!("the metadata of agent '{name}' is that of another agent, '{agent}'");
             Error::new(Status::Corrupt, message)
         };
-        if let Some(head) = MetadataHead::read(metadata).filter(|head| head.agent != *name) {
-            return Err(other(&head.agent));
-        }
+        let before: HashSet<_> = match MetadataHead::read(metadata) {
+            Some(head) if head.agent != *name => return Err(other(&head.agent)),
+            Some(_) => HashSet::new(),
+            // Whose it is, is known only when it is loaded.
+            None => self.peers.keys().cloned().collect(),
+        };
         let loaded = match self.load_remote(metadata) {
             Err(error) if error.status() == Status::AlreadyExists && self.peers.contains_key(name) => {
                 self.invalidate_remote(name)?;
@@ -158,7 +169,12 @@ impl AgentState {
             .map_err(|error| ensure_alive().err().map_or(error.clone(), |lost| lost.followed_by(error)))?;
         match self.peers.get_mut(&loaded).filter(|_| loaded == *name) {
             Some(peer) => peer.note_look_up(*look_up),
-            None => return Err(other(&loaded)),
+            // What was loaded before stays loaded.
+            None if before.contains(&loaded) => return Err(other(&loaded)),
+            None => {
+                let undone = self.retire(&loaded);
+                return Err(undone.err().into_iter().fold(other(&loaded), Error::followed_by));
+            }
         }
         Ok(())
     }
@@ -200,7 +216,7 @@ impl AgentState {
         let Some(head) = head else {
             return Err(error.context("the bytes are not NIXL metadata, or are damaged"));
         };
-        let (name, own, has) = (&head.agent, self.display_name(), self.backend_names());
+        let name = &head.agent;
         // NIXL's listen thread has loaded the peer, so that its connections are not known here.
         let loaded = self.peers.get(name).map(|peer| &peer.connections);
         if loaded.is_some_and(|loaded| head.connections.keys().any(|plugin| !loaded.contains_key(plugin))) {
@@ -211,15 +227,35 @@ impl AgentState {
                 ))
                 .with_status(Status::AlreadyExists));
         }
-        let unreached = |error: Error| {
-            error.context(format!(
-                "the metadata of agent '{name}' is damaged, or no backend of agent '{own}', which has {has}, reaches that peer"
-            ))
-        };
+        let unreached = |error: Error| error.context(self.why_unreached(head));
         match self.backends.contains_key("UCX") {
             true => ucx_log::repeat_collecting("UCX", error, load).map_err(unreached),
             false => Err(unreached(error)),
         }
+    }
+
+    /// Why NIXL may have failed to load the metadata of a peer, as far as that is known.
+    fn why_unreached(&self, head: &MetadataHead) -> String {
+        let (name, own) = (&head.agent, self.display_name());
+        let plugins = head.connections.keys().map(|plugin| String::from_utf8_lossy(plugin).into_owned());
+        let (common, others): (Vec<_>, Vec<_>) =
+            plugins.partition(|plugin| self.backends.contains_key(plugin));
+        if head.connections.is_empty() {
+            return format!(
+                "the metadata of agent '{name}' has no connection: it is partial, or damaged, or the agent had no backend that \
+                 reaches peers; load all of its metadata first"
+            );
+        }
+        if common.is_empty() {
+            let (others, has) = (others.join(", "), self.backend_names());
+            return format!(
+                "agent '{name}' is reached by {others}, and agent '{own}' has {has}; create one of these backends first"
+            );
+        }
+        let common = common.join(" or ");
+        format!(
+            "the metadata of agent '{name}' is damaged, or the {common} backend of agent '{own}' does not reach it"
+        )
     }
 
     /// Asks the listen thread of a peer at `address`:`port` for its metadata. It arrives later.
@@ -234,6 +270,7 @@ impl AgentState {
              one of that name: load its metadata from bytes or a directory"
         );
         let peer = c_string("the peer's name", name)?;
+        self.note_name(&peer);
         let arguments = Arguments::with_address(address, port)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };

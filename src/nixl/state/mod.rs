@@ -34,7 +34,7 @@ use super::agent_config::AgentConfig;
 use super::agent_identity::Identity;
 use super::backend::Backend;
 use super::call::{c_string, check};
-use super::notification::{KnownSenders, NotificationSupport};
+use super::notification::{KnownNames, NotificationSupport};
 use super::notification_inbox::NotificationInbox;
 use super::raw_descriptors::{AgentTelemetry, ViewId};
 use super::registration_table::RegistrationTable;
@@ -66,7 +66,8 @@ pub struct AgentState {
     /// Requests that could not be released: intentionally leaked, and kept reachable so that leak checkers stay quiet.
     pub(super) unreleased: Vec<RequestHandle>,
     pub(super) inbox: NotificationInbox,
-    known_senders: KnownSenders,
+    /// Names that may be those of peers.
+    known_names: KnownNames,
     /// Why the last look for messages has failed.
     look_failure: Option<Error>,
     /// Whether this looks for messages of peers, for threads that wait for the agent.
@@ -119,7 +120,7 @@ impl AgentState {
             requests: ById::default(),
             unreleased: Vec::new(),
             inbox: NotificationInbox::default(),
-            known_senders: KnownSenders::default(),
+            known_names: KnownNames::default(),
             look_failure: None,
             is_looking: Arc::default(),
             services: Services::default(),

@@ -81,9 +81,9 @@ impl AgentState {
         }
         self.carrier = NotificationSupport::Present;
         // Also after a failure: NIXL asks one backend after the other, and the map has what the others have received.
-        let mut known = std::mem::take(&mut self.known_senders);
+        let mut known = std::mem::take(&mut self.known_names);
         let left = map.for_each(&mut known, |message| self.accept(message));
-        self.known_senders = known;
+        self.known_names = known;
         if left > 0 && self.inbox.lose(left as u64) {
             self.log_loss();
         }

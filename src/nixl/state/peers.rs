@@ -4,13 +4,14 @@
 //! NIXL knows peers by their names. Its listen thread loads, replaces and removes their metadata without a report here, so a peer
 //! is compared with what NIXL has before it is used.
 
+use std::ffi::CStr;
 use std::ptr;
 use std::sync::Arc;
 
 use super::AgentState;
 use super::registrations::RegistrationList;
 use super::request_creation::DescriptorList;
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status, ensure, fail};
 use crate::base::log::log;
 use crate::nixl::agent_identity::Identity;
 use crate::nixl::arguments::CallOptions;
@@ -34,8 +35,16 @@ impl AgentState {
         Ok(())
     }
 
-    /// The peer of this name, if its metadata is loaded: by a call here, or by NIXL's listen thread.
+    /// The peer of this name, for what needs its metadata.
     pub fn remote(&mut self, name: &str) -> Result<Arc<Remote>> {
+        self.loaded(name).map_err(|error| match error.status() {
+            Status::NotFound => error.followed_by("load it first"),
+            _ => error,
+        })
+    }
+
+    /// The peer of this name. Fails with NOT_FOUND unless its metadata is loaded: by a call here, or by NIXL's listen thread.
+    fn loaded(&mut self, name: &str) -> Result<Arc<Remote>> {
         self.refresh(name)?;
         if let Some(peer) = self.peers.get(name) {
             return Ok(peer.remote.clone());
@@ -44,17 +53,22 @@ impl AgentState {
         ensure!(
             !self.is_retired(name),
             NotFound,
-            "the metadata of agent '{name}' was invalidated, and no other is loaded; load it first"
+            "the metadata of agent '{name}' was invalidated, and no other is loaded"
         );
         let remote = Remote::new(name)?;
-        ensure!(
-            self.has(&remote, &[])?,
-            NotFound,
-            "agent '{}' has not loaded the metadata of agent '{name}'; load it first",
-            self.display_name()
-        );
+        if !self.has(&remote, &[])? {
+            self.note_name(&remote.c_name());
+            fail!(NotFound, "agent '{}' has no metadata of an agent '{name}'", self.display_name());
+        }
         self.add_peer(remote.clone());
         Ok(remote)
+    }
+
+    /// Notes the name of a peer that NIXL's listen thread may load later.
+    pub(super) fn note_name(&mut self, name: &CStr) {
+        if self.has_listen_thread {
+            self.known_names.add(name);
+        }
     }
 
     fn add_peer(&mut self, remote: Arc<Remote>) -> &mut LoadedPeer {
@@ -164,7 +178,7 @@ impl AgentState {
 
     /// The peer of this name, if its metadata is loaded and covers some memory. NIXL checks memory of one type at a time.
     pub fn remote_with(&mut self, name: &str, memory: &[Descriptor]) -> Result<Arc<Remote>> {
-        let remote = self.remote(name)?;
+        let remote = if memory.is_empty() { self.loaded(name) } else { self.remote(name) }?;
         for of_one_type in memory.chunk_by(|one, other| one.memory_type == other.memory_type) {
             self.covers(&remote, of_one_type).map_err(|error| {
                 error.followed_by("the owner must take it after building the layout; then load it again")
@@ -199,13 +213,13 @@ impl AgentState {
     pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
         // NIXL knows an agent under its own name, too, and does not forget that.
         self.ensure_peer(name, "only the metadata of a peer can be invalidated")?;
-        self.remote(name)?;
+        self.loaded(name)?;
         log!(Debug, "agent {} invalidates the metadata of '{name}'", self.log_name());
         self.retire(name)
     }
 
     /// Prevents further transfers with a peer, and has NIXL forget it, now or after the last transfer in flight.
-    fn retire(&mut self, name: &str) -> Result<()> {
+    pub(super) fn retire(&mut self, name: &str) -> Result<()> {
         let Some(LoadedPeer { remote, .. }) = self.peers.remove(name) else { return Ok(()) };
         remote.invalidate();
         if remote.is_in_use() {
@@ -275,11 +289,15 @@ impl AgentState {
         lists.into_iter().for_each(|id| self.release_list(id));
     }
 
-    /// Removes all peers that are known here, like [`Self::invalidate_remote`]. Returns their number.
+    /// Removes all peers that are known here, like [`Self::invalidate_remote`]. Returns their number. NIXL does not list those that its
+    /// listen thread has loaded, so all names that were heard of are looked up.
     pub fn invalidate_all_remotes(&mut self) -> Result<usize> {
-        let names: Vec<_> = self.peers.keys().cloned().collect();
+        let mut names: Vec<_> = self.peers.keys().cloned().collect();
+        if self.has_listen_thread {
+            names.extend(self.known_names.iter().filter(|name| name.as_bytes() != self.name.to_bytes()));
+        }
         // What cannot be found out does not matter: those that remain are removed anyway.
-        names.iter().for_each(|name| drop(self.refresh(name)));
+        names.iter().for_each(|name| drop(self.loaded(name)));
         let names: Vec<_> = self.peers.keys().cloned().collect();
         let mut outcome = Ok(names.len());
         for name in names {

@@ -76,12 +76,17 @@ impl RegionMemory {
 }
 
 impl AgentState {
-    /// Registers all spans, or none.
-    pub(in crate::nixl) fn register_spans(
+    /// Registers all spans, or none. After a panic some may be registered.
+    pub(in crate::nixl) fn register_memory(
         &mut self,
         memory: &RegionMemory,
         spans: &[Descriptor],
     ) -> SpanResult {
+        let outcome = guarded(|| self.register_spans(memory, spans));
+        outcome.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans.to_vec() }))
+    }
+
+    fn register_spans(&mut self, memory: &RegionMemory, spans: &[Descriptor]) -> SpanResult {
         let again = memory.retained_again();
         let _entered =
             again.as_ref().or(memory.context.as_ref()).map(|context| context.enter()).transpose()?;
@@ -98,11 +103,7 @@ impl AgentState {
     }
 
     /// Deregisters all spans, also after failures.
-    pub(in crate::nixl) fn deregister_spans(
-        &mut self,
-        memory: &RegionMemory,
-        spans: &[Descriptor],
-    ) -> SpanResult {
+    fn deregister_spans(&mut self, memory: &RegionMemory, spans: &[Descriptor]) -> SpanResult {
         let again = memory.retained_again();
         // Without a context NIXL fails to deregister, and reports that.
         let context = again.as_ref().or(memory.context.as_ref());

@@ -11,7 +11,7 @@ use super::registrations::RegistrationList;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::{Count, log};
 use crate::nixl::arguments::CallOptions;
-use crate::nixl::backend::Params;
+use crate::nixl::backend::{Backend, Params};
 use crate::nixl::call::{Owned, check, too_old};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::descriptors::Descriptors;
@@ -53,12 +53,36 @@ impl AgentState {
         check(status, || {
             let count = Count(list.entries().len() as u64, "descriptor");
             format!("query the {plugin} backend of agent '{}' for {count}", self.display_name())
-        })?;
+        })
+        .map_err(|error| self.explain_query(plugin, error))?;
         let mut count = 0;
         // SAFETY: live list.
         let status = unsafe { sys::nixl_capi_query_resp_list_size(results.raw(), &mut count) };
         check(status, || "count the results of a query".to_string())?;
         (0..count).map(|index| result(&results, index)).collect()
+    }
+
+    /// Adds to the failure of a query which backends have something to query, if this one has not.
+    fn explain_query(&self, plugin: &str, error: Error) -> Error {
+        let has_storage = |backend: &&Backend| {
+            STORAGE.iter().any(|memory_type| backend.memory_types.contains(&memory_type.raw()))
+        };
+        if self.backends.get(plugin).as_ref().is_some_and(has_storage) {
+            return error;
+        }
+        let others = self.backends.iter().filter(|(_, backend)| has_storage(backend));
+        let others: Vec<_> = others.map(|(plugin, _)| plugin.as_str()).collect();
+        let own = self.display_name();
+        error.followed_by(match others.is_empty() {
+            true => format!(
+                "files, objects and block storage can be queried, and none of the backends of agent '{own}', {}, has storage",
+                self.backend_names()
+            ),
+            false => format!(
+                "files, objects and block storage can be queried: of the backends of agent '{own}', {} has storage",
+                others.join(" or ")
+            ),
+        })
     }
 
     /// Prepares a memory view: of the agent's own memory, or of that of peers if the descriptors name agents.
@@ -121,6 +145,9 @@ impl AgentState {
         Ok(())
     }
 }
+
+/// Memory types whose backends can be queried.
+const STORAGE: [MemoryType; 3] = [MemoryType::File, MemoryType::Object, MemoryType::Block];
 
 /// Backends look files up by their paths. One without a path would be reported as missing.
 fn ensure_paths(list: &Descriptors) -> Result<()> {

@@ -5,6 +5,7 @@
 
 mod registrar;
 mod registrations;
+mod used_memory;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,12 +14,14 @@ use std::time::Instant;
 use crate::base::error::{Result, ensure, fail};
 use crate::base::log::{Count, Microseconds, log};
 use crate::base::sync::{Mutex, MutexGuard};
+use crate::cuda::vmm::DeviceMapping;
 use crate::cuda::{Context, Device};
-use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanFailure, SpanResult, within};
+use crate::nixl::{Agent, Descriptor, RegionMemory, Registered, SpanResult, within};
 use crate::region::Region;
 use registrar::Registrar;
 use registrations::Found;
 pub(super) use registrations::Registrations;
+use used_memory::UsedMemory;
 
 /// A region that is registered with an agent. An elastic region is registered extent by extent, and later extents are
 /// registered and deregistered too. Objects are registered as one list.
@@ -96,12 +99,12 @@ impl Registration {
                 (registrar.register_list(list), count)
             }
             None => {
-                let spans = region.descriptors();
+                let (used, spans) = (UsedMemory::all_of(region), region.descriptors());
                 let count = spans.len();
-                (registrar.register(&spans).map(|()| Registered::Spans(spans)), count)
+                (used.register(&registrar, &spans).map(|()| Registered::Spans(spans)), count)
             }
         };
-        let registered = registered.map_err(|failure| region.leak_stuck(failure))?;
+        let registered = registered.map_err(|failure| failure.error)?;
         let registration = Arc::new(Self {
             region: region.clone(),
             registrar,
@@ -165,11 +168,11 @@ impl Registration {
             fail!(InvalidState, "the region is not registered with agent '{}'", self.agent().name());
         };
         change.ends();
-        let outcome = within(deadline, || self.registrar.deregister(known))
-            .map_err(|failure| self.region.leak_stuck(failure));
+        let used = UsedMemory::all_of(&self.region);
+        let outcome = within(deadline, || used.deregister(&self.registrar, known));
         drop(change);
         log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
-        outcome
+        outcome.map_err(|failure| failure.error)
     }
 
     /// Takes what is registered, so that nothing holds it any more. Fails while there are holds.
@@ -187,20 +190,20 @@ impl Registration {
     }
 
     /// Registers extents that were added to the region: all of them, or none. The caller resizes the region.
-    pub fn extend(&self, added: &[Descriptor]) -> SpanResult {
+    pub fn extend(&self, added: &[Descriptor], mappings: &[Arc<DeviceMapping>]) -> SpanResult {
         if self.is_registered() {
-            self.registrar.register(added).inspect_err(|failure| self.keep_region(failure))?;
+            UsedMemory::of_extents(&self.region, mappings).register(&self.registrar, added)?;
             self.change_spans(|spans| spans.extend_from_slice(added));
         }
         Ok(())
     }
 
     /// Deregisters extents that are removed from the region. The caller resizes the region.
-    pub fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
+    pub fn reduce(&self, removed: &[Descriptor], mappings: &[Arc<DeviceMapping>]) -> SpanResult {
         if self.is_registered() {
             self.change_spans(|spans| spans.retain(|descriptor| !removed.contains(descriptor)));
             let removed = Registered::Spans(removed.to_vec());
-            self.registrar.deregister(removed).inspect_err(|failure| self.keep_region(failure))?;
+            UsedMemory::of_extents(&self.region, mappings).deregister(&self.registrar, removed)?;
         }
         Ok(())
     }
@@ -208,12 +211,6 @@ impl Registration {
     fn change_spans(&self, change: impl FnOnce(&mut Vec<Descriptor>)) {
         if let Some(Registered::Spans(spans)) = &mut *self.registered() {
             change(spans);
-        }
-    }
-
-    fn keep_region(&self, failure: &SpanFailure) {
-        if !failure.stuck.is_empty() {
-            std::mem::forget(self.region.clone());
         }
     }
 
@@ -226,6 +223,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let over: *const Self = self;
         let Some(registered) = self.registered.get_mut().take() else { return };
+        let used = UsedMemory::all_of(&self.region);
         let deregistering = Deregistering { region: self.region.clone(), over: over as usize };
         log!(
             Debug,
@@ -234,11 +232,8 @@ impl Drop for Registration {
             self.registrar.agent.name()
         );
         self.registrar.deregister_or_defer(registered, move |outcome| {
-            let kept = outcome.map_err(|failure| deregistering.region.leak_stuck(failure));
+            used.end_late(outcome);
             drop(deregistering);
-            if let Err(error) = kept {
-                log!(Error, "{error}; its memory is intentionally leaked");
-            }
         });
     }
 }
@@ -295,7 +290,7 @@ mod tests {
             Arc::new(Registration { region, registrar, registered, holds: AtomicUsize::new(0) });
         let growing = std::thread::spawn({
             let registration = registration.clone();
-            move || registration.extend(&[]).is_err()
+            move || registration.extend(&[], &[]).is_err()
         });
         while commands.len() == 0 {
             std::thread::yield_now();

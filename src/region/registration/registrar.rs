@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Result, Status};
+use crate::base::handoff::handoff;
 use crate::nixl::{
-    Agent, CallOptions, Command, Descriptor, Descriptors, RegionMemory, Registered, SpanFailure, SpanResult,
+    Agent, CallOptions, Command, Descriptor, Descriptors, MemoryReply, RegionMemory, Registered, SpanFailure,
+    SpanResult,
 };
 
 /// An agent, and what it has to know of the memory.
@@ -22,19 +24,27 @@ impl Registrar {
         Ok(Registered::Listed(id, store))
     }
 
-    /// Registers all spans, or none.
-    pub fn register(&self, spans: &[Descriptor]) -> SpanResult {
+    /// Registers all spans, or none. `late` holds the memory: NIXL may use it until the call returns. If that is too late, `late` gets
+    /// the outcome on the agent's thread when it was undone.
+    pub fn register(
+        &self,
+        spans: &[Descriptor],
+        late: impl FnOnce(SpanResult) + Send + 'static,
+    ) -> SpanResult {
         let (memory, wanted) = (self.memory.clone(), spans.to_vec());
-        outcome(spans, self.agent.call(|reply| Command::Register(memory, wanted, reply)))
+        let register = |reply| Command::Register(memory, wanted, MemoryReply::new(reply, late));
+        outcome(spans, self.agent.call(register))
     }
 
-    /// Deregisters all of it, also after failures.
-    pub fn deregister(&self, registered: Registered) -> SpanResult {
+    /// Deregisters all of it, also after failures. `late` as above.
+    pub fn deregister(
+        &self,
+        registered: Registered,
+        late: impl FnOnce(SpanResult) + Send + 'static,
+    ) -> SpanResult {
         let (memory, spans) = (self.memory.clone(), registered.spans());
-        let deregistered = self.agent.call(|reply| {
-            Command::Deregister(memory, registered, Box::new(move |outcome| drop(reply.give(Ok(outcome)))))
-        });
-        outcome(&spans, deregistered)
+        let deregister = |reply| Command::Deregister(memory, registered, MemoryReply::new(reply, late));
+        outcome(&spans, self.agent.call(deregister))
     }
 
     /// The same. On the agent's own thread it returns before the work is done. `then` runs on the agent's thread afterwards.
@@ -49,12 +59,15 @@ impl Registrar {
                 then(outcome);
                 drop(reply.give(Ok(())));
             };
-            Command::Deregister(memory, registered, Box::new(ended))
+            Command::Deregister(memory, registered, MemoryReply::new(handoff().0, ended))
         });
     }
 }
 
-/// If the agent's thread does not reply, all spans may be in use.
+/// If the agent's thread has ended, all spans may be in use. If it has not replied in time, the command keeps the memory.
 fn outcome(spans: &[Descriptor], replied: Result<SpanResult>) -> SpanResult {
-    replied.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans.to_vec() }))
+    replied.unwrap_or_else(|error| {
+        let stuck = if error.status() == Status::TimedOut { Vec::new() } else { spans.to_vec() };
+        Err(SpanFailure { error, stuck })
+    })
 }

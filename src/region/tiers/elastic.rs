@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::open_devices::{DeviceUsers, OpenDevices};
@@ -17,7 +17,6 @@ use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::{
     AddressRange, AllocationProperties, DeviceMapping, ExportedHandle, HandleType, PhysicalMemory, Shareable,
 };
-use crate::nixl::Descriptor;
 use crate::region::control::MAX_EXTENTS;
 use crate::region::registration::Registrations;
 use crate::region::{Backing, Control, EqualPieces, Export, OpenRequirements, PeerMemory, Properties, Tier};
@@ -48,9 +47,9 @@ pub struct ElasticMemory {
     extent_size: u64,
     /// The committed extents. The maximum size that another process claims costs no memory here.
     extents: Mutex<BTreeMap<usize, Extent>>,
-    /// Mappings that NIXL may still use after a failed deregistration: never unmapped, and used again when their extent is
-    /// committed again.
-    kept: Mutex<BTreeMap<usize, Arc<DeviceMapping>>>,
+    /// The last mappings that a call of an agent has used. NIXL may use them after their extent was decommitted: they remain mapped
+    /// then, and are used again when it is committed again.
+    used: Mutex<BTreeMap<usize, Weak<DeviceMapping>>>,
     control: Arc<Control>,
     /// The devices that its extents are open for, also those of extents to come.
     reach: OpenDevices,
@@ -134,7 +133,7 @@ impl ElasticMemory {
             ordinal: config.ordinal,
             extent_size,
             extents: Mutex::default(),
-            kept: Mutex::default(),
+            used: Mutex::default(),
             control: Arc::new(Control::create(count)?),
             reach: OpenDevices::from_owner(config.ordinal),
             is_imported: false,
@@ -174,8 +173,8 @@ impl ElasticMemory {
             extents.insert(index, Extent { mapping, holds: 0, changes });
         }
         let reach = OpenDevices::open(&mappings, ordinal, users, writable)?;
-        let (extents, kept) = (Mutex::new(extents), Mutex::default());
-        Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, reach, is_imported: true })
+        let (extents, used) = (Mutex::new(extents), Mutex::default());
+        Ok(Self { range, properties, ordinal, extent_size, extents, used, control, reach, is_imported: true })
     }
 
     /// Whether its extents can be exported as this type of handle.
@@ -237,8 +236,10 @@ impl ElasticMemory {
     }
 
     fn map(&self, extent: usize) -> Result<Arc<DeviceMapping>> {
-        if let Some(kept) = self.kept().get(&extent) {
-            return Ok(kept.clone());
+        // One whose last use ends now is unmapped when the lock is released.
+        let used = self.used().get(&extent).and_then(Weak::upgrade);
+        if let Some(used) = used {
+            return Ok(used);
         }
         let memory = PhysicalMemory::create(self.extent_size, self.properties)?;
         DeviceMapping::create(&self.range, extent as u64 * self.extent_size, &memory)
@@ -249,13 +250,16 @@ impl ElasticMemory {
         self.extents().values().map(|extent| extent.mapping.clone()).collect()
     }
 
-    /// Keeps the mappings that NIXL may still use.
-    pub fn retain_stuck(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
-        let is_stuck =
-            |mapping: &&Arc<DeviceMapping>| stuck.iter().any(|span| span.address == mapping.address());
+    /// Notes that a call of an agent uses these mappings.
+    pub fn note_use(&self, mappings: &[Arc<DeviceMapping>]) {
         let index_of = |mapping: &Arc<DeviceMapping>| (mapping.offset() / self.extent_size) as usize;
-        let stuck = mappings.iter().filter(is_stuck);
-        self.kept().extend(stuck.map(|mapping| (index_of(mapping), mapping.clone())));
+        self.used().extend(mappings.iter().map(|mapping| (index_of(mapping), Arc::downgrade(mapping))));
+    }
+
+    /// Drops what a call has used.
+    pub fn end_use(&self, mappings: Vec<Arc<DeviceMapping>>) {
+        let _used = self.used();
+        drop(mappings);
     }
 
     /// Makes new extents part of the region.
@@ -369,8 +373,8 @@ impl ElasticMemory {
         self.extents.lock()
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<DeviceMapping>>> {
-        self.kept.lock()
+    fn used(&self) -> MutexGuard<'_, BTreeMap<usize, Weak<DeviceMapping>>> {
+        self.used.lock()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::staging_memory::StagingMemory;
-use crate::base::error::{Error, Result, Status, ensure};
+use crate::base::error::{Error, Result, Status};
 use crate::base::guarded::guarded;
 use crate::base::leak;
 use crate::base::leases::Leases;
@@ -32,41 +32,6 @@ const MAX_SLOTS: u64 = 8 * SLOTS;
 const LEASE: Duration = Duration::from_millis(250);
 /// Interval between attempts to replace slots, if one has failed.
 const RETRY: Duration = Duration::from_secs(1);
-/// Default size of an arena in host memory, and of one in GPU memory, from which a peer reads a slot in the time of a message.
-const DEFAULT_SIZE: u64 = 16 << 20;
-const DEFAULT_DEVICE_SIZE: u64 = 64 << 20;
-/// The minimum size of a slot.
-const PAGE: u64 = 4096;
-
-/// Bytes of a slot of an arena of `size` bytes, which is the value of an `option`; 0 for the default.
-pub fn slot_size(option: &str, size: u64, memory: StagingMemory) -> Result<u64> {
-    let default = if let StagingMemory::Device(_) = memory { DEFAULT_DEVICE_SIZE } else { DEFAULT_SIZE };
-    let size = if size == 0 { default } else { size };
-    let slot = size / SLOTS / PAGE * PAGE;
-    ensure!(
-        slot > 0,
-        InvalidArgument,
-        "{option} is {size} bytes; the staging memory of transfers over NIXL needs {} or more, and 0 is the default",
-        SLOTS * PAGE
-    );
-    Ok(slot)
-}
-
-/// Bytes of a slot that contains `content` bytes of an object, of an arena of `size` bytes; 0 for one that is large enough.
-pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Result<u64> {
-    let needed = content.next_multiple_of(PAGE);
-    if size == 0 {
-        return Ok(needed);
-    }
-    let slot = slot_size("staging_size", size, memory)?;
-    ensure!(
-        slot >= content,
-        InvalidArgument,
-        "staging_size is {size} bytes; objects of {content} bytes pass through staging memory as a whole, which needs {} or more",
-        SLOTS * needed
-    );
-    Ok(slot)
-}
 
 /// What the slots of an arena are for. Each has arenas of its own: a run that holds a slot of one may wait for a slot of
 /// another.
@@ -119,6 +84,8 @@ struct Slots {
     taken: Leases<SlotUser, u64>,
     next: u64,
     replacing: Replacing,
+    /// When a run that has some has last moved bytes.
+    last_moved: Option<Instant>,
     /// All memory that exists, with its number of slots.
     allocated: Vec<(Weak<RegistrationHold>, u64)>,
 }
@@ -178,6 +145,7 @@ impl Arena {
                 taken: Leases::new(MAX_SLOTS as usize, share as usize),
                 next: 0,
                 replacing: Replacing::No,
+                last_moved: None,
                 allocated: Vec::new(),
             };
             slots.add(allocate(agent, kind, slot_size, SLOTS)?);
@@ -211,6 +179,21 @@ impl Arena {
         slots.next += 1;
         drop(slots);
         Some(Slot { arena: self.clone(), number, place: Some(place) })
+    }
+
+    /// Whether a user has as many slots as it may have.
+    pub fn has_share(&self, user: SlotUser) -> bool {
+        self.slots.lock().taken.has_share(&user)
+    }
+
+    /// Notes that a run that may have slots has moved bytes.
+    pub fn note_moved(&self, at: Instant) {
+        self.slots.lock().last_moved = Some(at);
+    }
+
+    /// When such a run has last moved bytes.
+    pub fn last_moved(&self) -> Option<Instant> {
+        self.slots.lock().last_moved
     }
 
     /// Allocates so many slots in another thread: the agent's thread registers them. Each is memory of its own, which is freed when
@@ -345,6 +328,7 @@ impl Drop for Slot {
 
 #[cfg(test)]
 mod tests {
+    use super::super::slot_sizes::PAGE;
     use super::*;
     use crate::nixl::AgentConfig;
     use crate::skip::skip;

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::StagedPlan;
 use super::arena::Slot;
@@ -12,7 +13,7 @@ use super::in_slots::InSlots;
 use super::slot_copy::SlotCopy;
 use crate::base::error::Result;
 use crate::engine::cost::requests::Sample;
-use crate::engine::peer::run_flow::RunFlow;
+use crate::engine::peer::run_flow::{Awaited, RunFlow};
 use crate::nixl::{AgentState, RequestId};
 
 /// The agent's thread copies a last chunk up to this size itself.
@@ -124,8 +125,12 @@ impl RunFlow for StagedFlow {
         Ok(true)
     }
 
-    fn lacks_memory(&self) -> bool {
-        self.in_slots.is_empty() && self.has_more()
+    fn awaited(&self) -> Option<Awaited<'_>> {
+        (self.in_slots.is_empty() && self.has_more()).then(|| Awaited::Memory(&self.staged.arena))
+    }
+
+    fn note_moved(&self, at: Instant) {
+        self.staged.arena.note_moved(at);
     }
 
     fn abandon(&mut self) {

@@ -8,16 +8,18 @@ mod in_slots;
 mod linear_copy;
 mod slot_copy;
 mod flow;
+mod slot_sizes;
 pub mod staging_memory;
 
 use std::sync::Arc;
 
-pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser, object_slot_size, slot_size};
+pub use self::arena::{Arena, ArenaUse, SLOTS, SLOTS_OF_PEER, Slot, SlotUser};
 use self::chunk::{Chunk, ChunkLimits, MAX_RANGES, Piece};
 pub use self::flow::StagedFlow;
 pub use self::in_slots::InSlots;
 pub use self::linear_copy::{Check, Checksums, LinearCopy};
 pub use self::slot_copy::SlotCopy;
+pub use self::slot_sizes::{object_slot_size, slot_size};
 pub use self::staging_memory::StagingMemory;
 use crate::base::error::Result;
 use crate::copy::host;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::plan::ServedPlan;
 use super::session_flow::SessionFlow;
 use crate::base::error::{Error, Result};
-use crate::engine::peer::run_flow::RunFlow;
+use crate::engine::peer::run_flow::{Awaited, RunFlow};
 use crate::nixl::{AgentState, RequestId};
 
 /// The sessions of one run.
@@ -72,8 +72,12 @@ impl RunFlow for ServedFlow {
         self.session.ended(state, request, has_failed)
     }
 
-    fn lacks_memory(&self) -> bool {
-        self.session.lacks_memory()
+    fn awaited(&self) -> Option<Awaited<'_>> {
+        self.session.awaited()
+    }
+
+    fn note_moved(&self, at: Instant) {
+        self.plan.arenas().for_each(|arena| arena.note_moved(at));
     }
 
     fn abandon(&mut self) {

@@ -167,9 +167,19 @@ impl ServedPlan {
         &self.division.served
     }
 
-    /// Whether chunks pass through slots of this process.
-    pub(super) fn has_arena(&self) -> bool {
-        self.arena.is_some()
+    /// The arena of this process that chunks pass through, if they do.
+    pub(super) fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.as_ref()
+    }
+
+    /// The memory for copies of control blocks.
+    pub(super) fn mailboxes(&self) -> &Arc<Arena> {
+        &self.mailboxes
+    }
+
+    /// Both.
+    pub(super) fn arenas(&self) -> impl Iterator<Item = &Arc<Arena>> {
+        self.arena().into_iter().chain([self.mailboxes()])
     }
 
     /// A free slot for a chunk, if there is one for the owner.

@@ -13,6 +13,7 @@ use super::plan::ServedPlan;
 use super::session_plan::SessionPlan;
 use crate::base::error::{Error, Result, Status, ensure};
 use crate::base::log::log;
+use crate::engine::peer::run_flow::Awaited;
 use crate::engine::peer::served::protocol::chunk_checksums::{ChunkChecksums, ensure_intact};
 use crate::engine::peer::served::protocol::message::Body;
 use crate::engine::peer::served::protocol::session_control::{Entry, GrantedSlots, SessionState};
@@ -198,7 +199,7 @@ impl SessionFlow {
             return Ok(None);
         }
         let slot = self.plan.take_slot();
-        if slot.is_none() && self.plan.has_arena() {
+        if slot.is_none() && self.plan.arena().is_some() {
             return Ok(None);
         }
         let chunk = self.begun;
@@ -316,7 +317,7 @@ impl SessionFlow {
             return Ok(false);
         }
         let slot = self.plan.take_slot();
-        if slot.is_none() && self.plan.has_arena() {
+        if slot.is_none() && self.plan.arena().is_some() {
             return Ok(false);
         }
         let chunk = self.begun;
@@ -367,14 +368,22 @@ impl SessionFlow {
         Ok(any)
     }
 
-    /// Whether it waits for staging memory of this process: for a copy of the control block, or for a chunk.
-    pub fn lacks_memory(&self) -> bool {
-        if self.is_stopped || self.session.is_none() {
-            return !self.is_stopped;
+    /// What it waits for that other runs have: memory of this process for a copy of the control block, the owner's slots, or memory of this
+    /// process for a chunk.
+    pub fn awaited(&self) -> Option<Awaited<'_>> {
+        if self.is_stopped {
+            return None;
+        }
+        if self.session.is_none() {
+            return Some(Awaited::Memory(self.plan.mailboxes()));
+        }
+        if self.slots.is_empty() {
+            return Some(Awaited::Slots);
         }
         let window = if self.plan.reads() { 0 } else { self.slots.len() as u64 };
         let is_next = self.begun < (self.theirs + window).min(self.chunks());
-        self.plan.has_arena() && self.active.is_empty() && is_next
+        let arena = self.plan.arena().filter(|_| self.active.is_empty() && is_next);
+        arena.map(Awaited::Memory)
     }
 
     /// After a panic: never frees staging memory that NIXL or a copy may still use.

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sizes of slots of staging memory.
+#![forbid(unsafe_code)]
+
+use super::arena::SLOTS;
+use super::staging_memory::StagingMemory;
+use crate::base::error::{Result, ensure};
+
+/// Default size of an arena in host memory, and of one in GPU memory, from which a peer reads a slot in the time of a message.
+const DEFAULT_SIZE: u64 = 16 << 20;
+const DEFAULT_DEVICE_SIZE: u64 = 64 << 20;
+/// The minimum size of a slot.
+pub(super) const PAGE: u64 = 4096;
+
+/// Bytes of a slot of an arena of `size` bytes, which is the value of an `option`; 0 for the default.
+pub fn slot_size(option: &str, size: u64, memory: StagingMemory) -> Result<u64> {
+    let default = if let StagingMemory::Device(_) = memory { DEFAULT_DEVICE_SIZE } else { DEFAULT_SIZE };
+    let size = if size == 0 { default } else { size };
+    let slot = size / SLOTS / PAGE * PAGE;
+    ensure!(
+        slot > 0,
+        InvalidArgument,
+        "{option} is {size} bytes; the staging memory of transfers over NIXL needs {} or more, and 0 is the default",
+        SLOTS * PAGE
+    );
+    Ok(slot)
+}
+
+/// Bytes of a slot that contains `content` bytes of an object, of an arena of `size` bytes; 0 for one that is large enough.
+pub fn object_slot_size(size: u64, memory: StagingMemory, content: u64) -> Result<u64> {
+    let needed = content.next_multiple_of(PAGE);
+    if size == 0 {
+        return Ok(needed);
+    }
+    let slot = slot_size("staging_size", size, memory)?;
+    ensure!(
+        slot >= content,
+        InvalidArgument,
+        "staging_size is {size} bytes; objects of {content} bytes pass through staging memory as a whole, which needs {} or more",
+        SLOTS * needed
+    );
+    Ok(slot)
+}
