@@ -294,7 +294,7 @@ func TestLayouts(t *testing.T) {
 		t.Fatal("close")
 	}
 	ordered := config()
-	ordered.Kind, ordered.Order, ordered.NumHeads = 0, "L/OBNHC", 2
+	ordered.Order, ordered.NumHeads = "L/OBNHC", 2
 	if info := need(build(t, ordered).Info())(t); info.NumRegions != 3 || info.Config.Order != "L/OBNHC" {
 		t.Fatalf("%+v", info)
 	}
